@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from manglecp.harness import CallSpec, JoinClosed, MutationReady
+from manglecp.harness import CallSpec, JoinClosed, MutationReady, TurnBuilder
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.policy.reading import read_package
 
@@ -29,6 +29,7 @@ class ServerTurn:
             risk_tier="moderate",
         )
         self.terms = PACKAGE.terms(pinned=PACKAGE.digest, risk_tier="moderate")
+        self.template = TurnBuilder.open(self.spec, self.terms)
         (pin,) = [tool for tool in self.spec["toolPolicy"]["allowedTools"] if tool["toolName"] == TOOL]
         self.requests: list[dict[str, Any]] = []
         self.results: list[dict[str, Any]] = []
@@ -100,7 +101,8 @@ class ServerTurn:
 
     def closed(self) -> JoinClosed:
         """Open, three requests, answer, use, close."""
-        state = CallSpec.open(self.spec, self.terms).request(self.requests[:2], self.before)
+        turn = CallSpec.of(self.template.with_call_id(self.spec["callId"]))
+        state = turn.request(self.requests[:2], self.before)
         state = state.request(self.requests[2:3]).request(self.requests[3:])
         return state.answer(self.results).use(self.uses).close(self.protocol, self.shown)
 

@@ -49,10 +49,10 @@ from manglecp.invoke.dispatching import Dispatched
 
 from manglecp.intent import Domain, Identity
 from manglecp.invoke import AutoConfirm, Invoker, running
+from manglecp.invoke.gate import Turn, Turns
 from manglecp.invoke.journal import Unrecorded
 from manglecp.invoke.results import Answering
 from manglecp.invoke.run_rules import RunRules
-from manglecp.invoke.turns import Turn, Turns
 from manglecp.pack import read_pack
 from manglecp.store import open_store
 from manglecp.store.database import Synchronous

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+from manglecp.harness.builder import TurnBuilder
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES, State
 from manglecp.harness.errors import InvalidEvidence
@@ -30,7 +31,6 @@ from manglecp.harness.states import (
     ToolRequests,
     ToolResults,
     ToolUse,
-    Unopened,
     WrongMutation,
     redeem,
     redeem_call,
@@ -74,7 +74,7 @@ def test_a_turn_goes_through_six_states(states: list[Any]) -> None:
 
 
 @pytest.mark.req("HARN-02")
-@pytest.mark.parametrize("kind", [*TYPES, Unopened])
+@pytest.mark.parametrize("kind", TYPES)
 def test_no_state_is_made_by_hand(kind: type[Any]) -> None:
     with pytest.raises(Forged, match=f"{kind.__name__} is made by the step before it"):
         kind()
@@ -102,11 +102,10 @@ def test_no_state_is_copied_or_changed(number: int, states: list[Any]) -> None:
 
 
 @pytest.mark.req("HARN-02")
-@pytest.mark.parametrize("kind", [*TYPES, Unopened])
+@pytest.mark.parametrize("kind", TYPES)
 def test_a_forged_state_is_refused_by_everyone(kind: type[Any]) -> None:
     forged = object.__new__(kind)
     steps: dict[type[Any], Callable[[], object]] = {
-        Unopened: lambda: forged.open("another"),
         CallSpec: lambda: forged.request(),
         ToolRequests: lambda: forged.answer(),
         ToolResults: lambda: forged.use(),
@@ -121,6 +120,15 @@ def test_a_forged_state_is_refused_by_everyone(kind: type[Any]) -> None:
 
 
 @pytest.mark.req("HARN-02")
+def test_the_record_of_another_instance_is_no_right(states: list[Any]) -> None:
+    forged = object.__new__(MutationReady)
+    object.__setattr__(forged, "_issued", states[-1]._issued)
+    with pytest.raises(Forged):
+        redeem(forged, "issue", "issue.update")
+    with pytest.raises(Forged):
+        _ = forged.judgement
+
+
 def test_a_state_cannot_pass_for_a_later_one(states: list[Any]) -> None:
     for state in states[:-1]:
         object.__setattr__(state, "__class__", MutationReady)
@@ -349,7 +357,7 @@ def _opened_as(path: Path, call_id: str, *, of_another: bool) -> object:
     spec = evidence.pop("callSpec")
     try:
         if of_another:
-            opened = Unopened.of(spec, beside).open(call_id)
+            opened = CallSpec.of(TurnBuilder.open(spec, beside).with_call_id(call_id))
         else:
             opened = CallSpec.open({**spec, "callId": call_id}, beside)
     except Blocked as blocked:
@@ -397,8 +405,8 @@ def test_a_turn_of_many_is_the_turn_that_is_opened_by_itself() -> None:
 def test_turns_of_many_share_nothing_that_happens() -> None:
     document = vector("017")
     beside = {name: value for name, value in document.items() if name != "evidence"}
-    unopened = Unopened.of(document["evidence"]["callSpec"], beside)
-    one, other = unopened.open("one"), unopened.open("other")
+    template = TurnBuilder.open(document["evidence"]["callSpec"], beside)
+    one, other = (CallSpec.of(template.with_call_id(name)) for name in ("one", "other"))
     row = {**document["evidence"]["toolRequests"][0], "inputDigest": digest({})}
     requested = one.request([row])
     named = {"call_id": row["toolCallId"], "tool_name": row["toolName"], "input_digest": row["inputDigest"]}
@@ -406,7 +414,7 @@ def test_turns_of_many_share_nothing_that_happens() -> None:
     redeem_call(other.request([row]), **named)
     with pytest.raises(Forged, match="redeemed already"):
         redeem_call(requested, **named)
-    assert unopened.open("one").document == one.document
+    assert template.with_call_id("one").document == one.document
     for blank in ("", "  "):
         with pytest.raises(InvalidEvidence):
-            unopened.open(blank)
+            template.with_call_id(blank)

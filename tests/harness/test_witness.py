@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness.builder import TurnBuilder
 from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Judgement, conclude, judge
 from manglecp.harness.witness import KIND, Witness, verify, witness_of
 from tests.harness.evidence import MUTATION, VECTORS, changed, turn
@@ -125,7 +125,7 @@ def grown(document: dict[str, Any]) -> Judgement:
     """Judged as a turn that was read step by step: it shares what stands beside it with other turns."""
     evidence = dict(document["evidence"])
     beside = {name: value for name, value in document.items() if name != "evidence"}
-    return conclude(Growing.opened(evidence.pop("callSpec"), beside).grown(evidence).turn)
+    return conclude(TurnBuilder.open(evidence.pop("callSpec"), beside).with_evidence(evidence).turn)
 
 
 @pytest.mark.parametrize("name", VECTORS)

@@ -12,7 +12,7 @@ import pytest
 from manglecp.harness import State
 from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.invoke.call_spec import BASE_CLAIM
-from manglecp.invoke.turns import GateRefused, Resumption, Turn, Turns
+from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
 from manglecp.pack import default_governance
 from tests.invoke.turns import ACTIONS, action, call, changed, claims, outcome, run_tier_0, terms
 

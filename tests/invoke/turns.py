@@ -13,7 +13,7 @@ from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.intent import Step, Undo
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.calls import Call, Outcome, Status
-from manglecp.invoke.turns import ChainTerms, RunTerms, Turns
+from manglecp.invoke.gate import ChainTerms, RunTerms, Turns
 from manglecp.pack import ActionDescription, default_governance
 
 MARKER = "zq-secret-words"

@@ -20,9 +20,7 @@ Data meets the modules in this order:
     terms, schemas, turn       what is in force; whether arguments fit; a turn as it is judged
     checks, findings           what is not met, and where
     digests, judging           the digest bundles; the verdict
-    growing                    the same of a turn under way, step by step
-    shapes, forms, learning,   turns that differ in names only: what they have in common,
-    recognising                and how they are known by it
+    builder                    the same of a turn under way, step by step
     states, witness            the typestate; the record that can be verified without the payloads
     policy, sessions           policy packages; the loop of an agent (trajectory: what it leaves behind)
     adapters                   evidence from logs that people have

@@ -1,21 +1,12 @@
 from .adapters import ingest as ingest
+from .builder import TurnBuilder as TurnBuilder
 from .canonical_v1 import digest_v1 as digest_v1
 from .classes import State as State
 from .errors import InvalidEvidence as InvalidEvidence
 from .findings import Finding as Finding
-from .forms import (
-    Form as Form,
-    Make as Make,
-    written as written,
-)
 from .judging import (
     Judgement as Judgement,
     judge as judge,
-)
-from .patterns import (
-    Parts as Parts,
-    expanded as expanded,
-    read_pattern as read_pattern,
 )
 from .replay import ready_from as ready_from
 from .rows import Mutation as Mutation
@@ -24,10 +15,6 @@ from .sessions import (
     Session as Session,
     Turn as Turn,
     session as session,
-)
-from .shapes import (
-    Filled as Filled,
-    Unclear as Unclear,
 )
 from .states import (
     Blocked as Blocked,
@@ -38,9 +25,7 @@ from .states import (
     ToolRequests as ToolRequests,
     ToolResults as ToolResults,
     ToolUse as ToolUse,
-    Unopened as Unopened,
     WrongMutation as WrongMutation,
-    joined as joined,
     redeem as redeem,
     redeem_call as redeem_call,
 )

@@ -10,9 +10,8 @@ and the classes: nothing enters a verdict without entering this digest.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -49,19 +48,12 @@ _SETS: Final = (
 )
 
 
-Note: TypeAlias = Callable[[bytes], object] | None
-"""Who wants to know what is hashed."""
+def _hash(value: Any) -> str:
+    return hashlib.sha256(_encode(value)).hexdigest()
 
 
-def _hash(note: Note, value: Any) -> str:
-    form = _encode(value)
-    if note is not None:
-        note(form)
-    return hashlib.sha256(form).hexdigest()
-
-
-def _digest(note: Note, value: Any) -> str:
-    return "sha256:" + _hash(note, value)
+def _digest(value: Any) -> str:
+    return "sha256:" + _hash(value)
 
 
 def _given(**members: Any) -> dict[str, Any]:
@@ -102,9 +94,9 @@ def _missing(wanted: Iterable[str], there: Iterable[str]) -> list[str]:
     return sorted(set(wanted).difference(there))
 
 
-def bundle_v1(turn: Turn, note: Note = None) -> dict[str, str]:
+def bundle_v1(turn: Turn) -> dict[str, str]:
     """The digests that upstream computes, by their names."""
-    evidence, call, digest = turn.evidence, turn.call, partial(_digest, note)
+    evidence, call, digest = turn.evidence, turn.call, _digest
     renders = {row.tool_call_id: row for row in evidence.tool_render}
     sets = {
         "requestSetDigest": digest(
@@ -171,9 +163,9 @@ def bundle_v1(turn: Turn, note: Note = None) -> dict[str, str]:
 # --- v2 ------------------------------------------------------------------------------------------------------------
 
 
-def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str], note: Note = None) -> dict[str, str]:
+def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
     """What v1 leaves out: the whole call spec, the uses in the words of the seed, and all evidence together."""
-    evidence, digest = turn.evidence, partial(_digest, note)
+    evidence, digest = turn.evidence, _digest
     call = digest(evidence.call_spec)
     whole = {
         "schema": 2,
@@ -182,7 +174,7 @@ def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str], no
         "sets": {name: digest(rows) for name in _SETS if (rows := getattr(evidence, name))},
         "schemaVerdicts": turn.schema_verdicts,
         "guardrailsGiven": evidence.guardrail_decisions is not None,
-        "constraintsDigest": turn.beside.digest,
+        "constraintsDigest": turn.context.digest,
         "failureClasses": list(failure_classes),
     }
     uses = [
@@ -197,7 +189,7 @@ def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str], no
     return {"callSpecDigestV2": call, "useSetDigestV2": digest(uses), "evidenceDigestV2": digest(whole)}
 
 
-def witness_id(digests: dict[str, str], failure_classes: Iterable[str], note: Note = None) -> str:
+def witness_id(digests: Mapping[str, str], failure_classes: Iterable[str]) -> str:
     """The name of the whole check: whoever holds it can tell if anything was changed."""
     key = {
         "callSpecDigest": digests["callSpecDigest"],
@@ -205,4 +197,4 @@ def witness_id(digests: dict[str, str], failure_classes: Iterable[str], note: No
         "evidenceDigestV2": digests["evidenceDigestV2"],
         "failureClasses": list(failure_classes),
     }
-    return f"jw1_{_hash(note, key)}"
+    return f"jw1_{_hash(key)}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,10 +15,9 @@ from manglecp.harness.classes import State
 from manglecp.harness.digests import bundle_v1, bundle_v2, witness_id
 from manglecp.harness.findings import Finding, ordered
 from manglecp.harness.reading import LIMITS, Limits
-from manglecp.harness.shapes import Filled
 from manglecp.harness.turn import Turn, read_turn
 
-__all__ = ["CHECKS_UPTO", "Foretold", "Judgement", "conclude", "findings_upto", "judge", "open_findings"]
+__all__ = ["CHECKS_UPTO", "Judgement", "conclude", "findings_upto", "judge", "open_findings"]
 
 _FIRST: Final[Mapping[Check, State]] = {
     **dict.fromkeys(
@@ -47,14 +47,23 @@ CHECKS_UPTO: Final = {
 """The checks that have something to say about a state."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judgement:
     """What follows from the evidence of a turn. The same evidence always gives an equal judgement."""
 
     findings: tuple[Finding, ...]
-    digests: Mapping[str, str]
-    witness_id: str
     turn: Turn
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """Of the evidence and the verdict, by their names."""
+        first = bundle_v1(self.turn)
+        return MappingProxyType(first | bundle_v2(self.turn, first, self.failure_classes))
+
+    @cached_property
+    def witness_id(self) -> str:
+        """The name of the evidence and the verdict over it."""
+        return witness_id(self.digests, self.failure_classes)
 
     @property
     def result(self) -> Literal["accepted", "rejected"]:
@@ -101,64 +110,16 @@ class Judgement:
         }
 
 
-class Recognised(Protocol):
-    """A turn that need not be judged: what would follow from it is known."""
-
-    @property
-    def witness_id(self) -> str: ...
-    @property
-    def digests(self) -> Mapping[str, str]: ...
-    @property
-    def turn(self) -> Turn: ...
-    @property
-    def written(self) -> Filled: ...
-
-
-class Foretold(Judgement):
-    """A judgement without findings over a turn that was recognised: what is asked for is worked out then."""
-
-    __slots__ = ("_of",)
-
-    _of: Recognised
-
-    def __init__(self, of: Recognised) -> None:
-        object.__setattr__(self, "_of", of)
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        return ()
-
-    @property
-    def witness_id(self) -> str:
-        return self._of.witness_id
-
-    @property
-    def digests(self) -> Mapping[str, str]:
-        return self._of.digests
-
-    @property
-    def turn(self) -> Turn:
-        return self._of.turn
-
-    @property
-    def written(self) -> Filled:
-        """The canonical JSON of the witness."""
-        return self._of.written
-
-
 def judge(document: Mapping[str, Any], limits: Limits = LIMITS) -> Judgement:
     """The judgement over a turn that has ended; :class:`.InvalidEvidence` if the document cannot be read."""
     return conclude(read_turn(document, limits))
 
 
-def conclude(turn: Turn, note: Callable[[bytes], object] | None = None) -> Judgement:
-    """The judgement over a turn that was read. ``note`` is told what is hashed for its digests, in their order."""
+def conclude(turn: Turn) -> Judgement:
+    """The judgement over a turn that was read."""
     found = [finding for check in CHECKS for finding in check(turn)]
-    digests = bundle_v1(turn, note)
-    findings = ordered(found, turn.call.call_id, digests["joinSetDigest"]) if found else ()
-    classes = _classes(findings)
-    digests |= bundle_v2(turn, dict(digests), classes, note)
-    return Judgement(findings, MappingProxyType(digests), witness_id(digests, classes, note), turn)
+    findings = ordered(found, turn.call.call_id, bundle_v1(turn)["joinSetDigest"]) if found else ()
+    return Judgement(findings, turn)
 
 
 def open_findings(document: Mapping[str, Any], upto: State, limits: Limits = LIMITS) -> Sequence[Finding]:

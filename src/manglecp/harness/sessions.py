@@ -25,11 +25,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from manglecp.base.digest import digest_text
+from manglecp.harness.builder import TurnBuilder
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import State
 from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
 from manglecp.harness.handoff import artifact_rows, obstacles_to_hand_over
-from manglecp.harness.judging import Judgement, open_findings
+from manglecp.harness.judging import Judgement, findings_upto
 from manglecp.harness.obstacles import Lookup, Obstacle
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.retry import Decision
@@ -167,14 +168,11 @@ class Turn:
         self.closed: JoinClosed | None = None
         self._judgement: Judgement | None = None
         self.obstacles_to_go_on: tuple[Obstacle, ...] = ()
-        self._evidence: dict[str, Any] = {
-            "callSpec": self.call_spec,
-            "sessionRefs": [session.ref],
-            "trajectoryRefs": [session.trajectory.ref(number)],
-        }
         self._classes: tuple[str, ...] = ()
         self._ended = False
-        CallSpec.open(self.call_spec, session.terms)  # a turn that cannot begin is Blocked at once
+        refs = {"sessionRefs": [session.ref], "trajectoryRefs": [session.trajectory.ref(number)]}
+        self._builder = TurnBuilder.open(self.call_spec, session.terms).with_evidence(refs)
+        CallSpec.of(self._builder)  # a turn that cannot begin is Blocked at once
 
     # --- evidence as it happens ------------------------------------------------------------------------------------
 
@@ -197,12 +195,15 @@ class Turn:
 
     def add(self, member: str, *rows: Row) -> None:
         """Rows of any other kind: ``guardrailDecisions``, ``artifacts``, ``contextAccess`` and so on."""
+        self._record({member: [dict(row) for row in rows]})
+
+    def _record(self, more: Row) -> None:
         if self._ended:
             raise RuntimeError("the turn is over")
-        self._evidence.setdefault(member, []).extend(dict(row) for row in rows)
+        self._builder = self._builder.with_evidence(more)
 
     def _add_in_order(self, member: str, position: str, rows: Sequence[Row]) -> None:
-        known = len(self._evidence.get(member, ()))
+        known = len(self._builder.member(member) or ())
         self.add(member, *({position: known + number, **row} for number, row in enumerate(rows)))
 
     def render(self, tool_call_id: str, shown: Any, reminder: str, injection_point: str = "tool_response") -> None:
@@ -251,21 +252,21 @@ class Turn:
         self._heed(
             obstacles_to_hand_over(packet, contract, role=self.call_spec.get("orchestrationRole"), lookup=lookup)
         )
-        self._evidence["handoff"] = dict(packet)
+        self._record({"handoff": dict(packet)})
         self.add("artifacts", *artifact_rows(packet, lookup))
 
     def compact(self, compaction: Row) -> None:
         """Record that the context was compacted; refused if something that must be carried would be lost."""
         policy = self.session.policy.contents.get("compaction")
         bound = self.call_spec.get("compactionPolicyDigest")
-        requested = [row["toolCallId"] for row in self._evidence.get("toolRequests", ())]
+        requested = [row.tool_call_id for row in self._builder.evidence.tool_requests]
         self._heed(obstacles_to_compact(compaction, policy, policy_digest=bound, requested=requested))
-        self._evidence["compaction"] = dict(compaction)
+        self._record({"compaction": dict(compaction)})
 
     def resume(self, continuity: Row, lookup: Lookup) -> None:
         """Say what the turn goes on from; refused if that is not there."""
-        self._heed(obstacles_to_resume(continuity, self._evidence.get("compaction"), lookup=lookup))
-        self._evidence["continuity"] = dict(continuity)
+        self._heed(obstacles_to_resume(continuity, self._builder.member("compaction"), lookup=lookup))
+        self._record({"continuity": dict(continuity)})
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -288,16 +289,8 @@ class Turn:
         self.obstacles_to_go_on = obstacles_to_continue(*policies, **ended)
         state = protocol_state(*policies, **ended)
         state["continuationAllowed"] = state["continuationAllowed"] and go_on
-        evidence = {name: value for name, value in self._evidence.items() if name != "callSpec"}
-        rows = {name: evidence.pop(name, []) for name in ("toolRequests", "toolResults", "toolUse")}
         try:
-            self.closed = (
-                CallSpec.open(self.call_spec, self.session.terms)
-                .request(rows["toolRequests"], evidence)
-                .answer(rows["toolResults"])
-                .use(rows["toolUse"])
-                .close(state)
-            )
+            self.closed = JoinClosed.of(self._builder.with_evidence({"protocolState": state}))
         except Blocked as blocked:
             self._classes = tuple(sorted({finding.failure.name for finding in blocked.findings}))
             raise
@@ -331,7 +324,7 @@ class Turn:
         )
 
     def _refuse(self, state: State) -> None:
-        found = open_findings({**self.session.terms, "evidence": self._evidence}, upto=state)
+        found = findings_upto(self._builder.turn, state)
         if found:
             self._classes = tuple(sorted({finding.failure.name for finding in found}))
             raise Blocked(state, found)

@@ -7,18 +7,18 @@
     .close(protocol_state, evidence)            -> JoinClosed
     .authorize(mutation, constraints)           -> MutationReady
 
-Turns that differ in nothing but the ids of their calls may be opened of a seventh, which is no state of a turn:
-``CallSpec.open(...)`` is then ``Unopened.of(call_spec, constraints).open(call_id)``.
+A turn may also be opened of a :class:`.TurnBuilder`, which holds call spec and constraints that were read already:
+``CallSpec.of(builder)``.
 
 Rows and evidence are written as in the schema: ``{"toolCallId": "c1", ...}``, ``{"guardrailDecisions": [...]}``. A step
 adds evidence and has everything so far judged. If a class is active that blocks the next state or one before it,
 there is no next state: the step raises :class:`Blocked` with the findings.
 
 A type checker sees that what wants a ``MutationReady`` cannot be given less. At run time the same holds against code
-that does not want to see it: instances cannot be constructed, copied, pickled, replaced or subclassed, and one that was
-made behind the constructor's back (``object.__new__``) is not in the registry of issued instances, which every consumer
-asks. A ``MutationReady`` is spent by :func:`redeem`, once; or, if it is the right to an effect, by :func:`redeem_call`,
-once for each call that it names.
+that does not want to see it: instances cannot be constructed, copied, pickled, replaced or subclassed. Each has a
+record of what was issued, and the record names the instance that it was issued to: an instance that was made behind the
+constructor's back (``object.__new__``), or that got the record of another, is refused. A ``MutationReady`` is spent by
+:func:`redeem`, once; or, if it is the right to an effect, by :func:`redeem_call`, once for each call that it names.
 """
 
 from __future__ import annotations
@@ -29,14 +29,10 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, final
 from weakref import ref
 
-import msgspec
-
+from manglecp.harness.builder import TurnBuilder
 from manglecp.harness.classes import State
 from manglecp.harness.findings import Finding
-from manglecp.harness.forms import Form
-from manglecp.harness.growing import Growing
 from manglecp.harness.judging import Judgement, conclude, findings_upto
-from manglecp.harness.recognising import Course
 from manglecp.harness.rows import NamedCall
 
 __all__ = [
@@ -48,9 +44,7 @@ __all__ = [
     "ToolRequests",
     "ToolResults",
     "ToolUse",
-    "Unopened",
     "WrongMutation",
-    "joined",
     "redeem",
     "redeem_call",
 ]
@@ -59,8 +53,6 @@ Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row]
 _T = TypeVar("_T", bound="_Stage")
 _NOTHING: Final[Row] = MappingProxyType({})
-_CLOSING: Final = 3
-"""Members of evidence that every turn is closed with."""
 
 
 class Blocked(Exception):
@@ -81,56 +73,64 @@ class WrongMutation(ValueError):
     """A mutation other than the one that was authorised."""
 
 
-class _Issued(msgspec.Struct, frozen=True):
-    """What a transition issued: which state it was, the turn so far and, where there is one, the judgement."""
+class _Spending:
+    """What was spent of one turn. All its states share it, so that no two of them permit the same call."""
 
-    kind: type[_Stage]
-    course: Course
-    judgement: Judgement | None
-    redeemed: set[str]
-    """The calls that were redeemed. All states of a turn share it, so that no two of them permit the same call."""
-
-
-class _Registry:
-    """The instances that transitions issued, with all that they stand for.
-
-    Private: to be in it is what it means to be a state. An instance itself holds nothing that could be tampered with.
-    """
+    __slots__ = ("calls", "lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._issued: dict[ref[_Stage], _Issued] = {}
-        """An instance that is gone takes along what it stood for."""
+        self.lock = threading.Lock()
+        self.calls: set[str] = set()
 
-    def issue(self, stage: _Stage, issued: _Issued) -> None:
-        self._issued[ref(stage, self._issued.pop)] = issued
 
-    def find(self, stage: object, kind: type[_Stage]) -> _Issued:
-        issued = self._issued.get(ref(stage)) if type(stage) is kind else None
-        if issued is None or issued.kind is not kind:
-            raise Forged(f"this is no {kind.__name__} that a turn has reached")
-        return issued
+class _Issued:
+    """What a transition issued, and to which instance: the turn so far and, where there is one, the judgement."""
 
-    def spend(self, stage: _Stage, kind: type[_Stage]) -> None:
-        with self._lock:
-            self.find(stage, kind)
-            del self._issued[ref(stage)]
+    __slots__ = ("builder", "judgement", "kind", "spending", "spent", "stage")
 
-    def redeem(self, stage: _Stage, kind: type[_Stage], call_id: str) -> None:
-        with self._lock:
-            redeemed = self.find(stage, kind).redeemed
-            if call_id in redeemed:
+    def __init__(self, stage: _Stage, builder: TurnBuilder, judgement: Judgement | None, spending: _Spending) -> None:
+        self.stage = ref(stage)
+        self.kind = type(stage)
+        self.builder = builder
+        self.judgement = judgement
+        self.spending = spending
+        self.spent = False
+
+    def spend(self) -> None:
+        """Use up the state itself."""
+        with self.spending.lock:
+            if self.spent:
+                raise Forged(_no_state(self.kind))
+            self.spent = True
+
+    def redeem(self, call_id: str) -> None:
+        """Use up the right to one call."""
+        with self.spending.lock:
+            if self.spent:
+                raise Forged(_no_state(self.kind))
+            if call_id in self.spending.calls:
                 raise Forged(f"the call {call_id} was redeemed already")
-            redeemed.add(call_id)
+            self.spending.calls.add(call_id)
 
 
-_registry: Final = _Registry()
+def _find(stage: object, kind: type[_Stage]) -> _Issued:
+    """What was issued to this instance; :class:`Forged` if nothing was, or if it was spent."""
+    issued = getattr(stage, "_issued", None) if type(stage) is kind else None
+    if type(issued) is not _Issued or issued.stage() is not stage or issued.kind is not kind or issued.spent:
+        raise Forged(_no_state(kind))
+    return issued
+
+
+def _no_state(kind: type[_Stage]) -> str:
+    return f"this is no {kind.__name__} that a turn has reached"
 
 
 class _Stage:
     """What the six types share: evidence that nobody can change, and no way to make one by hand."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_issued")
+
+    _issued: _Issued
 
     def __new__(cls, *_: object, **__: object) -> Self:
         raise Forged(f"{cls.__name__} is made by the step before it, never by hand")
@@ -160,72 +160,32 @@ class _Stage:
     @property
     def document(self) -> dict[str, Any]:
         """The evidence so far, in the shape that :func:`.judging.judge` takes; a copy."""
-        return _registry.find(self, type(self)).course.growing.document
+        return _find(self, type(self)).builder.document
 
     def _reach(self, kind: type[_T], state: State, evidence: Row) -> _T:
         """The next state with more evidence, unless something blocks it."""
-        issued = _registry.find(self, type(self))
-        return _reach(kind, state, Course(issued.course.growing.grown(evidence)), issued.redeemed)
+        issued = _find(self, type(self))
+        return _reach(kind, state, issued.builder.with_evidence(evidence), issued.spending)
 
 
-def _issue(kind: type[_T], course: Course, redeemed: set[str], judgement: Judgement | None = None) -> _T:
+def _issue(kind: type[_T], builder: TurnBuilder, spending: _Spending, judgement: Judgement | None = None) -> _T:
     """The only constructor."""
     stage = object.__new__(kind)
-    _registry.issue(stage, _Issued(kind, course, judgement, redeemed))
+    object.__setattr__(stage, "_issued", _Issued(stage, builder, judgement, spending))
     return stage
 
 
-def _reach(kind: type[_T], state: State, course: Course, redeemed: set[str]) -> _T:
-    found = findings_upto(course.growing.turn, state)
+def _reach(kind: type[_T], state: State, builder: TurnBuilder, spending: _Spending) -> _T:
+    found = findings_upto(builder.turn, state)
     if found:
         raise Blocked(state, found)
-    return _issue(kind, course, redeemed)
-
-
-def _request(issued: _Issued, rows: Rows, evidence: Row, of_json: bool) -> ToolRequests:
-    course = issued.course.grown("request", {**evidence, "toolRequests": list(rows)}, of_json=of_json)
-    if not course.recognised:
-        new = course.growing.turn
-        if issued.kind is ToolRequests:  # nothing was found in that state: there would be none
-            new = course.growing.since(issued.course.growing)
-        found = findings_upto(new, State.TOOL_REQUESTS)
-        if found:
-            raise Blocked(State.TOOL_REQUESTS, found)
-        course.learn()
-    return _issue(ToolRequests, course, issued.redeemed)
-
-
-def joined(results: Rows, uses: Rows, protocol_state: Row, found: Row = _NOTHING, shown: Row = _NOTHING) -> Row:
-    """All that a turn is closed with, as one: what :meth:`ToolRequests.closed` takes the form of."""
-    rows = {"toolResults": list(results), "toolUse": list(uses), "protocolState": dict(protocol_state)}
-    return {**found, **shown, **rows}
-
-
-def _requested(issued: _Issued, form: Form, said: bytes) -> ToolRequests | None:
-    course = issued.course.said("request", form, said)
-    return None if course is None else _issue(ToolRequests, course, issued.redeemed)
+    return _issue(kind, builder, spending)
 
 
 def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
-    judgement = _registry.find(stage, kind).judgement
+    judgement = _find(stage, kind).judgement
     assert judgement is not None  # these two are issued with one
     return judgement
-
-
-@final
-class Unopened(_Stage):
-    """What turns have in common that differ in nothing but the ids of their calls: read and judged once for all."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def of(call_spec: Row, constraints: Row = _NOTHING) -> Unopened:
-        """:class:`Blocked` if no such turn can be opened. The id in ``call_spec`` is that of any of them."""
-        return _reach(Unopened, State.CALL_SPEC, Course.of_many(Growing.opened(call_spec, constraints)), set())
-
-    def open(self, call_id: str) -> CallSpec:
-        """One of these turns. No check looks at the id of a call: what holds for one of them holds for all."""
-        return _issue(CallSpec, _registry.find(self, Unopened).course.called(call_id), set())
 
 
 @final
@@ -237,18 +197,16 @@ class CallSpec(_Stage):
     @staticmethod
     def open(call_spec: Row, constraints: Row = _NOTHING) -> CallSpec:
         """``constraints`` are the objects beside ``evidence``: ``toolConstraints``, ``policyDocuments`` and so on."""
-        return _reach(CallSpec, State.CALL_SPEC, Course(Growing.opened(call_spec, constraints)), set())
+        return CallSpec.of(TurnBuilder.open(call_spec, constraints))
 
-    def request(self, rows: Rows = (), evidence: Row = _NOTHING, *, of_json: bool = False) -> ToolRequests:
-        """What the model asked for, with the guardrail decisions before it runs.
+    @staticmethod
+    def of(builder: TurnBuilder) -> CallSpec:
+        """The same of what was read already."""
+        return _reach(CallSpec, State.CALL_SPEC, builder, _Spending())
 
-        ``of_json``: whoever says it has made all of it of JSON values, and of nothing that only looks like one.
-        """
-        return _request(_registry.find(self, CallSpec), rows, evidence, of_json)
-
-    def requested(self, form: Form, said: bytes) -> ToolRequests | None:
-        """The same with the evidence that a form makes of words; None if it is not recognised and has to be made."""
-        return _requested(_registry.find(self, CallSpec), form, said)
+    def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
+        """What the model asked for, with the guardrail decisions before it runs."""
+        return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
 
 @final
@@ -257,51 +215,29 @@ class ToolRequests(_Stage):
 
     __slots__ = ()
 
-    def request(self, rows: Rows = (), evidence: Row = _NOTHING, *, of_json: bool = False) -> ToolRequests:
+    def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
         """Further requests, which may follow from results so far; those may be among the evidence."""
-        return _request(_registry.find(self, ToolRequests), rows, evidence, of_json)
-
-    def requested(self, form: Form, said: bytes) -> ToolRequests | None:
-        """The same with the evidence that a form makes of words; None if it is not recognised and has to be made."""
-        return _requested(_registry.find(self, ToolRequests), form, said)
+        return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Whether a request of this state is this call, and it was not redeemed in this turn (:func:`redeem_call`)."""
         return _permits(self, ToolRequests, NamedCall(call_id, tool_name, input_digest))
 
     def close(
-        self,
-        results: Rows,
-        uses: Rows,
-        protocol_state: Row,
-        found: Row = _NOTHING,
-        shown: Row = _NOTHING,
-        *,
-        of_json: bool = False,
+        self, results: Rows, uses: Rows, protocol_state: Row, found: Row = _NOTHING, shown: Row = _NOTHING
     ) -> JoinClosed:
-        """The three steps to a closed join at once, for whoever has the evidence for all of them: judged as a whole.
+        """The three steps to a closed join at once, for a caller that has the evidence for all: judged as a whole.
 
-        ``found`` is evidence that belongs to the results, ``shown`` to the end. What is blocked is told by the steps
+        ``found`` is evidence that belongs to the results, ``shown`` to the end. What is blocked is found by the steps
         one by one, so that it is known which of them.
         """
-        issued = _registry.find(self, ToolRequests)
-        more = joined(results, uses, protocol_state, found, shown)
-        if len(more) < len(found) + len(shown) + _CLOSING:  # rows of one kind would take the place of others
-            return self.answer(results, found).use(uses).close(protocol_state, shown)
-        course = issued.course.grown("close", more, of_json=of_json)
-        if course.recognised:
-            return _issue(JoinClosed, course, issued.redeemed, course.judgement)
-        judgement = conclude(course.growing.turn)
-        if any(finding.failure.blocks_join for finding in judgement.findings):
-            return self.answer(results, found).use(uses).close(protocol_state, shown)
-        course.learn()
-        return _issue(JoinClosed, course, issued.redeemed, judgement)
-
-    def closed(self, form: Form, said: bytes) -> JoinClosed | None:
-        """The same with the evidence that a form makes of words; None if it is not recognised and has to be made."""
-        issued = _registry.find(self, ToolRequests)
-        course = issued.course.said("close", form, said)
-        return None if course is None else _issue(JoinClosed, course, issued.redeemed, course.judgement)
+        issued = _find(self, ToolRequests)
+        builder = issued.builder.with_evidence({**found, "toolResults": list(results), "toolUse": list(uses)})
+        builder = builder.with_evidence({**shown, "protocolState": dict(protocol_state)})
+        judgement = conclude(builder.turn)
+        if judgement.join_closed:
+            return _issue(JoinClosed, builder, issued.spending, judgement)
+        return self.answer(results, found).use(uses).close(protocol_state, shown)
 
     def answer(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolResults:
         """What came back, with artifacts, accesses and further guardrail decisions."""
@@ -327,13 +263,13 @@ class ToolUse(_Stage):
 
     def close(self, protocol_state: Row, evidence: Row = _NOTHING) -> JoinClosed:
         """How the turn ended, and what the model was shown: renders, queues, views, handoff, continuity."""
-        issued = _registry.find(self, ToolUse)
-        turn = issued.course.growing.grown({**evidence, "protocolState": dict(protocol_state)})
-        judgement = conclude(turn.turn)
+        issued = _find(self, ToolUse)
+        builder = issued.builder.with_evidence({**evidence, "protocolState": dict(protocol_state)})
+        judgement = conclude(builder.turn)
         blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
         if blocking:
             raise Blocked(State.JOIN_CLOSED, blocking)
-        return _issue(JoinClosed, Course(turn), issued.redeemed, judgement)
+        return _issue(JoinClosed, builder, issued.spending, judgement)
 
 
 @final
@@ -341,6 +277,19 @@ class JoinClosed(_Stage):
     """A turn whose requests, results and uses match, under its policies."""
 
     __slots__ = ()
+
+    @staticmethod
+    def of(builder: TurnBuilder) -> JoinClosed:
+        """All states up to this one at once, of a builder that has all evidence of the turn.
+
+        :class:`Blocked` names the first state that the evidence does not reach.
+        """
+        judgement = conclude(builder.turn)
+        blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
+        if not blocking:
+            return _issue(JoinClosed, builder, _Spending(), judgement)
+        state = min(finding.failure.blocks for finding in blocking)
+        raise Blocked(state, blocking if state is State.JOIN_CLOSED else findings_upto(builder.turn, state))
 
     @property
     def judgement(self) -> Judgement:
@@ -354,23 +303,23 @@ class JoinClosed(_Stage):
         ``constraints`` are those that only who judges the mutation knows, above all ``mutationConstraints`` with the
         active policy digest. They are added to those of the turn and cannot take any of them back.
         """
-        issued = _registry.find(self, JoinClosed)
-        turn = issued.course.growing.grown({"mutation": None if mutation is None else dict(mutation)})
+        issued = _find(self, JoinClosed)
+        builder = issued.builder.with_evidence({"mutation": None if mutation is None else dict(mutation)})
         demanded = dict(constraints)
         for name, given in constraints.items():
-            stated = turn.beside(name)
+            stated = builder.constraint(name)
             if stated is None:
                 continue
             if name != "mutationConstraints":
                 raise ValueError(f"{name} is part of the turn and cannot be replaced")
             demanded[name] = _stricter(stated, given)
         if demanded:
-            turn = turn.under(demanded)
-        judgement = conclude(turn.turn)
+            builder = builder.with_constraints(demanded)
+        judgement = conclude(builder.turn)
         if judgement.findings or not judgement.mutation_ready:
             raise Blocked(State.MUTATION_READY, judgement.findings)
-        _registry.spend(self, JoinClosed)  # one turn, one mutation
-        return _issue(MutationReady, Course(turn), issued.redeemed, judgement)
+        issued.spend()  # one turn, one mutation
+        return _issue(MutationReady, builder, issued.spending, judgement)
 
 
 @final
@@ -408,12 +357,12 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     Whoever carries out mutations calls this first. It is refused for a forged right, a second time, and for any other
     mutation than the one that was authorised; a refused one is not spent.
     """
-    judgement = _judged(ready, MutationReady)
+    issued, judgement = _find(ready, MutationReady), _judged(ready, MutationReady)
     intent = judgement.turn.evidence.mutation
     assert intent is not None  # there is no MutationReady without one
     if (intent.kind, intent.action) != (kind, action):
         raise WrongMutation(f"authorised is {intent.kind} {intent.action}, not {kind} {action}")
-    _registry.spend(ready, MutationReady)
+    issued.spend()
     return judgement
 
 
@@ -426,19 +375,21 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
     """
     call = NamedCall(call_id, tool_name, input_digest)
     kind = ToolRequests if isinstance(authority, ToolRequests) else MutationReady
-    if not _is_named(_registry.find(authority, kind), call):
+    issued = _find(authority, kind)
+    if not _is_named(issued, call):
         raise WrongMutation(f"nothing authorises {tool_name} under the id {call_id} with this input")
-    _registry.redeem(authority, kind, call_id)
+    issued.redeem(call_id)
 
 
 def _permits(authority: MutationReady | ToolRequests, kind: type[_Stage], call: NamedCall) -> bool:
-    issued = _registry.find(authority, kind)
-    return call.tool_call_id not in issued.redeemed and _is_named(issued, call)
+    issued = _find(authority, kind)
+    return call.tool_call_id not in issued.spending.calls and _is_named(issued, call)
 
 
 def _is_named(issued: _Issued, call: NamedCall) -> bool:
-    course = issued.course
+    evidence = issued.builder.evidence
     if issued.kind is ToolRequests:
-        return course.requests(call)
-    intent = course.growing.evidence.mutation
+        named = (call.tool_call_id, call.tool_name, call.input_digest)
+        return any(named == (row.tool_call_id, row.tool_name, row.input_digest) for row in evidence.tool_requests)
+    intent = evidence.mutation
     return intent is not None and intent.kind == "effect" and call in intent.calls

@@ -10,6 +10,7 @@ import msgspec
 
 from manglecp.base.digest import digest_bytes
 from manglecp.base.text import normalize_word, trim
+from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import Documents, read_documents
@@ -20,7 +21,7 @@ from manglecp.harness.rows import CallerEdge, ToolRequest, ToolResult, ToolUse
 from manglecp.harness.terms import Terms
 from manglecp.wire import validator_of
 
-__all__ = ["PROGRAM", "Beside", "Turn", "read_turn", "schema_verdicts"]
+__all__ = ["PROGRAM", "Turn", "TurnContext", "read_turn", "schema_verdicts"]
 
 PROGRAM: Final = "code_execution"
 """The kind of call that is a program, and the caller of what a program calls."""
@@ -28,12 +29,34 @@ PROGRAM: Final = "code_execution"
 _read_constraints: Final = reader_of(Constraints)
 
 
-class Beside:
-    """What stands beside the evidence, read. Many turns have it in common, and it is written down once for all."""
+class TurnContext:
+    """What stands beside the evidence of a turn: constraints and policy documents, the latter against its call spec.
 
-    def __init__(self, constraints: Constraints, documents: Mapping[str, Any]) -> None:
+    Immutable, and shared by all turns that are opened under the same terms.
+    """
+
+    def __init__(
+        self,
+        call: CallSpec,
+        constraints: Constraints,
+        documents: Mapping[str, Any],
+        limits: Limits = LIMITS,
+        compared: Documents | None = None,
+    ) -> None:
+        """``compared`` are the same documents, if they were compared with the same call spec already."""
         self.constraints = constraints
         self.documents = documents
+        self.compared = compared or Documents.compared(documents, call, limits)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What is in force for a turn that does not hand over."""
+        return Terms(self.constraints, self.compared, False)
+
+    @cached_property
+    def handoff_terms(self) -> Terms:
+        """What is in force for a turn that hands over."""
+        return Terms(self.constraints, self.compared, True)
 
     @cached_property
     def written(self) -> tuple[msgspec.Raw, msgspec.Raw]:
@@ -52,16 +75,15 @@ class Turn:
 
     __slots__ = (
         "_frozen",
-        "beside",
         "call",
         "constraints",
+        "context",
         "continuing",
         "documents",
         "drifted",
         "edges",
         "ended",
         "evidence",
-        "fresh_requests",
         "requests",
         "results",
         "schema_verdicts",
@@ -70,43 +92,20 @@ class Turn:
         "uses",
     )
 
-    def __init__(
-        self,
-        evidence: Evidence,
-        constraints: Constraints,
-        documents: Mapping[str, Any],
-        schema_verdicts: Mapping[str, bool],
-        limits: Limits = LIMITS,
-        compared: Documents | None = None,
-        known_terms: dict[bool, Terms] | None = None,
-        fresh_requests: tuple[ToolRequest, ...] | None = None,
-        beside: Beside | None = None,
-    ) -> None:
-        """``compared``: the documents against the call spec, from who has done that already. ``known_terms``: what is
-        in force under these constraints and documents, by whether the turn hands over; what is not there is added.
-        ``beside``: the constraints and documents again, from who has them in common with other turns."""
+    def __init__(self, evidence: Evidence, context: TurnContext, schema_verdicts: Mapping[str, bool]) -> None:
         self._frozen = False
         self.evidence = evidence
         self.call = evidence.call_spec
-        self.constraints = constraints
-        self.documents = documents
-        self.beside = beside or Beside(constraints, documents)
+        self.context = context
+        self.constraints = context.constraints
+        self.documents = context.documents
         self.schema_verdicts = schema_verdicts
         """Of the calls whose arguments were there: whether they fit every schema that is pinned for their tool."""
-        compared = compared or Documents.compared(documents, self.call, limits)
-        self.drifted = compared.drifted
+        self.drifted = context.compared.drifted
         handing_over = evidence.handoff is not None or (
             evidence.mutation is not None and evidence.mutation.kind == "transfer"
         )
-        terms = None if known_terms is None else known_terms.get(handing_over)
-        if terms is None:
-            terms = Terms(constraints, compared, handing_over)
-            if known_terms is not None:
-                known_terms[handing_over] = terms
-        self.terms = terms
-        self.fresh_requests = evidence.tool_requests if fresh_requests is None else fresh_requests
-        """What checks look at that ask something of each request by itself: all of them, or those that are new since
-        the turn was last judged and nothing was found."""
+        self.terms = context.handoff_terms if handing_over else context.terms
         self.continuing = evidence.protocol_state is not None and bool(evidence.protocol_state.continuation_allowed)
         self.ended = evidence.protocol_state is not None
         self.requests: dict[str, ToolRequest] = {row.tool_call_id: row for row in evidence.tool_requests}
@@ -176,7 +175,8 @@ def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way
             documents = read_documents(whole["policyDocuments"], limits)
         except InvalidEvidence as bad:
             raise bad.under("policyDocuments") from None
-    return Turn(evidence, constraints, documents, schema_verdicts(found, evidence), limits)
+    context = TurnContext(evidence.call_spec, constraints, documents, limits)
+    return Turn(evidence, context, schema_verdicts(found, evidence))
 
 
 def schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:

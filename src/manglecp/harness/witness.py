@@ -16,17 +16,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from manglecp.harness.alike import Alike
 from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.constraints import Constraints
 from manglecp.harness.documents import read_documents
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.evidence import Evidence, check_arranged
 from manglecp.harness.findings import place
-from manglecp.harness.judging import Foretold, Judgement, conclude
+from manglecp.harness.judging import Judgement, conclude
 from manglecp.harness.reading import LIMITS, Limits
-from manglecp.harness.shapes import Filled
-from manglecp.harness.turn import Turn
+from manglecp.harness.turn import Turn, TurnContext
 
 __all__ = ["KIND", "Difference", "Verification", "Witness", "verify", "witness_of"]
 
@@ -34,7 +32,6 @@ T = TypeVar("T")
 
 KIND: Final = "manglecp.harness.witness.v1"
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
-_alike: Final = Alike(64)
 _MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "mutationReady", "digests", "findings")
 
 
@@ -100,10 +97,8 @@ class Witness(Mapping[str, Any]):
     @cached_property
     def written(self) -> msgspec.Raw:
         """Its canonical JSON."""
-        if isinstance(self._judgement, Foretold):
-            return msgspec.Raw(self._judgement.written.text)
         turn = self._judgement.turn
-        constraints, documents = turn.beside.written
+        constraints, documents = turn.context.written
         whole = {
             "evidence": _written(turn.evidence),
             "constraints": constraints,
@@ -111,13 +106,6 @@ class Witness(Mapping[str, Any]):
             "schemaVerdicts": turn.schema_verdicts,
         }
         return msgspec.Raw(_encode({**_concluded(self._judgement), "turn": whole}))
-
-    @property
-    def kept(self) -> msgspec.Raw | Filled:
-        """The same for whoever keeps many: what it has in common with others is told apart, if there were any."""
-        if isinstance(self._judgement, Foretold):
-            return self._judgement.written
-        return _alike.filled(bytes(self.written)) or self.written
 
     @cached_property
     def _read(self) -> dict[str, Any]:
@@ -173,7 +161,7 @@ def _recorded_turn(found: Any, limits: Limits) -> Turn:
         check_arranged(evidence)
     except InvalidEvidence as bad:
         raise bad.under("evidence").under("turn") from None
-    return Turn(evidence, constraints, documents, verdicts, limits)
+    return Turn(evidence, TurnContext(evidence.call_spec, constraints, documents, limits), verdicts)
 
 
 def _typed(found: dict[str, Any], name: str, kind: type[T]) -> T:

@@ -24,10 +24,10 @@ from manglecp.intent import Definition, Identity
 from manglecp.invoke.approval import AutoConfirm, Consent, Secrets, challenge, consent_text, verify
 from manglecp.invoke.calls import Call, Outcome, secret_names, with_defaults
 from manglecp.invoke.documents import Documents, Proven
+from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Durable, EndState, Journal, Unrecorded
 from manglecp.invoke.ownership import Claims
 from manglecp.invoke.plan import Plan, Unplannable
-from manglecp.invoke.turns import Resumption
 from manglecp.mangle import instant_text
 from manglecp.pack import ActionDescription
 from manglecp.store import EntryKind, Kept, KeyTaken, NewRun, Note, RunState, Store, Transaction, Values

@@ -9,18 +9,15 @@ governance, shows the four controls below, and needs an approval at the highest 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from manglecp.harness import CallSpec, Unopened, digest_v1 as digest
+from manglecp.harness import TurnBuilder, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage
-from manglecp.invoke.forms import Forms
 from manglecp.pack import ActionDescription
 
 __all__ = [
@@ -52,9 +49,6 @@ BASE_CLAIM: Final = "capabilities.change_morphisms"
 _TIERS: Final = ("low", "moderate", "high")
 _CONTROLS: Final = ("policyProvenance", "guardrailStages", "observabilityMode", "riskTier")
 _CHECKPOINTS: Final = ("high",)
-_FRAMES: Final = 256
-"""How many chains are remembered. More are worked out again."""
-_PACKAGES: Final = 16
 _ANY: Final = "turn1_"
 """The id of a call in a call spec that is to hold for any."""
 
@@ -119,20 +113,25 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         """What its turns have in common with those of other chains of these actions."""
         return frame_of(self.package, self.actions)
 
-    def open(self, call_id: str, approval: str | None, *, parallel: bool) -> CallSpec:
-        """A turn. ``parallel``: it will hold calls that run side by side."""
-        if approval is not None:  # each has its own
-            spec = spec_of(self, call_id=call_id, parallel=parallel)
-            return CallSpec.open(spec, constraints_of(self, approval, self.package))
-        return (self._parallel if parallel else self._strict).open(call_id)
+    def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
+        """A turn in which nothing has happened, but for its call id. ``parallel``: calls of it may run in parallel."""
+        template = self._parallel if parallel else self._strict
+        if approval is None:
+            return template
+        profile = self.package.governance_profile(self.pinned, self.tier, approval)
+        return template.with_constraints({"governanceProfile": profile})
 
     @cached_property
-    def _parallel(self) -> Unopened:
-        return unopened_turn(self, parallel=True)
+    def _parallel(self) -> TurnBuilder:
+        return self._template(parallel=True)
 
     @cached_property
-    def _strict(self) -> Unopened:
-        return unopened_turn(self, parallel=False)
+    def _strict(self) -> TurnBuilder:
+        return self._template(parallel=False)
+
+    def _template(self, *, parallel: bool) -> TurnBuilder:
+        spec = spec_of(self, call_id=_ANY, parallel=parallel)
+        return TurnBuilder.open(spec, constraints_of(self, None, self.package))
 
 
 class RunTerms(msgspec.Struct, frozen=True):
@@ -170,12 +169,6 @@ class Frame:
     examples: Mapping[str, str]
     """The digest of each tool's examples, where it has any."""
     policies: Policies
-    forms: Forms = field(default_factory=Forms, compare=False)
-    """Those of the evidence of such turns."""
-    constraints: dict[tuple[str | None, ...], dict[str, Any]] = field(default_factory=dict, compare=False)
-    """Those of turns that nobody had to approve, by what they depend on."""
-    unopened: dict[tuple[Any, ...], Unopened] = field(default_factory=dict, compare=False)
-    """Such turns, by what they depend on but for the ids of their calls."""
 
     def schema_of(self, action: ActionDescription) -> str:
         """The digest of an action's input schema: its own, whether or not the chain has an action of that name."""
@@ -185,31 +178,9 @@ class Frame:
         return digest(dict(action.input_schema))
 
 
-_frames: OrderedDict[tuple[Any, ...], Frame] = OrderedDict()
-_lock: Final = Lock()
-
-
-def frame_of(package: PolicyPackage, actions: Mapping[str, ActionDescription]) -> Frame:
-    """The frame of a chain, from memory if it was there before.
-
-    Descriptions are compared by identity: a pack that was loaded again brings new ones.
-    """
-    chain = tuple(actions[name] for name in sorted(actions))
-    key = (package.digest, *map(id, chain))
-    with _lock:
-        found = _frames.get(key)
-        if found is not None:
-            _frames.move_to_end(key)
-            return found
-    made = _frame(package, chain)
-    with _lock:
-        _frames[key] = made
-        while len(_frames) > _FRAMES:
-            _frames.popitem(last=False)
-    return made
-
-
-def _frame(package: PolicyPackage, actions: tuple[ActionDescription, ...]) -> Frame:
+def frame_of(package: PolicyPackage, chain: Mapping[str, ActionDescription]) -> Frame:
+    """The frame of a chain of these actions under a package."""
+    actions = tuple(chain[name] for name in sorted(chain))
     schemas = {ADMIT: ADMIT_SCHEMA} | {action.aid: digest(dict(action.input_schema)) for action in actions}
     tools = [{"toolName": name, "schemaDigest": schemas[name]} for name in sorted(schemas)]
     # Where the package speaks of tools itself, what it says stands. What it does not speak of is what the chain has.
@@ -290,31 +261,6 @@ def spec_of(terms: ChainTerms, *, call_id: str, parallel: bool) -> dict[str, Any
     }
 
 
-def unopened_turn(terms: ChainTerms, *, parallel: bool) -> Unopened:
-    """The turns of runs that nobody had to approve, under the package that they were admitted under."""
-    frame = terms.frame
-    # The actions are those of the frame: with these the tier and the number of turns are known, too.
-    key = (
-        terms.package.ref,
-        terms.model_ref,
-        terms.pattern,
-        terms.risk_tier,
-        terms.sandbox,
-        terms.gates,
-        terms.spare_turns,
-        terms.pinned,
-        parallel,
-    )
-    known = frame.unopened.get(key)
-    if known is None:
-        spec = spec_of(terms, call_id=_ANY, parallel=parallel)
-        known = Unopened.of(spec, constraints_of(terms, None, terms.package))
-        if len(frame.unopened) >= _PACKAGES:
-            frame.unopened.clear()
-        frame.unopened[key] = known
-    return known
-
-
 def _sandbox_ref(terms: ChainTerms) -> str:
     """The profile that the hosts really run in; the digest is that of the package's own words about it, if any."""
     policy = terms.package.contents.get("sandbox", {})
@@ -325,19 +271,6 @@ def _sandbox_ref(terms: ChainTerms) -> str:
 
 def constraints_of(terms: ChainTerms, approval: str | None, loaded: PolicyPackage) -> dict[str, Any]:
     """What stands beside the evidence of a turn, to be read only. ``loaded`` is the package in force at this moment."""
-    if approval is not None:  # each has its own
-        return _constraints(terms, approval, loaded)
-    frame = terms.frame
-    key = (terms.pinned, terms.risk_tier, loaded.ref, loaded.digest)
-    found = frame.constraints.get(key)
-    if found is None:
-        if len(frame.constraints) >= _PACKAGES:
-            frame.constraints.clear()
-        found = frame.constraints[key] = _constraints(terms, None, loaded)
-    return found
-
-
-def _constraints(terms: ChainTerms, approval: str | None, loaded: PolicyPackage) -> dict[str, Any]:
     frame = terms.frame
     found = terms.package.constraints(pinned=terms.pinned, risk_tier=terms.tier, approval_ref=approval)
     demanded: dict[str, Any] = found.get("governanceConstraints", {})

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.invoke.calls import Effect, Outcome
-from manglecp.invoke.turns import GateRefused
+from manglecp.invoke.gate import GateRefused
 from manglecp.wire import SchemaError, WireError
 
 __all__ = [

@@ -23,10 +23,10 @@ from manglecp.invoke.actions import ActionRunner, Permit
 from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.calls import Call, Effect, EffectStatus, NoCall, Outcome, Status, call_of, undo_of
+from manglecp.invoke.gate import GateRefused, Reads, Turn, Turns
 from manglecp.invoke.large_values import is_large, run_in_thread_if
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.run_rules import RunRules
-from manglecp.invoke.turns import GateRefused, Reads, Turn, Turns
 from manglecp.mangle import MangleError
 from manglecp.toolhost import Slots, apply_state, state_delta
 

@@ -147,10 +147,10 @@ class Unrecorded:
             "admission": self._admission.record(),
             "state": end,
             "answer_digest": digest_bytes(answer),
-            "steps": [_entry(one) for one in outcomes],
+            "steps": [{"step": one.number, **_entry(one)} for one in outcomes],
         }
         if witness is not None:
-            body["witness"] = witness.kept
+            body["witness"] = witness.written
         note = Note("run", body, self._admission.run, self._admission.identity)
         keep = self._keep
         if keep is None or not lasting:
@@ -174,7 +174,7 @@ class Durable:
         before, kept = [_settled(one) for one in settled], slots_bytes(slots)
         runs, run, fence = self._store.runs, self._run, self._fence
         asked = await self._write(
-            lambda tx: runs.started(tx, run, fence, starts, settled=before, slots=kept), [("turn", witness.kept)]
+            lambda tx: runs.started(tx, run, fence, starts, settled=before, slots=kept), [("turn", witness.written)]
         )
         self.cancel_asked = asked or self.cancel_asked
 
@@ -228,7 +228,7 @@ class Durable:
 
 def _turn(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
     """The entry of a turn, if there was one."""
-    return [] if witness is None else [("turn", witness.kept)]
+    return [] if witness is None else [("turn", witness.written)]
 
 
 async def _kept(store: Store, identity: str, run: str, name: str) -> Any | None:
@@ -308,7 +308,6 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     """For the ledger: digests and codes."""
     call = outcome.call
     entry = {
-        "step": outcome.number,
         "call": None if call is None else call.call_id,
         "action": outcome.action,
         "input_digest": None if call is None else call.input_digest,

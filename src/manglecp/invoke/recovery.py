@@ -23,11 +23,11 @@ from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.documents import Documents
 from manglecp.invoke.errors import left_behind
+from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Durable
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.results import Answer, decoded
-from manglecp.invoke.turns import Resumption
 from manglecp.pack import ActionDescription
 from manglecp.store import OwnedRun, Run, RunState, Step, StepState, Store, StoreError, pauses
 from manglecp.toolhost import Slots, apply_state

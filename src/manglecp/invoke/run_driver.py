@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -22,13 +22,13 @@ from manglecp.invoke.calls import Outcome
 from manglecp.invoke.errors import Told, gate_refused
 from manglecp.invoke.events import event_rows, events_of
 from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
+from manglecp.invoke.gate import ChainTerms, GateRefused, Reads, RunTerms, Turns
 from manglecp.invoke.journal import EndState, Journal
 from manglecp.invoke.ownership import Claims
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.results import Answer, Answering, encoded
 from manglecp.invoke.run_rules import RunRules, Spoken
-from manglecp.invoke.turns import ChainTerms, GateRefused, Reads, RunTerms, Turns
 from manglecp.mangle import MangleError
 from manglecp.pack import Profile, default_governance
 from manglecp.toolhost import Dispatcher
@@ -40,17 +40,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-_MAX_CHAINS: Final = 1_024
-
-
-class _Chain(NamedTuple):
-    """What all runs of a plan have in common, under the same policies."""
-
-    terms: ChainTerms
-    reads: Reads
-    """The steps whose results later steps or the answer use."""
-    is_judged: bool
-    """Whether runs have turns: those with effects, and all under a package that is not the shipped default."""
+_MAX_CHAINS: Final = 256
 
 
 class RunDriver:
@@ -77,7 +67,7 @@ class RunDriver:
         self._limits = domain.pack.settings.invocation
         self._spoken = Spoken.of(domain)
         self._hidden = secret_values(domain.pack)
-        self._chains: LruCache[Plan, _Chain] = LruCache(_MAX_CHAINS)
+        self._chains: LruCache[tuple[Any, ...], ChainTerms] = LruCache(_MAX_CHAINS)
 
     async def drive(self, run: AdmittedRun, observer: RunObserver) -> Answer:
         """Execute a run, record its end and return the response.
@@ -120,43 +110,46 @@ class RunDriver:
     def _answering(self, run: AdmittedRun, rules: RunRules) -> Answering:
         return Answering(run.admission.run, self._newest(), run.plan, run.args, rules, self._hidden)
 
-    def _chain(self, plan: Plan) -> _Chain:
-        """Return what all runs of a plan have in common while the same policies are loaded."""
-        package = self._policies()
-        known = self._chains.get(plan)
-        if known is not None and known.terms.package is package:
-            return known
-        domain = self._newest()
-        pack = domain.pack
-        terms = ChainTerms(
-            model_ref=f"rules:{pack.name}@{pack.settings.version}+{domain.digest}",
-            package=package,
-            pinned=pack.settings.governance_digest or package.digest,
-            actions=plan.actions,
-            plugin_digest=f"sha256:{pack.plugin_sha256}",
-            gates=plan.gates,
-            risk_tier=plan.risk_tier,
-            sandbox=self._sandbox,
-            pattern=plan.pattern,
-        )
+    def _terms(self, plan: Plan) -> ChainTerms:
+        """Return what runs of chains of the same actions and shape have in common, under the same policies."""
+        package, domain = self._policies(), self._newest()
+        key = (package.digest, domain.digest, *sorted(plan.actions), plan.gates, plan.pattern)
+        found = self._chains.get(key)
+        if found is None:
+            pack = domain.pack
+            found = ChainTerms(
+                model_ref=f"rules:{pack.name}@{pack.settings.version}+{domain.digest}",
+                package=package,
+                pinned=pack.settings.governance_digest or package.digest,
+                actions=plan.actions,
+                plugin_digest=f"sha256:{pack.plugin_sha256}",
+                gates=plan.gates,
+                risk_tier=plan.risk_tier,
+                sandbox=self._sandbox,
+                pattern=plan.pattern,
+            )
+            self._chains.put(key, found)
+        return found
+
+    def _turns(self, run: AdmittedRun) -> Turns | None:
+        """Return None for a run without turns: one without effects, under the package that is shipped."""
+        terms, admission = self._terms(run.plan), run.admission
+        is_default = terms.package.digest == terms.pinned == default_governance().digest
+        if is_default and not run.plan.has_effects:
+            return None
+        return Turns(RunTerms(admission.run, admission.digest, admission.approval, terms))
+
+    def _reads(self, plan: Plan) -> Reads:
         extracted = {step.number for step in plan.definition.steps if self._spoken.reads(step.action)}
-        is_default = package.digest == terms.pinned == default_governance().digest
-        reads = Reads(plan.read_by_steps, plan.told | extracted)
-        chain = _Chain(terms, reads, plan.has_effects or not is_default)
-        self._chains.put(plan, chain)
-        return chain
+        return Reads(plan.read_by_steps, plan.told | extracted)
 
     def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
-        admission, chain = run.admission, self._chain(run.plan)
-        turns = None
-        if chain.is_judged:
-            turns = Turns(RunTerms(admission.run, admission.digest, admission.approval, chain.terms))
         return RunExecutor(
             run,
-            turns=turns,
-            reads=chain.reads,
+            turns=self._turns(run),
+            reads=self._reads(run.plan),
             policies=self._policies,
-            actions=ActionRunner(self._dispatcher, run.identity.name, self._claims.of(admission.run)),
+            actions=ActionRunner(self._dispatcher, run.identity.name, self._claims.of(run.admission.run)),
             rules=rules,
             observer=observer,
             seconds=self._limits.max_execution_ms / 1_000,

@@ -16,7 +16,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness import digest_v1 as digest
 from manglecp.harness.policy import TIERS, PolicyPackage
 from manglecp.invoke.call_spec import ChainTerms, RunTerms
-from manglecp.invoke.turns import GateRefused, Turns
+from manglecp.invoke.gate import GateRefused, Turns
 from manglecp.pack import FOLDER, Pack, PackError, Profile, default_governance, pack_problem
 
 __all__ = ["refuse_unusable", "trial"]

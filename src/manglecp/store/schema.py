@@ -19,7 +19,7 @@ from manglecp.store.errors import Unusable
 
 __all__ = ["REVISION", "ByDialect", "Part", "append_only", "check_revision", "create_parts", "has_parts"]
 
-REVISION: Final = 3
+REVISION: Final = 4
 """Of the schema. Raise it with every change of a table."""
 
 

@@ -56,7 +56,7 @@ def call_shape(turn: Turn) -> Iterator[Finding]:
 
 def request_shape(turn: Turn) -> Iterator[Finding]:
     """Every request comes out of a structured block and fits the schema that is pinned for its tool."""
-    for row in turn.fresh_requests:
+    for row in turn.evidence.tool_requests:
         where = place("toolRequests", row.tool_call_id)
         if row.schema_valid is False:
             yield Finding(_SCHEMA, where, "the runtime's validator refused the arguments")
@@ -160,7 +160,7 @@ def allowed_tools(turn: Turn) -> Iterator[Finding]:
     demanded = choice.tool_name if choice is not None and choice.mode == "specific" else None
     if not lists and demanded is None:
         return
-    for row in turn.fresh_requests:
+    for row in turn.evidence.tool_requests:
         where = place("toolRequests", row.tool_call_id)
         for title, names in lists:
             if row.tool_name not in names:
@@ -188,7 +188,7 @@ def discovery(turn: Turn) -> Iterator[Finding]:
         yield Finding(_MISMATCH, "callSpec/toolCatalogDigest", "another catalogue is expected")
     if pins.expected_defer_policy_digest not in (None, turn.call.defer_policy_digest):
         yield Finding(_MISMATCH, "callSpec/deferPolicyDigest", "another loading policy is expected")
-    for row in turn.fresh_requests:
+    for row in turn.evidence.tool_requests:
         where = place("toolRequests", row.tool_call_id)
         search = row.search_ref
         if search is None:
@@ -214,7 +214,7 @@ def examples(turn: Turn) -> Iterator[Finding]:
     if constraints.expected_tool_example_digest not in (None, turn.call.tool_example_digest):
         yield Finding(_EXAMPLES, "callSpec/toolExampleDigest", "other examples are expected")
     pins = constraints.example_digests or {}
-    for row in turn.fresh_requests:
+    for row in turn.evidence.tool_requests:
         if row.tool_name in pins and row.example_digest != pins[row.tool_name]:
             where = place("toolRequests", row.tool_call_id)
             yield Finding(_EXAMPLES, where, f"{row.tool_name} was shown with other examples than the pinned ones")
@@ -225,7 +225,7 @@ def callers(turn: Turn) -> Iterator[Finding]:
     expected = turn.constraints.tool_constraints.expected_allowed_callers_digest
     if expected not in (None, turn.call.allowed_callers_digest):
         yield Finding(_CALLER, "callSpec/allowedCallersDigest", "another list of callers is expected")
-    for row in turn.fresh_requests:
+    for row in turn.evidence.tool_requests:
         allowed = turn.terms.allowed_callers.get(row.tool_name)
         if allowed is not None and turn.caller(row) not in allowed:
             where = place("toolRequests", row.tool_call_id)

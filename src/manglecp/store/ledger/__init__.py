@@ -7,7 +7,6 @@ database can also write a whole new chain; that shows to anybody who noted a hea
 
 Bodies hold digests, ids, codes and times. They never hold arguments, outputs or secrets: the ledger is for showing.
 
-    patterns    what bodies have in common is kept once
     entries     what is appended, what was appended, and its row
     checking    are these rows what was appended
     log         the operations, each inside a transaction of its caller

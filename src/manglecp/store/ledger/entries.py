@@ -12,14 +12,11 @@ import msgspec
 
 from manglecp.base.hash_chain import Head, row_hash
 from manglecp.base.json import Uncanonical, canonical
-from manglecp.harness import Filled
 from manglecp.store.errors import Invalid, Unusable
-from manglecp.store.ledger.patterns import GAP, Kept, Patterns
 
 __all__ = [
     "COLUMNS",
     "KINDS",
-    "STORED",
     "Body",
     "Entry",
     "EntryKind",
@@ -40,9 +37,8 @@ MOST_BYTES: Final = 4_194_304
 """Of a body: it holds digests. The witness of a turn has some for each of its steps, about 1,500 bytes."""
 
 
-Body: TypeAlias = Mapping[str, Any] | msgspec.Raw | Filled
-"""An object, or its canonical JSON. A member of the object may be canonical JSON, and one of them what fills a pattern:
-of all that do the same the pattern is kept once."""
+Body: TypeAlias = Mapping[str, Any] | msgspec.Raw
+"""An object, or its canonical JSON. A member of the object may be canonical JSON."""
 
 
 class Note(NamedTuple):
@@ -78,21 +74,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 COLUMNS: Final = Entry.__struct_fields__
-STORED: Final = (*COLUMNS, "pattern", "names")
-"""The columns of its row."""
-
-_GAP: Final = GAP.encode()
 
 
 class Prepared(NamedTuple):
-    """A note that a ledger takes, and how its body will be kept."""
+    """A note that a ledger takes, and the canonical JSON of its body."""
 
     note: Note
     body: bytes
-    """The whole of it."""
-    kept: Kept
-    filled: Filled | None
-    """What is kept by a pattern."""
 
 
 def prepared(note: Note) -> Prepared:
@@ -100,35 +88,17 @@ def prepared(note: Note) -> Prepared:
     if note.kind not in KINDS:
         raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
     try:
-        frame, filled = _framed(note.body)
+        body = bytes(note.body) if isinstance(note.body, msgspec.Raw) else canonical(dict(note.body))
     except Uncanonical as error:
         raise Invalid("body", str(error)) from None
-    body = frame if filled is None else frame.replace(_GAP, filled.text)
     if len(body) > MOST_BYTES:
         raise Invalid("body", f"it has {len(body)} bytes, and {MOST_BYTES} are allowed")
-    if filled is not None and (names := filled.names) is not None:
-        return Prepared(note, body, Kept(frame.decode(), filled.pattern.digest, names), filled)
-    return Prepared(note, body, Kept(body.decode()), None)
-
-
-def _framed(body: Body) -> tuple[bytes, Filled | None]:
-    """Its canonical JSON, with a gap for what follows a pattern."""
-    if isinstance(body, Filled):
-        return _GAP, body
-    if isinstance(body, msgspec.Raw):
-        return bytes(body), None
-    members = dict(body)
-    filled = None
-    for name, value in members.items():
-        if type(value) is Filled:
-            filled, members[name] = value, msgspec.Raw(_GAP)
-            break
-    return canonical(members), filled
+    return Prepared(note, body)
 
 
 def following(head: Head, given: Prepared, at_ms: int) -> tuple[Head, Sequence[Any]]:
     """The head after this note, and the row to write."""
-    (kind, _, run, identity), (body, pattern, names) = given.note, given.kept
+    (kind, _, run, identity), body = given
     seq, before = head.seq + 1, head.row_hash
     row = {
         "seq": seq,
@@ -136,21 +106,19 @@ def following(head: Head, given: Prepared, at_ms: int) -> tuple[Head, Sequence[A
         "kind": kind,
         "run": run,
         "identity": identity,
-        "body": msgspec.Raw(given.body),
+        "body": msgspec.Raw(body),
         "prev_hash": before,
     }
     own_hash = row_hash(row)
-    return Head(seq, own_hash), (seq, at_ms, kind, run, identity, body, before, own_hash, pattern, names)
+    return Head(seq, own_hash), (seq, at_ms, kind, run, identity, body.decode(), before, own_hash)
 
 
-def read_row(patterns: Patterns, row: Sequence[Any]) -> Entry:
+def read_row(row: Sequence[Any]) -> Entry:
     """An entry from its row; :class:`.Unusable` if it is none any more."""
-    *values, pattern, names = row
-    members = dict(zip(COLUMNS, values, strict=True))
+    members = dict(zip(COLUMNS, row, strict=True))
     try:
-        text = patterns.whole(Kept(members["body"], pattern, names), MOST_BYTES)
-        body = msgspec.json.decode(text, type=dict[str, Any])
-        if canonical(body).decode() != text:
+        body = msgspec.json.decode(members["body"], type=dict[str, Any])
+        if canonical(body).decode() != members["body"]:
             raise ValueError
         return msgspec.convert(members | {"body": body}, Entry)
     except (ValueError, TypeError, RecursionError):

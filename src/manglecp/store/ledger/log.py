@@ -6,14 +6,14 @@ Append last: from then until the transaction ends, everybody else who appends ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final
 
 from manglecp.base.hash_chain import GENESIS, Head
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.ledger.checking import Verified, check
 from manglecp.store.ledger.entries import (
-    STORED,
+    COLUMNS,
     Body,
     Entry,
     EntryKind,
@@ -23,7 +23,6 @@ from manglecp.store.ledger.entries import (
     read_row,
     write_line,
 )
-from manglecp.store.ledger.patterns import PATTERNS, Patterns
 from manglecp.store.schema import Part, append_only
 
 __all__ = ["LEDGER", "Ledger"]
@@ -53,12 +52,11 @@ LEDGER: Final = Part(
             ) {strict}
             """,
         f"INSERT INTO ledger_head VALUES (1, 0, '{GENESIS}')",
-        *PATTERNS,
     ),
 )
 
-_SELECT: Final = f"SELECT {', '.join(STORED)} FROM ledger"
-_PLACES: Final = f"({', '.join('?' for _ in STORED)})"
+_SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM ledger"
+_PLACES: Final = f"({', '.join('?' for _ in COLUMNS)})"
 _MOVE: Final = "UPDATE ledger_head SET seq = ?, row_hash = ? WHERE one = 1"
 
 _PAGE: Final = 1000
@@ -71,22 +69,14 @@ _NOW: Final[dict[Dialect, str]] = {
 }
 
 
-@cache
-def _head(dialect: Dialect, patterns: int) -> str:
-    """The head, the time, and how many of these patterns are there: on PostgreSQL every question is a way to the
-    server and back."""
-    known = f"(SELECT count(*) FROM ledger_pattern WHERE digest IN ({_listed('?', patterns)}))" if patterns else "0"
-    return f"SELECT seq, row_hash, {_NOW[dialect]}, {known} FROM ledger_head WHERE one = 1"
-
-
-@cache
-def _add(patterns: int) -> str:
-    return f"INSERT INTO ledger_pattern (digest, pattern) VALUES {_listed('(?, ?)', patterns)} ON CONFLICT DO NOTHING"
+def _head(dialect: Dialect) -> str:
+    """The head and the time in one statement: on PostgreSQL each is a round trip."""
+    return f"SELECT seq, row_hash, {_NOW[dialect]} FROM ledger_head WHERE one = 1"
 
 
 @cache
 def _insert(entries: int) -> str:
-    return f"INSERT INTO ledger ({', '.join(STORED)}) VALUES {_listed(_PLACES, entries)}"
+    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES {_listed(_PLACES, entries)}"
 
 
 def _listed(one: str, times: int) -> str:
@@ -119,9 +109,7 @@ class Ledger:
 
     def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
         given = [prepared(note) for note in notes]
-        patterns = {one.kept.pattern: one.filled for one in given if one.filled is not None}
-        question = _head(tx.dialect, len(patterns))
-        seq, last, now, known = tx.locked(question, [*patterns], wait=True).fetchone()
+        seq, last, now = tx.locked(_head(tx.dialect), wait=True).fetchone()
         head = Head(seq, last)
         at_ms = tx.now_ms() if now is None else now
         values: list[Any] = []
@@ -129,9 +117,6 @@ class Ledger:
             head, row = following(head, one, at_ms)
             values += row
         steps: list[tuple[str, Sequence[Any]]] = [(_MOVE, head), (_insert(len(notes)), values)]
-        if known < len(patterns):
-            added = [one for digest, filled in patterns.items() for one in (digest, filled.written_pattern.decode())]
-            steps.insert(0, (_add(len(patterns)), added))
         if tx.dialect == "postgresql":
             _at_once(tx, steps)
         else:
@@ -146,7 +131,7 @@ class Ledger:
     def entry(self, tx: Transaction, seq: int) -> Entry | None:
         """The one with this number, None if there is none."""
         row = tx.execute(f"{_SELECT} WHERE seq = ?", (seq,)).fetchone()
-        return None if row is None else read_row(Patterns(tx), row)
+        return None if row is None else read_row(row)
 
     def rows(
         self,
@@ -162,12 +147,11 @@ class Ledger:
         wanted = {"kind": kind, "run": run, "identity": identity}
         given = {f" AND {name} = ?": value for name, value in wanted.items() if value is not None}
         sql = f"{_SELECT} WHERE seq > ?{''.join(given)} ORDER BY seq LIMIT ?"
-        patterns = Patterns(tx)
-        return [read_row(patterns, row) for row in tx.execute(sql, (since, *given.values(), limit)).fetchall()]
+        return [read_row(row) for row in tx.execute(sql, (since, *given.values(), limit)).fetchall()]
 
     def verify(self, tx: Transaction, *, expect: Head | None = None) -> Verified:
         """Compute the chain again. ``expect`` is an entry that somebody noted earlier."""
-        verified = check(_bare_rows(tx), partial(read_row, Patterns(tx)), expect)
+        verified = check(_bare_rows(tx), read_row, expect)
         if (head := self.head(tx)) != verified.head:
             missing = f"entry {head.seq}: the head of the ledger is not its last entry, number {verified.head.seq}"
             return verified._replace(findings=[*verified.findings, missing])
@@ -175,8 +159,7 @@ class Ledger:
 
     def export(self, tx: Transaction) -> Iterator[bytes]:
         """A line of canonical JSON for each entry."""
-        patterns = Patterns(tx)
-        return (write_line(read_row(patterns, row)) + b"\n" for row in _bare_rows(tx))
+        return (write_line(read_row(row)) + b"\n" for row in _bare_rows(tx))
 
 
 def _at_once(tx: Transaction, steps: Sequence[tuple[str, Sequence[Any]]]) -> None:

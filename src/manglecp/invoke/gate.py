@@ -1,18 +1,13 @@
-"""The turns of a run: evidence of what happens, closed by the harness, and the right to the next effect.
-
-Three ideas:
+"""The gate of a run: turns of evidence that the harness closes, and the right to the next effect.
 
 * **An effect is the mutation of one turn and a row of the next.** A turn holds the effects that the turn before it
   authorised, the calls of tier 0 that follow them, and ends in the authorisation of the next effect or, the last one,
   in a join without a mutation.
-* **What was authorised is owed a result, and nothing else is taken.** The next turn does not close before it says what
-  became of every call that was authorised, nor with an effect that was not.
-* **Nothing that the next turn could not hold is authorised.** A gate also judges the requests that the effects will be,
-  so that no effect happens that could not be accounted for afterwards.
+* **Every authorised call is owed a result, and no other is taken.** The next turn does not close without an outcome of
+  each call that was authorised, nor with an effect that was not.
+* **Nothing is authorised that the next turn could not hold.** A gate also judges the requests that the effects will be.
 
-Data meets the modules in this order: ``call_spec`` (under what a turn is made), ``evidence`` (rows), ``happened`` (the
-calls of a turn), ``mutation`` (what is authorised, and on what it rests), ``refusal`` (a gate that stays shut), and the
-turns here. Pure: whoever runs the chain says what happened, and when.
+Every turn is judged in full, at each state. Pure: the caller records what happened, and when.
 """
 
 from __future__ import annotations
@@ -24,24 +19,29 @@ from typing import Any, Final, NoReturn, TypeAlias
 from manglecp.harness import (
     Blocked,
     CallSpec,
+    Finding,
+    InvalidEvidence,
     JoinClosed,
     Judgement,
     MutationReady,
     State,
     ToolRequests,
+    TurnBuilder,
     Witness,
     digest_v1 as digest,
-    joined,
     judge,
-    written,
 )
 from manglecp.harness.policy import PolicyPackage, call_id
-from manglecp.invoke.call_spec import ChainTerms, Frame, RunTerms, constraints_of, mutation_constraints
+from manglecp.invoke.call_spec import (
+    BASE_CLAIM,
+    ChainTerms,
+    RunTerms,
+    claim_of,
+    constraints_of,
+    mutation_constraints,
+)
 from manglecp.invoke.calls import Call, Outcome
-from manglecp.invoke.evidence import Requested, closing_rows, request_rows
-from manglecp.invoke.happened import Events, Happened, Happenings, Reads, States
-from manglecp.invoke.mutation import Past, claims_needed, mutation_of, rests_on
-from manglecp.invoke.refusal import REFUSED, GateRefused, refusal
+from manglecp.invoke.turn_evidence import Events, Reads, States, TurnCall, TurnEvidence
 
 __all__ = ["ChainTerms", "GateRefused", "Reads", "Resumption", "RunTerms", "Turn", "Turns"]
 
@@ -49,6 +49,31 @@ Row: TypeAlias = dict[str, Any]
 
 _NO_READS: Final = Reads()
 _NO_STATES: Final[States] = {}
+
+_REFUSED: Final = (Blocked, InvalidEvidence)
+"""What the harness raises instead of a state."""
+
+
+class GateRefused(Exception):
+    """The evidence does not carry the run on: which state it cannot reach, and the classes that keep it from it.
+
+    Rows that contradict one another have no class: nothing follows from them, so ``classes`` is empty.
+    """
+
+    def __init__(self, state: State, classes: Sequence[str], findings: Sequence[Finding] = (), why: str = "") -> None:
+        super().__init__(f"{state.title} cannot be reached: {', '.join(classes) or why}")
+        self.state = state
+        self.classes = tuple(classes)
+        """Names of the harness, sorted, each once."""
+        self.findings = tuple(findings)
+
+
+def _refusal(error: Blocked | InvalidEvidence, state: State) -> GateRefused:
+    """The same for a caller that runs a chain."""
+    if isinstance(error, Blocked):
+        classes = sorted({finding.failure.name for finding in error.findings})
+        return GateRefused(error.state, classes, error.findings)
+    return GateRefused(state, (), (), str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +90,14 @@ class Turns:
 
     def __init__(self, terms: RunTerms) -> None:
         self.terms = terms
-        self.frame = terms.chain.frame
         self.loaded = terms.chain.package
         """The package in force at this moment."""
         self.count = 0
         """How many turns there were, this one included."""
-        self.past = Past()
+        self.past = _Past()
         self.authorised: dict[str, Call] = {}
         """The calls that the last turn authorised, by their ids."""
+        self._templates: dict[bool, TurnBuilder] = {}
         self._opened: tuple[tuple[int, bool, int | None], CallSpec] | None = None
         """The newest: a gate looks at the turn after it, which is then the next."""
 
@@ -85,7 +110,7 @@ class Turns:
         if resumed is None and self.count == 0:
             self._refuse_unfinishable()
         if resumed is not None:
-            self.past = Past(resumed.witnesses)
+            self.past = _Past(resumed.witnesses)
             self.count = max(self.count, len(resumed.witnesses))
             self.authorised = {}
         self.count += 1
@@ -106,11 +131,16 @@ class Turns:
             asked = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
             name = call_id(terms.run, number, terms.chain.model_ref, asked)
             try:
-                turn = terms.chain.open(name, terms.approval, parallel=parallel)
-            except REFUSED as error:
-                raise refusal(error, State.CALL_SPEC) from error
+                turn = CallSpec.of(self._template(parallel).with_call_id(name))
+            except _REFUSED as error:
+                raise _refusal(error, State.CALL_SPEC) from error
             self._opened = which, turn
         return self._opened[1]
+
+    def _template(self, parallel: bool) -> TurnBuilder:
+        if parallel not in self._templates:
+            self._templates[parallel] = self.terms.chain.template(self.terms.approval, parallel=parallel)
+        return self._templates[parallel]
 
 
 class Turn:
@@ -122,8 +152,8 @@ class Turn:
         self._parallel = parallel
         self._resumed = resumed
         self._owed = dict(turns.authorised)
-        self._happened = Happenings(turns.terms, turns.frame)
-        self._unjudged: list[Happened] = []
+        self._evidence = TurnEvidence(turns.terms)
+        self._unjudged: list[TurnCall] = []
         """Requests that were recorded and not yet judged: what has happened is judged with what is asked for next."""
         self._over = False
         self._fence = None if resumed is None else resumed.fence
@@ -134,7 +164,7 @@ class Turn:
     def admit(self) -> None:
         """Record that the run was admitted."""
         self._must_be_open()
-        self._record([self._happened.admission(self.number)])
+        self._record([self._evidence.admission(self.number)])
 
     def request(self, calls: Sequence[Call]) -> ToolRequests:
         """Ask to make calls of tier 0; the state that their leases are minted from. More than one run in parallel.
@@ -145,16 +175,16 @@ class Turn:
         for call in calls:
             if call.is_effect:
                 raise ValueError(f"{call.call_id} has an effect: that is authorised, not requested")
-        asked = self._happened.asked(calls)
+        asked = self._evidence.requested(calls)
         self._state = state = self._judged(asked)
         self._unjudged = []
-        self._happened.record(asked)
+        self._evidence.record(asked)
         return state
 
     def answer(self, outcomes: Iterable[Outcome]) -> None:
         """Record what came back of requested calls. A step that was skipped was never called and has no row."""
         self._must_be_open()
-        self._happened.answer(outcomes)
+        self._evidence.answer(outcomes)
 
     def effects(self, calls: Sequence[Call], outcomes: Iterable[Outcome]) -> None:
         """Record what happened before this turn: effects that the turn before authorised, or what a journal holds.
@@ -164,14 +194,14 @@ class Turn:
         self._must_be_open()
         for call in calls:
             if self._resumed is None and call.is_effect and self._owed.get(call.call_id) != call:
-                self._happened.ungated(call)
-        self._record(self._happened.asked(calls))
-        self._happened.answer(outcomes)
+                self._evidence.record_ungated(call)
+        self._record(self._evidence.requested(calls))
+        self._evidence.answer(outcomes)
 
     def retried(self, call: Call, outcome: Outcome) -> None:
         """Record an attempt of which nobody knows how it ended, and which is made again."""
         self.effects([call], [outcome])
-        self._happened[call.call_id].retry = f"{call.group}/{call.attempt + 1}"
+        self._evidence[call.call_id].retry = f"{call.run}/{call.group}/{call.attempt + 1}"
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -193,20 +223,20 @@ class Turn:
             raise ValueError("there is nothing to authorise")
         turns = self._turns
         self._foresee(calls)
-        inputs, witnesses, nowhere = rests_on(calls, self._happened, turns.past)
+        inputs, witnesses, nowhere = _rests_on(calls, self._evidence, turns.past)
         refs = sorted([*(one.ref for one in inputs), *nowhere])
-        mutation = mutation_of(turns.terms, calls, claims, refs, witnesses)
+        mutation = _mutation_of(turns.terms, calls, claims, refs, witnesses)
         demanded = {
             **mutation_constraints(turns.loaded),
-            "requiredCapabilityClaims": claims_needed(turns.terms, calls),
+            "requiredCapabilityClaims": _claims_needed(turns.terms, calls),
         }
         try:
             closed = self._close("tool_use", reads, events, states, inputs)
             if turns.loaded.digest != turns.terms.chain.package.digest:
                 self._refuse_under(turns.loaded, closed, mutation, demanded)
             ready = closed.authorize(mutation, {"mutationConstraints": demanded})
-        except REFUSED as error:
-            raise refusal(error, State.MUTATION_READY) from error
+        except _REFUSED as error:
+            raise _refusal(error, State.MUTATION_READY) from error
         turns.authorised = {call.call_id: call for call in calls}
         return ready, self._ended(ready.judgement)
 
@@ -223,8 +253,8 @@ class Turn:
         reason = "pause_turn" if paused else "end_turn"
         try:
             closed = self._close(reason, reads, events, states)
-        except REFUSED as error:
-            raise refusal(error, State.JOIN_CLOSED) from error
+        except _REFUSED as error:
+            raise _refusal(error, State.JOIN_CLOSED) from error
         self._turns.authorised = {}
         return self._ended(closed.judgement)
 
@@ -234,45 +264,40 @@ class Turn:
         if self._over:
             raise RuntimeError("the turn is over")
 
-    def _record(self, happened: Sequence[Happened]) -> None:
-        self._happened.record(happened)
+    def _record(self, happened: Sequence[TurnCall]) -> None:
+        self._evidence.record(happened)
         self._unjudged += happened
 
-    def _judged(self, asked: Sequence[Happened]) -> ToolRequests:
+    def _judged(self, asked: Sequence[TurnCall]) -> ToolRequests:
         """The state that holds all requests so far and those that are asked for, if they may run."""
         state, new = self._state, [*self._unjudged, *asked]
         if not new and isinstance(state, ToolRequests):
             return state
         try:
-            return _requested(self._turns.frame, state, new, max(self._happened.widest, len(asked)))
-        except REFUSED as error:
-            raise refusal(error, State.TOOL_REQUESTS) from error
+            return _requested(state, new, max(self._evidence.widest, len(asked)))
+        except _REFUSED as error:
+            raise _refusal(error, State.TOOL_REQUESTS) from error
 
     def _foresee(self, calls: Sequence[Call]) -> None:
         """Refuse what the next turn could not hold."""
         turns = self._turns
-        asked = Happenings(turns.terms, turns.frame).asked(calls)
+        asked = TurnEvidence(turns.terms).requested(calls)
         opened = turns.opened(self.number + 1, self._parallel or len(calls) > 1)
         try:
-            _requested(turns.frame, opened, asked, len(calls))
-        except REFUSED as error:
-            raise refusal(error, State.TOOL_REQUESTS) from error
+            _requested(opened, asked, len(calls))
+        except _REFUSED as error:
+            raise _refusal(error, State.TOOL_REQUESTS) from error
 
     def _close(
-        self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[Happened] | None = None
+        self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[TurnCall] | None = None
     ) -> JoinClosed:
         """``inputs`` are what the mutation rests on that comes next; None if there is none."""
-        happened, frame = self._happened, self._turns.frame
+        evidence = self._evidence
         # What was authorised, and of which nobody says what became of it, is a request without a result.
-        owed = [call for name, call in self._owed.items() if name not in happened]
-        requested = self._judged(happened.asked(owed) if owed else ())
-        closing, words = happened.closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
-        if closing.usual and inputs is None:
-            form = frame.forms.of(closing, lambda words: joined(*closing_rows(closing, frame.policies, words)), words)
-            closed = None if form is None else requested.closed(form, written(words))
-            if closed is not None:
-                return closed
-        return requested.close(*closing_rows(closing, frame.policies, words), of_json=True)
+        owed = [call for name, call in self._owed.items() if name not in evidence]
+        requested = self._judged(evidence.requested(owed) if owed else ())
+        closing = evidence.closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
+        return requested.close(*closing)
 
     def _refuse_under(self, loaded: PolicyPackage, closed: JoinClosed, mutation: Row, demanded: Row) -> NoReturn:
         """Judge the turn once more under the package that is in force now. It was made under another one."""
@@ -285,23 +310,92 @@ class Turn:
     def _ended(self, judgement: Judgement) -> Witness:
         """The witness, which from now on stands for what happened in this turn."""
         self._over = True
-        self._turns.past.add(judgement, self._happened.calls)
+        self._turns.past.add(judgement.witness_id, self._evidence.calls)
         return Witness(judgement)
 
 
-def _requested(frame: Frame, state: CallSpec | ToolRequests, happened: Sequence[Happened], width: int) -> ToolRequests:
-    """The state with these requests; ``width`` is how many calls run side by side, at most."""
-    asked = tuple([one.request for one in happened])
-    words = [word for one in happened for word in (one.run, one.input_digest)]
-    form = frame.forms.of((width, asked), lambda words: _more(width, asked, words), words)
-    requested = None if form is None else state.requested(form, written(words))
-    return requested or state.request(request_rows(asked, words), _split(width), of_json=True)
+def _requested(state: CallSpec | ToolRequests, calls: Sequence[TurnCall], width: int) -> ToolRequests:
+    """The state with these requests; ``width`` is the most calls that run in parallel."""
+    split = {"decomposition": {"mode": "split", "fanOut": width}} if width > 1 else {}
+    return state.request([one.row for one in calls], split)
 
 
-def _more(width: int, asked: Sequence[Requested], words: Sequence[str]) -> Row:
-    return {**_split(width), "toolRequests": request_rows(asked, words)}
+# --- the mutation ---------------------------------------------------------------------------------------------------
 
 
-def _split(width: int) -> Row:
-    """How work is divided: not at all, or side by side."""
-    return {"decomposition": {"mode": "split", "fanOut": width}} if width > 1 else {}
+class _Past:
+    """The closed turns of a run, by the ids of their witnesses."""
+
+    def __init__(self, before: Sequence[str] = ()) -> None:
+        """``before`` are those of turns that another process made, in their order."""
+        self.witnesses = list(before)
+        self._admission: str | None = None
+        self._steps: dict[int, str] = {}
+
+    def add(self, witness: str, calls: Iterable[TurnCall]) -> None:
+        """One more closed turn, and the calls whose results it holds."""
+        self.witnesses.append(witness)
+        for one in calls:
+            if one.kind == "admission":
+                self._admission = witness
+            elif one.kind == "do" and one.retry is None:
+                self._steps[one.number] = witness
+
+    def of_step(self, number: int) -> list[str]:
+        """Of turns that another process made it is only known that one of them holds it."""
+        return [self._steps[number]] if number in self._steps else list(self.witnesses)
+
+    def of_admission(self) -> list[str]:
+        """As :meth:`of_step`, for the admission."""
+        return list(self.witnesses) if self._admission is None else [self._admission]
+
+
+def _claims_needed(terms: RunTerms, calls: Iterable[Call]) -> list[str]:
+    """The base claim, one for each action, and what the policies demand of every mutation."""
+    demanded = terms.chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
+    return sorted({BASE_CLAIM, *demanded, *(claim_of(call.action) for call in calls)})
+
+
+def _rests_on(
+    calls: Sequence[Call], evidence: TurnEvidence, past: _Past
+) -> tuple[list[TurnCall], list[str], list[str]]:
+    """Results of this turn, witnesses of earlier ones, and refs that nothing leads to: those the harness refuses."""
+    results: dict[str, TurnCall] = {}
+    witnesses = past.witnesses[-1:]
+    nowhere: list[str] = []
+    sources = {source for call in calls for source in call.sources}
+    undoing = [call for call in calls if call.kind == "undo"]
+    if undoing:  # because of what failed, and to take back what was done
+        sources.update(call.number for call in undoing)
+        results |= {one.name: one for one in evidence.calls if one.has_failed}
+    here = {one.number: one for one in evidence.calls if one.kind == "do"}  # the last attempt at each step
+    for source in sorted(sources):
+        if source in here:
+            results[here[source].name] = here[source]
+        elif known := past.of_step(source):
+            witnesses += known
+        else:
+            nowhere.append(f"run://{calls[0].run}/s{source}")
+    admissions = {one.name: one for one in evidence.calls if one.kind == "admission"}
+    results |= admissions
+    if not admissions:
+        witnesses += past.of_admission()
+    return list(results.values()), list(dict.fromkeys(witnesses)), nowhere
+
+
+def _mutation_of(
+    terms: RunTerms, calls: Sequence[Call], claims: Iterable[str], inputs: Iterable[str], witnesses: Sequence[str]
+) -> dict[str, Any]:
+    """The row ``mutation`` of the turn: it names each call by its id, its tool and the digest of its input."""
+    return {
+        "kind": "effect",
+        "action": "+".join(sorted({call.action.aid for call in calls})),
+        "instructionRef": f"instr1_{terms.admission_digest.removeprefix('sha256:')}",
+        "inputRefs": [*inputs, *witnesses],
+        "capabilityClaims": sorted(claims),
+        "joinWitnessRefs": list(witnesses),
+        "calls": [
+            {"toolCallId": call.call_id, "toolName": call.action.aid, "inputDigest": call.input_digest}
+            for call in calls
+        ],
+    }

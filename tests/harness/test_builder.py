@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, strategies as st
 
+from manglecp.harness.builder import TurnBuilder
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import State
 from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.growing import Growing
 from manglecp.harness.judging import conclude, findings_upto, judge, open_findings
 from manglecp.harness.states import Blocked, CallSpec
 from tests.harness.evidence import VECTORS, changed, turn
@@ -49,59 +49,27 @@ def pieces(evidence: dict[str, Any], chance: random.Random) -> list[dict[str, An
 def test_every_vector_grows_to_what_it_is(name: str, chance: random.Random) -> None:
     document = VECTORS[name]["input"]
     spec, evidence, beside = split(document)
-    growing = Growing.opened(spec, beside)
+    builder = TurnBuilder.open(spec, beside)
     for piece in pieces(evidence, chance):
-        growing = growing.grown(piece)
+        builder = builder.with_evidence(piece)
         state = chance.choice(list(State))
-        assert findings_upto(growing.turn, state) == open_findings(growing.document, state)
-    found, plain = conclude(growing.turn), judge(growing.document)
+        assert findings_upto(builder.turn, state) == open_findings(builder.document, state)
+    found, plain = conclude(builder.turn), judge(builder.document)
     assert found.as_json() == plain.as_json() == judge(document).as_json()
     assert found.normalized == plain.normalized == judge(document).normalized
-
-
-CLEAN: Final = sorted(
-    name for name, vector in VECTORS.items() if not open_findings(vector["input"], State.TOOL_REQUESTS)
-)
-
-
-def some_request(chance: random.Random, number: int) -> dict[str, Any]:
-    known = [row["toolName"] for row in VECTORS[chance.choice(CLEAN)]["input"]["evidence"].get("toolRequests") or ()]
-    row = {"toolCallId": f"new{number}", "toolName": chance.choice([*known, "rm"])}
-    odd = {"schemaValid": False, "callerId": "code_execution", "sourceBlock": "free_text", "schemaDigest": "sha256:0"}
-    return row | dict(chance.sample(sorted(odd.items()), chance.randrange(2)))
-
-
-@pytest.mark.parametrize("only_requests", [True, False])
-def test_what_was_judged_need_not_be_judged_again(only_requests: bool) -> None:
-    """Requests come to turns that had nothing to find. The plain way would find the same."""
-    compared = 0
-    for name in CLEAN:
-        chance = random.Random(name)
-        spec, evidence, beside = split(VECTORS[name]["input"])
-        before = Growing.opened(spec, beside).grown(evidence)
-        coming = {} if only_requests else split(VECTORS[chance.choice(CLEAN)]["input"])[1]
-        more = [some_request(chance, number) for number in range(chance.randint(1, 3))]
-        try:
-            after = before.grown({**coming, "toolRequests": more})
-        except InvalidEvidence:  # they contradict what is there
-            continue
-        found = findings_upto(after.since(before), State.TOOL_REQUESTS)
-        assert found == open_findings(after.document, State.TOOL_REQUESTS)
-        compared += bool(found)
-    assert compared > 10
 
 
 def test_a_result_says_something_about_a_request_that_was_judged() -> None:
     """Whoever made the call is known from the edge of its result."""
     spec, _, beside = split(changed(turn(), {"toolConstraints.allowedCallers": {"read": ["direct"]}}))
-    requested = Growing.opened(spec, beside).grown({"toolRequests": [{"toolCallId": "c9", "toolName": "read"}]})
+    requested = TurnBuilder.open(spec, beside).with_evidence(
+        {"toolRequests": [{"toolCallId": "c9", "toolName": "read"}]}
+    )
     assert not findings_upto(requested.turn, State.TOOL_REQUESTS)
     edge = {"callerKind": "code_execution", "parentToolCallId": "c1"}
     result = {"toolCallId": "c9", "status": "ok", "resultDigest": digest("r"), "callerEdge": edge}
-    after = requested.grown({"toolResults": [result]})
-    assert [one.failure.name for one in findings_upto(after.since(requested), State.TOOL_REQUESTS)] == [
-        "tool.caller_not_allowed"
-    ]
+    after = requested.with_evidence({"toolResults": [result]})
+    assert [one.failure.name for one in findings_upto(after.turn, State.TOOL_REQUESTS)] == ["tool.caller_not_allowed"]
 
 
 def test_a_request_comes_again_with_arguments_that_do_not_fit() -> None:
@@ -110,11 +78,11 @@ def test_a_request_comes_again_with_arguments_that_do_not_fit() -> None:
     pinned = {"evidence.callSpec.toolPolicy": {"allowedTools": [{"toolName": "read", "inputSchema": schema}]}}
     spec, _, beside = split(changed(turn(), pinned))
     row = {"toolCallId": "c9", "toolName": "read", "inputDigest": digest({})}
-    before = Growing.opened(spec, beside).grown({"toolRequests": [row]})
+    before = TurnBuilder.open(spec, beside).with_evidence({"toolRequests": [row]})
     assert not findings_upto(before.turn, State.TOOL_REQUESTS)
-    after = before.grown({"toolRequests": [{**row, "input": {}}]})
+    after = before.with_evidence({"toolRequests": [{**row, "input": {}}]})
     assert after.evidence.tool_requests == before.evidence.tool_requests
-    assert findings_upto(after.since(before), State.TOOL_REQUESTS)
+    assert findings_upto(after.turn, State.TOOL_REQUESTS)
 
 
 @given(names, st.sampled_from(["toolRequests", "toolResults", "handoff", "mutation", "sessionRefs"]), json_values)
@@ -122,7 +90,7 @@ def test_nonsense_is_refused_as_the_plain_reading_refuses_it(name: str, member: 
     document = copy.deepcopy(VECTORS[name]["input"])
     document["evidence"][member] = value
     spec, evidence, beside = split(document)
-    assert outcome(lambda: conclude(Growing.opened(spec, beside).grown(evidence).turn)) == outcome(
+    assert outcome(lambda: conclude(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
         lambda: judge(document)
     )
 
@@ -132,7 +100,7 @@ def test_so_is_nonsense_beside_the_evidence(name: str, member: str, value: Any) 
     document = copy.deepcopy(VECTORS[name]["input"])
     document[member] = value
     spec, evidence, beside = split(document)
-    assert outcome(lambda: conclude(Growing.opened(spec, beside).grown(evidence).turn)) == outcome(
+    assert outcome(lambda: conclude(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
         lambda: judge(document)
     )
 
@@ -169,10 +137,12 @@ GIVEN: Final = {"evidence.callSpec.deferPolicyDigest": digest(POLICY), "policyDo
 def test_what_was_read_before_is_not_taken_for_something_else(changes: dict[str, Any]) -> None:
     good = changed(turn(), GIVEN)
     spec, _, beside = split(good)
-    assert not findings_upto(Growing.opened(spec, beside).turn, State.CALL_SPEC)
+    assert not findings_upto(TurnBuilder.open(spec, beside).turn, State.CALL_SPEC)
     other = changed(good, changes)
     spec, evidence, beside = split(other)
-    assert outcome(lambda: conclude(Growing.opened(spec, beside).grown(evidence).turn)) == outcome(lambda: judge(other))
+    assert outcome(lambda: conclude(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
+        lambda: judge(other)
+    )
     assert outcome(lambda: judge(other)) != outcome(lambda: judge(good))
 
 
@@ -180,25 +150,25 @@ def test_what_was_given_may_change_afterwards() -> None:
     document = changed(turn(), GIVEN)
     plain = judge(document).as_json()
     spec, evidence, beside = split(copy.deepcopy(document))
-    growing = Growing.opened(spec, beside).grown(evidence)
+    builder = TurnBuilder.open(spec, beside).with_evidence(evidence)
     spec["toolChoice"] = "sometimes"
     beside["policyDocuments"]["deferPolicy"]["deferred"].append("grep")
     evidence["toolUse"].clear()
     evidence["toolRequests"][0]["toolName"] = "rm"
-    assert conclude(growing.turn).as_json() == plain
+    assert conclude(builder.turn).as_json() == plain
     again = split(document)
-    assert conclude(Growing.opened(again[0], again[2]).grown(again[1]).turn).as_json() == plain
+    assert conclude(TurnBuilder.open(again[0], again[2]).with_evidence(again[1]).turn).as_json() == plain
 
 
 def test_what_is_handed_out_may_be_changed() -> None:
     spec, evidence, beside = split(changed(turn(), GIVEN))
-    growing = Growing.opened(spec, beside).grown(evidence)
-    handed = growing.document
+    builder = TurnBuilder.open(spec, beside).with_evidence(evidence)
+    handed = builder.document
     handed["policyDocuments"]["deferPolicy"]["deferred"].append("grep")
     handed["evidence"]["toolRequests"][0]["toolName"] = "rm"
     handed["evidence"]["callSpec"]["toolChoice"] = "sometimes"
-    assert growing.document == changed(turn(), GIVEN)
-    assert Growing.opened(spec, beside).document["policyDocuments"] == {"deferPolicy": POLICY}
+    assert builder.document == changed(turn(), GIVEN)
+    assert TurnBuilder.open(spec, beside).document["policyDocuments"] == {"deferPolicy": POLICY}
 
 
 def test_tuples_are_lists() -> None:
@@ -206,24 +176,26 @@ def test_tuples_are_lists() -> None:
     spec, evidence, beside = split(document)
     rows = {name: tuple(value) if isinstance(value, list) else value for name, value in evidence.items()}
     documents = {"policyDocuments": {"deferPolicy": {"deferred": ("later",)}}}
-    growing = Growing.opened(spec, {**beside, **documents}).grown(rows)
-    assert conclude(growing.turn).as_json() == judge(document).as_json()
+    builder = TurnBuilder.open(spec, {**beside, **documents}).with_evidence(rows)
+    assert conclude(builder.turn).as_json() == judge(document).as_json()
 
 
 def test_a_number_that_json_lacks_is_refused_where_it_counts() -> None:
-    growing = Growing.opened(*split(turn())[::2])
+    builder = TurnBuilder.open(*split(turn())[::2])
     row = {"toolCallId": "a", "toolName": "grep"}
-    assert growing.grown({"toolRequests": [{**row, "ordinal": NAN}]}).evidence.tool_requests[0].ordinal is None
+    assert builder.with_evidence({"toolRequests": [{**row, "ordinal": NAN}]}).evidence.tool_requests[0].ordinal is None
     with pytest.raises(InvalidEvidence, match="/evidence/toolRequests/0/input: nan is not a number"):
-        growing.grown({"toolRequests": [{**row, "input": NAN}]})
+        builder.with_evidence({"toolRequests": [{**row, "input": NAN}]})
 
 
 def test_the_place_of_a_row_counts_those_before_it() -> None:
-    growing = Growing.opened(*split(turn())[::2]).grown({"toolRequests": [{"toolCallId": "a", "toolName": "grep"}]})
+    builder = TurnBuilder.open(*split(turn())[::2]).with_evidence(
+        {"toolRequests": [{"toolCallId": "a", "toolName": "grep"}]}
+    )
     with pytest.raises(InvalidEvidence, match="/evidence/toolRequests/1"):
-        growing.grown({"toolRequests": [{"toolCallId": "b"}]})
+        builder.with_evidence({"toolRequests": [{"toolCallId": "b"}]})
     with pytest.raises(InvalidEvidence, match="/evidence/toolRequests/1: another row"):
-        growing.grown({"toolRequests": [{"toolCallId": "a", "toolName": "rm"}]})
+        builder.with_evidence({"toolRequests": [{"toolCallId": "a", "toolName": "rm"}]})
 
 
 def test_a_turn_asks_for_more_once_it_has_answers() -> None:
@@ -257,9 +229,9 @@ def test_arguments_are_held_against_their_schema_whenever_they_come(inputs: tupl
         | {f"evidence.toolRequests.{i}.input": {"pattern": one} for i, one in enumerate(inputs) if one is not None},
     )
     spec, evidence, beside = split(document)
-    growing = Growing.opened(spec, beside)
+    builder = TurnBuilder.open(spec, beside)
     for row in evidence["toolRequests"]:
-        growing = growing.grown({"toolRequests": [row]})
-    found = conclude(growing.grown({**evidence, "toolRequests": []}).turn)
+        builder = builder.with_evidence({"toolRequests": [row]})
+    found = conclude(builder.with_evidence({**evidence, "toolRequests": []}).turn)
     assert found.normalized == judge(document).normalized
     assert found.as_json() == judge(document).as_json()
