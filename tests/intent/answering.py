@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, Identity
+from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes
 from manglecp.pack import Pack
 from tests.intent.packs import clock, request

@@ -12,7 +12,8 @@ import msgspec
 
 from manglecp.intent.definition import Definition, SafetyData
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, Evaluation, Identity, evaluate
+from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.proof_hints import Hints, rule_coverage
 from manglecp.pack import Pack
 from manglecp.wire.messages import ProofHints, ProofTree, RuleCoverage, WhyNot

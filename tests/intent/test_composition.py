@@ -14,7 +14,8 @@ from hypothesis import given, strategies as st
 from manglecp.intent.composition import Composer, DefinitionCache, compose
 from manglecp.intent.definition import Argument, Definition, Flaw, Step, Undo
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, evaluate
+from manglecp.intent.evaluation import evaluate
+from manglecp.intent.identity import ANONYMOUS
 from manglecp.wire import WireError
 from tests.intent.answering import tools
 from tests.intent.packs import SCHEMA, Case, action, cases, clock, pack, request

@@ -9,7 +9,8 @@ import pytest
 from manglecp.intent import contracts
 from manglecp.intent.contracts import ContractBroken, PackClaims, broken_contracts, verify
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, Selected, evaluate
+from manglecp.intent.evaluation import Selected, evaluate
+from manglecp.intent.identity import ANONYMOUS
 from tests.intent.packs import clock, pack, request
 
 SAID = PackClaims(

@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, Evaluation, Identity, Selected, evaluate
+from manglecp.intent.evaluation import Evaluation, Selected, evaluate
+from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import External
 from manglecp.pack import ExternalDescription, IntentSettings

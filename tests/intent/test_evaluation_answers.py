@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, Identity
+from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes
 from tests.intent.answering import asked
 from tests.intent.packs import SCHEMA, Case, cases, clock, pack, request

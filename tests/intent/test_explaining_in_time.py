@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Identity
+from manglecp.intent.identity import Identity
 from manglecp.intent.responder import Answer, respond
 from manglecp.mangle import LimitError, Program, Source
 from manglecp.wire import WireError

@@ -9,7 +9,7 @@ import pytest
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responder import respond
 from manglecp.mangle import Fact, Key, LimitError, Predicate
 from manglecp.pack import PackError, read_pack

@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from manglecp.intent.contracts import PackClaims, verify
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, Identity, evaluate
+from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.identity import Identity
 from manglecp.wire import WireError
 from tests.intent.packs import Case, Rules, cases, clock, prohibitions
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Identity
+from manglecp.intent.identity import Identity
 from manglecp.intent.proof_hints import DEEPEST, MOST_NODES, hints_wanted
 from manglecp.wire.messages import Derivation, Options, ProofTree
 from tests.intent.answering import asked

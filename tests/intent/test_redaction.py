@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, Identity
+from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.proof_hints import rule_coverage
 from manglecp.intent.redaction import MOST_CHARACTERS, REDACTED, Sight, scrub
 from manglecp.mangle import Fact

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from manglecp.intent.definition import Definition, Resource, SafetyData, Step
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Identity
+from manglecp.intent.identity import Identity
 from manglecp.intent.rendering import Shown, render, required_skills, skill as rendered_skill
 from manglecp.wire.messages import UNSET
 from tests.intent.answering import asked, tools

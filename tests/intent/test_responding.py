@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from manglecp.base.cache import LruCache
 from manglecp.intent import responder
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, Identity
+from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes, respond
 from manglecp.pack.settings import Limits
 from tests.intent.answering import asked, tools

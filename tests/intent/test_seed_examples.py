@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responder import answer_bytes
 from manglecp.pack import read_pack
 

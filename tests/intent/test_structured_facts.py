@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responder import answer_bytes
 from tests.intent.packs import clock, pack, request
 

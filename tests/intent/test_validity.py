@@ -9,7 +9,8 @@ import pytest
 from manglecp.intent.composition import Composer, compose, validity
 from manglecp.intent.definition import Flaw
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, Identity, evaluate
+from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact
 from manglecp.mangle.explain.expiry import Expiry
 

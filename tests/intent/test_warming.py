@@ -10,7 +10,7 @@ import pytest
 
 from manglecp.intent import responder
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responder import answer_bytes, warm_up
 from manglecp.intent.tokens import counter
 from manglecp.mangle import External

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import MOST_NAMES, Identity
+from manglecp.intent.evaluation import MOST_NAMES
+from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact
 from manglecp.server.auth import LOCAL
 from manglecp.wire import WireError, why_not_lines

@@ -11,10 +11,10 @@ from .definition import (
     Undo as Undo,
 )
 from .domain import Domain as Domain
-from .evaluation import (
+from .evaluation import Lookup as Lookup
+from .identity import (
     ANONYMOUS as ANONYMOUS,
     Identity as Identity,
-    Lookup as Lookup,
 )
 from .manifest_builder import manifest as manifest, survey as survey
 from .redaction import (

@@ -18,6 +18,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.contracts import verify
 from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain
+from manglecp.intent.identity import Identity
 from manglecp.mangle import (
     INT_MAX,
     INT_MIN,
@@ -43,23 +44,6 @@ from manglecp.wire import (
     to_value,
 )
 from manglecp.wire.messages import Diagnostics, IntentRequest, Options
-
-
-class Identity(NamedTuple):
-    """Found by the server from a credential, never taken from a request."""
-
-    name: str = "anonymous"
-    permissions: frozenset[str] = frozenset()
-    trust: str = "anonymous"
-
-    @property
-    def anonymous(self) -> bool:
-        """Did nobody say who asks?"""
-        return self.trust == "anonymous"
-
-
-ANONYMOUS: Final = Identity()
-
 
 Row: TypeAlias = tuple[Value, ...]
 

@@ -24,7 +24,7 @@ from manglecp.wire import snake_case
 
 if TYPE_CHECKING:
     from manglecp.intent.domain import Domain
-    from manglecp.intent.evaluation import Identity
+    from manglecp.intent.identity import Identity
     from manglecp.pack import Pack
 
 

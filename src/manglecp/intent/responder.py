@@ -20,7 +20,8 @@ from manglecp.intent.budget import Fitted, at_first, capped, fit, level_of, leve
 from manglecp.intent.composition import Composer
 from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import ANONYMOUS, Evaluation, Identity, evaluate
+from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.proof_hints import Hints, hints_wanted, rule_coverage
 from manglecp.intent.tokens import counter
