@@ -19,8 +19,8 @@ from typing import Any
 
 from _table import peak_kilobytes, print_table
 
+from manglecp.adapters import ingest
 from manglecp.harness import judge
-from manglecp.harness.adapters import ingest
 
 TURNS = 10_000
 LENGTH = 20

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from manglecp.cli import harness
+from tests.adapters.checking import LOGS, exchanges, lines, message, tool_result, tool_use
 from tests.cli.conftest import Run
-from tests.harness.adapters.checking import LOGS, exchanges, lines, message, tool_result, tool_use
 
 Write = Callable[[str, str | bytes], Path]
 GOOD = str(LOGS / "anthropic-exchanges.jsonl")

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from manglecp.adapters import LogLimits, ingest
+from manglecp.adapters.envelopes import RETRYABLE
 from manglecp.cli import cli
 from manglecp.harness import judge
-from manglecp.harness.adapters import LogLimits, ingest
-from manglecp.harness.adapters.envelopes import RETRYABLE
 from tests.docs.test_pages import ROOT, fences
 
 

@@ -257,7 +257,7 @@ def read_object(file: str) -> dict[str, Any]:
 
 def documents(log: str, source: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
     """Yield the turns of a log, read lazily."""
-    from manglecp.harness.adapters import LogError, LogLimits, ingest as turns_of
+    from manglecp.adapters import LogError, LogLimits, ingest as turns_of
 
     limits = LogLimits()
     bound, pinned = _policy(policy)
@@ -275,7 +275,7 @@ def _policy(name: str | None) -> tuple[Any, str | None]:
     if name is None:
         return None, None
     if Path(name).is_file() or name == STDIN:
-        from manglecp.harness.adapters import CONSTRAINTS
+        from manglecp.adapters import CONSTRAINTS
 
         given = read_object(name)
         for member, value in given.items():

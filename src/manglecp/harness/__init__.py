@@ -23,7 +23,6 @@ Data meets the modules in this order:
     builder                    the same of a turn under way, step by step
     states, witness            the typestate; the record that can be verified without the payloads
     policy, sessions           policy packages; the loop of an agent (trajectory: what it leaves behind)
-    adapters                   evidence from logs that people have
 
 Pure: no clock, no files, no processes, no chance. Time, randomness and storage are passed in.
 """

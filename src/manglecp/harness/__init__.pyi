@@ -1,6 +1,5 @@
-from .adapters import ingest as ingest
 from .builder import TurnBuilder as TurnBuilder
-from .canonical_v1 import digest_v1 as digest_v1
+from .canonical_v1 import canonical as canonical, digest_v1 as digest_v1
 from .classes import State as State
 from .errors import InvalidEvidence as InvalidEvidence
 from .findings import Finding as Finding

@@ -147,7 +147,7 @@ class Unrecorded:
             "admission": self._admission.record(),
             "state": end,
             "answer_digest": digest_bytes(answer),
-            "steps": [{"step": one.number, **_entry(one)} for one in outcomes],
+            "steps": [_entry(one) for one in outcomes],
         }
         if witness is not None:
             body["witness"] = witness.written
@@ -308,6 +308,7 @@ def _entry(outcome: Outcome) -> dict[str, Any]:
     """For the ledger: digests and codes."""
     call = outcome.call
     entry = {
+        "step": outcome.number,
         "call": None if call is None else call.call_id,
         "action": outcome.action,
         "input_digest": None if call is None else call.input_digest,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
-from manglecp.harness.adapters.anthropic import AnthropicLog
-from manglecp.harness.adapters.conversation import Event
-from manglecp.harness.adapters.evidence import underived
-from manglecp.harness.adapters.jsonl import NeutralLog
-from manglecp.harness.adapters.limits import LogLimits
-from manglecp.harness.adapters.mcp import McpLog
-from manglecp.harness.adapters.openai import OpenAILog
-from manglecp.harness.adapters.policies import Binding, bind
-from manglecp.harness.adapters.records import LogError, records
-from manglecp.harness.adapters.turns import Turns
-from manglecp.harness.policy.package import PolicyPackage
+from manglecp.adapters.anthropic import AnthropicLog
+from manglecp.adapters.conversation import Event
+from manglecp.adapters.evidence import underived
+from manglecp.adapters.jsonl import NeutralLog
+from manglecp.adapters.limits import LogLimits
+from manglecp.adapters.mcp import McpLog
+from manglecp.adapters.openai import OpenAILog
+from manglecp.adapters.policies import Binding, bind
+from manglecp.adapters.records import LogError, records
+from manglecp.adapters.turns import Turns
+from manglecp.harness.policy import PolicyPackage
 from manglecp.wire import JSON, Fault
 
 __all__ = ["SOURCES", "ingest"]

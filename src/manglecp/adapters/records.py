@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from manglecp.harness.adapters.limits import NESTING, LogLimits
+from manglecp.adapters.limits import NESTING, LogLimits
 from manglecp.wire import JSON, Fault, decode
 
 __all__ = ["LogError", "Record", "parse", "records", "stream_records"]

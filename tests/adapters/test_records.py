@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from manglecp.harness.adapters import LogError, LogLimits, ingest
-from manglecp.harness.adapters.records import records
-from tests.harness.adapters.checking import Document, exchanges, lines, log, message, text, turns
+from manglecp.adapters import LogError, LogLimits, ingest
+from manglecp.adapters.records import records
+from tests.adapters.checking import Document, exchanges, lines, log, message, text, turns
 
 LIMITS = LogLimits()
 

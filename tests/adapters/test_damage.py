@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.harness.adapters import SOURCES, LogError, ingest
+from manglecp.adapters import SOURCES, LogError, ingest
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.harness.judging import judge
-from tests.harness.adapters.checking import LOGS
+from tests.adapters.checking import LOGS
 
 FILES = sorted(LOGS.iterdir())
 VALUES: list[object] = [

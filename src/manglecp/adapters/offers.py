@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from manglecp.harness.adapters.conversation import CODE_EXECUTION, Offer
-from manglecp.harness.adapters.digests import carried, digest_of
-from manglecp.harness.canonical_v1 import digest_v1 as digest
+from manglecp.adapters.conversation import CODE_EXECUTION, Offer
+from manglecp.adapters.digests import carried, digest_of
+from manglecp.harness import digest_v1 as digest
 from manglecp.wire import JSON
 
 __all__ = ["DIGEST_FIELDS", "Tool", "caller_kind", "offer"]

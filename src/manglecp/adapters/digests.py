@@ -12,7 +12,7 @@ import json
 
 from manglecp.base.digest import digest_bytes
 from manglecp.base.json import Uncanonical
-from manglecp.harness.canonical_v1 import canonical
+from manglecp.harness import canonical
 from manglecp.wire import JSON
 
 __all__ = ["RunningDigest", "canonical_bytes", "carried", "digest_bytes", "digest_of"]

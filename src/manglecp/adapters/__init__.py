@@ -13,9 +13,9 @@ jsonl                      documents and rows as they are
 ingesting                  all of it: a log in, documents out
 """
 
-from manglecp.harness.adapters.ingesting import SOURCES, ingest
-from manglecp.harness.adapters.limits import LogLimits
-from manglecp.harness.adapters.policies import CONSTRAINTS
-from manglecp.harness.adapters.records import LogError
+from manglecp.adapters.ingesting import SOURCES, ingest
+from manglecp.adapters.limits import LogLimits
+from manglecp.adapters.policies import CONSTRAINTS
+from manglecp.adapters.records import LogError
 
 __all__ = ["CONSTRAINTS", "SOURCES", "LogError", "LogLimits", "ingest"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.harness.adapters.conversation import Call, Offer, Result
-from manglecp.harness.adapters.dialogue import Message, Part
-from manglecp.harness.adapters.envelopes import failure_in, reports_failure
-from manglecp.harness.adapters.fields import each_object, entry, identifier, kind_of, mapping, optional_text, texts_of
-from manglecp.harness.adapters.offers import Tool, offer
-from manglecp.harness.adapters.records import parse
+from manglecp.adapters.conversation import Call, Offer, Result
+from manglecp.adapters.dialogue import Message, Part
+from manglecp.adapters.envelopes import failure_in, reports_failure
+from manglecp.adapters.fields import each_object, entry, identifier, kind_of, mapping, optional_text, texts_of
+from manglecp.adapters.offers import Tool, offer
+from manglecp.adapters.records import parse
 from manglecp.wire import JSON, Fault
 
 __all__ = [

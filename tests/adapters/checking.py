@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from manglecp.harness.adapters import ingest
+from manglecp.adapters import ingest
 from manglecp.harness.judging import judge
 
 LOGS = Path(__file__).parent / "logs"

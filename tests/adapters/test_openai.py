@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.adapters import LogError
-from tests.harness.adapters.checking import classes, lines, log, rows, turns, verdicts, without_places
+from manglecp.adapters import LogError
+from tests.adapters.checking import classes, lines, log, rows, turns, verdicts, without_places
 
 CHAT = log("openai-chat.jsonl")
 RESPONSES = log("openai-responses.jsonl")

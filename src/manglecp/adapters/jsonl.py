@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from manglecp.adapters.fields import entry
+from manglecp.adapters.limits import LogLimits
+from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, Binding
 from manglecp.base.text import quote
-from manglecp.harness.adapters.fields import entry
-from manglecp.harness.adapters.limits import LogLimits
-from manglecp.harness.adapters.policies import CONSTRAINTS, UNRECORDED, Binding
 from manglecp.wire import JSON, Fault
 
 __all__ = ["NeutralLog"]

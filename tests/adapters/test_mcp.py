@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.adapters import LogError
+from manglecp.adapters import LogError
 from manglecp.harness.errors import InvalidEvidence
-from tests.harness.adapters.checking import lines, log, rows, turns, verdicts
+from tests.adapters.checking import lines, log, rows, turns, verdicts
 
 MCP = log("mcp.jsonl")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from manglecp.harness.adapters.fields import array, entry, kind_of, mapping, optional_text
-from manglecp.harness.adapters.records import parse
+from manglecp.adapters.fields import array, entry, kind_of, mapping, optional_text
+from manglecp.adapters.records import parse
 from manglecp.wire import JSON, Fault
 
 __all__ = ["EVENTS", "Stream"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from manglecp.adapters.conversation import Failure
+from manglecp.adapters.records import parse
 from manglecp.base.text import normalize_word
-from manglecp.harness.adapters.conversation import Failure
-from manglecp.harness.adapters.records import parse
 from manglecp.wire import JSON, Fault
 
 __all__ = ["RETRYABLE", "failure_in", "reports_failure", "retryable"]

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from manglecp.harness.adapters.digests import RunningDigest, canonical_bytes
-from manglecp.harness.adapters.fields import texts_of
+from manglecp.adapters.digests import RunningDigest, canonical_bytes
+from manglecp.adapters.fields import texts_of
 from manglecp.wire import JSON
 
 __all__ = ["History", "Thread", "Threads", "reminders", "spoken"]

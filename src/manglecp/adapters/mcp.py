@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from manglecp.harness.adapters.conversation import Call, Event, Failure, Offer, Reply, Result
-from manglecp.harness.adapters.envelopes import failure_in
-from manglecp.harness.adapters.fields import each_object, entry, identifier, mapping, optional_text
-from manglecp.harness.adapters.offers import Tool, offer
+from manglecp.adapters.conversation import Call, Event, Failure, Offer, Reply, Result
+from manglecp.adapters.envelopes import failure_in
+from manglecp.adapters.fields import each_object, entry, identifier, mapping, optional_text
+from manglecp.adapters.offers import Tool, offer
 from manglecp.wire import JSON, Fault
 
 __all__ = ["McpLog"]

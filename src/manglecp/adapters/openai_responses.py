@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from manglecp.adapters.conversation import CODE_EXECUTION, Call, Caller, Failure, Offer, Result
+from manglecp.adapters.dialogue import Message, Part
+from manglecp.adapters.digests import canonical_bytes, digest_of
+from manglecp.adapters.envelopes import failure_in
+from manglecp.adapters.fields import each_object, entry, identifier, kind_of, mapping, optional_text
+from manglecp.adapters.offers import Tool, caller_kind, offer
+from manglecp.adapters.openai_chat import arguments, choice_of, failed_result, words
 from manglecp.base.digest import digest_text
-from manglecp.harness.adapters.conversation import CODE_EXECUTION, Call, Caller, Failure, Offer, Result
-from manglecp.harness.adapters.dialogue import Message, Part
-from manglecp.harness.adapters.digests import canonical_bytes, digest_of
-from manglecp.harness.adapters.envelopes import failure_in
-from manglecp.harness.adapters.fields import each_object, entry, identifier, kind_of, mapping, optional_text
-from manglecp.harness.adapters.offers import Tool, caller_kind, offer
-from manglecp.harness.adapters.openai_chat import arguments, choice_of, failed_result, words
 from manglecp.wire import JSON, Fault
 
 __all__ = ["ItemStream", "Items", "parts_of_output", "stop_of_response"]

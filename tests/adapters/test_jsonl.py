@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from manglecp.harness.adapters import LogError, LogLimits
-from tests.harness.adapters.checking import classes, lines, log, turns, verdicts
+from manglecp.adapters import LogError, LogLimits
+from tests.adapters.checking import classes, lines, log, turns, verdicts
 
 NEUTRAL = log("neutral.jsonl")
 END = {"protocolState": {"stopReason": "end_turn"}}

@@ -17,13 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.base.digest import digest_text
-from manglecp.harness.adapters.anthropic_stream import EVENTS, Stream
-from manglecp.harness.adapters.conversation import CODE_EXECUTION, Call, Caller, Event, Failure, Offer, Reply, Result
-from manglecp.harness.adapters.dialogue import Dialogue, Message, Part
-from manglecp.harness.adapters.digests import canonical_bytes
-from manglecp.harness.adapters.envelopes import failure_in
-from manglecp.harness.adapters.fields import (
+from manglecp.adapters.anthropic_stream import EVENTS, Stream
+from manglecp.adapters.conversation import CODE_EXECUTION, Call, Caller, Event, Failure, Offer, Reply, Result
+from manglecp.adapters.dialogue import Dialogue, Message, Part
+from manglecp.adapters.digests import canonical_bytes
+from manglecp.adapters.envelopes import failure_in
+from manglecp.adapters.fields import (
     array,
     each_object,
     entry,
@@ -34,9 +33,10 @@ from manglecp.harness.adapters.fields import (
     texts_of,
     unwrapped,
 )
-from manglecp.harness.adapters.limits import LogLimits
-from manglecp.harness.adapters.offers import Tool, caller_kind, offer
-from manglecp.harness.adapters.records import stream_records
+from manglecp.adapters.limits import LogLimits
+from manglecp.adapters.offers import Tool, caller_kind, offer
+from manglecp.adapters.records import stream_records
+from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
 
 __all__ = ["AnthropicLog"]

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from manglecp.harness.adapters.conversation import Call, Event, Prompt, Reply, Result
-from manglecp.harness.adapters.evidence import Search, TurnEvidence, write
-from manglecp.harness.adapters.fields import texts_of
-from manglecp.harness.adapters.limits import LogLimits
-from manglecp.harness.adapters.policies import Binding
-from manglecp.harness.adapters.traces import Span, Traces
+from manglecp.adapters.conversation import Call, Event, Prompt, Reply, Result
+from manglecp.adapters.evidence import Search, TurnEvidence, write
+from manglecp.adapters.fields import texts_of
+from manglecp.adapters.limits import LogLimits
+from manglecp.adapters.policies import Binding
+from manglecp.adapters.traces import Span, Traces
 
 __all__ = ["Turns"]
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from manglecp.harness.policy import observe, package_of
-from tests.harness.adapters.checking import exchanges, lines, log, message, tool_result, tool_use, turns, verdicts
+from tests.adapters.checking import exchanges, lines, log, message, tool_result, tool_use, turns, verdicts
 
 LOG = log("anthropic-exchanges.jsonl")
 

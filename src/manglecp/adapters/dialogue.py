@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
-from manglecp.harness.adapters.conversation import Call, Event, Offer, Prompt, Reply, Result
-from manglecp.harness.adapters.fields import array, entry, optional_text
-from manglecp.harness.adapters.limits import LogLimits
-from manglecp.harness.adapters.threads import History, Thread, Threads, reminders, spoken
+from manglecp.adapters.conversation import Call, Event, Offer, Prompt, Reply, Result
+from manglecp.adapters.fields import array, entry, optional_text
+from manglecp.adapters.limits import LogLimits
+from manglecp.adapters.threads import History, Thread, Threads, reminders, spoken
 from manglecp.wire import JSON, Fault
 
 __all__ = ["Dialect", "Dialogue", "Message", "Part"]

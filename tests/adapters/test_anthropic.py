@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.adapters import LogError, LogLimits
-from manglecp.harness.adapters.anthropic_stream import Stream
+from manglecp.adapters import LogError, LogLimits
+from manglecp.adapters.anthropic_stream import Stream
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.wire import Fault
-from tests.harness.adapters.checking import (
+from tests.adapters.checking import (
     MODEL,
     classes,
     exchanges,
@@ -423,7 +423,7 @@ class TestFailures:
 
 class TestHorizon:
     def test_turns_are_given_before_the_log_ends(self) -> None:
-        from manglecp.harness.adapters import ingest
+        from manglecp.adapters import ingest
 
         read = 0
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.harness.policy.builtin import observe
-from manglecp.harness.policy.package import PolicyPackage
+from manglecp.harness.policy import PolicyPackage, observe
 
 __all__ = ["CONSTRAINTS", "UNRECORDED", "Binding", "bind"]
 

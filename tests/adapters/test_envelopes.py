@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.harness.adapters.conversation import Failure
-from manglecp.harness.adapters.envelopes import failure_in, reports_failure, retryable
+from manglecp.adapters.conversation import Failure
+from manglecp.adapters.envelopes import failure_in, reports_failure, retryable
 from manglecp.wire import JSON
 
 

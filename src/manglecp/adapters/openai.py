@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from manglecp.harness.adapters.conversation import Event
-from manglecp.harness.adapters.dialogue import Dialogue
-from manglecp.harness.adapters.fields import (
+from manglecp.adapters.conversation import Event
+from manglecp.adapters.dialogue import Dialogue
+from manglecp.adapters.fields import (
     array,
     each_object,
     entry,
@@ -30,10 +30,10 @@ from manglecp.harness.adapters.fields import (
     optional_text,
     unwrapped,
 )
-from manglecp.harness.adapters.limits import LogLimits
-from manglecp.harness.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice, refuse_calls
-from manglecp.harness.adapters.openai_responses import Items, ItemStream, parts_of_output, stop_of_response
-from manglecp.harness.adapters.records import stream_records
+from manglecp.adapters.limits import LogLimits
+from manglecp.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice, refuse_calls
+from manglecp.adapters.openai_responses import Items, ItemStream, parts_of_output, stop_of_response
+from manglecp.adapters.records import stream_records
 from manglecp.wire import JSON, Fault
 
 __all__ = ["OpenAILog"]

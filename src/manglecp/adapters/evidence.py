@@ -20,16 +20,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from manglecp.adapters.conversation import CODE_EXECUTION, Call, Offer, Prompt, Reply, Result
+from manglecp.adapters.digests import canonical_bytes, carried, digest_bytes, digest_of
+from manglecp.adapters.envelopes import retryable
+from manglecp.adapters.offers import DIGEST_FIELDS
+from manglecp.adapters.policies import UNRECORDED, Binding
+from manglecp.adapters.traces import Span
 from manglecp.base.digest import digest_text
 from manglecp.base.text import trim
-from manglecp.harness.adapters.conversation import CODE_EXECUTION, Call, Offer, Prompt, Reply, Result
-from manglecp.harness.adapters.digests import canonical_bytes, carried, digest_bytes, digest_of
-from manglecp.harness.adapters.envelopes import retryable
-from manglecp.harness.adapters.offers import DIGEST_FIELDS
-from manglecp.harness.adapters.policies import UNRECORDED, Binding
-from manglecp.harness.adapters.traces import Span
-from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.policy.package import call_id
+from manglecp.harness import digest_v1 as digest
+from manglecp.harness.policy import call_id
 
 __all__ = ["Search", "TurnEvidence", "underived", "write"]
 
