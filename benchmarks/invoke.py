@@ -47,7 +47,7 @@ from _postgres import postgres
 from _table import print_table
 from manglecp.invoke.dispatching import Dispatched
 
-from manglecp.intent import Domain, Identity
+from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import AutoConfirm, Invoker, running
 from manglecp.invoke.gate import Turn, Turns
 from manglecp.invoke.journal import Unrecorded
@@ -125,17 +125,20 @@ async def serving(
     command = listing.command(os.environ, sandbox="none")
     assert isinstance(command, HostCommand), command
     consent = AutoConfirm({ME.name: frozenset({"network"})})
+    store = open_store(where, synchronous=synchronous)
     async with (
         Dispatcher([Served(listing.catalogue, command)], size=1) as dispatcher,
         Invoker(
-            Domain.load(pack),
-            open_store(where, synchronous=synchronous),
+            OfferService(Domain.load(pack), store),
+            store,
             dispatcher,
             auto_confirm=consent,
             point=point,
         ) as invoker,
     ):
-        asked = await invoker.evaluate(IntentRequest(id="i", payload=IntentPayload(intent=Intent(name="go"))), ME)
+        asked = await invoker.offers.evaluate(
+            IntentRequest(id="i", payload=IntentPayload(intent=Intent(name="go"))), ME
+        )
         (tool,) = asked.payload.macro_tools
         yield invoker, InvokeRequest(id="v", payload=InvokePayload(macro_id=tool.macro_id, args={"x": 1}))
 

@@ -261,7 +261,7 @@ async def through_the_core(folder: Path) -> float:
     source = Source(folder=INCIDENT, where=str(folder / "core.sqlite3"), degrade=True)
     least, body = float("inf"), same().encode()
     async with open_core(source, settings=ServerSettings(peer_rate=None)) as core:
-        await core.serving.ready()
+        await core.revisions.ready()
         for _ in range(4 * ROUNDS):
             start = time.process_time_ns()
             for _ in range(50):

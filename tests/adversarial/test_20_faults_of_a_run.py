@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from manglecp.intent import ANONYMOUS, Domain
+from manglecp.intent import ANONYMOUS, Domain, OfferService
 from manglecp.invoke import Invoker
 from manglecp.pack import read_pack
 from manglecp.store import open_store
@@ -75,8 +75,11 @@ async def serving(folder: Path) -> AsyncIterator[Any]:
     assert isinstance(command, HostCommand)
     store = open_store(":memory:")
     try:
-        async with Dispatcher([Served(listing.catalogue, command)]) as hosts, Invoker(domain, store, hosts) as invoker:
-            answer = await invoker.evaluate(request("go"), ANONYMOUS)
+        async with (
+            Dispatcher([Served(listing.catalogue, command)]) as hosts,
+            Invoker(OfferService(domain, store), store, hosts) as invoker,
+        ):
+            answer = await invoker.offers.evaluate(request("go"), ANONYMOUS)
             tools = {tool.name: tool.macro_id for tool in answer.payload.macro_tools}
 
             async def call(tool: str, how: str) -> InvokeResult | WireError:

@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from manglecp.server import binding
 from tests.adversarial._invoked import invoked
 from tests.load.wires import PING, UPGRADE, connect, connect_websocket, frame, read_answer, read_frame, request
 from tests.server.desk import PATIENCE, encoded, intent
@@ -22,9 +23,9 @@ from tests.server.house import House, house
 MANIFEST: Final = request(b"GET", b"/.well-known/manglecp/manifest.json")
 HANDSHAKE: Final = request(b"GET", b"/ws", None, UPGRADE)
 PINGS: Final = frame(b"x" * 125, PING) * 1_000
-MANY: Final = 64 << 20
-"""Bytes, far more than what sockets hold."""
-LOOK: Final = 0.3
+MANY: Final = 512 << 20
+"""Bytes, far more than what sockets and the server hold."""
+UNREAD_MS: Final = 500
 
 
 async def flood(h: House, first: bytes, data: bytes) -> None:
@@ -43,7 +44,7 @@ async def flood(h: House, first: bytes, data: bytes) -> None:
             await writer.drain()
             taken += len(data)
     writer.transport.abort()
-    assert taken < MANY, "the server reads on, and keeps what it has to say"
+    assert taken < MANY, "the server reads on, and keeps its answers"
 
 
 async def fine(h: House) -> None:
@@ -60,8 +61,11 @@ async def fine(h: House) -> None:
     [pytest.param(HANDSHAKE, PINGS, id="pongs"), pytest.param(b"", MANIFEST * 100, id="documents")],
 )
 @invoked
-async def test_who_asks_and_does_not_take_it_is_not_read_from_and_cut_off(first: bytes, data: bytes) -> None:
-    async with house(look=LOOK) as h, asyncio.timeout(PATIENCE):
+async def test_who_asks_and_does_not_take_it_is_cut_off(
+    first: bytes, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "_UNREAD_MS", UNREAD_MS)
+    async with house() as h, asyncio.timeout(PATIENCE):
         flooding = asyncio.create_task(flood(h, first, data))
         await fine(h)
         await flooding
@@ -69,15 +73,16 @@ async def test_who_asks_and_does_not_take_it_is_not_read_from_and_cut_off(first:
 
 
 @invoked
-async def test_who_is_only_slow_is_not_cut_off() -> None:
-    """Everything is there in the end, though it takes many looks."""
+async def test_who_is_only_slow_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is there in the end, though it takes longer than a client may leave everything unread."""
+    monkeypatch.setattr(binding, "_UNREAD_MS", UNREAD_MS)
     count = 4_000
-    async with house(look=LOOK) as h:
+    async with house() as h:
         reader, writer = await connect(h.port)
         writer.write(MANIFEST * count)
         async with asyncio.timeout(PATIENCE):
             for number in range(count):
                 assert (await read_answer(reader)).status == 200
                 if number % 200 == 0:
-                    await asyncio.sleep(LOOK / 2)
+                    await asyncio.sleep(UNREAD_MS / 2_000)
         writer.close()

@@ -162,7 +162,7 @@ async def test_a_reload_brings_a_new_manifest(way: str) -> None:
         first = await asyncio.wait_for(news.get(), PATIENCE)
         before = await client.evaluate("go")
         h.desk.packs.append(chain(steps("look", "look")))
-        await h.desk.serving.reload()
+        await h.desk.revisions.reload()
         second = await asyncio.wait_for(news.get(), PATIENCE)
         assert first.extensions["x-pack_digest"] != second.extensions["x-pack_digest"]
         with pytest.raises(ServerError, match="macro_not_found"):

@@ -102,7 +102,7 @@ def workshop(folder: Path) -> Iterator[Workshop]:
             source = Source(folder=PACK, where=":memory:", workspace=[folder])
             secrets = Secrets({"ada": b"k" * 32})
             core = await stack.enter_async_context(open_core(source, auth=auth, secrets=secrets))
-            await core.serving.ready()
+            await core.revisions.ready()
             cores.append(core)
         return cores[0], cores[1]
 

@@ -32,7 +32,7 @@ from typing import Any
 import msgspec
 
 from manglecp.base.hash_chain import Head
-from manglecp.intent import Domain, Identity
+from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import AutoConfirm, Invoker, InvokeSettings, Worker
 from manglecp.pack import read_pack
 from manglecp.store import Note, RunState, Store, Writer, open_store
@@ -96,7 +96,9 @@ class Site:
 
         async with (
             Dispatcher([self.served], size=hosts, audit=audit) as dispatcher,
-            Invoker(self.domain, store, dispatcher, auto_confirm=covered, settings=settings, point=at) as invoker,
+            Invoker(
+                OfferService(self.domain, store), store, dispatcher, auto_confirm=covered, settings=settings, point=at
+            ) as invoker,
         ):
             yield invoker, store
 
@@ -104,7 +106,7 @@ class Site:
         """Ask for the tool and invoke it, under the key that belongs to the case."""
         asked = _received("intent_request", {"intent": {"name": "go"}, "facts": []})
         assert isinstance(asked, IntentRequest)
-        answer = await invoker.evaluate(asked, ME)
+        answer = await invoker.offers.evaluate(asked, ME)
         macro_id = next(one.macro_id for one in answer.payload.macro_tools if one.name == tool)
         payload = {"macro_id": macro_id, "args": {"case": case, "book": str(self.book)}, "x-request_key": case}
         request = _received("invoke_request", payload)

@@ -15,7 +15,7 @@ from manglecp.intent import Identity
 from manglecp.pack import Problems
 from manglecp.server import ServerSettings
 from manglecp.server.auth.tokens import TokensFile
-from manglecp.server.configuration import read_server_settings
+from manglecp.server.config import read_server_settings
 from tests.docs.snippets import ROOT, blocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -11,9 +11,10 @@ from tests.fuzz.frames import SENTINEL
 from tests.fuzz.requests import mutant
 from tests.load.wires import BINARY, CLOSE, CONTINUATION, PING, PONG, UPGRADE, frame, request
 
-__all__ = ["ANSWERED", "Odd", "handshake", "odd"]
+__all__ = ["ANSWERED", "JOINED", "Odd", "handshake", "odd"]
 
 ANSWERED: Final = b"malformed_message"
+JOINED: Final = b"a message that came in several frames"
 """Stands for that answer; everything else is what a pong repeats."""
 _PROTOCOL, _UNSUPPORTED, _NO_TEXT, _TOO_BIG = 1002, 1003, 1007, 1009
 _DATA: Final = SENTINEL.data
@@ -92,7 +93,7 @@ def _in_parts(random: Random) -> Odd:
     for part in parts[1:-1]:
         data += frame(part, CONTINUATION, fin=False, mask=random.randbytes(4))
     said = random.randbytes(4)
-    return Odd(data + frame(said, PING) + frame(parts[-1], CONTINUATION), (said, ANSWERED))
+    return Odd(data + frame(said, PING) + frame(parts[-1], CONTINUATION), (said, JOINED))
 
 
 # --- what ends the connection ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 
 from tests.fuzz.answers import MEMORY, SIZES, answer, check, check_all
 from tests.fuzz.frames import SENTINEL, sent
-from tests.fuzz.odd_frames import ANSWERED, Odd, handshake, odd
+from tests.fuzz.odd_frames import ANSWERED, JOINED, Odd, handshake, odd
 from tests.load.serving import PATIENCE, Server, serve
 from tests.load.wires import CLOSE, PING, PONG, TEXT, Frame, connect, connect_websocket, frame, read_frame
 
@@ -149,6 +149,8 @@ async def heard(one: Line, expected: bytes, made: Odd) -> None:
     if expected is ANSWERED:
         told = answer(got.data)
         assert (got.opcode, told["id"], told["payload"]["code"]) == (TEXT, None, "malformed_message"), made
+    elif expected is JOINED:
+        assert (got.opcode, answer(got.data)["type"]) == (TEXT, "intent_response"), made
     else:
         assert got == Frame(PONG, expected), made
 

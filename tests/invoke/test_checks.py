@@ -167,7 +167,7 @@ async def test_a_condensed_tool_can_be_invoked_and_is_held_to_its_full_schema() 
     rules = ('macro("u", "Another."). mandatory("u"). macro_step("u", 1, "look").',)
     made = chain(steps("look"), *rules, when='relevant("t", 45).')
     async with shop(made) as s:
-        answer = await s.invoker.evaluate(request("go"), ME)
+        answer = await s.invoker.offers.evaluate(request("go"), ME)
         tool = next(one for one in answer.payload.macro_tools if one.name == "t")
         assert tool.disclosure_level != "full"
         error = await s.refused(tool.macro_id, BAD, evaluate=False)

@@ -60,7 +60,7 @@ async def test_packs_share_a_store_and_are_closed_together(tmp_path: Path, monke
     me = Identity("local", frozenset(), "local")
     async with open_packs([EXAMPLES / "incident", EXAMPLES / "incident"], tmp_path / "store.db") as opened:
         first, second = opened.invokers
-        answer = await first.evaluate(request("observe"), me)
+        answer = await first.offers.evaluate(request("observe"), me)
         assert [tool.name for tool in answer.payload.macro_tools] == ["list_failures"]
         assert second.domain.digest == first.domain.digest
         store = opened.store

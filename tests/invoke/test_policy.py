@@ -19,7 +19,7 @@ KIM = Identity("kim", frozenset({"write"}), "user")
 
 async def asked(s: Shop, facts: Any = (), identity: Identity = ME, intent: str = "go") -> WireError | list[str]:
     try:
-        answer = await s.invoker.evaluate(request(intent, facts=facts), identity)
+        answer = await s.invoker.offers.evaluate(request(intent, facts=facts), identity)
     except WireError as error:
         return error
     return [tool.name for tool in answer.payload.macro_tools]
@@ -102,7 +102,7 @@ async def test_what_is_not_permitted_is_not_there() -> None:
 async def test_side_effects_are_those_of_the_actions(names: tuple[str, ...], effects: list[str]) -> None:
     send = effect("send", 1, ("network",))
     async with shop(chain(steps(*names), actions=(send,))) as s:
-        answer = await s.invoker.evaluate(request("go"), ME)
+        answer = await s.invoker.offers.evaluate(request("go"), ME)
         (tool,) = answer.payload.macro_tools
         assert tool.safety
         assert sorted(tool.safety.side_effects) == effects
@@ -191,7 +191,7 @@ async def test_other_policies_than_the_admitted_ones_close_the_gate(gate: int) -
 @pytest.mark.req("SEC-31")
 async def test_proof_hints_are_told_only_to_who_asks() -> None:
     async with shop(chain(steps("look"))) as s:
-        quiet = await s.invoker.evaluate(request("go"), ME)
+        quiet = await s.invoker.offers.evaluate(request("go"), ME)
         assert "proof" not in str(quiet.payload.proof_hints or "")
-        loud = await s.invoker.evaluate(request("go", options={"include_proof_hints": True}), ME)
+        loud = await s.invoker.offers.evaluate(request("go", options={"include_proof_hints": True}), ME)
         assert loud.payload.proof_hints

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from manglecp.intent import Offer, OfferCodec
 from manglecp.invoke.approval import AutoConfirm
 from manglecp.invoke.calls import secret_names
-from manglecp.invoke.documents import Documents, Proven
 from manglecp.store import open_store
 from manglecp.wire import WireError
 from tests.invoke.chains import chain, effect
@@ -111,10 +111,10 @@ async def test_a_document_is_read_back_as_it_was() -> None:
             kept = s.store.registry.find(tx, ME.name, macro_id, 0)
         assert kept is not None
         clean(kept.document.decode())
-        documents = Documents(s.domain.pack)
+        documents = OfferCodec(s.domain.pack)
         proven = documents.read(kept.document)
         assert documents.write(proven) == kept.document
-        assert isinstance(proven, Proven)
+        assert isinstance(proven, Offer)
         given = {one.param: one.value for one in proven.definition.steps[0].arguments}
         assert given["key"] == f"Key {SETTING}!"
         assert given["map"] == {"a": [SETTING, "Key ", "api_key"], "b": f"{SETTING}-and-more"}

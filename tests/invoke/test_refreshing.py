@@ -88,7 +88,7 @@ async def served(
     generated = Generated(found, world, None)
     troubles: list[Any] = []
     async with asyncio.timeout(PATIENCE), shop(found, auto_confirm=AUTO, **more) as one:
-        one.invoker.renew(Domain.load(found, generated=generated))
+        one.invoker.offers.renew(Domain.load(found, generated=generated))
         async with kept_up_to_date(one.invoker, generated, lambda name, why: troubles.append((name, why))):
             yield one, troubles
 
@@ -207,4 +207,4 @@ async def test_another_edition_has_an_invoker_of_its_own() -> None:
     async with shop(finding()) as one:
         other = replace(finding(), digest="another")
         with pytest.raises(ValueError, match="another edition"):
-            one.invoker.renew(Domain.load(other))
+            one.invoker.offers.renew(Domain.load(other))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manglecp.intent import ANONYMOUS, Domain
+from manglecp.intent import ANONYMOUS, Domain, OfferService
 from manglecp.invoke.invoker import Invoker
 from manglecp.pack import read_pack
 from manglecp.store import open_store
@@ -45,13 +45,16 @@ async def test_the_invocation_cycle_of_seed_000() -> None:
     assert isinstance(command, HostCommand)
     store = open_store(":memory:")
     try:
-        async with Dispatcher([Served(listing.catalogue, command)]) as hosts, Invoker(domain, store, hosts) as invoker:
+        async with (
+            Dispatcher([Served(listing.catalogue, command)]) as hosts,
+            Invoker(OfferService(domain, store), store, hosts) as invoker,
+        ):
             request = expected("invoke-request")
             payload = request["payload"]
             facts = [{"pred": "undiagnosed_error", "args": [payload["args"]["error_id"]]}]
             intent = {"intent": {"name": "diagnose_error"}, "facts": facts, "eval_time": payload["eval_time"]}
             asked = {"type": "intent_request", "id": "int-001", "manglecp": request["manglecp"], "payload": intent}
-            proven = await invoker.evaluate(msgspec.convert(asked, IntentRequest), ANONYMOUS)
+            proven = await invoker.offers.evaluate(msgspec.convert(asked, IntentRequest), ANONYMOUS)
             (tool,) = proven.payload.macro_tools
             payload["macro_id"] = tool.macro_id
             message = receive(json.dumps(request).encode(), 1 << 20)
@@ -62,7 +65,7 @@ async def test_the_invocation_cycle_of_seed_000() -> None:
             suggested = answer.payload.next.suggested_intents[0]
             intent = {"intent": {"name": suggested.name, "params": suggested.params}, "facts": after}
             asked = {"type": "intent_request", "id": "int-002", "manglecp": request["manglecp"], "payload": intent}
-            following = await invoker.evaluate(msgspec.convert(asked, IntentRequest), ANONYMOUS)
+            following = await invoker.offers.evaluate(msgspec.convert(asked, IntentRequest), ANONYMOUS)
             assert [tool.name for tool in following.payload.macro_tools] == ["see_again"]
     finally:
         store.close()

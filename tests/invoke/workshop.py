@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manglecp.harness import MutationReady, ToolRequests
-from manglecp.intent import Domain, Identity
+from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.approval import AutoConfirm, Secrets
 from manglecp.invoke.invoker import Invoker
 from manglecp.invoke.settings import InvokeSettings
@@ -95,7 +95,7 @@ class Shop:
 
     async def tools(self, intent: str = "go", identity: Identity = ME, **more: Any) -> dict[str, str]:
         """Evaluate; the ids of the tools by their names."""
-        answer = await self.invoker.evaluate(request(intent, **more), identity)
+        answer = await self.invoker.offers.evaluate(request(intent, **more), identity)
         return {tool.name: tool.macro_id for tool in answer.payload.macro_tools}
 
     async def invoke(
@@ -178,7 +178,7 @@ async def shop(
     kept = store or open_store(":memory:")
     try:
         async with Invoker(
-            domain,
+            OfferService(domain, kept, clock=clock),
             kept,
             bench,  # type: ignore[arg-type]  # it does what the invoker asks of a dispatcher
             secrets=SECRETS,

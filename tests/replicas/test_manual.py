@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from manglecp.cli import cli
 from manglecp.pack import Problems
 from manglecp.server import ServerSettings
-from manglecp.server.configuration import read_server_settings
+from manglecp.server.config import read_server_settings
 from manglecp.store import open_store
 from tests.replicas.proxies import PAGE, PATIENCE
 from tests.store.postgres import server_programs

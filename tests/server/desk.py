@@ -18,12 +18,11 @@ from manglecp.invoke import AutoConfirm, InvokeSettings
 from manglecp.pack import Pack, PackError
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth
-from manglecp.server.core import Core, Handled
-from manglecp.server.edition import Edition
-from manglecp.server.replies import Reply
-from manglecp.server.serving import Serving
+from manglecp.server.config import ServerSettings
+from manglecp.server.core import Core, HandledRequest
+from manglecp.server.pending import Reply
+from manglecp.server.revisions import Revision, RevisionManager
 from manglecp.server.sessions import Session, Transport
-from manglecp.server.settings import ServerSettings
 from manglecp.store import open_store
 from tests.intent.packs import NOW, action, pack
 from tests.invoke.workshop import Shop, Work, shop
@@ -108,12 +107,12 @@ class Client:
 @dataclass
 class Desk:
     core: Core
-    serving: Serving
+    revisions: RevisionManager
     packs: list[Pack]
     """The last one is what a reload finds; none at all is a broken edit."""
     shops: list[Shop]
     ended: list[Shop]
-    handled: list[Handled]
+    handled: list[HandledRequest]
 
     @property
     def shop(self) -> Shop:
@@ -157,11 +156,11 @@ async def desk(
     packs = [first or plain_pack()]
     shops: list[Shop] = []
     ended: list[Shop] = []
-    handled: list[Handled] = []
+    handled: list[HandledRequest] = []
     store = open_store(":memory:")
 
     @asynccontextmanager
-    async def opening() -> AsyncIterator[Edition]:
+    async def opening() -> AsyncIterator[Revision]:
         if hold is not None:
             await hold.wait()
         if not packs:
@@ -169,19 +168,19 @@ async def desk(
         more: dict[str, Any] = {"auto_confirm": auto_confirm, "settings": invoking, "clock": now}
         async with shop(packs[-1], work, store=store, **more) as one:
             shops.append(one)
-            yield Edition(one.domain, one.invoker)
+            yield Revision(one.domain, one.invoker.offers, one.invoker)
         ended.append(one)
 
     settings = settings or ServerSettings(worker=False)
-    serving = Serving(opening, packs[0].settings, settings, probe=probe, shared=lambda: shared)
+    revisions = RevisionManager(opening, packs[0].settings, settings, probe=probe, shared=lambda: shared)
     timing = {} if clock is None else {"clock": clock}
     admission = Admission(settings, **timing)
-    core = Core(serving, auth, admission, auto_confirm=auto_confirm, observers=[handled.append], **timing)
-    serving.begin()
+    core = Core(revisions, auth, admission, auto_confirm=auto_confirm, observers=[handled.append], **timing)
+    revisions.begin()
     try:
         if boot:
-            await serving.ready()
-        yield Desk(core, serving, packs, shops, ended, handled)
+            await revisions.ready()
+        yield Desk(core, revisions, packs, shops, ended, handled)
     finally:
         async with asyncio.timeout(PATIENCE):
             await core.close()

@@ -14,9 +14,9 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from manglecp.server.app import App
 from manglecp.server.binding import bind
-from manglecp.server.guards import Guards
-from manglecp.server.listening import Listener
+from manglecp.server.listener import Listener
 from manglecp.server.metrics import Metrics
+from manglecp.server.middleware import Guards
 from manglecp.server.tls import Tls
 from tests.server.desk import PATIENCE, Desk, desk
 
@@ -54,13 +54,12 @@ async def house(
     tls: Tls | None = None,
     trusting: ssl.SSLContext | None = None,
     ping: float = 20.0,
-    look: float = 20.0,
     **more: Any,
 ) -> AsyncIterator[House]:
     """Takes what :func:`desk` takes as well."""
     async with desk(*args, **more) as d:
         app = App(d.core, guards, metrics=metrics, metadata=metadata, max_age=max_age)
-        listener = Listener(app, bind("127.0.0.1", 0), tls=tls, ping=ping, look=look)
+        listener = Listener(app, bind("127.0.0.1", 0), tls=tls, ping=ping)
         await listener.begin()
         url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listener.address[1]}"
         verify = True if trusting is None else trusting

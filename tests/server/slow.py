@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke import invoker
+from manglecp.intent import offers
 from tests.server.desk import PATIENCE
 
 
@@ -29,14 +29,14 @@ class Gate:
 @contextmanager
 def slow_evaluations(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate = Gate()
-    real: Callable[..., Any] = vars(invoker)["respond"]
+    real: Callable[..., Any] = vars(offers)["respond"]
 
     def respond(domain: Any, request: Any, *more: Any) -> Any:
         if request.payload.intent.name == "slow":
             gate.pass_through()
         return real(domain, request, *more)
 
-    monkeypatch.setattr(invoker, "respond", respond)
+    monkeypatch.setattr(offers, "respond", respond)
     try:
         yield gate
     finally:

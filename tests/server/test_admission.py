@@ -9,7 +9,7 @@ import pytest
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.admission import Admission, Buckets
 from manglecp.server.auth import LOCAL
-from manglecp.server.settings import Rate, ServerSettings
+from manglecp.server.config import Rate, ServerSettings
 from manglecp.wire import WireError
 from tests.server.desk import PATIENCE, Tokens, desk, intent, invoke
 from tests.server.slow import slow_evaluations
@@ -102,9 +102,9 @@ async def test_what_cannot_wait_is_refused_at_once(monkeypatch: pytest.MonkeyPat
             assert {one["payload"]["code"] for one in refused} == {"rate_limited"}
             assert all(one["payload"]["retry_after_ms"] >= 50 for one in refused)
             async with asyncio.timeout(PATIENCE):
-                while d.core.evaluating.running < 2:  # the second thread begins when the first one lasts
+                while d.core.evaluations.running < 2:  # the second thread begins when the first one lasts
                     await asyncio.sleep(0.001)
-            assert (d.core.evaluating.running, d.core.evaluating.waiting) == (2, 3)
+            assert (d.core.evaluations.running, d.core.evaluations.waiting) == (2, 3)
             gate.open.set()
             await client.until(lambda one: one["type"] == "intent_response", 5)
             assert gate.count == 5
@@ -117,7 +117,7 @@ async def test_what_has_waited_too_long_is_refused(monkeypatch: pytest.MonkeyPat
         async with desk(settings=settings) as d, d.client() as client:
             await client.say(intent("a", "slow"), intent("b", "slow"))
             assert (await client.answer("b"))["payload"]["code"] == "rate_limited"
-            assert d.core.evaluating.waiting == 0
+            assert d.core.evaluations.waiting == 0
             gate.open.set()
             assert (await client.answer("a"))["type"] == "intent_response"
             assert gate.count == 1

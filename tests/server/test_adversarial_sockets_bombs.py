@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from manglecp.pack import Pack
 from manglecp.pack.settings import Limits
-from manglecp.server.settings import ServerSettings
+from manglecp.server.config import ServerSettings
 from tests.adversarial.reaching_out import asked
 from tests.adversarial.test_09_parser_bombs import BOMBS, around
 from tests.intent.packs import action, pack
@@ -163,8 +163,8 @@ async def test_an_edition_with_schemas_that_lead_elsewhere_is_never_served(asked
         for one in bad:
             h.desk.packs.append(one)
             async with asyncio.timeout(PATIENCE):
-                assert await h.desk.serving.reload() == "broken", one.actions["look"].input_schema
-            assert h.desk.serving.status == "degraded"
+                assert await h.desk.revisions.reload() == "broken", one.actions["look"].input_schema
+            assert h.desk.revisions.status == "degraded"
             await fine(h)
         assert notes == []
 

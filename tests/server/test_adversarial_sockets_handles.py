@@ -103,11 +103,11 @@ async def test_a_tool_of_other_rules_is_gone(way: Way) -> None:
                 chain('macro_step("t", 1, "look").', policy='prohibited("t", "No more.").'), digest="sha256:" + "0" * 64
             )
         )
-        assert await desk.serving.reload() == "swapped"
+        assert await desk.revisions.reload() == "swapped"
         assert await told(m.ann, mine) == await told(m.ann, UNKNOWN)
         assert m.ran == []
         desk.packs.append(PACK)
-        assert await desk.serving.reload() == "swapped"
+        assert await desk.revisions.reload() == "swapped"
         assert (await m.ann.ask(invoke("x", mine, {"n": 1})))["type"] == "invoke_response"
 
 

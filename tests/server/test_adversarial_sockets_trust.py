@@ -15,7 +15,7 @@ import jwt
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from manglecp.server.settings import ServerSettings
+from manglecp.server.config import ServerSettings
 from tests.server.desk import PATIENCE, Tokens, authenticate, encoded, intent, invoke
 from tests.server.house import JSON, House, house
 from tests.server.slow import slow_evaluations

@@ -9,7 +9,7 @@ import pytest
 
 from manglecp.intent import Identity
 from manglecp.invoke import AutoConfirm
-from manglecp.server.settings import Rate, ServerSettings
+from manglecp.server.config import Rate, ServerSettings
 from tests.server.desk import RULES, Client, Tokens, authenticate, desk, encoded, intent, invoke, plain_pack
 
 BOT = Identity("bot", frozenset({"ship", "look"}), "automated")

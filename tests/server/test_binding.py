@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.server.assembly import Source
+from manglecp.server.auth_config import AuthConfig
 from manglecp.server.binding import Listening, Refused, bind
-from manglecp.server.running import serve_http
-from manglecp.server.who import Who
+from manglecp.server.runtime import Source, serve_http
 from tests.server.desk import Tokens
 
 
@@ -18,8 +17,8 @@ from tests.server.desk import Tokens
 async def test_nobody_serves_others_by_mistake_from_a_program_either(tmp_path: Path) -> None:
     source = Source(folder=tmp_path / "there-is-none", where=":memory:")
     for listening, who, said in (
-        (Listening(host="0.0.0.0", port=0), Who(), "--open-demo"),
-        (Listening(host="127.0.0.1", port=0, origins=("*",)), Who(auth=Tokens({})), "named origins"),
+        (Listening(host="0.0.0.0", port=0), AuthConfig(), "--open-demo"),
+        (Listening(host="127.0.0.1", port=0, origins=("*",)), AuthConfig(auth=Tokens({})), "named origins"),
     ):
         with bind("127.0.0.1", 0) as bound, pytest.raises(Refused, match=said):
             async with asyncio.timeout(60):

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.pack import PackError
-from manglecp.server.configuration import load_server_settings
-from manglecp.server.settings import Rate, ServerSettings
+from manglecp.server.config import Rate, ServerSettings, load_server_settings
 
 
 def written(folder: Path, text: str | bytes) -> Path:

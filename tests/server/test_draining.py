@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from manglecp.invoke import InvokeSettings
-from manglecp.server.settings import ServerSettings
+from manglecp.server.config import ServerSettings
 from manglecp.store import Run, RunState
 from tests.invoke.test_leaving import Slow
 from tests.invoke.workshop import shop
@@ -105,7 +105,7 @@ async def test_a_run_that_was_taken_over_is_not_waited_for_either() -> None:
             gone.invoker.leave()
             assert (await asyncio.wait_for(asking, PATIENCE)).code == "execution_failed"
         async with asyncio.timeout(PATIENCE):
-            await d.serving.end()
+            await d.revisions.end()
         assert the_run(d).state == RunState.RUNNING
 
 

@@ -15,11 +15,10 @@ from manglecp.intent.tokens import counter
 from manglecp.invoke import InvokeSettings
 from manglecp.pack import FolderWatcher, PackError
 from manglecp.pack.watcher import Change
+from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core
-from manglecp.server.edition import Edition, open_edition
-from manglecp.server.reloading import reload_on_change
-from manglecp.server.serving import Reloaded, Serving
-from manglecp.server.settings import ServerSettings
+from manglecp.server.revisions import ReloadResult, Revision, RevisionManager
+from manglecp.server.runtime import open_revision, reload_on_change
 from manglecp.store import RunState, open_store
 from tests.invoke.test_resuming import begun, the_run
 from tests.invoke.workshop import shop
@@ -54,9 +53,11 @@ async def _tools(client: Client, request: str) -> dict[str, str]:
 async def served(folder: Path) -> AsyncIterator[Core]:
     """A pack that is being loaded, as it is in its folder at each moment."""
     store = open_store(":memory:")
-    async with open_edition(folder, store, degrade=True) as outline:
+    async with open_revision(folder, store, degrade=True) as outline:
         settings = outline.domain.pack.settings
-    serving = Serving(partial(open_edition, folder, store, degrade=True), settings, ServerSettings(worker=False))
+    serving = RevisionManager(
+        partial(open_revision, folder, store, degrade=True), settings, ServerSettings(worker=False)
+    )
     core = Core(serving)
     serving.begin()
     try:
@@ -70,8 +71,8 @@ async def served(folder: Path) -> AsyncIterator[Core]:
 async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Path) -> None:
     folder = pack_folder(tmp_path)
     async with served(folder) as core:
-        serving = core.serving
-        reloads: asyncio.Queue[Reloaded] = asyncio.Queue()
+        serving = core.revisions
+        reloads: asyncio.Queue[ReloadResult] = asyncio.Queue()
         watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01, told=reloads.put_nowait))
         try:
             await asyncio.wait_for(serving.ready(), PATIENCE)
@@ -99,7 +100,7 @@ async def test_a_pack_is_warmed_up_before_it_is_served(tmp_path: Path) -> None:
     """The vocabulary of the token counter is the most that a first request would pay for."""
     counter.cache_clear()
     store = open_store(":memory:")
-    async with open_edition(pack_folder(tmp_path), store, degrade=True):
+    async with open_revision(pack_folder(tmp_path), store, degrade=True):
         assert counter.cache_info().currsize == 1
     store.close()
 
@@ -130,14 +131,14 @@ async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
         async def ready(self) -> None:
             pass
 
-        async def reload(self) -> Reloaded:
+        async def reload(self) -> ReloadResult:
             self.loaded.append(settings.read_text() if settings.exists() else "")
             self.status = "draining"
             return "swapped"
 
-    monkeypatch.setattr("manglecp.server.reloading.FolderWatcher", Editing)
+    monkeypatch.setattr("manglecp.server.runtime.FolderWatcher", Editing)
     async with asyncio.timeout(PATIENCE):
-        await reload_on_change(cast(Serving, Told()), tmp_path, pause=0.001)
+        await reload_on_change(cast(RevisionManager, Told()), tmp_path, pause=0.001)
     assert Told.loaded == ["second"]
 
 
@@ -145,7 +146,7 @@ async def test_a_pack_that_was_never_sound_is_served_once_it_is_repaired(tmp_pat
     folder = pack_folder(tmp_path)
     (folder / "rules" / "tools.mg").write_text("nonsense")
     store = open_store(":memory:")
-    serving = Serving(partial(open_edition, folder, store, degrade=True), plain_pack().settings)
+    serving = RevisionManager(partial(open_revision, folder, store, degrade=True), plain_pack().settings)
     serving.begin()
     with pytest.raises(PackError):
         await asyncio.wait_for(serving.ready(), PATIENCE)
@@ -154,7 +155,7 @@ async def test_a_pack_that_was_never_sound_is_served_once_it_is_repaired(tmp_pat
     watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01))
     async with asyncio.timeout(PATIENCE):
         edits = 0
-        while serving.edition is None:  # an edit that is made before the first look is none
+        while serving.current is None:  # an edit that is made before the first look is none
             edits += 1
             (folder / "rules" / "tools.mg").write_text(RULES + "#" * edits)
             await asyncio.sleep(0.2 * edits)
@@ -178,11 +179,11 @@ async def test_a_run_that_somebody_left_behind_is_carried_out() -> None:
         return given
 
     @asynccontextmanager
-    async def opening() -> AsyncIterator[Edition]:
+    async def opening() -> AsyncIterator[Revision]:
         async with shop(left, {"write": write}, store=store, settings=InvokeSettings(claim_ms=30)) as one:
-            yield Edition(one.domain, one.invoker)
+            yield Revision(one.domain, one.invoker.offers, one.invoker)
 
-    serving = Serving(opening, left.settings, ServerSettings(worker_pause=0.01))
+    serving = RevisionManager(opening, left.settings, ServerSettings(worker_pause=0.01))
     serving.begin()
     async with asyncio.timeout(PATIENCE):
         while the_run(store).state != RunState.SUCCEEDED:
@@ -201,10 +202,10 @@ async def test_doubts_about_a_pack_are_logged_with_every_edition(
     policy.mkdir()
     async with served(folder) as core:
         async with asyncio.timeout(PATIENCE):
-            await core.serving.ready()
+            await core.revisions.ready()
             assert _doubts(caplog) == []
             (policy / "who.mg").write_text('prohibited("twise", "no").\n')
-            assert await core.serving.reload() == "swapped"
+            assert await core.revisions.reload() == "swapped"
         (told,) = _doubts(caplog)
         assert "nothing says that there is a tool 'twise'" in told
         assert "did you mean twice?" in told

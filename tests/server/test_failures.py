@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent import Identity
-from manglecp.invoke import invoker
+from manglecp.intent import Identity, offers
 from manglecp.store import Busy, StoreError, Unusable
 from tests.server.desk import Tokens, desk, encoded, intent
 from tests.server.slow import slow_evaluations
@@ -46,7 +45,7 @@ def _fail(patch: pytest.MonkeyPatch, error: Exception | StoreError) -> None:
     def respond(*_: Any) -> Any:
         raise error
 
-    patch.setattr(invoker, "respond", respond)
+    patch.setattr(offers, "respond", respond)
 
 
 @pytest.mark.req("SEC-01", "SEC-03")

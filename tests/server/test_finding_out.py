@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from manglecp.invoke import AutoConfirm
-from manglecp.server.assembly import Source, open_core
 from manglecp.server.core import Core
+from manglecp.server.runtime import Source, open_core
 from tests.pack.folders import write
 from tests.server.desk import PATIENCE, Client, intent, invoke
 
@@ -74,7 +74,7 @@ async def core(folder: Path, more: str = "") -> AsyncIterator[Core]:
         asyncio.timeout(PATIENCE),
         open_core(source, auto_confirm=AutoConfirm({"anonymous": frozenset({"filesystem"})})) as opened,
     ):
-        await opened.serving.ready()
+        await opened.revisions.ready()
         yield opened
 
 
@@ -145,7 +145,7 @@ async def test_a_pass_that_fails_keeps_what_was_known_and_is_told(tmp_path: Path
     async with core(tmp_path) as opened, Client(opened, "websocket", None) as client:
         (tmp_path / "root/b").write_text("broken")
         await stands(opened, "degraded")
-        (how,) = opened.serving.troubles.values()
+        (how,) = opened.revisions.troubles.values()
         assert how == "What scan finds out is not up to date; older facts are used"
         assert set(await tools(client)) == {"put_a"}
         (tmp_path / "root/b").write_text("repaired")
@@ -154,7 +154,7 @@ async def test_a_pass_that_fails_keeps_what_was_known_and_is_told(tmp_path: Path
 
 
 async def stands(opened: Core, status: str) -> None:
-    while opened.serving.status != status:
+    while opened.revisions.status != status:
         await asyncio.sleep(0.02)
 
 
@@ -162,7 +162,7 @@ async def test_facts_that_the_rules_cannot_bear_are_left_out(tmp_path: Path) -> 
     write(tmp_path / "pack", {"rules/more.mg": "pair(A, B) :- file(A, _), file(B, _).\n"})
     async with core(tmp_path, "[limits]\nmax_base_facts = 50\n") as opened, Client(opened, "websocket", None) as client:
         write(tmp_path / "root", {f"n{number}": "" for number in range(10)})
-        while opened.serving.status != "degraded":
+        while opened.revisions.status != "degraded":
             await asyncio.sleep(0.02)
         assert "put_a" in await tools(client)
         assert len(await tools(client)) < 11

@@ -15,8 +15,8 @@ import pytest
 from manglecp.intent import Identity
 from manglecp.pack import SkillText
 from manglecp.server.app import App
+from manglecp.server.config import Rate, ServerSettings
 from manglecp.server.metrics import Metrics
-from manglecp.server.settings import Rate, ServerSettings
 from manglecp.server.tls import Tls
 from manglecp.wire import CODES
 from tests.invoke.test_request_keys import Held
@@ -74,7 +74,7 @@ async def test_a_manifest_that_is_known_is_not_sent_again() -> None:
         h.desk.packs.append(
             plain_pack('macro("n", "New."). mandatory("n") :- intent("go"). macro_step("n", 1, "look").')
         )
-        await h.desk.serving.reload()
+        await h.desk.revisions.reload()
         assert (await h.http.get(MANIFEST, headers={"if-none-match": tag})).status_code == 200
 
 
@@ -82,7 +82,7 @@ async def test_a_manifest_that_is_known_is_not_sent_again() -> None:
 async def test_a_stable_server_lets_its_manifest_be_kept() -> None:
     async with house(max_age=300) as h:
         assert (await h.http.get(MANIFEST)).headers["cache-control"] == "max-age=300"
-        h.desk.serving.drain()
+        h.desk.revisions.drain()
         assert (await h.http.get(MANIFEST)).headers["cache-control"] == "no-cache"
 
 
@@ -97,16 +97,16 @@ async def test_the_states_of_a_server() -> None:
         assert (status, told["payload"]["code"], told["id"]) == (503, "server_not_ready", "a")
         assert headers["retry-after"] == "1"
         hold.set()
-        await h.desk.serving.ready()
+        await h.desk.revisions.ready()
         assert (await h.http.get("/ready")).json() == {"status": "ready"}
         assert (await post(h, "/evaluate", intent("a")))[0] == 200
         h.desk.packs.clear()
-        await h.desk.serving.reload()
+        await h.desk.revisions.reload()
         degraded = (await h.http.get(MANIFEST)).json()["payload"]
         assert degraded["status"] == "degraded"
         assert degraded["extensions"]["x-degraded"]
         assert (await h.http.get("/ready")).status_code == 200
-        h.desk.serving.drain()
+        h.desk.revisions.drain()
         assert (await h.http.get("/ready")).status_code == 503
         assert (await h.http.get("/health")).json() == {"status": "draining"}
         assert (await post(h, "/invoke", invoke("b", "x", {})))[0] == 503
@@ -465,7 +465,7 @@ async def test_a_server_that_goes_answers_what_is_under_way(monkeypatch: pytest.
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
             ending = asyncio.create_task(h.listener.end(PATIENCE))
             async with asyncio.timeout(PATIENCE):
-                while h.desk.serving.status != "draining":
+                while h.desk.revisions.status != "draining":
                     await asyncio.sleep(0.01)
             status, told, _ = await post(h, "/evaluate", intent("b"))
             assert (status, told["payload"]["code"]) == (503, "server_not_ready")

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from manglecp.intent import ANONYMOUS, Identity
-from manglecp.server.pending import Pending
-from manglecp.server.replies import Reply
-from manglecp.server.settings import ServerSettings
+from manglecp.server.config import ServerSettings
+from manglecp.server.pending import PendingRequest, Reply
 from manglecp.wire import receive
 from manglecp.wire.messages import InvokeRequest, ProgressPayload
 from tests.server.desk import PATIENCE, Tokens, cancel, desk, encoded, intent, invoke, plain_pack
@@ -136,13 +135,13 @@ async def test_an_evaluation_that_waits_for_its_turn_is_cancelled_without_having
             await client.say(intent("a", "slow"))
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
             await client.say(intent("b", "slow"))
-            while not d.core.evaluating.waiting:
+            while not d.core.evaluations.waiting:
                 await asyncio.sleep(0)
             await client.say(cancel("b"))
             assert (await client.answer("b"))["payload"]["code"] == "cancelled"
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert d.core.evaluating.waiting == 0
+            assert d.core.evaluations.waiting == 0
             gate.open.set()
             await client.answer("a")
             assert gate.count == 1
@@ -278,13 +277,10 @@ async def test_there_is_no_progress_on_http() -> None:
 async def test_after_the_answer_nothing_more_is_said() -> None:
     message = receive(encoded(invoke("r", "m-1", {})), 1 << 20)
     assert isinstance(message, InvokeRequest)
-    said: list[Reply] = []
-    pending = Pending(message, lambda _, reply: said.append(reply), 0)
+    pending = PendingRequest(message, 0)
     assert pending.progress(ProgressPayload(status="started")) is not None
-    pending.finish(Reply(b"first"))
-    pending.finish(Reply(b"second"))
+    pending.reply.set_result(Reply(b"first"))
     assert pending.progress(ProgressPayload(status="running")) is None
-    assert [one.data for one in said] == [b"first"]
 
 
 async def test_an_answer_that_is_waited_for_comes_after_its_progress() -> None:

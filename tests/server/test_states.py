@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.server.settings import ServerSettings
+from manglecp.server.config import ServerSettings
 from manglecp.store import Unusable
 from tests.server.desk import PATIENCE, RULES, authenticate, desk, intent, invoke, plain_pack
 from tests.server.slow import slow_evaluations
@@ -32,7 +32,7 @@ async def test_while_booting_there_is_a_manifest_and_nothing_else() -> None:
         _, reply = await d.post(intent("c"))
         assert (reply.status, reply.retry_after_ms) == (503, 1_000)
         hold.set()
-        await d.serving.ready()
+        await d.revisions.ready()
         ready = (await client.until(lambda one: one["type"] == "manifest", 2))[1]
         assert ready["payload"]["status"] == "ready"
         assert (await client.ask(intent("d")))["type"] == "intent_response"
@@ -72,7 +72,7 @@ async def test_a_new_edition_is_served_and_told() -> None:
         assert d.core.manifest(http=True) is before
         old = await d.tools(client)
         d.packs.append(plain_pack(OTHER))
-        assert await d.serving.reload() == "swapped"
+        assert await d.revisions.reload() == "swapped"
         told = (await client.until(lambda one: one["type"] == "manifest", 2))[1]
         assert told["payload"]["extensions"]["x-pack_digest"] == d.shop.domain.digest
         after = d.core.manifest(http=True)
@@ -86,7 +86,7 @@ async def test_a_new_edition_is_served_and_told() -> None:
 async def test_the_same_edition_again_is_no_news() -> None:
     async with desk() as d, d.client() as client:
         tag = d.core.manifest().etag
-        assert await d.serving.reload() == "same"
+        assert await d.revisions.reload() == "same"
         assert len(d.shops) == 2
         await client.ask(intent("a"))
         assert [one["type"] for one in client.sent] == ["manifest", "intent_response"]
@@ -100,7 +100,7 @@ async def test_what_was_asked_of_the_old_edition_is_answered_by_it(monkeypatch: 
             await client.say(intent("a", "slow"))
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
             d.packs.append(plain_pack(rules))
-            assert await d.serving.reload() == "swapped"
+            assert await d.revisions.reload() == "swapped"
             assert set(await d.tools(client)) == {"t", "u", "w"}
             gate.open.set()
             assert [one["name"] for one in (await client.answer("a"))["payload"]["macro_tools"]] == ["t"]
@@ -110,13 +110,13 @@ async def test_what_was_asked_of_the_old_edition_is_answered_by_it(monkeypatch: 
 async def test_a_broken_edit_leaves_the_old_edition_and_says_so() -> None:
     async with desk() as d, d.client() as client:
         d.packs.clear()
-        assert await d.serving.reload() == "broken"
+        assert await d.revisions.reload() == "broken"
         told = (await client.until(lambda one: one["type"] == "manifest", 2))[1]["payload"]
         assert told["status"] == "degraded"
         assert "pack" in told["extensions"]["x-degraded"]
         assert set(await d.tools(client)) == {"t", "w"}
         d.packs.append(plain_pack(OTHER))
-        assert await d.serving.reload() == "swapped"
+        assert await d.revisions.reload() == "swapped"
         told = (await client.until(lambda one: one["type"] == "manifest", 3))[2]["payload"]
         assert told["status"] == "ready"
         assert "x-degraded" not in told["extensions"]
@@ -135,7 +135,7 @@ async def test_a_store_that_does_not_answer_degrades_the_server() -> None:
             return bool(one["type"] == "manifest" and one["payload"]["status"] == "degraded")
 
         await client.until(degraded)
-        assert d.serving.status == "degraded"
+        assert d.revisions.status == "degraded"
         broken[0] = False
         await client.until(lambda one: one["type"] == "manifest" and one["payload"]["status"] == "ready")
 
@@ -154,8 +154,8 @@ async def test_the_manifest_on_http_says_where_to_ask() -> None:
 
 async def test_an_edition_ends_when_it_is_replaced_and_unused() -> None:
     async with desk() as d:
-        with d.serving.use():
-            await d.serving.reload()
+        with d.revisions.use():
+            await d.revisions.reload()
             for _ in range(100):
                 await asyncio.sleep(0)
             assert d.ended == []

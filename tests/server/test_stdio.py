@@ -135,7 +135,7 @@ async def test_at_the_end_of_the_input_only_what_is_pending_is_answered(monkeypa
             assert await asyncio.to_thread(gate.entered.acquire, timeout=PATIENCE)
             e.close()
             assert (await e.hear())["id"] == "b"
-            e.desk.serving.degrade("disk", "It is full")
+            e.desk.revisions.degrade("disk", "It is full")
             gate.open.set()
             assert [(one["type"], one["id"]) for one in await e.rest()] == [("intent_response", "a")]
 

@@ -11,9 +11,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from manglecp.intent import Identity
-from manglecp.server import websocket
-from manglecp.server.listening import PING_SECONDS
-from manglecp.server.settings import ServerSettings
+from manglecp.server import binding, websocket
+from manglecp.server.config import ServerSettings
+from manglecp.server.listener import PING_SECONDS
 from tests.server.desk import PATIENCE, Tokens, authenticate, cancel, encoded, intent, invoke
 from tests.server.house import ClientConnection, house
 from tests.server.slow import slow_evaluations
@@ -187,7 +187,7 @@ async def test_an_idle_connection_is_pinged() -> None:
 async def test_changes_are_told_and_the_end_is_announced() -> None:
     async with house() as h, h.websocket() as ws:
         await hear(ws)
-        h.desk.serving.degrade("disk", "It is full")
+        h.desk.revisions.degrade("disk", "It is full")
         told = await hear(ws)
         assert (told["type"], told["payload"]["status"]) == ("manifest", "degraded")
         ending = asyncio.create_task(h.listener.end(PATIENCE))
@@ -199,7 +199,10 @@ async def test_changes_are_told_and_the_end_is_announced() -> None:
         assert await ending
 
 
-async def test_a_client_that_does_not_read_loses_its_connection_and_nobody_else_waits() -> None:
+async def test_a_client_that_does_not_read_loses_its_connection_and_nobody_else_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(binding, "_UNREAD_MS", 500)
     settings = ServerSettings(worker=False, outbox_bytes=65_536, send_timeout=0.2, peer_rate=None)
     async with house(settings=settings) as h, h.websocket() as other:
         await hear(other)
@@ -213,7 +216,7 @@ async def test_a_client_that_does_not_read_loses_its_connection_and_nobody_else_
             while h.desk.core.sessions > 1:
                 await asyncio.sleep(0.05)
                 assert (await ask(other, intent("x")))["type"] == "intent_response"
-            # It is cut: closing it would wait for somebody to read.
+            # The kernel ends it: closing it would wait for the client to read.
             with pytest.raises(ConnectionError):
                 await flooding
         writer.transport.abort()
@@ -243,7 +246,8 @@ async def test_everybody_hears_their_answers_before_the_end(monkeypatch: pytest.
 async def test_a_server_does_not_wait_for_whoever_does_not_listen_to_its_last_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(websocket, "_LAST_WORDS", 0.2)
+    monkeypatch.setattr(websocket, "_LAST_MESSAGES", 0.2)
+    monkeypatch.setattr(binding, "_UNREAD_MS", 500)
     settings = ServerSettings(worker=False, outbox_bytes=65_536, send_timeout=PATIENCE, peer_rate=None)
     async with house(settings=settings) as h:
         reader, writer = await h.raw(UPGRADE)

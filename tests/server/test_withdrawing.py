@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from manglecp.server.auth import Auth
-from manglecp.server.auth.several import Several
+from manglecp.server.auth import Auth, FirstOf
 from manglecp.server.auth.tokens import TokensFile
-from manglecp.server.reloading import watch_credentials
-from manglecp.server.settings import ServerSettings
-from manglecp.server.steps import run
+from manglecp.server.config import ServerSettings
+from manglecp.server.runtime import watch_credentials
 from tests.server.desk import PATIENCE, authenticate, encoded, intent
 from tests.server.house import ClientConnection, House, house
 from tests.server.test_auth import SECRET, checker, entry, token, written
@@ -130,10 +128,10 @@ async def test_a_session_has_the_permissions_that_the_file_gives_now(tmp_path: P
     file = TokensFile(path)
     async with watched(file, file) as h, h.desk.client() as client:
         client.session.present("bearer", "t-1")
-        assert (await run(client.session.who())).permissions == frozenset()
+        assert (await client.session.identify()).permissions == frozenset()
         path.write_text(entry("t-1", permissions='["look"]'))
         async with asyncio.timeout(PATIENCE):
-            while (await run(client.session.who())).permissions != {"look"}:
+            while (await client.session.identify()).permissions != {"look"}:
                 await asyncio.sleep(0.01)
 
 
@@ -151,7 +149,7 @@ async def test_a_name_of_the_file_is_nobodys_subject_from_then_on(tmp_path: Path
     file = TokensFile(path)
     jwts = checker(taken=file.names)
     headers = bearing(token(sub="carl"))
-    async with watched(Several([file, jwts]), file) as h, h.websocket(additional_headers=headers) as ws:
+    async with watched(FirstOf([file, jwts]), file) as h, h.websocket(additional_headers=headers) as ws:
         assert await asked(ws, "a") == "intent_response"
         path.write_text(entry("t-1", "bob") + entry("t-2", "carl"))
         assert (await closed(ws))[0] == 1008

@@ -45,14 +45,16 @@ def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
     import uvloop
 
     from manglecp.pack import PackError
-    from manglecp.server import Who, reload_on_change, serve_http
+    from manglecp.server import AuthConfig, reload_on_change, serve_http
 
     listening = Listening(host=at[0], port=at[1])
 
     async def watch(core: Core) -> None:
-        watching = asyncio.create_task(reload_on_change(core.serving, folder, told=lambda how: _print(_MESSAGES[how])))
+        watching = asyncio.create_task(
+            reload_on_change(core.revisions, folder, told=lambda how: _print(_MESSAGES[how]))
+        )
         try:
-            await core.serving.ready()
+            await core.revisions.ready()
         except PackError as error:
             for problem in error.diagnostics:
                 _print(problem.render())
@@ -60,7 +62,7 @@ def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
         await watching
 
     with bound:
-        uvloop.run(serve_http(source_of(folder, runtime), listening, Who(), bound, watch=watch, started=started))
+        uvloop.run(serve_http(source_of(folder, runtime), listening, AuthConfig(), bound, watch=watch, started=started))
 
 
 def _print(text: str) -> None:

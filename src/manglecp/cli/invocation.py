@@ -120,7 +120,7 @@ class _Session:
     async def _evaluate(self, options: Mapping[str, Any]) -> IntentResponse:
         pack = self._invoker.domain.pack
         request = message_of("intent_request", {**self._request.intent, "options": dict(options)}, pack)
-        return await self._invoker.evaluate(request, self._identity)
+        return await self._invoker.offers.evaluate(request, self._identity)
 
     # --- the invocation -----------------------------------------------------------------------------------------------
 

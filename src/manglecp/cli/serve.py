@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import socket
     from asyncio import AbstractEventLoop
 
-    from manglecp.server import Network, ServerSettings, Source, Who
+    from manglecp.server import AuthConfig, Network, ServerSettings, Source
 
 
 _HELP: Final = {
@@ -101,16 +101,16 @@ def source_of(folder: Path, runtime: RuntimeOptions) -> Source:
     return Source(folder=folder, **runtime)
 
 
-def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> Who:
+def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
     """Return the authentication: none where neither is given. Raises ``UsageError`` for bad tokens or keys."""
-    from manglecp.server import Who
+    from manglecp.server import AuthConfig
 
     if tokens is None and jwt is None:
-        return Who()
+        return AuthConfig()
     from manglecp.server import TokensError
 
     try:
-        return Who.of(tokens, jwt)
+        return AuthConfig.of(tokens, jwt)
     except (TokensError, ValueError) as error:
         raise click.UsageError(str(error)) from None
 
@@ -370,14 +370,14 @@ def _streams(
 ) -> None:
     """Serve standard streams. The manifest is written before the engine is loaded."""
     from manglecp.pack import outline_manifest, read_outline
-    from manglecp.server import Streams, described
+    from manglecp.server import Streams, describe_auth
     from manglecp.wire import encode
 
     if sys.stdin is None or sys.stdout is None:  # closed by the parent process
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
     outline, who = read_outline(folder), who_of(tokens, jwt)
     streams = Streams.claim()
-    said = encode(outline_manifest(outline, "booting", None, described(who.auth)))
+    said = encode(outline_manifest(outline, "booting", None, describe_auth(who.auth)))
     try:
         streams.write(said)
     except BrokenPipeError:

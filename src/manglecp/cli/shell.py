@@ -133,7 +133,7 @@ def _local(folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Cal
     @asynccontextmanager
     async def opened() -> Any:
         async with open_core(Source(folder=folder, **runtime), auth=_FixedIdentity(identity), clock=clock) as core:
-            await core.serving.ready()
+            await core.revisions.ready()
             async with Client(core, token="here") as client:
                 yield client
 

@@ -17,6 +17,11 @@ from .identity import (
     Identity as Identity,
 )
 from .manifest_builder import manifest as manifest, survey as survey
+from .offers import (
+    Offer as Offer,
+    OfferCodec as OfferCodec,
+    OfferService as OfferService,
+)
 from .redaction import (
     EXPLAIN_POLICY as EXPLAIN_POLICY,
     hiding as hiding,

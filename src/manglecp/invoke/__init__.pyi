@@ -1,4 +1,3 @@
-from .announcing import Announced as Announced
 from .approval import (
     AutoConfirm as AutoConfirm,
     Secrets as Secrets,

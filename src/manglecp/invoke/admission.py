@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
 from manglecp.harness.policy import PolicyPackage
-from manglecp.intent import Definition, Identity
+from manglecp.intent import Definition, Identity, Offer, OfferCodec
 from manglecp.invoke.approval import AutoConfirm, Consent, Secrets, challenge, consent_text, verify
 from manglecp.invoke.calls import Call, Outcome, secret_names, with_defaults
-from manglecp.invoke.documents import Documents, Proven
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Durable, EndState, Journal, Unrecorded
 from manglecp.invoke.ownership import Claims
@@ -63,6 +63,7 @@ __all__ = [
 UNKEEPABLE: Final = "\0"
 """PostgreSQL has no text with it. Nothing of ours has it in its name."""
 _LONGEST_KEY: Final = 128
+_PLANS: Final = 4_096
 
 
 def checked_key(key: str | None) -> str | None:
@@ -96,7 +97,7 @@ def eval_time(request: InvokeRequest, clock: Callable[[], int]) -> int:
 class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
     """An invocation that may run."""
 
-    proven: Proven
+    offer: Offer
     plan: Plan
     args: Mapping[str, Any]
     """As they were sent."""
@@ -108,7 +109,7 @@ class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def definition(self) -> Definition:
         """The tool, as it was proven."""
-        return self.proven.definition
+        return self.offer.definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +118,20 @@ class InvocationChecks:
 
     pack_digest: str
     actions: Mapping[str, ActionDescription]
-    documents: Documents
+    codec: OfferCodec
     secrets: Secrets
     auto_confirm: AutoConfirm
     hide: Callable[[Any], Any] = lambda value: value
     """Takes the values of secret settings out of JSON."""
+    _plans: LruCache[Offer, Plan] = field(default_factory=lambda: LruCache(_PLANS))
+
+    def plan_of(self, offer: Offer) -> Plan:
+        """Raises :class:`Unplannable`. The actions of a pack never change, so neither does the plan."""
+        plan = self._plans.get(offer)
+        if plan is None:
+            plan = Plan.of(offer.definition, self.actions)
+            self._plans.put(offer, plan)
+        return plan
 
     def check(
         self, kept: Kept | None, payload: InvokePayload, digested: str, identity: Identity, now_ms: int
@@ -129,17 +139,17 @@ class InvocationChecks:
         """``kept`` is what is known under this macro_id for this identity, ``digested`` the digest of the arguments."""
         if kept is None or kept.pack_digest != self.pack_digest:
             raise not_found()
-        proven = self.documents.read(kept.document)
+        offer = self.codec.read(kept.document)
         try:
-            plan = proven.plan(self.actions)
+            plan = self.plan_of(offer)
         except Unplannable:
             raise not_found() from None
         _in_time(kept, now_ms)
-        if errors := schema_errors(payload.args, proven.definition.input_schema):
+        if errors := schema_errors(payload.args, offer.definition.input_schema):
             raise refused_arguments(errors)
-        approval, consent = self._consented(proven.definition, payload, digested, identity, now_ms)
+        approval, consent = self._consented(offer.definition, payload, digested, identity, now_ms)
         return CheckedInvocation(
-            proven=proven, plan=plan, args=payload.args, args_digest=digested, approval=approval, consent=consent
+            offer=offer, plan=plan, args=payload.args, args_digest=digested, approval=approval, consent=consent
         )
 
     def _consented(
@@ -230,7 +240,7 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that is to be carried out here."""
 
     admission: Admission
-    proven: Proven
+    offer: Offer
     plan: Plan
     args: dict[str, Any]
     """With their defaults."""
@@ -249,7 +259,7 @@ class AdmissionService:
 
     pack_digest: str
     actions: Mapping[str, ActionDescription]
-    documents: Documents
+    codec: OfferCodec
     policies: Callable[[], PolicyPackage]
     store: Store
     claims: Claims
@@ -264,8 +274,8 @@ class AdmissionService:
             tool=checked.definition.tool,
             pack_digest=self.pack_digest,
             policy_digest=self.policies().digest,
-            proof_digest=checked.proven.proof_digest,
-            chain_digest=checked.proven.chain_digest,
+            proof_digest=checked.offer.proof_digest,
+            chain_digest=checked.offer.chain_digest,
             args_digest=checked.args_digest,
             eval_time=str(asked.now_ns),
             approval=checked.approval,
@@ -286,7 +296,7 @@ class AdmissionService:
             journal = Unrecorded(self.store, admission, keep)
         return AdmittedRun(
             admission=admission,
-            proven=checked.proven,
+            offer=checked.offer,
             plan=checked.plan,
             args={**checked.plan.defaults, **checked.args},
             identity=asked.identity,
@@ -308,7 +318,7 @@ class AdmissionService:
             request_key=asked.key,
             admission=msgspec.json.encode(admission.record(), order="sorted"),
             values=Values(
-                plan=self.documents.write(checked.proven),
+                plan=self.codec.write(checked.offer),
                 args=msgspec.json.encode({"args": stored, "identity": who}),
             ),
             owner=self.claims.owner,

@@ -114,7 +114,7 @@ class Refreshing:
             return error.message
         if not looked.change.empty:
             try:
-                self._invoker.renew(self._invoker.domain.changed(looked.added, looked.removed, looked.version))
+                self._invoker.offers.renew(self._invoker.domain.changed(looked.added, looked.removed, looked.version))
             except MangleError as error:
                 self._generated.refuse(looked)
                 return error.diagnostics[0].message

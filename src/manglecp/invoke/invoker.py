@@ -15,31 +15,33 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Self
 
 import msgspec
 
 from manglecp.harness.policy import PolicyPackage
-from manglecp.intent import Domain, Identity, hiding, respond
+from manglecp.intent import Domain, Identity, OfferService, hiding
 from manglecp.invoke.admission import (
+    UNKEEPABLE,
     AdmissionService,
     AdmittedRun,
+    CheckedInvocation,
     InvocationChecks,
     InvocationKey,
+    args_digest,
     checked_key,
     conflict,
+    eval_time,
+    not_found,
 )
-from manglecp.invoke.announcing import Announced, Announcing
 from manglecp.invoke.approval import AutoConfirm, Secrets
-from manglecp.invoke.documents import Documents
 from manglecp.invoke.errors import interrupted, left_behind
 from manglecp.invoke.executor import Released
-from manglecp.invoke.invocations import Invocations, Outcome
+from manglecp.invoke.invocations import Invocations
 from manglecp.invoke.large_values import is_large, run_in_thread_if
 from manglecp.invoke.ownership import Claim, Claims
-from manglecp.invoke.progress import OnProgress, RunObserver
+from manglecp.invoke.progress import OnProgress, RunObserver, progress_reporter
 from manglecp.invoke.recovery import Recovery, RemoteRunWatcher
 from manglecp.invoke.results import Answer
 from manglecp.invoke.run_driver import RunDriver
@@ -49,7 +51,7 @@ from manglecp.pack import Profile
 from manglecp.store import Fenced, KeyTaken, Store, StoreError
 from manglecp.toolhost import Dispatcher
 from manglecp.wire import WireError
-from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
+from manglecp.wire.messages import InvokeRequest, InvokeResponse
 
 __all__ = ["Invoker"]
 
@@ -57,11 +59,11 @@ _log = logging.getLogger(__name__)
 
 
 class Invoker:
-    """One edition of a pack, ready to be asked and invoked. An async context manager."""
+    """Runs the offers of one revision of a pack. An async context manager."""
 
     def __init__(
         self,
-        domain: Domain,
+        offers: OfferService,
         store: Store,
         dispatcher: Dispatcher,
         *,
@@ -78,41 +80,37 @@ class Invoker:
 
         :class:`manglecp.pack.diagnostics.PackError` if no run could ever end well under the policies.
         """
-        self.domain = domain
+        domain = offers.domain
+        self.offers = offers
         self._store = store
         self._settings = settings or InvokeSettings()
-        self._limits = domain.pack.settings.invocation
         in_force = policies or (lambda: domain.pack.governance)
         refuse_unusable(domain.pack, in_force(), sandbox)
         self._clock = clock
         self._point = point
-        self._documents = Documents(domain.pack)
-        self._announcing = Announcing(store, self._documents, domain.digest, self._limits.retention_ms)
         self._checks = InvocationChecks(
             pack_digest=domain.digest,
             actions=domain.pack.actions,
             secrets=secrets or Secrets(),
             auto_confirm=auto_confirm or AutoConfirm(),
             hide=hiding(domain.pack),
-            documents=self._documents,
+            codec=offers.codec,
         )
         self._claims = Claims(store, self._settings.claim_ms)
         self._admission = AdmissionService(
             pack_digest=domain.digest,
             actions=domain.pack.actions,
-            documents=self._documents,
+            codec=offers.codec,
             policies=in_force,
             store=store,
             claims=self._claims,
         )
         self._driver = RunDriver(
-            lambda: self.domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point
+            lambda: offers.domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point
         )
-        self._recovery = Recovery(store, self._documents, domain.pack.actions)
+        self._recovery = Recovery(store, offers.codec, domain.pack.actions)
         self._remote = RemoteRunWatcher(store, domain.digest, self._recovery, self._driver.park)
-        self._invocations = Invocations(
-            self._answer, clock=clock, leaving=lambda: self._handing_over == "all", point=point
-        )
+        self._invocations = Invocations()
         self._carriers: set[asyncio.Task[Any]] = set()
         """Those that carry out a run at this moment."""
         self._handing_over: Literal["all", "taken"] | None = None
@@ -125,43 +123,14 @@ class Invoker:
 
     async def __aexit__(self, *_: object) -> None:
         """Runs that are under way end first."""
-        await self._invocations.over()
+        await self._invocations.drain()
         await self._claims.end()
         await self._store.writer.drain()
 
-    # --- intents -----------------------------------------------------------------------------------------------------
-
-    async def evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
-        """The answer to an intent. Its tools can be invoked by this identity from now on."""
-        return await asyncio.to_thread(self._evaluate, request, identity)
-
-    def _evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
-        response, announced = self.answer(request, identity)
-        [failed] = self.announce([announced])
-        if failed is not None:
-            raise failed
-        return response
-
-    def answer(self, request: IntentRequest, identity: Identity) -> tuple[IntentResponse, Announced]:
-        """The answer to an intent, in this thread. It is not given before its tools have been announced."""
-        now_ns = self._clock()
-        domain = self.domain
-        found = respond(domain, request, identity, lambda: now_ns)
-        told = Announced(request, identity, found.definitions, now_ns, self._now_ms(), domain.facts_version)
-        return found.response, told
-
-    def announce(self, announced: Sequence[Announced]) -> list[Exception | None]:
-        """Identities can invoke these tools from now on; for each what failed, if anything did. In this thread."""
-        return self._announcing.keep(announced)
-
-    def renew(self, domain: Domain) -> None:
-        """Answer by other facts of the same pack from now on. Whoever is being answered hears of those before.
-
-        Tools that were announced can be invoked as before; what policy says of their effects, it says by these facts.
-        """
-        if domain.digest != self.domain.digest:
-            raise ValueError("another edition of a pack has an invoker of its own")
-        self.domain = domain
+    @property
+    def domain(self) -> Domain:
+        """With the newest facts."""
+        return self.offers.domain
 
     # --- invocations -------------------------------------------------------------------------------------------------
 
@@ -174,46 +143,54 @@ class Invoker:
         cancel: asyncio.Event | None = None,
         named: Callable[[str], None] | None = None,
     ) -> InvokeResponse:
-        """The answer to an invocation; a :class:`WireError` if there is none.
+        """Run an offer. Raises :class:`WireError` if there is no result.
 
-        ``progress`` is told how far it is. ``cancel`` asks to stop, which happens between steps. ``named`` is told the
-        name of the tool, if it is carried out here.
+        A run with effects, or with a request key, goes on if the caller is cancelled. ``progress`` is called with each
+        step, ``named`` with the name of the tool if it runs here. Setting ``cancel`` stops the run between two steps.
         """
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        told = partial(_unless_gone, answer)
-        self.ask(request, identity, told, progress=progress, cancel=cancel, named=named)
-        outcome = await answer
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        payload = request.payload
+        key, now_ns = checked_key(payload.request_key), eval_time(request, self._clock)
+        if UNKEEPABLE in payload.macro_id:
+            raise not_found()
+        digested = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
+        asked = InvocationKey(identity, key, payload.macro_id, digested, now_ns)
+        watch = RunObserver(
+            cancelled=cancel or asyncio.Event(),
+            named=named or _ignore,
+            progress=progress_reporter(progress),
+            leaving=self._leaves_all,
+            point=self._point,
+        )
+        if key is None:
+            answer = await self._answer(request, asked, watch)
+        else:
+            answer = await self._invocations.attach(asked, watch.cancelled, self._answer_keyed(request, asked, watch))
+        if isinstance(answer, Exception):
+            raise answer
+        return InvokeResponse(id=request.id, payload=answer)
 
-    def ask(
-        self,
-        request: InvokeRequest,
-        identity: Identity,
-        answered: Callable[[Outcome], None],
-        *,
-        progress: OnProgress | None = None,
-        cancel: asyncio.Event | None = None,
-        named: Callable[[str], None] | None = None,
-    ) -> None:
-        """The same for who does not wait: ``answered`` is called with what came of it, once, in the context of this
-        call. Whoever asked may go away; what was accepted goes on."""
-        self._invocations.ask(request, identity, answered, progress=progress, cancel=cancel, named=named)
+    async def _answer_keyed(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> Answer:
+        assert asked.key is not None
+        run = await self._remote.find(asked.identity, asked.key)
+        if run is not None:
+            return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
+        return await self._answer(request, asked, watch)
 
     async def _answer(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> Answer:
-        identity = asked.identity
-        if asked.key is not None:
-            run = await self._remote.find(identity, asked.key)
-            if run is not None:
-                return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
+        identity, payload = asked.identity, request.payload
         try:
-            kept = await self._store.writer.read(
-                lambda tx: self._store.registry.find(tx, identity.name, request.payload.macro_id, self._now_ms())
-            )
-            given = kept, request.payload, asked.args_digest, identity, self._now_ms()
-            checked = await run_in_thread_if(is_large(request.payload.args), self._checks.check, *given)
-            watch.named(checked.definition.tool)
+            kept = await self.offers.find(identity.name, payload.macro_id)
+            given = kept, payload, asked.args_digest, identity, self._now_ms()
+            checked = await run_in_thread_if(is_large(payload.args), self._checks.check, *given)
+        except WireError as error:
+            return error
+        watch.named(checked.definition.tool)
+        if checked.plan.has_effects:
+            return await self._invocations.detach(self._run(checked, asked, watch))
+        return await self._run(checked, asked, watch)
+
+    async def _run(self, checked: CheckedInvocation, asked: InvocationKey, watch: RunObserver) -> Answer:
+        try:
             accepted = await self._admission.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
             return await self._of_another(taken.run_id, taken.request_digest, asked.digest, watch)
@@ -233,10 +210,13 @@ class Invoker:
             return await self._of_another(first.run_id, first.request_digest, asked.digest, watch)
         return answer
 
+    def _leaves_all(self) -> bool:
+        return self._handing_over == "all"
+
     async def cancel(self, identity: Identity, key: str) -> None:
         """Ask the run of this key to stop, wherever it is carried out. What is over stays as it is."""
         checked_key(key)
-        if self._invocations.stop(identity, key):
+        if self._invocations.cancel(identity.name, key):
             return
         run = await self._remote.find(identity, key)
         if run is not None:
@@ -345,9 +325,8 @@ async def _at_once() -> None:
     """Nothing is found out that effects could change."""
 
 
-def _unless_gone(waiting: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    if not waiting.done():
-        waiting.set_result(outcome)
+def _ignore(_: str) -> None:
+    """The caller does not want the name of the tool."""
 
 
 def _keyed(accepted: AdmittedRun) -> bool:

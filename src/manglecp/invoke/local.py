@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
-from manglecp.intent import Domain
+from manglecp.intent import Domain, OfferService
 from manglecp.invoke.approval import Secrets
 from manglecp.invoke.fact_refresh import kept_up_to_date
 from manglecp.invoke.invoker import Invoker
@@ -103,7 +103,7 @@ async def open_packs(
             if on_failure is not None:
                 dispatcher = cast(Dispatcher, _Overheard(dispatcher, pack, on_failure))
             invoker = Invoker(
-                domain,
+                OfferService(domain, store, clock=clock),
                 store,
                 dispatcher,
                 secrets=known,

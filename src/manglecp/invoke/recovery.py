@@ -18,10 +18,9 @@ from typing import Any, Protocol
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.intent import Identity, Step as ChainStep
+from manglecp.intent import Identity, OfferCodec, Step as ChainStep
 from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.calls import Call, Outcome, Status
-from manglecp.invoke.documents import Documents
 from manglecp.invoke.errors import left_behind
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Durable
@@ -134,15 +133,15 @@ class Recovery:
     """Restores runs of one pack revision from the journal."""
 
     store: Store
-    documents: Documents
+    codec: OfferCodec
     actions: Mapping[str, ActionDescription]
 
     def restore(self, claimed: OwnedRun) -> AdmittedRun:
         """Return a run as the journal has it. Blocks on the store."""
         assert claimed.values.plan is not None  # it has not ended
         assert claimed.values.args is not None
-        proven = self.documents.read(claimed.values.plan)
-        plan = proven.plan(self.actions)
+        offer = self.codec.read(claimed.values.plan)
+        plan = Plan.of(offer.definition, self.actions)
         stored = msgspec.json.decode(claimed.values.args)
         principal = stored["identity"]
         identity = Identity(claimed.run.identity, frozenset(principal["permissions"]), principal["trust"])
@@ -152,7 +151,7 @@ class Recovery:
             witnesses = [str(entry.body["id"]) for entry in turns]
         return AdmittedRun(
             admission=admission,
-            proven=proven,
+            offer=offer,
             plan=plan,
             args={**plan.defaults, **stored["args"]},
             identity=identity,

@@ -1,13 +1,12 @@
-"""A pack behind a wire: one message core for all transports, and everything that keeps it standing.
+"""A pack on the network: one message core for all transports.
 
-edition     one loaded edition of a pack, ready to be asked and invoked
-serving     which edition is served now, and in which state the server is
-manifests   what the server says about itself, as bytes with a tag
-admission   who may ask how often, and how many are answered at once
-core        what transports talk to; sessions are what they talk through
-auth        who asks
+app         HTTP and WebSocket as an ASGI application; stdio has the third transport
+core        sessions, pending requests, draining; handlers do the work of a request
+revisions   the loaded pack, reloads, and the state of the server
+runtime     the composition root: from options to a running server
+auth        credentials and identities
 
-Transports own sockets and streams and nothing else: a message comes in as bytes and leaves as bytes.
+Transports own sockets and streams only: messages enter and leave the core as bytes.
 """
 
 from manglecp.base.lazy import attach

@@ -1,8 +1,8 @@
-from .assembly import (
-    Source as Source,
-    open_core as open_core,
-)
 from .auth.tokens import TokensError as TokensError
+from .auth_config import (
+    AuthConfig as AuthConfig,
+    describe_auth as describe_auth,
+)
 from .binding import (
     Listening as Listening,
     Refused as Refused,
@@ -10,24 +10,22 @@ from .binding import (
     is_loopback as is_loopback,
     refuse_open as refuse_open,
 )
-from .configuration import load_server_settings as load_server_settings
+from .config import (
+    Network as Network,
+    ServerSettings as ServerSettings,
+    load_server_settings as load_server_settings,
+    network_of as network_of,
+)
 from .core import Core as Core
 from .embedded import Server as Server
 from .logs import configure as configure
-from .proxies import (
-    Network as Network,
-    network_of as network_of,
-)
-from .reloading import reload_on_change as reload_on_change
-from .running import (
+from .runtime import (
+    Source as Source,
+    open_core as open_core,
+    reload_on_change as reload_on_change,
     serve_http as serve_http,
     serve_streams as serve_streams,
 )
-from .settings import ServerSettings as ServerSettings
 from .streams import Streams as Streams
 from .tls import Tls as Tls
-from .who import (
-    Who as Who,
-    described as described,
-)
 from .workers import run_workers as run_workers

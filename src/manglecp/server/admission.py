@@ -1,7 +1,7 @@
 """Who gets in: how often a client may ask, and how many tools run at once.
 
 What is refused is refused at once, and told when to come back (``rate_limited``, ERR-30). How many evaluations there
-are at once is a matter of :mod:`manglecp.server.evaluating`.
+are at once is a matter of :mod:`manglecp.server.evaluation`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from manglecp.intent import Identity
-from manglecp.server.settings import Rate, ServerSettings
+from manglecp.server.config import Rate, ServerSettings
 from manglecp.wire import WireError
 
 __all__ = ["Admission", "Buckets", "limited"]

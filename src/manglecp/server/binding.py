@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Listening", "Refused", "bind", "is_loopback", "refuse_open"]
 
 _BACKLOG: Final = 2_048
+_UNREAD_MS: Final = 40_000
+"""How long data may stay unread by a client before its connection is ended."""
 
 
 class Refused(Exception):
@@ -72,6 +74,9 @@ def bind(host: str, port: int) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Connections inherit it: the kernel ends those whose client does not read what it was sent.
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
         made.bind((host, port))
         made.listen(_BACKLOG)
         made.set_inheritable(True)

@@ -1,7 +1,6 @@
 """The message core: what all transports talk to.
 
-It knows which sessions there are, tells them of new manifests, counts what is under way, and lets it end when the
-server goes.
+It has the sessions that last and the pending requests, sends new manifests to sessions, and drains.
 """
 
 from __future__ import annotations
@@ -17,26 +16,24 @@ from typing import Final, NamedTuple
 from manglecp.invoke import AutoConfirm
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
-from manglecp.server.edition import Edition
-from manglecp.server.evaluating import Evaluating
+from manglecp.server.evaluation import EvaluationScheduler
 from manglecp.server.manifests import Document, Manifests
 from manglecp.server.outbox import Send
-from manglecp.server.pending import Pending
-from manglecp.server.replies import Reply
-from manglecp.server.serving import Serving
+from manglecp.server.pending import PendingRequest, Reply
+from manglecp.server.revisions import Revision, RevisionManager
 from manglecp.server.sessions import Session, Transport
-from manglecp.wire.messages import ClientMessage, IntentRequest, InvokeRequest
+from manglecp.wire.messages import ClientMessage, IntentRequest
 
-__all__ = ["Core", "Handled"]
+__all__ = ["Core", "HandledRequest"]
 
 _LONGEST_ID: Final = 128
-_LAST_WORDS: Final = 5.0
-"""Seconds in which runs that are left tell whoever waits for them."""
+_LAST_REPLIES: Final = 5.0
+"""Seconds in which requests are answered after drain has given up on them."""
 _log = logging.getLogger(__name__)
 
 
-class Handled(NamedTuple):
-    """A message that was answered; for logs, metrics and traces. Nothing of its payload is in it but known names."""
+class HandledRequest(NamedTuple):
+    """An answered message, for logs, metrics and traces. It has nothing of the payload but known names."""
 
     session: str
     transport: Transport
@@ -62,130 +59,124 @@ class Core:
 
     def __init__(
         self,
-        serving: Serving,
+        revisions: RevisionManager,
         auth: Auth | None = None,
         admission: Admission | None = None,
         *,
         auto_confirm: AutoConfirm | None = None,
-        observers: Sequence[Callable[[Handled], None]] = (),
+        observers: Sequence[Callable[[HandledRequest], None]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``auto_confirm`` is what the editions have; clients are told of it when they authenticate (SEC-23).
+        """``auto_confirm`` is that of the invokers; ``authenticate`` replies with it (SEC-23).
 
-        ``observers`` are told of every answer.
+        ``observers`` are called with every answered message.
         """
-        self.serving = serving
-        self.settings = serving.settings
+        self.revisions = revisions
+        self.settings = revisions.settings
         self.auth: Auth = auth or OpenAuth()
         self.admission = admission or Admission(self.settings)
-        self.evaluating = Evaluating(self.settings)
+        self.evaluations = EvaluationScheduler(self.settings)
         self.auto_confirm = auto_confirm or AutoConfirm()
         self.clock = clock
         self.readers = ThreadPoolExecutor(1, thread_name_prefix="manglecp-reader")
         """Decodes long messages, one after the other."""
         self._observers = tuple(observers)
-        self._manifests = Manifests(serving, self.auth)
+        self._manifests = Manifests(revisions, self.auth)
         self._sessions: set[Session] = set()
-        self._pending: set[Pending] = set()
-        self._intents: tuple[Edition | None, frozenset[str]] = (None, frozenset())
-        """Those that an edition declares."""
+        self._pending: set[PendingRequest] = set()
+        self._intents: tuple[Revision | None, frozenset[str]] = (None, frozenset())
+        """Those that a revision declares."""
         self._numbers = itertools.count(1)
-        self._unsubscribe = serving.subscribe(self._tell)
+        self._unsubscribe = revisions.subscribe(self._send_manifests)
 
     # --- for transports ----------------------------------------------------------------------------------------------
 
     def session(self, transport: Transport, *, peer: str | None = None, send: Send | None = None) -> Session:
-        """``peer`` is the client's network address. ``send`` takes what a session that lasts has to say."""
+        """``peer`` is the client's network address. ``send`` sends messages of a session that lasts."""
         return Session(self, transport, peer, send, f"{transport}-{next(self._numbers)}")
 
     def manifest(self, *, http: bool = False) -> Document:
-        """As it is now; on HTTP it says where to ask."""
+        """The current manifest; on HTTP it has the endpoints."""
         return self._manifests.document(http=http)
 
     @property
     def max_message_bytes(self) -> int:
-        """Of the pack that is served; before one is, of what is known about it."""
-        edition = self.serving.edition
-        return (self.serving.outline if edition is None else edition.domain.pack.settings).limits.max_message_bytes
+        """Of the pack that is served; before it is loaded, of its outline."""
+        revision = self.revisions.current
+        return (self.revisions.outline if revision is None else revision.domain.pack.settings).limits.max_message_bytes
 
     @property
     def structured_facts(self) -> bool:
-        """Does the pack that is served take facts that are written as clauses?"""
-        edition = self.serving.edition
-        return edition is not None and edition.domain.pack.settings.structured_facts
+        """Whether the pack accepts facts that are written as clauses."""
+        revision = self.revisions.current
+        return revision is not None and revision.domain.pack.settings.structured_facts
 
     @property
     def sessions(self) -> int:
-        """How many there are that last."""
+        """The number of sessions that last."""
         return len(self._sessions)
 
     @property
     def pending(self) -> int:
-        """How many requests are not answered yet."""
+        """The number of requests that are not answered yet."""
         return len(self._pending)
 
     async def recheck(self) -> None:
-        """Look at the credentials of sessions again: one may have expired or been withdrawn."""
+        """Check the credentials of all sessions again: one may have expired or been withdrawn."""
         for session in tuple(self._sessions):
             try:
                 await session.recheck()
-            except Exception as error:  # then it is looked at when something is asked
+            except Exception as error:  # it is checked again with the next request
                 _log.warning("a credential could not be looked at again: %s", type(error).__name__)
 
     async def drain(self, grace: float | None = None) -> bool:
-        """Take nothing new, and wait for what is under way; is it over after ``grace`` seconds?
+        """Admit no requests and wait for those that are pending; return whether all ended within ``grace`` seconds.
 
-        If not, whoever waits for an evaluation is told to ask elsewhere. Runs are not cancelled, for nobody has asked
-        for that: they stay as they are on record, from where another process goes on.
+        Evaluations that did not are answered with ``server_not_ready``. Runs are not cancelled: they stay as they are
+        on record, and another process resumes them.
         """
-        self.serving.drain()
-        if await self._over(self.settings.grace if grace is None else grace):
-            return True
-        for pending in tuple(self._pending):
-            pending.give_up(self.serving.not_ready())
-        self.serving.leave()
-        if waiting := [pending.answer for pending in self._pending]:
-            await asyncio.wait(waiting, timeout=_LAST_WORDS)
-        return False
-
-    async def _over(self, seconds: float) -> bool:
+        self.revisions.drain()
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self.settings.grace if grace is None else grace):
                 await self._ended()
         except TimeoutError:
-            return False
-        return True
+            pass
+        else:
+            return True
+        for pending in tuple(self._pending):
+            pending.give_up(self.revisions.not_ready())
+        self.revisions.leave()
+        if replies := [pending.reply for pending in self._pending]:
+            await asyncio.wait(replies, timeout=_LAST_REPLIES)
+        return False
 
     async def _ended(self) -> None:
-        """Wait for what is under way, also for what cannot be stopped and nobody waits for."""
-        while runs := [one.answer for one in self._pending if isinstance(one.message, InvokeRequest)]:
-            await asyncio.wait(runs)
-        await self.evaluating.over()
+        """Wait for all replies, and for evaluations that were given up and still run in their threads."""
+        while replies := [one.reply for one in self._pending]:
+            await asyncio.wait(replies)
+        await self.evaluations.drained()
 
     async def close(self) -> None:
-        """After the transports. What is under way ends first, if it was not left."""
+        """Close after the transports. Pending requests end first, unless drain gave up on them."""
         self._unsubscribe()
         await self._ended()
-        await self.serving.end()
-        self.evaluating.shutdown()
+        await self.revisions.end()
+        self.evaluations.shutdown()
         self.readers.shutdown(wait=False)
 
     # --- for sessions ------------------------------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
-        """One more session that lasts: it is told new manifests and closed at the end."""
+        """Register a session that lasts: it receives new manifests."""
         self._sessions.add(session)
 
     def closed(self, session: Session) -> None:
-        """That session is over."""
         self._sessions.discard(session)
 
-    def taken(self, pending: Pending) -> None:
-        """It will be answered, and :meth:`answered` called."""
+    def begin(self, pending: PendingRequest) -> None:
         self._pending.add(pending)
 
-    def answered(self, pending: Pending) -> None:
-        """Nobody waits for it any more."""
+    def end(self, pending: PendingRequest) -> None:
         self._pending.discard(pending)
 
     def handled(
@@ -196,13 +187,13 @@ class Core:
         reply: Reply,
         tool: str | None = None,
     ) -> None:
-        """Tell the log and the metrics about a request that is answered."""
+        """Log an answered message and notify the observers."""
         logged = _log.isEnabledFor(logging.INFO)
         if not logged and not self._observers:
             return
-        who = session.identity
+        identity = session.identity
         request = None if message is None or message.id is None else message.id[:_LONGEST_ID]
-        event = Handled(
+        event = HandledRequest(
             session=session.name,
             transport=session.transport,
             peer=session.peer,
@@ -210,7 +201,7 @@ class Core:
             intent=self._declared(message) if isinstance(message, IntentRequest) else None,
             tool=tool,
             id=request,
-            identity=None if who is None else who.name,
+            identity=None if identity is None else identity.name,
             code=reply.code,
             status=reply.status,
             began_ns=began_ns,
@@ -239,13 +230,13 @@ class Core:
                 _log.exception("an observer failed")
 
     def _declared(self, message: IntentRequest) -> str | None:
-        edition, name = self.serving.edition, message.payload.intent.name
-        if edition is None:
+        revision, name = self.revisions.current, message.payload.intent.name
+        if revision is None:
             return None
-        if self._intents[0] is not edition:
-            self._intents = edition, frozenset(one.name for one in edition.domain.pack.settings.intents)
+        if self._intents[0] is not revision:
+            self._intents = revision, frozenset(one.name for one in revision.domain.pack.settings.intents)
         return name if name in self._intents[1] else None
 
-    def _tell(self) -> None:
+    def _send_manifests(self) -> None:
         for session in tuple(self._sessions):
-            session.tell()
+            session.send_manifest()

@@ -1,9 +1,9 @@
-"""A server inside of another program: a pack that is served without a process of its own, and without a socket.
+"""A server inside another program: a pack served without a process and without a socket of its own.
 
     async with Server("pack") as server, Client(server) as client:
         found = await client.evaluate("observe")
 
-Whoever has a web server already gives it :meth:`Server.app`, which answers HTTP and WebSocket.
+:meth:`Server.app` is an ASGI application for a web server that the program has already.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
-from manglecp.server.assembly import Source, open_core
+from manglecp.server.auth_config import AuthConfig
+from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core
-from manglecp.server.settings import ServerSettings
-from manglecp.server.who import Who
+from manglecp.server.runtime import Source, open_core
 
 if TYPE_CHECKING:
     from manglecp.server.app import App
@@ -59,13 +59,13 @@ class Server:
 
     async def __aenter__(self) -> Self:
         """Once the pack is loaded; PackError or StoreError if it cannot be."""
-        who = Who() if self._tokens is None else Who.of(self._tokens, None)
+        auth = AuthConfig() if self._tokens is None else AuthConfig.of(self._tokens, None)
         opening = open_core(
-            self._source, auth=who.auth, secrets=who.secrets, auto_confirm=who.auto_confirm, settings=self._settings
+            self._source, auth=auth.auth, secrets=auth.secrets, auto_confirm=auth.auto_confirm, settings=self._settings
         )
         async with AsyncExitStack() as stack:
             core = await stack.enter_async_context(opening)
-            await core.serving.ready()
+            await core.revisions.ready()
             self._core, self._stack = core, stack.pop_all()
         return self
 
@@ -97,7 +97,7 @@ class Server:
         """An ASGI application. ``hosts`` are the names that clients know it by, besides those of this machine, and
         ``origins`` those whose web pages may ask."""
         from manglecp.server.app import App
-        from manglecp.server.guards import Guards
+        from manglecp.server.middleware import Guards
 
         guards = Guards(hosts=hosts, origins=origins, auth=self.core.auth.required)
         app = App(self.core, guards)

@@ -1,7 +1,6 @@
-"""What the server says about itself, as the bytes that are sent, with a tag that changes whenever they do.
+"""The manifest as encoded bytes with an entity tag, cached for each state of the server.
 
-The bytes depend on the edition, the state and why it is degraded; they are made once for each. Before the pack is
-loaded only its settings are known: such a manifest has its name, its intents and its limits, and says ``booting``.
+Before the pack is loaded, the manifest has the pack's name, intents and limits, and the status ``booting``.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Any
 from manglecp.intent import manifest
 from manglecp.pack import outline_manifest
 from manglecp.server.auth import Auth
-from manglecp.server.serving import Serving
-from manglecp.server.who import described
+from manglecp.server.auth_config import describe_auth
+from manglecp.server.revisions import RevisionManager
 from manglecp.wire import encode
 from manglecp.wire.messages import Endpoints, Status
 
@@ -34,27 +33,27 @@ class Document:
 class Manifests:
     """Written once for each state of the server, however often they are asked for."""
 
-    def __init__(self, serving: Serving, auth: Auth) -> None:
-        self._serving = serving
+    def __init__(self, revisions: RevisionManager, auth: Auth) -> None:
+        self._revisions = revisions
         self._auth = auth
         self._made: dict[bool, tuple[Any, Document]] = {}
 
     def document(self, *, http: bool = False) -> Document:
         """The manifest as it is now. On HTTP it says where to ask (MANI-11)."""
-        serving = self._serving
-        edition = serving.edition
-        now = (edition, serving.status, dict(serving.troubles))
+        revisions = self._revisions
+        revision = revisions.current
+        now = (revision, revisions.status, dict(revisions.troubles))
         made = self._made.get(http)
         if made is not None and made[0] == now:
             return made[1]
-        base = serving.settings.base
+        base = revisions.settings.base
         endpoints = Endpoints(intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke") if http else None
-        if edition is None:
-            message = outline_manifest(serving.outline, serving.status, endpoints, described(self._auth))
+        if revision is None:
+            message = outline_manifest(revisions.outline, revisions.status, endpoints, describe_auth(self._auth))
         else:
-            more = {"x-degraded": dict(serving.troubles)} if serving.troubles else None
-            message = manifest(edition.domain, serving.status, endpoints, described(self._auth), more)
+            more = {"x-degraded": dict(revisions.troubles)} if revisions.troubles else None
+            message = manifest(revision.domain, revisions.status, endpoints, describe_auth(self._auth), more)
         data = encode(message)
-        document = Document(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', serving.status)
+        document = Document(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', revisions.status)
         self._made[http] = (now, document)
         return document

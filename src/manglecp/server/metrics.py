@@ -17,7 +17,7 @@ from manglecp.server import names
 from manglecp.wire import CODES
 
 if TYPE_CHECKING:
-    from manglecp.server.core import Core, Handled
+    from manglecp.server.core import Core, HandledRequest
 
 __all__ = ["FOLDER_VARIABLE", "Metrics"]
 
@@ -29,7 +29,7 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Metrics:
-    """An observer of the core (:class:`manglecp.server.core.Handled`)."""
+    """An observer of the core (:class:`manglecp.server.core.HandledRequest`)."""
 
     def __init__(self) -> None:
         self._shared = FOLDER_VARIABLE in os.environ
@@ -60,7 +60,7 @@ class Metrics:
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(name, text, registry=self._registry, multiprocess_mode="livesum")
 
-    def __call__(self, event: Handled) -> None:
+    def __call__(self, event: HandledRequest) -> None:
         key = (event.transport, event.type, event.code, event.intent, event.tool)
         child = self._children.get(key)
         if child is None:
@@ -81,11 +81,11 @@ class Metrics:
         """Write down how much is under way now."""
         self._sessions.set(core.sessions)
         self._pending.set(core.pending)
-        self._evaluating.set(core.evaluating.running)
-        self._waiting.set(core.evaluating.waiting)
+        self._evaluating.set(core.evaluations.running)
+        self._waiting.set(core.evaluations.waiting)
         self._invoking.set(core.admission.invoking)
         for status in _STATUSES:
-            self._status.labels(status).set(core.serving.status == status)
+            self._status.labels(status).set(core.revisions.status == status)
 
     def exposed(self, core: Core) -> tuple[str, bytes]:
         """The content type and the text."""

@@ -90,7 +90,7 @@ async def _read(core: Core, session: Session, source: int) -> None:
 
 async def _wanted(core: Core, given: _Input) -> bool:
     """Wait until the pack is loaded, for as long as there is somebody to answer."""
-    loaded, silent = asyncio.create_task(core.serving.ready()), asyncio.create_task(given.silent.wait())
+    loaded, silent = asyncio.create_task(core.revisions.ready()), asyncio.create_task(given.silent.wait())
     try:
         await asyncio.wait((loaded, silent), return_when=asyncio.FIRST_COMPLETED)
         if loaded.done():

@@ -17,7 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from manglecp.server import names
 
 if TYPE_CHECKING:
-    from manglecp.server.core import Handled
+    from manglecp.server.core import HandledRequest
 
 __all__ = ["PARENT", "Tracing", "joined", "tracing"]
 
@@ -29,12 +29,12 @@ _propagator: Final = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """An observer of the core (:class:`manglecp.server.core.Handled`)."""
+    """An observer of the core (:class:`manglecp.server.core.HandledRequest`)."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer(names.TRACER, tracer_provider=provider)
 
-    def __call__(self, event: Handled) -> None:
+    def __call__(self, event: HandledRequest) -> None:
         about = event.intent or event.tool
         name = event.type or "message"
         span = self._tracer.start_span(

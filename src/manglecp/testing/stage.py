@@ -21,7 +21,7 @@ import msgspec
 
 from manglecp.base.background_loop import background_loop, runs_here, wait_for
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent import Domain, Identity
+from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import Invoker, Secrets
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import open_store
@@ -195,7 +195,7 @@ class Stage:
         """What came of it, and the calls that were made. The tool is proven at one time and invoked at another."""
         before = len(self._actions.called)
         self._now = evaluated_at
-        self._wait(self._invoker.evaluate(request, identity))
+        self._wait(self._invoker.offers.evaluate(request, identity))
         self._now = now
         payload: dict[str, Any] = {"macro_id": macro_id, "args": dict(args)}
         if request_key is not None:
@@ -227,13 +227,14 @@ class Stage:
     async def _opened(self) -> Invoker:
         store = await asyncio.to_thread(open_store, ":memory:")
         self._stack.callback(store.close)
+        clock = lambda: time.time_ns() if self._now is None else self._now  # noqa: E731
         invoker = Invoker(
-            self._domain,
+            OfferService(self._domain, store, clock=clock),
             store,
             cast(Dispatcher, self._actions),
             secrets=self._secrets,
             sandbox=profile_of(self._domain.pack, programs=self._hosting["programs"]),
-            clock=lambda: time.time_ns() if self._now is None else self._now,
+            clock=clock,
         )
         return await self._stack.enter_async_context(invoker)
 

@@ -1,7 +1,6 @@
-"""Who may ask, as it was said on the command line.
+"""Authentication as it is configured on the command line.
 
-The first manifest says which credentials are taken, and is told at once: what takes long to load is loaded for who
-needs it, and of credentials only the kinds that are in use.
+The manifest lists the accepted schemes before anything else is loaded, so implementations are imported when used.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
     from manglecp.server.auth import Auth
     from manglecp.server.auth.tokens import TokensFile
 
-__all__ = ["Who", "described"]
+__all__ = ["AuthConfig", "describe_auth"]
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
-    """Who may ask, and what that brings with it; by default everybody."""
+class AuthConfig:
+    """How clients authenticate, and what depends on it. By default they do not."""
 
     auth: Auth | None = None
     secrets: Secrets | None = field(default=None, repr=False)
@@ -31,10 +30,10 @@ class Who:
     tokens: TokensFile | None = None
 
     @classmethod
-    def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> Who:
-        """Those with a token of this file, or with an access token as it is said here; one of the two is given."""
+    def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
+        """Authenticate by a file of tokens, by access tokens with these settings, or both; at least one is given."""
         from manglecp.invoke import Secrets
-        from manglecp.server.auth.several import Several
+        from manglecp.server.auth import FirstOf
         from manglecp.server.auth.tokens import TokensFile
 
         ways: list[Auth] = []
@@ -49,8 +48,8 @@ class Who:
             metadata = settings.metadata
             ways.append(JwtAuth(settings, taken=() if file is None else file.names))
         return cls(
-            ways[0] if len(ways) == 1 else Several(ways),
-            # Whoever comes over a network confirms with a secret of their own, or not at all.
+            ways[0] if len(ways) == 1 else FirstOf(ways),
+            # A client over a network confirms with a secret of its own, or not at all.
             Secrets() if file is None else file.secrets(),
             None if file is None else file.auto_confirm(),
             metadata,
@@ -58,8 +57,8 @@ class Who:
         )
 
 
-def described(auth: Auth | None) -> AuthDescription:
-    """What the manifest says of it."""
+def describe_auth(auth: Auth | None) -> AuthDescription:
+    """The ``auth`` member of the manifest."""
     if auth is None:
         return AuthDescription(required=False)
     return AuthDescription(required=auth.required, schemes=auth.schemes or UNSET, token_url=auth.token_url or UNSET)

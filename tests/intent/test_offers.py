@@ -1,18 +1,14 @@
-"""What was announced can be invoked, however seldom it is written down."""
+"""Offers can be invoked from the response on, however seldom they are written; they are found fast and not too long."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 
-from manglecp.intent import Definition, Domain, Identity, respond
-from manglecp.invoke.announcing import Announced, Announcing
-from manglecp.invoke.documents import Documents
-from manglecp.store import Invalid, Store, open_store
-from manglecp.store.registry import Registry
+from manglecp.intent import Definition, Domain, Identity, OfferCodec, OfferService, offers
+from manglecp.store import Store, open_store
 from manglecp.wire.messages import IntentRequest
 from tests.intent.packs import NOW, action, pack, request
 
@@ -44,10 +40,6 @@ def stores() -> Iterator[tuple[Store, Store]]:
     two.close()
 
 
-def announcing(domain: Domain, store: Store) -> Announcing:
-    return Announcing(store, Documents(domain.pack), domain.digest, RETENTION)
-
-
 def seen(*values: str) -> list[dict[str, object]]:
     return [{"pred": "seen", "args": [value]} for value in values]
 
@@ -56,40 +48,39 @@ class Asking:
     """A process that answers questions; ``now`` is its clock, in milliseconds."""
 
     def __init__(self, domain: Domain, store: Store) -> None:
-        self.domain = domain
         self.store = store
         self.now = START
-        self.announcing = announcing(domain, store)
-        self.documents = Documents(domain.pack)
+        self.codec = OfferCodec(domain.pack)
+        self._domain = domain
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was stored."""
+        self.offers = OfferService(self._domain, self.store, clock=lambda: self.now * 1_000_000)
 
     def ask(self, asked: IntentRequest, identity: Identity = ME) -> tuple[Definition, ...]:
-        [definitions] = self.ask_together([(asked, identity)])
-        return definitions
+        tools = self.offers.evaluate_blocking(asked, identity).payload.macro_tools
+        found = [self.found(tool.macro_id, identity=identity) for tool in tools]
+        return tuple(one[0] for one in found if one is not None)
 
-    def ask_together(self, questions: Sequence[tuple[IntentRequest, Identity]]) -> list[tuple[Definition, ...]]:
-        """Answers that are kept at the same time."""
-        now_ns = self.now * 1_000_000
-        answers = [respond(self.domain, asked, who, lambda: now_ns).definitions for asked, who in questions]
-        told = [
-            Announced(asked, who, definitions, now_ns, self.now)
-            for (asked, who), definitions in zip(questions, answers, strict=True)
-        ]
-        assert self.announcing.keep(told) == [None] * len(told)
-        return answers
+    def ask_all(self, questions: Sequence[tuple[IntentRequest, Identity]]) -> list[tuple[Definition, ...]]:
+        return [self.ask(asked, identity) for asked, identity in questions]
 
-    def found(self, macro_id: str, after: int = 0, identity: Identity = ME) -> tuple[object, ...] | None:
+    def found(
+        self, macro_id: str, after: int = 0, identity: Identity = ME
+    ) -> tuple[Definition, int | None, int | None] | None:
         """What an invocation would find."""
         with self.store.read_transaction() as tx:
             kept = self.store.registry.find(tx, identity.name, macro_id, self.now + after)
         if kept is None:
             return None
-        return self.documents.read(kept.document).definition, kept.not_before_ms, kept.expires_at_ms
+        return self.codec.read(kept.document).definition, kept.not_before_ms, kept.expires_at_ms
 
     def proof(self, macro_id: str) -> str:
         with self.store.read_transaction() as tx:
             kept = self.store.registry.find(tx, ME.name, macro_id, self.now)
         assert kept is not None
-        return self.documents.read(kept.document).proof_digest
+        return self.codec.read(kept.document).proof_digest
 
     def writes(self) -> int:
         """When the entries were written last."""
@@ -156,17 +147,17 @@ def test_another_question_is_kept_with_its_own_proof(domain: Domain, stores: tup
 
 
 def test_the_memory_is_bounded(domain: Domain, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Announcing, "MOST", 3)
+    monkeypatch.setattr(offers, "_STORED", 3)
     process = Asking(domain, stores[0])
     for number in range(10):
         who = Identity(f"client-{number}", frozenset(), "user")
         (tool,) = process.ask(request("go"), who)
         assert process.found(tool.macro_id, identity=who) is not None
-        assert len(process.announcing._known) <= 3
-    monkeypatch.setattr(Announcing, "LARGEST", 10)
-    process.announcing._known.clear()
+        assert len(process.offers._stored) <= 3
+    monkeypatch.setattr(offers, "_LARGEST", 10)
+    process.restart()
     process.ask(request("go"))
-    assert not process.announcing._known
+    assert not len(process.offers._stored)
 
 
 @pytest.mark.req("INVK-11", "INVK-12")
@@ -190,11 +181,11 @@ def test_it_is_as_if_everything_were_written_each_time(seed: int, domain: Domain
             process.evict()
             oracle.evict()
         if dice.random() < 0.1:  # another process of the same store
-            process.announcing = announcing(domain, process.store)
+            process.restart()
         together = [(dice.choice(questions), dice.choice((ME, YOU))) for _ in range(dice.choice((1, 1, 2, 4)))]
-        answers = process.ask_together(together)
+        answers = process.ask_all(together)
         for (asked, who), definitions in zip(together, answers, strict=True):
-            oracle.announcing = announcing(domain, oracle.store)
+            oracle.restart()
             assert oracle.ask(asked, who) == definitions
         asking = zip(together, answers, strict=True)
         last = {(who, one.macro_id): one for (_, who), definitions in asking for one in definitions}
@@ -206,23 +197,45 @@ def test_it_is_as_if_everything_were_written_each_time(seed: int, domain: Domain
                 assert process.found(macro_id, after, who) == expected
 
 
-def test_one_that_cannot_be_kept_is_told_so_and_the_others_are_kept(
+async def test_an_offer_is_found_without_the_store_for_a_moment(
     domain: Domain, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Asking(domain, stores[0])
-    real = Registry.keep
+    (tool,) = process.ask(request("go"))
+    assert await process.offers.find(ME.name, tool.macro_id) is not None
+    assert await process.offers.find(YOU.name, tool.macro_id) is None
+    process.evict()
+    assert await process.offers.find(ME.name, tool.macro_id) is not None
+    monkeypatch.setattr(offers, "_FRESH_SECONDS", 0.0)
+    process.restart()
+    assert await process.offers.find(ME.name, tool.macro_id) is None
 
-    def keep(self: Registry, tx: Any, identity: str, *more: Any, **told: Any) -> None:
-        if identity == YOU.name:
-            raise Invalid("registry", "nothing is kept for you")
-        real(self, tx, identity, *more, **told)
 
-    monkeypatch.setattr(Registry, "keep", keep)
-    now_ns = process.now * 1_000_000
-    tools = respond(domain, request("go"), ME, lambda: now_ns).definitions
-    them = Identity("them", frozenset(), "user")
-    told = [Announced(request("go"), who, tools, now_ns, process.now) for who in (ME, YOU, them)]
-    mine, yours, theirs = process.announcing.keep(told)
-    assert (mine, type(yours), theirs) == (None, Invalid, None)
-    there = [process.found(tools[0].macro_id, identity=who) is not None for who in (ME, YOU, them)]
-    assert there == [True, False, True]
+async def test_no_offer_is_found_past_its_retention(domain: Domain, stores: tuple[Store, Store]) -> None:
+    process = Asking(domain, stores[0])
+    (tool,) = process.ask(request("go"))
+    assert await process.offers.find(ME.name, tool.macro_id) is not None
+    process.now += RETENTION
+    assert await process.offers.find(ME.name, tool.macro_id) is None
+
+
+async def test_the_last_offer_is_found(domain: Domain, stores: tuple[Store, Store]) -> None:
+    """Also where only what is not in its macro_id has changed, and where its validity has ended (OPEN-32)."""
+    process = Asking(domain, stores[0])
+    (plain,) = process.ask(request("go"))
+    first = await process.offers.find(ME.name, plain.macro_id)
+    process.ask(request("go", seen("b")))
+    second = await process.offers.find(ME.name, plain.macro_id)
+    assert first is not None
+    assert second is not None
+    assert not process.codec.read(first.document).definition.safety.requires_user_confirmation
+    assert process.codec.read(second.document).definition.safety.requires_user_confirmation
+    (window,) = process.ask(request("stay", eval_time=None))
+    assert await process.offers.find(ME.name, window.macro_id) is not None
+    process.now += 600_000
+    other = Asking(domain, stores[0])
+    other.now = process.now
+    other.ask(request("stay", eval_time=None))
+    found = await process.offers.find(ME.name, window.macro_id)
+    assert found is not None
+    assert found.expires_at_ms == process.now + 600_000

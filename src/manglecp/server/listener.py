@@ -1,4 +1,4 @@
-"""uvicorn, as this server uses it: our signals, our logs, and connections that can be cut."""
+"""uvicorn with its public options, on a socket of ours, without its signal handlers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Final
 import uvicorn
 
 from manglecp.server.app import App
-from manglecp.server.protocols import HttpProtocol, WebSocketProtocol
-from manglecp.server.stalled import LOOK_SECONDS, cut_stalled
 from manglecp.server.tls import Tls
 
 __all__ = ["Listener"]
 
 PING_SECONDS: Final = 20.0
 """An idle connection sees a ping at least every 30 seconds (TRANS-09)."""
-_KEPT: Final = 75
+_KEEP_ALIVE: Final = 75
 """Seconds that an idle connection is kept: longer than proxies keep theirs, so that they never use one that ends."""
+_BUFFER_SECONDS: Final = 1.0
+_LARGEST_BUFFER: Final = 64 << 20
 _LINGER: Final = 10
 """Seconds that connections have to close once everything is answered."""
 
@@ -28,12 +28,12 @@ _LINGER: Final = 10
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are for whoever drains first."""
+        """Signals belong to the caller, which drains first."""
         yield
 
 
 class Listener:
-    """Serves an application on a socket, from :meth:`begin` until :meth:`end`."""
+    """Serves an application on a socket from :meth:`begin` until :meth:`end`."""
 
     def __init__(
         self,
@@ -42,19 +42,16 @@ class Listener:
         *,
         tls: Tls | None = None,
         ping: float = PING_SECONDS,
-        look: float = LOOK_SECONDS,
     ) -> None:
-        """``look``: seconds between two looks at who takes nothing."""
-        self._look = look
         self._app = app
         self._socket = bound
         self.address: tuple[str, int] = bound.getsockname()[:2]
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http=HttpProtocol,
-            ws=WebSocketProtocol,
-            # What is a little too long is answered; what is much longer closes the connection (code 1009).
+            http="httptools",
+            ws="websockets-sansio",
+            # A message a little over the limit is answered; a much longer one closes the connection (code 1009).
             ws_max_size=4 * app.core.max_message_bytes,
             ws_ping_interval=ping,
             ws_ping_timeout=ping,
@@ -65,31 +62,40 @@ class Listener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=_KEPT,
+            timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=_LINGER,
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_context_factory=None if tls is None else lambda *_: tls.context(),
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Returns when connections are taken."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        self._watching = asyncio.create_task(self._watch_buffers())
         while not self._server.started:
             if self._task.done():
                 self._task.result()
                 raise RuntimeError("the server did not start")
             await asyncio.sleep(0.001)
-        self._looking = asyncio.create_task(cut_stalled(self._server.server_state.connections, self._look))
 
     async def end(self, grace: float | None = None) -> bool:
-        """Drain while the address still answers, then close it; did everything end in time?"""
-        over = await self._app.drain(grace)
+        """Drain, then close the socket. Returns whether all requests ended in time."""
+        drained = await self._app.drain(grace)
         self._server.should_exit = True
         if self._task is not None:
             await self._task
-        if self._looking is not None:
-            self._looking.cancel()
-        return over
+        if self._watching is not None:
+            self._watching.cancel()
+        return drained
+
+    async def _watch_buffers(self) -> None:
+        """Abort connections that fill their write buffer, such as WebSockets that send pings and read no pongs."""
+        while True:
+            await asyncio.sleep(_BUFFER_SECONDS)
+            for connection in tuple(self._server.server_state.connections):
+                transport: asyncio.WriteTransport = connection.transport
+                if transport.get_write_buffer_size() > _LARGEST_BUFFER:
+                    transport.abort()

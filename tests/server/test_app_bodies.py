@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.server.bodies import Gone, read_body
+from manglecp.server.app import Disconnected, read_body
 from manglecp.wire import WireError
 
 MOST = 1 << 20
@@ -108,5 +108,5 @@ async def test_whoever_goes_before_the_end_has_said_nothing() -> None:
         async def receive(left: Any = left) -> dict[str, Any]:
             return dict(next(left))
 
-        with pytest.raises(Gone):
+        with pytest.raises(Disconnected):
             await read_body(receive, {}, MOST, 60.0)

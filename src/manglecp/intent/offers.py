@@ -1,0 +1,279 @@
+"""Offers: macro-tools that were proven for an identity, stored so that this identity can invoke them.
+
+An offer is stored as one JSON document: the definition and the digest of the question that it answers. Nothing that
+the client sent is in it but what the rules froze into the chain. Values of secret settings are blanks.
+
+A client that repeats a question gets the same tools, and their offers are stored already. So each process remembers
+what it stored, and writes only offers that are new, changed, removed by another process, or too close to the end of
+their retention. The question of an offer is the first one that proved it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from manglecp.base.cache import LruCache
+from manglecp.base.digest import digest, digest_bytes
+from manglecp.intent.definition import Definition
+from manglecp.intent.domain import Domain
+from manglecp.intent.identity import Identity
+from manglecp.intent.redaction import is_secret_setting, secret_values
+from manglecp.intent.responder import respond
+from manglecp.pack import Pack
+from manglecp.store import Kept, Store, Transaction
+from manglecp.wire.messages import IntentRequest, IntentResponse
+
+__all__ = ["Offer", "OfferCodec", "OfferService", "question_digest"]
+
+_CACHED: Final = 4_096
+_STORED: Final = 2_048
+_LARGEST: Final = 8_192
+"""Bytes of a document that is remembered: clients decide how many there are and how large they are."""
+_FRESH_SECONDS: Final = 1.0
+"""How long an offer is found without a look at the store, where another process may have replaced it."""
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """A macro-tool, and the digest of the question that it answers."""
+
+    definition: Definition
+    proof_digest: str
+
+    @cached_property
+    def chain_digest(self) -> str:
+        """Of the steps as they will run: order, actions, sources of arguments, frozen values, compensation."""
+        definition = self.definition
+        steps = [asdict(step) for step in definition.steps]
+        return digest({"macro_id": definition.macro_id, "ordered": definition.ordered, "steps": steps})
+
+
+class _Stored(NamedTuple):
+    """What this process stored for an identity and a macro_id."""
+
+    question: bytes
+    definition: Definition
+    digest: str
+    at_ms: int
+
+
+class _Found(NamedTuple):
+    kept: Kept
+    drop_ms: int
+    fresh_until: float
+
+
+class OfferService:
+    """Evaluates intents of one revision of a pack, and stores and finds the offers. Thread-safe."""
+
+    def __init__(self, domain: Domain, store: Store, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self.domain = domain
+        """With the newest facts that generators found out."""
+        self.codec = OfferCodec(domain.pack)
+        self._store = store
+        self._clock = clock
+        self._retention_ms = domain.pack.settings.invocation.retention_ms
+        self._stored: LruCache[tuple[str, str], _Stored] = LruCache(_STORED)
+        self._found: LruCache[tuple[str, str], _Found] = LruCache(_CACHED)
+
+    async def evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
+        """Evaluate an intent in a thread. The identity can invoke the tools of the response from now on."""
+        return await asyncio.to_thread(self.evaluate_blocking, request, identity)
+
+    def evaluate_blocking(self, request: IntentRequest, identity: Identity) -> IntentResponse:
+        """The same in the calling thread."""
+        domain, now_ns = self.domain, self._clock()
+        answer = respond(domain, request, identity, lambda: now_ns)
+        if answer.definitions:
+            self._store_offers(request, identity, answer.definitions, now_ns, domain.facts_version)
+        return answer.response
+
+    def renew(self, domain: Domain) -> None:
+        """Replace the facts. Evaluations under way keep theirs; stored offers stay valid."""
+        if domain.digest != self.domain.digest:
+            raise ValueError("another edition of a pack has an invoker of its own")
+        self.domain = domain
+
+    async def find(self, identity: str, macro_id: str) -> Kept | None:
+        """The offer that was last stored for this identity, valid now or not; None past its retention.
+
+        A valid one is cached for a moment: until then an offer that another process stores does not replace it here.
+        """
+        now_ms, key = self._clock() // 1_000_000, (identity, macro_id)
+        found = self._found.get(key)
+        if found is not None and now_ms < found.drop_ms and time.monotonic() < found.fresh_until:
+            return found.kept
+
+        def read(tx: Transaction) -> tuple[Kept | None, int]:
+            registry = self._store.registry
+            kept = registry.find(tx, identity, macro_id, now_ms)
+            return kept, 0 if kept is None else registry.entries(tx, identity, [macro_id])[macro_id][1]
+
+        read_at = time.monotonic()
+        kept, drop_ms = await self._store.writer.read(read)
+        if kept is not None and len(kept.document) <= _LARGEST and _is_valid(kept, now_ms):
+            self._found.put(key, _Found(kept, kept.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
+        return kept
+
+    # --- storing -----------------------------------------------------------------------------------------------------
+
+    def _store_offers(
+        self,
+        request: IntentRequest,
+        identity: Identity,
+        definitions: Sequence[Definition],
+        now_ns: int,
+        facts_version: str,
+    ) -> None:
+        now_ms, name = now_ns // 1_000_000, identity.name
+        question = _question_key(request, identity, facts_version)
+        known = self._known(name, question, definitions)
+        if known is not None and self._are_stored(name, known, now_ms):
+            return
+        proof = question_digest(request, identity, self.domain.digest, now_ns, facts_version)
+        entries = [self._entry(definition, proof) for definition in definitions]
+        # A tool that is offered again soon is kept longer than it has to be, so that the next offer is not written.
+        soon = known is not None and all(now_ms - one.at_ms <= self._retention_ms // 2 for one in known)
+        retention_ms = self._retention_ms * 3 // 2 if soon else self._retention_ms
+        with self._store.write_transaction() as tx:
+            self._store.registry.keep(tx, name, entries, retention_ms=retention_ms, now_ms=now_ms)
+        for definition, entry in zip(definitions, entries, strict=True):
+            key = name, definition.macro_id
+            self._found.discard(key)
+            if len(entry.document) <= _LARGEST:
+                self._stored.put(key, _Stored(question, definition, digest_bytes(entry.document), now_ms))
+
+    def _entry(self, definition: Definition, proof: str) -> Kept:
+        document = self.codec.write(Offer(definition, proof))
+        return Kept(definition.macro_id, self.domain.digest, document, *_window(definition))
+
+    def _known(self, name: str, question: bytes, definitions: Sequence[Definition]) -> list[_Stored] | None:
+        """What this process stored when the same question had the same answer; None if anything differs."""
+        known = []
+        for definition in definitions:
+            one = self._stored.get((name, definition.macro_id))
+            if one is None or one.question != question or one.definition != definition:
+                return None
+            known.append(one)
+        return known
+
+    def _are_stored(self, name: str, known: Sequence[_Stored], now_ms: int) -> bool:
+        """Whether the store still has all of them, for at least as long as new offers would be kept."""
+        with self._store.read_statement() as tx:
+            entries = self._store.registry.entries(tx, name, [one.definition.macro_id for one in known])
+        for one in known:
+            stored, drop_ms = entries.get(one.definition.macro_id, ("", 0))
+            begins_ms, ends_ms = _window(one.definition)
+            if stored != one.digest or drop_ms < max(now_ms, begins_ms or 0, ends_ms or 0) + self._retention_ms:
+                return False
+        return True
+
+
+def _window(definition: Definition) -> tuple[int | None, int | None]:
+    """The validity in milliseconds, rounded to its inside."""
+    return (
+        None if definition.not_before is None else -(-definition.not_before // 1_000_000),
+        None if definition.expires_at is None else definition.expires_at // 1_000_000,
+    )
+
+
+def _is_valid(kept: Kept, now_ms: int) -> bool:
+    return (kept.not_before_ms or 0) <= now_ms and (kept.expires_at_ms is None or now_ms < kept.expires_at_ms)
+
+
+def _question_key(request: IntentRequest, identity: Identity, facts_version: str) -> bytes:
+    """A question without its time. Members in another order make another question."""
+    who = (identity.name, sorted(identity.permissions), identity.trust)
+    return hashlib.sha256(msgspec.json.encode((who, facts_version, request.payload))).digest()
+
+
+def question_digest(
+    request: IntentRequest, identity: Identity, pack_digest: str, now_ns: int, facts_version: str = ""
+) -> str:
+    """The digest of everything that determines the answer: pack, identity, request, time, and facts found out."""
+    asked: dict[str, Any] = msgspec.to_builtins(request.payload)
+    who = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
+    known = {"facts": facts_version} if facts_version else {}
+    return digest({"pack": pack_digest, "identity": who, "asked": asked, "now": str(now_ns), **known})
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+class _Blank(msgspec.Struct, frozen=True):
+    """A text that is not written down: its path, and its parts."""
+
+    place: Path
+    parts: tuple[str, ...]
+    """Every second one, from the second on, is the name of a setting."""
+
+
+class _Document(msgspec.Struct, frozen=True, omit_defaults=True):
+    definition: Any
+    proof_digest: str
+    blanks: tuple[_Blank, ...] = ()
+
+
+_decoder: Final = msgspec.json.Decoder(_Document)
+
+
+class OfferCodec:
+    """Encodes and decodes the offers of one pack."""
+
+    def __init__(self, pack: Pack) -> None:
+        hidden = secret_values(pack)  # the longest first
+        self._names = {value: name for name, value in pack.params.items() if is_secret_setting(name)}
+        self._settings = pack.params
+        self._secret = re.compile("|".join(map(re.escape, hidden))) if hidden else None
+        self.read: Callable[[bytes], Offer] = lru_cache(_CACHED)(self._read)
+
+    def write(self, offer: Offer) -> bytes:
+        blanks: list[_Blank] = []
+        definition = msgspec.to_builtins(offer.definition)
+        if self._secret is not None:
+            definition = self._blanked(definition, (), blanks)
+        return msgspec.json.encode(_Document(definition, offer.proof_digest, tuple(blanks)), order="sorted")
+
+    def _read(self, document: bytes) -> Offer:
+        found = _decoder.decode(document)
+        for blank in found.blanks:
+            *way, last = blank.place
+            inside = found.definition
+            for part in way:
+                inside = inside[part]
+            inside[last] = "".join(self._part(number, text) for number, text in enumerate(blank.parts))
+        return Offer(msgspec.convert(found.definition, Definition), found.proof_digest)
+
+    def _part(self, number: int, text: str) -> str:
+        return self._settings[text] if number % 2 else text
+
+    def _blanked(self, value: Any, place: Path, blanks: list[_Blank]) -> Any:
+        if isinstance(value, str):
+            parts = self._parts(value)
+            if len(parts) == 1:
+                return value
+            blanks.append(_Blank(place, tuple(parts)))
+            return ""
+        if isinstance(value, dict):
+            return {name: self._blanked(member, (*place, name), blanks) for name, member in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._blanked(item, (*place, number), blanks) for number, item in enumerate(value)]
+        return value
+
+    def _parts(self, text: str) -> Sequence[str]:
+        assert self._secret is not None
+        parts, end = [], 0
+        for found in self._secret.finditer(text):
+            parts += [text[end : found.start()], self._names[found[0]]]
+            end = found.end()
+        return [*parts, text[end:]]

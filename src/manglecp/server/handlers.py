@@ -1,0 +1,84 @@
+"""Request handlers: evaluate an intent or invoke a tool, and turn the result or the error into a reply.
+
+Clients receive an error message for every failure. Details of failures of the server itself are only logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from manglecp.intent import Identity
+from manglecp.invoke import OnProgress
+from manglecp.server.pending import PendingRequest, Reply, failure, success
+from manglecp.store import Busy, StoreError
+from manglecp.wire import WireError
+from manglecp.wire.messages import IntentRequest, IntentResponse, InvokeRequest, InvokeResponse
+
+if TYPE_CHECKING:
+    from manglecp.server.core import Core
+
+__all__ = ["internal_error", "respond"]
+
+_log = logging.getLogger(__name__)
+
+
+async def respond(
+    core: Core, session: str, pending: PendingRequest, identity: Identity, progress: OnProgress | None
+) -> Reply:
+    """Do what the request asks for. Every exception but a cancellation of this task becomes an error reply."""
+    message = pending.message
+    try:
+        if isinstance(message, IntentRequest):
+            return success(await _evaluate(core, pending, message, identity))
+        return success(await _invoke(core, pending, message, identity, progress))
+    except WireError as error:
+        return failure(error, pending.id)
+    except Busy:
+        retry = WireError("rate_limited", "The store is busy", retry_after_ms=core.settings.retry_after_ms)
+        return failure(retry, pending.id)
+    except StoreError as error:
+        _log.error("the store failed: %s", error, extra={"session": session, "request_id": pending.id})
+        core.revisions.store_failed(error)
+    except Exception:
+        _log.exception("a request could not be answered", extra={"session": session, "request_id": pending.id})
+    return failure(internal_error(), pending.id)
+
+
+async def _evaluate(core: Core, pending: PendingRequest, message: IntentRequest, identity: Identity) -> IntentResponse:
+    if pending.refusal is not None:
+        raise pending.refusal
+    handle = core.revisions.acquire()
+    # The thread may outlive this task; the revision is released when the thread is done.
+    pending.evaluation = core.evaluations.submit(
+        handle.revision.offers.evaluate_blocking, message, identity, done=handle.release
+    )
+    try:
+        response: IntentResponse = await pending.evaluation
+    except asyncio.CancelledError:
+        if pending.refusal is None:
+            raise
+        raise pending.refusal from None
+    return response
+
+
+async def _invoke(
+    core: Core, pending: PendingRequest, message: InvokeRequest, identity: Identity, progress: OnProgress | None
+) -> InvokeResponse:
+    handle = core.revisions.acquire()
+    try:
+        core.admission.begin()
+        try:
+            return await handle.revision.invoker.invoke(
+                message, identity, progress=progress, cancel=pending.cancelled, named=pending.name_tool
+            )
+        finally:
+            core.admission.end()
+    finally:
+        handle.release()
+
+
+def internal_error() -> WireError:
+    """The error that clients receive for a failure of the server itself."""
+    return WireError("internal_error", "The server failed on this request")
