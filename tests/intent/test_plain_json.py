@@ -2,8 +2,22 @@
 
 import pytest
 
-from manglecp.intent.chain import NotPlain, plain
-from manglecp.mangle import FALSE, TRUE, Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
+from manglecp.mangle import (
+    FALSE,
+    TRUE,
+    Bytes,
+    Duration,
+    Float,
+    List,
+    Map,
+    Name,
+    NotPlain,
+    Pair,
+    Struct,
+    Time,
+    Value,
+    plain,
+)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,3 @@
-from .chain import (
-    NotPlain as NotPlain,
-    plain as plain,
-)
 from .definition import (
     Argument as Argument,
     Definition as Definition,

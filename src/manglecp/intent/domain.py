@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from manglecp.base.cache import LruCache
 from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.composition import DefinitionCache
 from manglecp.intent.fact_sources import (
@@ -42,11 +43,7 @@ from manglecp.mangle import (
     LimitError,
     Limits,
     MangleError,
-    ParseError,
     Program,
-    Source,
-    Span,
-    Trust,
     Value,
     parse,
     resolve,
@@ -133,7 +130,7 @@ class _Loader:
         for source in self.pack.sources:
             try:
                 yield parse(source)
-            except ParseError:
+            except MangleError:
                 self.whole = False
                 yield source
 

@@ -99,8 +99,6 @@ _CONSTRAINTS: Final = (
 
 
 class Selected(NamedTuple):
-    """A tool that the rules offer."""
-
     tool: str
     score: int
     phase: Phase
@@ -116,8 +114,6 @@ class Effective(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What follows from one request."""
-
     domain: Domain
     request: IntentRequest
     identity: Identity
@@ -318,7 +314,6 @@ def _timeout(milliseconds: int) -> WireError:
 
 
 def _ask_policy(lookup: Lookup, request: IntentRequest, identity: Identity) -> None:
-    """OPEN-40"""
     denied = lookup.all("intent_denied", 1)
     if denied:
         code = "auth_required" if identity.anonymous else "auth_insufficient"

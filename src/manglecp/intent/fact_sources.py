@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from manglecp.base.diagnostic import Diagnostic
+from manglecp.base.source import Source, Trust
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle import Fact, Key, Predicate, Source, Trust
+from manglecp.mangle import Fact, Key, Predicate
 from manglecp.mangle.syntax import Clause, Decl, Literal
 from manglecp.pack import ExternalDescription, Pack, pack_problem
 

@@ -179,7 +179,6 @@ def _seen(data: Any) -> Any:
 
 
 def _checked(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema, if it is one."""
     problem = _problem(msgspec.json.encode(schema))
     if problem is not None:
         raise Flaw(f"a schema is no JSON Schema: {problem}")

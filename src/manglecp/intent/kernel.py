@@ -13,7 +13,8 @@ from importlib.resources import files
 from typing import Final
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.mangle import Key, Program, Source, Trust, parse
+from manglecp.base.source import Source, Trust
+from manglecp.mangle import Key, Program, parse
 from manglecp.mangle.syntax import Unit
 from manglecp.wire import direction_of
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle import Fact, Key, Value, ValueFault, argument_span, evaluate_term, mentions_now
-from manglecp.mangle.syntax import Apply, Clause, Premise, Term, Variable
+from manglecp.mangle import Fact, Key, Value, argument_span, constant_value
+from manglecp.mangle.syntax import Clause, Premise
 from manglecp.pack import pack_problem
 
 _MOST: Final = 20
@@ -53,13 +52,12 @@ class Statements:
         self._by_tool: dict[Key, dict[Value | None, list[Statement]]] = {}
         for clause in clauses:
             if clause.head.predicate in PREDICATES:
-                self.add(clause.head.key, Statement(tuple(map(_constant, clause.head.args)), clause))
+                self.add(clause.head.key, Statement(tuple(map(constant_value, clause.head.args)), clause))
         for file, fact in facts:
             if fact.predicate in PREDICATES:
                 self.add(fact.key, Statement(fact.args, None, file))
 
     def add(self, key: Key, said: Statement) -> None:
-        """One more statement about this predicate."""
         self._by_key.setdefault(key, []).append(said)
         if said.args:
             self._by_tool.setdefault(key, {}).setdefault(said.args[0], []).append(said)
@@ -100,21 +98,8 @@ class Complaints:
                 self.add(problem)
 
     def add(self, problem: Diagnostic) -> None:
-        """A problem, kept once however often it is found."""
         self._found[problem] = None
 
     @property
     def problems(self) -> list[Diagnostic]:
-        """Each once."""
         return list(self._found)
-
-
-def _constant(term: Term) -> Value | None:
-    """The value of a term without variables."""
-    if isinstance(term, Variable) or mentions_now(term):
-        return None
-    if not isinstance(term, Apply):
-        return term
-    with suppress(ValueFault):  # a variable somewhere inside, or a mistake that the language reports
-        return evaluate_term(term, {}, 0)
-    return None

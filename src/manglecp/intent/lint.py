@@ -14,14 +14,14 @@ from typing import Any, Final
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
-from manglecp.intent.chain import NotPlain, name_problem, plain
+from manglecp.intent.chain import name_problem
 from manglecp.intent.definition import Flaw
 from manglecp.intent.input_schema import input_schema, result_schema
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.kernel_statements import Complaints, Statement, Statements
 from manglecp.intent.rendering import uri
 from manglecp.intent.value_lint import check_arguments, check_results
-from manglecp.mangle import Duration, List, Map, Pair, Struct, Trust, argument_span
+from manglecp.mangle import Duration, NotPlain, Trust, argument_span, plain
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Premise, Term, Unit, Variable
 from manglecp.pack import Pack, pack_problem
 
@@ -52,19 +52,13 @@ def _in_atom(atom: Atom) -> Iterator[Diagnostic]:
 
 
 def _texts(term: Term) -> Iterator[str]:
-    waiting: list[object] = [term]
+    waiting: list[Term] = [term]
     while waiting:
         match waiting.pop():
             case str(text):
                 yield text
             case Apply(args=args):
                 waiting += args
-            case Pair() as pair:
-                waiting += (pair.first, pair.second)
-            case List() as listed:
-                waiting += listed.items
-            case Map() | Struct() as table:
-                waiting += (part for entry in table.entries for part in entry)
 
 
 # Words that were probably meant to be the kernel's, and are nobody's.

@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
+from manglecp.base.source import Trust
 from manglecp.intent.definition import Definition
 from manglecp.intent.redaction import CUT, SELECTION, Sight, trust_of
 from manglecp.intent.why_not import Exclusions, WhyNots
-from manglecp.mangle import Fact, Key, Trust, syntax
+from manglecp.mangle import Fact, Key
 from manglecp.mangle.explain import Node, RuleCoverage as Covered
+from manglecp.mangle.syntax import Literal as LiteralPremise
 from manglecp.wire.messages import (
     UNSET,
     Derivation,
@@ -257,7 +259,7 @@ class Hints:
             for rule in self.result.program.rules
             if self.sight.hides(rule.head.key, rule.clause)
             for premise in rule.clause.premises
-            if isinstance(premise, syntax.Literal)
+            if isinstance(premise, LiteralPremise)
         }
 
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.mangle import Fact, Key, Program, Trust, fact_text
+from manglecp.base.source import Trust
+from manglecp.mangle import Fact, Key, Program, fact_text
 from manglecp.mangle.syntax import Clause, Literal, Variable, term_variables
 from manglecp.pack import Pack
 from manglecp.wire import snake_case
@@ -104,7 +105,6 @@ def is_secret_setting(name: str) -> bool:
 
 
 def secret_values(pack: Pack) -> tuple[str, ...]:
-    """The values of the settings that are credentials by their name."""
     return _longest_first(
         value for name, value in pack.params.items() if is_secret_setting(name) and len(value) >= _LEAST_SECRET
     )

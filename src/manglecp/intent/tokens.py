@@ -18,15 +18,11 @@ from manglecp.pack import TokenCounting
 
 
 class Counter(Protocol):
-    """Counts tokens. ``by`` names who does."""
-
     @property
     def by(self) -> str:
         """The name of the vocabulary, or ``estimate``."""
 
-    def count(self, text: bytes) -> int:
-        """Of UTF-8 text."""
-        ...
+    def count(self, text: bytes) -> int: ...
 
 
 class Estimate:

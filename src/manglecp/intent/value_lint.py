@@ -11,11 +11,11 @@ import msgspec
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent.chain import PREDICATES, NotPlain, chain, plain
+from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Flaw
 from manglecp.intent.kernel_statements import Complaints, Statement, Statements
 from manglecp.intent.redaction import hiding
-from manglecp.mangle import Base, Key, Program, Value, argument_span, order_key
+from manglecp.mangle import Base, Key, NotPlain, Program, Value, argument_span, order_key, plain
 from manglecp.mangle.syntax import Apply, Clause, Variable
 from manglecp.pack import ActionDescription, Pack
 

@@ -127,8 +127,6 @@ class Ways:
 
 
 class Unlocking:
-    """Questions about one evaluation."""
-
     def __init__(self, evaluation: Evaluation, sight: Sight, probe: Probe, deadline: float) -> None:
         self.evaluation = evaluation
         self.sight = sight
@@ -370,7 +368,6 @@ class WhyNots:
         return found
 
     def _needing(self, tool: str) -> list[str]:
-        """The tools that need it."""
         return sorted(str(row[0]) for row in self.evaluation.result.find(("requires", 2), tool, 1))
 
     def _stop(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
@@ -415,7 +412,6 @@ class WhyNots:
 
 
 def _value(premise: Literal, position: int, row: Row) -> object:
-    """What is known of an argument."""
     term = premise.atom.args[position]
     if isinstance(term, Variable):
         return row.get(term.name)

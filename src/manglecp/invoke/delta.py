@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
-from manglecp.intent import Domain, NotPlain, plain
+from manglecp.intent import Domain
 from manglecp.invoke.events import clean
-from manglecp.mangle import Acceptance, Fact, List, Program, Time, Value, row_accepts
+from manglecp.mangle import Acceptance, Fact, List, NotPlain, Program, Time, Value, plain, row_accepts
 from manglecp.wire import PROVENANCE_CATEGORIES, WILDCARD, Category, Fault
 from manglecp.wire.messages import UNSET, Next, StateDelta, SuggestedIntent
 

@@ -38,6 +38,7 @@ from .formatter import layout as layout
 from .lexer import CONSTANT as CONSTANT
 from .matching import (
     Row as Row,
+    constant_value as constant_value,
     evaluate_term as evaluate_term,
     head_interval as head_interval,
     mentions_now as mentions_now,
@@ -49,9 +50,11 @@ from .parser import (
     parse as parse,
 )
 from .printer import (
+    NotPlain as NotPlain,
     duration_text as duration_text,
     fact_text as fact_text,
     instant_text as instant_text,
+    plain as plain,
     value_text as value_text,
 )
 from .program import (

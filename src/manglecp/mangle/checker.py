@@ -231,7 +231,6 @@ _COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
 def check_types(
     predicates: Mapping[Key, Predicate], rules: Sequence[Rule], facts: Sequence[GivenFact]
 ) -> list[Diagnostic]:
-    """Everything the types forbid."""
     checker = _Checker(predicates, rules, facts)
     checker.run()
     return checker.diagnostics
@@ -368,8 +367,6 @@ def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
 
 
 class _RuleCheck:
-    """Follows one rule."""
-
     def __init__(self, checker: _Checker, rule: Rule) -> None:
         self.checker = checker
         self.expressions = checker.expressions

@@ -90,7 +90,6 @@ def _unbound(terms: Iterable[Term], bound: set[str]) -> list[Variable]:
 
 
 def _missing(premise: Premise, bound: set[str], predicates: Mapping[Key, Predicate]) -> list[Variable]:
-    """The variables a premise still waits for."""
     if isinstance(premise, Equality):
         return _missing_in_equality(premise, bound)
     waits = [] if premise.operator is None else _unbound(bound_variables(premise.operator.bounds), bound)
@@ -192,7 +191,6 @@ class ClauseCheck:
 
     @cached_property
     def in_body(self) -> frozenset[str]:
-        """The names of all variables of its premises."""
         return frozenset(v.name for premise in self.clause.premises for v in premise_variables(premise))
 
     def run(self) -> Ordering:

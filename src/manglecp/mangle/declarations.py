@@ -536,7 +536,6 @@ class Acceptance:
         return True
 
     def types(self, args: tuple[Value, ...]) -> tuple[Type, ...]:
-        """The most exact type of each value."""
         return tuple(self.vocabulary.value(arg) for arg in args)
 
 

@@ -58,7 +58,6 @@ class Fact(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Name and arity of its predicate."""
         return self.predicate, len(self.args)
 
     @property
@@ -68,7 +67,6 @@ class Fact(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Canonical text."""
         return fact_text(self.predicate, self.args, self.interval)
 
     def __str__(self) -> str:

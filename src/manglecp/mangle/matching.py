@@ -8,6 +8,7 @@ time, or all the time, in a window around the evaluation time (D18).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS
@@ -41,6 +42,15 @@ def evaluate_term(term: Term, row: Mapping[str, Value], now: int) -> Value:
 def mentions_now(term: Term) -> bool:
     """Does the value depend on the evaluation time?"""
     return isinstance(term, Apply) and (term.function == "fn:time:now" or any(map(mentions_now, term.args)))
+
+
+def constant_value(term: Term) -> Value | None:
+    """Return the value of a term that is the same in every evaluation; None if it has variables, or is a mistake."""
+    if isinstance(term, Variable) or mentions_now(term):
+        return None
+    with suppress(ValueFault):
+        return evaluate_term(term, {}, 0)
+    return None
 
 
 def unify(patterns: list[Term], values: Args, row: Row, now: int) -> Row | None:

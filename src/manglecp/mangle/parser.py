@@ -150,7 +150,6 @@ class TermParser:
         return lex.fail(f"a term is needed here, found {self.found()}", fix=fix)
 
     def variable(self) -> Variable:
-        """The variable that is the current token."""
         variable = Variable(self.lex.text, self.lex.span())
         self.lex.advance()
         return variable
@@ -360,7 +359,6 @@ class TermParser:
         self.expect(bracket)
 
     def close(self, bracket: str) -> None:
-        """Take a closing bracket."""
         self.nesting -= 1
         self.lex.depth -= 1
         self.expect(bracket)

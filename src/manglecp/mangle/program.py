@@ -56,7 +56,6 @@ class Rule:
 
     @property
     def head(self) -> Atom:
-        """What the rule derives."""
         return self.clause.head
 
 
@@ -69,11 +68,9 @@ class GivenFact:
 
     @property
     def key(self) -> Key:
-        """Name and arity of its predicate."""
         return self.clause.head.key
 
     def values(self, now: int) -> tuple[Value, ...]:
-        """The arguments at this evaluation time."""
         if self.args is not None:
             return self.args
         return tuple(evaluate_term(arg, {}, now) for arg in self.clause.head.args)

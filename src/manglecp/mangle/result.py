@@ -35,7 +35,6 @@ class Result:
 
     @property
     def program(self) -> Program:
-        """What was evaluated."""
         return self.model.program
 
     @property

@@ -177,7 +177,6 @@ def _how(strict: Dependency) -> tuple[str, str]:
 
 
 def _path(cycle: list[Key]) -> str:
-    """The way round a cycle; the middle of a long one is left out."""
     names = [name for name, _ in cycle]
     if len(names) > _LONGEST_PATH:
         names = [*names[: _LONGEST_PATH // 2], "…", *names[-_LONGEST_PATH // 2 :]]

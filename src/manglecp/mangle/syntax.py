@@ -128,7 +128,6 @@ class Operator:
 
     @property
     def is_future(self) -> bool:
-        """Is the window after now?"""
         return self.kind[1] == "+"
 
 
@@ -191,12 +190,10 @@ class Clause:
 
     @property
     def is_fact(self) -> bool:
-        """Has it no premises?"""
         return not self.premises
 
     @property
     def aggregates(self) -> bool:
-        """Does a transform group rows?"""
         return any(t.do is not None for t in self.transforms)
 
 
@@ -232,12 +229,10 @@ class Unit:
 
     @property
     def decls(self) -> Iterator[Decl]:
-        """In the order of the source."""
         return (item for item in self.items if isinstance(item, Decl))
 
     @property
     def clauses(self) -> Iterator[Clause]:
-        """In the order of the source."""
         return (item for item in self.items if isinstance(item, Clause))
 
 

@@ -73,8 +73,6 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class PairType:
-    """Pairs of these two."""
-
     first: Type
     second: Type
 
@@ -84,8 +82,6 @@ class PairType:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """Lists of these."""
-
     element: Type
 
     def __str__(self) -> str:
@@ -94,8 +90,6 @@ class ListType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """Maps from these to these."""
-
     key: Type
     value: Type
 
@@ -197,7 +191,6 @@ class Malformed(Exception):
 
 
 def read_type(term: Term) -> Type:
-    """The type a term denotes."""
     if isinstance(term, Variable):
         return ANY if term.anonymous else TypeVariable(term.name)
     if isinstance(term, Name):
@@ -314,7 +307,6 @@ def described(type_: Type) -> str:
 
 
 def parts(type_: Type) -> Iterator[Type]:
-    """A type and everything inside it."""
     return (part for part, _ in _walk(type_))
 
 

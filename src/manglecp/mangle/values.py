@@ -207,7 +207,6 @@ class _Entries(Composite):
     entries: tuple[tuple[Value, Value], ...]
 
     def get(self, key: Value) -> Value | None:
-        """The value under ``key``, or None."""
         for known, value in self.entries:
             if known is key or (type(key) in (int, str) and known == key):
                 return value

@@ -45,11 +45,9 @@ class Function:
 
     @property
     def min_args(self) -> int:
-        """How many it takes at least; with ``rest`` there may be more."""
         return len(self.params)
 
     def accepts(self, count: int) -> bool:
-        """Whether it can be called with this many arguments."""
         return _accepts(self.params, self.rest, count) and not (self.even and count % 2)
 
 
@@ -84,11 +82,9 @@ class Reducer:
 
     @property
     def min_args(self) -> int:
-        """How many it takes at least; with ``rest`` there may be more."""
         return len(self.params)
 
     def accepts(self, count: int) -> bool:
-        """Whether it can be written with this many arguments."""
         return _accepts(self.params, self.rest, count)
 
 
@@ -152,7 +148,6 @@ def refused(who: str, value: Value, expected: str) -> ValueFault:
 
 
 def number(who: str, value: Value) -> int:
-    """The number, or a refusal in the name of ``who``."""
     if type(value) is not int:
         raise refused(who, value, "a number")
     return value
@@ -168,28 +163,24 @@ def real(who: str, value: Value) -> float:
 
 
 def floating(who: str, value: Value) -> float:
-    """The float64, or a refusal in the name of ``who``."""
     if not isinstance(value, Float):
         raise refused(who, value, "a float64")
     return value.value
 
 
 def string(who: str, value: Value) -> str:
-    """The string, or a refusal in the name of ``who``."""
     if type(value) is not str:
         raise refused(who, value, "a string")
     return value
 
 
 def name(who: str, value: Value) -> str:
-    """The text of the name, or a refusal in the name of ``who``."""
     if not isinstance(value, Name):
         raise refused(who, value, "a name")
     return value.text
 
 
 def instant(who: str, value: Value) -> int:
-    """The time as nanoseconds, or a refusal in the name of ``who``."""
     if not isinstance(value, Time):
         raise refused(who, value, "a time")
     return value.ns
@@ -211,14 +202,12 @@ def duration(who: str, value: Value) -> int:
 
 
 def pair(who: str, value: Value) -> Pair:
-    """The pair, or a refusal in the name of ``who``."""
     if not isinstance(value, Pair):
         raise refused(who, value, "a pair")
     return value
 
 
 def interval(who: str, value: Value) -> tuple[Time, Time]:
-    """A pair of times."""
     if isinstance(value, Pair):
         start, end = value.first, value.second
         if isinstance(start, Time) and isinstance(end, Time):
@@ -227,21 +216,18 @@ def interval(who: str, value: Value) -> tuple[Time, Time]:
 
 
 def items(who: str, value: Value) -> tuple[Value, ...]:
-    """The elements of a list."""
     if not isinstance(value, List):
         raise refused(who, value, "a list")
     return value.items
 
 
 def mapping(who: str, value: Value) -> Map:
-    """The map, or a refusal in the name of ``who``."""
     if not isinstance(value, Map):
         raise refused(who, value, "a map")
     return value
 
 
 def struct(who: str, value: Value) -> Struct:
-    """The struct, or a refusal in the name of ``who``."""
     if not isinstance(value, Struct):
         raise refused(who, value, "a struct")
     return value

@@ -9,7 +9,6 @@ from manglecp.mangle.syntax import Key
 
 
 def tuple_text(parts: Sequence[str]) -> str:
-    """A tuple display."""
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 

@@ -357,7 +357,6 @@ def _scanned(steps: RuleSteps, position: int) -> Key:
 
 
 def _stored(premises: Iterable[Premise]) -> Iterator[Literal]:
-    """The premises that read stored facts."""
     return (p for p in premises if isinstance(p, Literal) and not p.atom.predicate.startswith(":"))
 
 

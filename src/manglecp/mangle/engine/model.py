@@ -81,8 +81,6 @@ class Found(Sequence[Timed]):
 
 
 class ViewFacts:
-    """A relation of a finished evaluation."""
-
     def __init__(self, view: View, temporal: bool) -> None:
         self.view = view
         self.temporal = temporal

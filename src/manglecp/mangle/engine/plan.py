@@ -173,7 +173,6 @@ class KindInference:
         return any(self.of(arg) != {kind} for arg in term.args)
 
     def follow(self, premise: Premise) -> None:
-        """Note what is known behind a premise."""
         if isinstance(premise, Equality):
             if not premise.negated:
                 for one, other in ((premise.left, premise.right), (premise.right, premise.left)):
@@ -255,8 +254,6 @@ class Absent(Step):
 
 @dataclass(frozen=True, slots=True)
 class Ask(Step):
-    """A built-in predicate."""
-
     literal: Literal = field(kw_only=True)
 
 
@@ -281,7 +278,6 @@ class RuleSteps:
     barriers: frozenset[int]  # segments that hold a step that may raise
 
     def scans(self) -> Iterable[Scan]:
-        """The premises that read facts."""
         return (step for step in self.steps if isinstance(step, Scan))
 
 
@@ -444,7 +440,6 @@ def order(
 
 
 def _learn(known: KindInference, step: AnyStep) -> None:
-    """Note what is known behind a step."""
     if isinstance(step, Scan):
         known.follow(replace(step.literal, annotation=None))
         for role, end in step.roles:

@@ -250,7 +250,6 @@ class View:
 
     @property
     def changed(self) -> bool:
-        """Is it different from its base?"""
         return bool(self.facts or self.removed)
 
     @property

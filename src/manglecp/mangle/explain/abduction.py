@@ -90,8 +90,6 @@ Weakness: TypeAlias = Denied | Grouped | Ends
 
 
 class Repairs:
-    """For one search of what would unlock a fact."""
-
     def __init__(self, abduction: Abduction) -> None:
         self.abduction = abduction
         self.prover = abduction.prover

@@ -320,7 +320,6 @@ class Probe:
         self._prover = Prover(model)
 
     def shapes(self, key: Key) -> Sequence[Shape]:
-        """The rules for a predicate."""
         return self._prover.instances.shapes.get(key, ())
 
     def has_facts(self, key: Key) -> bool:

@@ -297,8 +297,6 @@ def as_given(fact: Fact) -> GivenFact:
 
 
 class Typing:
-    """The types of one program."""
-
     def __init__(self, program: Program, acceptance: Acceptance) -> None:
         self.program = program
         self._vocabulary = acceptance.vocabulary

@@ -51,7 +51,6 @@ Always: TypeAlias = OneOf[True]
 
 
 def asks_for_now(premise: Literal) -> bool:
-    """Does its annotation name now?"""
     return premise.annotation is not None and any(isinstance(b.value, Now) for b in premise.annotation.bounds)
 
 
@@ -88,7 +87,6 @@ def operator_end(operator: Operator, values: Sequence[Value | Now], end: int) ->
 
 
 def _offset(operator: Operator, value: Duration | Now) -> int:
-    """How far from now a bound is."""
     if isinstance(value, Now):
         return 0
     return value.ns if operator.is_future else -value.ns

@@ -34,8 +34,6 @@ class Blocked:
 
 
 class Blocks:
-    """For one finished model."""
-
     def __init__(self, instances: Instances) -> None:
         self.instances = instances
         self.solver = instances.solver

@@ -271,8 +271,6 @@ class Failure:
 
 
 class Unlock:
-    """One search."""
-
     def __init__(
         self,
         prover: Prover,
