@@ -104,7 +104,7 @@ def test_answers_of_random_packs_are_the_same_bytes(case: Case) -> None:
 PROGRAM = """
 import sys
 import msgspec
-from manglecp.intent.evaluation import ANONYMOUS
+from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responder import answer_bytes
 from tests.intent.packs import clock, request
 from tests.intent.test_evaluation_answers import FACTS, sample, without_duration
