@@ -4,7 +4,8 @@
     .venv/bin/python -m tools.trace_request --path     the files of a read-only call, in the order of first use
 
 A server with a pack of two actions runs in this process behind uvicorn; a client in another thread sends each request
-over a socket until it is warm, and then once more under ``sys.setprofile``. ``base`` is not counted.
+over a socket until it is warm, and then once more under ``sys.setprofile``. ``base`` is not counted, and neither is the
+resumption of a coroutine: the profiler reports it like a call.
 """
 
 from __future__ import annotations
@@ -67,10 +68,12 @@ class Trace:
 
     active: bool = False
     calls: list[tuple[str, str]] = field(default_factory=list)
+    frames: set[FrameType] = field(default_factory=set)
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if self.active and event == "call" and code.co_filename.startswith(ROOT):
+        if self.active and event == "call" and code.co_filename.startswith(ROOT) and frame not in self.frames:
+            self.frames.add(frame)  # kept, so that no other frame gets its identity
             file = code.co_filename.removeprefix(ROOT)
             if not file.startswith(("base/", "__init__")):
                 self.calls.append((file, code.co_qualname))
@@ -118,7 +121,7 @@ def trace_requests(port: int, trace: Trace) -> dict[str, list[tuple[str, str]]]:
         for _ in range(WARM):
             send()
         time.sleep(0.2)  # background work of the last request ends
-        trace.calls, trace.active = [], True
+        trace.calls, trace.frames, trace.active = [], set(), True
         send()
         time.sleep(0.05)
         trace.active = False

@@ -85,6 +85,8 @@ T = TypeVar("T")
 _Results: TypeAlias = list[tuple[Outcome, Slots]]
 """The outcome of each call, and the state slots after it."""
 
+_UNWATCHED_SECONDS: Final = 0.02
+"""After this long, a cancellation reaches reads that are under way."""
 _MAX_ATTEMPTS: Final = 3
 """Of an idempotent action whose outcome is unknown."""
 
@@ -169,6 +171,7 @@ class RunExecutor:
             self._unknown |= {(call.kind, call.number): _lost(call) for call in run.history.unfinished}
             self._slots |= run.history.slots
             self._attempts |= run.history.attempts
+        self._cancelling: asyncio.Task[None] | None = None
         self._turn: Turn | None = None
         self._calls: Sequence[Call] = ()
         self._authority: tuple[MutationReady, Witness] | None = None
@@ -246,11 +249,15 @@ class RunExecutor:
     async def _read(self) -> Event:
         calls = self._calls
         permit = self._permit or self._request(calls)
-        cancelling = asyncio.create_task(self._cancel_reads(calls))
+        # Most reads end before a task that waits for a cancellation would have paid off.
+        timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._watch_cancellation, calls)
         try:
             results = await self._dispatch(calls, permit)
         finally:
-            cancelling.cancel()
+            timer.cancel()
+            if self._cancelling is not None:
+                self._cancelling.cancel()
+                self._cancelling = None
         outcomes = [outcome for outcome, _ in results]
         if self._turn is not None and self._permit is None:
             self._turn.answer(outcomes)
@@ -505,6 +512,9 @@ class RunExecutor:
             await self._journal.came_to([outcome], slots, self._rules.keeps(outcome))
             self._observer.point(f"finished:{call.group}")
         return outcome, slots
+
+    def _watch_cancellation(self, calls: Sequence[Call]) -> None:
+        self._cancelling = asyncio.create_task(self._cancel_reads(calls))
 
     async def _cancel_reads(self, calls: Sequence[Call]) -> None:
         """Cancel reads when the caller cancels the run. Effects that were sent are waited for."""
