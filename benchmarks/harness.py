@@ -144,6 +144,11 @@ def wrong() -> dict[str, Any]:
     return document | {"toolConstraints": {"allowedTools": []}}
 
 
+def judged(document: dict[str, Any]) -> None:
+    """The verdict with its digests."""
+    _ = judge(document).witness_id
+
+
 def server_turn(turn: ServerTurn) -> None:
     """Open, three requests, answer, use, close, and the witness of it."""
     witness_of(turn.closed().judgement)
@@ -157,12 +162,12 @@ def right_to_a_call(turn: ServerTurn) -> None:
 def main() -> None:
     witness = witness_of(judge(governed()))
     measured: list[tuple[str, str, Callable[[Any], object], Any]] = [
-        ("five calls", "3,000", judge, turn()),
-        ("five calls under policies, ready to mutate", "3,000", judge, governed()),
-        ("the same with arguments against a schema", "", judge, with_arguments()),
-        ("the same, wrong in 25 places", "", judge, wrong()),
+        ("five calls", "3,000", judged, turn()),
+        ("five calls under policies, ready to mutate", "3,000", judged, governed()),
+        ("the same with arguments against a schema", "", judged, with_arguments()),
+        ("the same, wrong in 25 places", "", judged, wrong()),
         ("its witness verified", "", verify, witness),
-        ("four calls under a whole package, judged once", "", judge, ServerTurn(1).document()),
+        ("four calls under a whole package, judged once", "", judged, ServerTurn(1).document()),
         ("the same, state by state", "833", server_turn, ServerTurn(1)),
         ("the same and the right to a call", "", right_to_a_call, ServerTurn(1)),
     ]

@@ -45,10 +45,10 @@ from unittest.mock import patch
 
 from _postgres import postgres
 from _table import print_table
-from manglecp.invoke.dispatching import Dispatched
 
 from manglecp.intent import Domain, Identity, OfferService
-from manglecp.invoke import AutoConfirm, Invoker, running
+from manglecp.invoke import AutoConfirm, Invoker, executor
+from manglecp.invoke.actions import ActionRunner
 from manglecp.invoke.gate import Turn, Turns
 from manglecp.invoke.journal import Unrecorded
 from manglecp.invoke.results import Answering
@@ -161,8 +161,8 @@ def undisturbed(took: list[float], together: int = 20) -> float:
 # --- by part --------------------------------------------------------------------------------------------------------
 
 PARTS: Final[dict[str, list[tuple[Any, str]]]] = {
-    "arguments": [(running, "call_of")],
-    "dispatch": [(Dispatched, "__call__")],
+    "arguments": [(executor, "call_of")],
+    "dispatch": [(ActionRunner, "call")],
     "harness": [
         (Turns, "__init__"),
         (Turns, "open"),
