@@ -1,4 +1,4 @@
-"""What travels: JSON on one side, facts of the language on the other. Pure: no files, sockets or clocks.
+"""The wire format: JSON messages and Mangle facts. Pure: no files, sockets or clocks.
 
 strict_json, validation    bytes to JSON; JSON to structs with all diagnostics
 messages, errors           message types to bytes; the error registry
@@ -7,7 +7,7 @@ shapes, values             declared bounds; values to JSON and back
 predicates, facts          published predicates; fact objects to facts and back
 fact_checker, profile      the facts of a request, and what a program publishes
 clauses, json_schemas      structured clauses (an extension); JSON Schema of every message
-response_text, vocabulary  parts of responses as text; words and numbers of the protocol
+response_text, vocabulary  parts of responses as text; constants of the protocol
 """
 
 from manglecp.base.lazy import attach

@@ -31,16 +31,8 @@ from .facts import (
     read_fact as read_fact,
     write_fact as write_fact,
 )
-from .json_schemas import (
-    TYPES as TYPES,
-    all_schemas as all_schemas,
-    schema as schema,
-)
-from .message_reader import (
-    MAX_DEPTH as MAX_DEPTH,
-    receive as receive,
-    receive_from_server as receive_from_server,
-)
+from .json_schemas import TYPES as TYPES, all_schemas as all_schemas, schema as schema
+from .message_reader import MAX_DEPTH as MAX_DEPTH, receive as receive, receive_from_server as receive_from_server
 from .messages import encode as encode
 from .predicates import (
     UPGRADE as UPGRADE,
@@ -51,10 +43,7 @@ from .predicates import (
     direction_problems as direction_problems,
     snake_case as snake_case,
 )
-from .profile import (
-    MOST_VIOLATIONS as MOST_VIOLATIONS,
-    Profile as Profile,
-)
+from .profile import MOST_VIOLATIONS as MOST_VIOLATIONS, Profile as Profile
 from .response_text import (
     Heading as Heading,
     coverage_lines as coverage_lines,
@@ -69,15 +58,8 @@ from .schema_validation import (
     validator_of as validator_of,
     value_size as value_size,
 )
-from .shapes import (
-    ANYTHING as ANYTHING,
-    Shape as Shape,
-)
-from .strict_json import (
-    JSON as JSON,
-    Fault as Fault,
-    decode as decode,
-)
+from .shapes import ANYTHING as ANYTHING, Shape as Shape
+from .strict_json import JSON as JSON, Fault as Fault, decode as decode
 from .values import (
     READERS as READERS,
     duration_of_milliseconds as duration_of_milliseconds,

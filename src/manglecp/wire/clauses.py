@@ -25,21 +25,10 @@ from manglecp.wire.strict_json import JSON, Fault
 from manglecp.wire.validation import convert, split_error
 from manglecp.wire.values import MAX_NESTING, to_json, to_value
 
-__all__ = [
-    "AsClause",
-    "RefusedClause",
-    "StructuredClause",
-    "fact_object",
-    "ordinary_facts",
-    "read_clause",
-    "write_clause",
-]
-
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]{0,127}", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*", re.ASCII)
 _WILDCARD: Final = Variable("_")
 _BESIDE: Final = ("t", "source", "category")
-"""Members of an ordinary fact beside its predicate and arguments."""
 
 
 class _Term(Part, frozen=True, kw_only=True, tag_field="type"):
@@ -131,7 +120,7 @@ def fact_object(data: JSON) -> AsClause:
 
 
 def ordinary_facts(facts: list[Any]) -> list[Any]:
-    """The facts of an intent request with the structured ones written in the ordinary way."""
+    """Return the facts of an intent request with clauses converted to ordinary fact objects."""
     return [_ordinary(fact) if type(fact) is dict and fact.get("head") is not None else fact for fact in facts]
 
 
@@ -205,16 +194,15 @@ def _constant(data: JSON, kinds: tuple[type, ...], wanted: str) -> Value:
 
 
 def _value(term: Term) -> Value:
-    """Return the value of a term without variables."""
     if isinstance(term, Variable):
         raise Fault("a fact states particular values, not variables", "give the value")
     if not isinstance(term, Apply):
         return term
     parts = [_value(arg) for arg in term.args]
     try:
-        return (
-            List(tuple(parts)) if term.function == "fn:list" else Map(tuple(zip(parts[::2], parts[1::2], strict=True)))
-        )
+        if term.function == "fn:list":
+            return List(tuple(parts))
+        return Map(tuple(zip(parts[::2], parts[1::2], strict=True)))
     except (ValueFault, RepeatedKey) as fault:
         raise Fault(str(fault)) from None
 

@@ -15,8 +15,6 @@ from typing import Final
 
 from manglecp.base.digest import digest_text
 
-__all__ = ["CONFIRMATION_PURPOSE", "confirmation_mac", "sign_confirmation"]
-
 CONFIRMATION_PURPOSE: Final = "manglecp-confirm-v1"
 
 
@@ -26,7 +24,7 @@ def sign_confirmation(secret: bytes, identity: str, macro_id: str, args_digest: 
 
 
 def confirmation_mac(secret: bytes, identity: str, macro_id: str, args_digest: str, nonce: str, issued_ms: int) -> str:
-    """Return the MAC over what is approved."""
+    """Return the MAC of one approval."""
     # Only the identity could hold a line break, and no two approvals may have the same lines.
     name = identity if "\n" not in identity else digest_text(identity)
     lines = "\n".join((CONFIRMATION_PURPOSE, name, macro_id, args_digest, nonce, str(issued_ms)))

@@ -1,8 +1,7 @@
 """The error registry: every error of the protocol (seed 004).
 
-Each code has its HTTP status, whether the client can recover from it, and the members of its ``details``; one exception
-carries an error from where it is found to where it is sent. Custom codes begin with ``x-`` (ERR-33).
-Nothing that a client sent is repeated at length: an error is never much larger than a small message.
+Each code has its HTTP status, whether the client can recover from it, and the members of its ``details``. Custom codes
+begin with ``x-`` (ERR-33). Text of a client is truncated, so that errors stay small.
 """
 
 from __future__ import annotations
@@ -15,23 +14,6 @@ import msgspec
 from manglecp.base.suggestions import closest_match
 from manglecp.base.text import quote, truncate
 from manglecp.wire.messages import SUPPORTED_VERSIONS, UNSET, ErrorMessage, ErrorPayload, Object, UnsetType
-
-__all__ = [
-    "CODES",
-    "Code",
-    "SchemaError",
-    "Violation",
-    "WireError",
-    "budget_exceeded",
-    "did_you_mean",
-    "invalid_type",
-    "malformed",
-    "refused_arguments",
-    "refused_facts",
-    "too_large",
-    "too_many_facts",
-    "unsupported_version",
-]
 
 
 class Code(NamedTuple):
@@ -82,7 +64,7 @@ CODES: Final[Mapping[str, Code]] = {
     "x-macro_not_yet_valid": Code(403, True, "the validity window has not begun"),
     "x-request_key_conflict": Code(409, False, "the request key was used with other arguments"),
 }
-"""The 28 standard codes, in the order of the specification, and ours."""
+"""The 28 standard codes, in the order of the specification, and the custom codes of this server."""
 
 _CUSTOM: Final = "x-"
 _CUSTOM_ROW: Final = Code(500, False, "a condition of this server")
@@ -120,7 +102,7 @@ class WireError(Exception):
         self.row: Code = CODES.get(code) or row or _CUSTOM_ROW
 
     def payload(self) -> ErrorPayload:
-        """Waiting helps only where trying again can (ERR-03)."""
+        """Return the payload; ``retry_after_ms`` only where the code is recoverable (ERR-03)."""
         return ErrorPayload(
             code=self.code,
             message=self.message,
@@ -130,35 +112,30 @@ class WireError(Exception):
         )
 
     def answering(self, request: str | None) -> ErrorMessage:
-        """The message that answers the request of this id; None if it belongs to none."""
+        """Return the response to a request; the id is None for an error without a request."""
         return ErrorMessage(id=request, payload=self.payload())
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A suggestion; ``known`` holds only what the client may know of."""
-    similar = (
-        closest_match(word, known) if len(word) <= _LONGEST_WORD else None
-    )  # comparing costs more the longer it is
+    """Return a suggestion. ``known`` must hold only names that the client may see."""
+    similar = closest_match(word, known) if len(word) <= _LONGEST_WORD else None  # the cost grows with the length
     return None if similar is None else f"Did you mean '{similar}'?"
 
 
-# --- messages that cannot be read ------------------------------------------------------------------------------------
-
-
 def malformed(message: str, path: str, suggestion: str | None = None) -> WireError:
-    """``path`` leads to the trouble from the outermost value, ``$``."""
+    """Return the error for a message that cannot be read; ``path`` begins with ``$``."""
     return WireError("malformed_message", message, _at(path, suggestion))
 
 
 def invalid_type(type_: str, known: Iterable[str], reason: str = "is no message type") -> WireError:
-    """``known`` are the types that may be sent in this direction."""
+    """Return the error for a message type; ``known`` are the types of this direction."""
     known = sorted(known)
     suggestion = did_you_mean(type_, known) or f"Types sent in this direction: {', '.join(known)}."
     return WireError("invalid_type", f"{quote(type_)} {reason}", _at("$.type", suggestion))
 
 
 def unsupported_version(requested: str) -> WireError:
-    """The client's string is repeated (WIRE-11), unless it is too long to be a version at all."""
+    """Return the error, with the client's version truncated to 64 characters (WIRE-11)."""
     repeated = requested if len(requested) <= _LONGEST_VERSION else f"{requested[:_LONGEST_VERSION]}…"
     details = {"requested_version": repeated, "supported_versions": list(SUPPORTED_VERSIONS)}
     return WireError(
@@ -167,16 +144,13 @@ def unsupported_version(requested: str) -> WireError:
 
 
 def too_large(actual: int, limit: int) -> WireError:
-    """The refusal of a message with more bytes than the limit."""
+    """Return the error for a message with more bytes than the limit."""
     message = f"The message has {actual:,} bytes, and the limit is {limit:,}"
     return WireError("message_too_large", message, {"limit": limit, "actual": actual})
 
 
 def _at(path: str, suggestion: str | None) -> Object:
     return {"path": path} if suggestion is None else {"path": path, "suggestion": suggestion}
-
-
-# --- facts and arguments that do not fit -----------------------------------------------------------------------------
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +170,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refused_facts(violations: Sequence[Violation], missing: Sequence[str] = ()) -> WireError:
-    """All that is wrong with the facts of a request in one error (OPEN-04, OPEN-05, OPEN-18)."""
+    """Return one error with all violations of a request (OPEN-04, OPEN-05, OPEN-18)."""
     issues = {violation.issue for violation in violations}
     alike = next(iter(issues)) if len(issues) == 1 and not missing else "invalid_facts"
     details: dict[str, Any] = {"violations": msgspec.to_builtins(list(violations))}
@@ -217,23 +191,18 @@ class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong with the arguments of an invocation (seed 004, section 4.2)."""
 
     path: str
-    """JSON Pointer"""
     message: str
     keyword: str
-    """of JSON Schema"""
 
 
 def refused_arguments(errors: Sequence[SchemaError]) -> WireError:
-    """The refusal of an invocation whose arguments do not fit the schema of the tool."""
+    """Return the error for arguments that do not fit the input schema of the tool."""
     message = f"{len(errors)} schema validation error{'' if len(errors) == 1 else 's'}"
     return WireError("schema_validation_failed", message, {"schema_errors": msgspec.to_builtins(list(errors))})
 
 
-# --- evaluations that go too far -------------------------------------------------------------------------------------
-
-
 def budget_exceeded(code: str, limit: float, consumed: float, unit: str, suggestion: str) -> WireError:
-    """An evaluation that went past a limit; nothing of it is sent (EVAL-24)."""
+    """Return the error for an evaluation that exceeded a limit; no partial results are sent (EVAL-24)."""
     budget = {"limit": limit, "consumed": consumed, "unit": unit}
     details = {"budget": budget, "partial_results_available": False, "suggestion": suggestion}
     return WireError(code, f"{CODES[code].meaning}: {consumed:,} of {limit:,} {unit.replace('_', ' ')}", details)

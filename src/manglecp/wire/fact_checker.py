@@ -1,7 +1,7 @@
-"""The facts of a request: each as a fact, or everything that is wrong with it.
+"""Validation of the facts of a request, with all violations of each.
 
-A fact that is plainly right is read by the shortest way, ``_read_plain``. Only when that gives up is the fact
-checked member by member; this check is complete, and the short way must never accept what it refuses.
+``_read_plain`` is the fast path for valid facts. When it returns None, the fact is checked member by member. That check
+is complete: the fast path must never accept what it refuses.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from manglecp.wire.shapes import Shape, describe
 from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import SAFE_INTEGER, to_value, usual_instant
 
-Vocabulary: TypeAlias = Mapping[str, Mapping[int, Published]]
-"""The published predicates, by name and number of arguments."""
+Vocabulary: TypeAlias = Mapping[str, Mapping[int, Published]]  # by name and arity
 Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]
 
-_MOST_SUGGESTIONS: Final = 20  # looking for a similar name takes a while, and a request may have many wrong ones
+_MOST_SUGGESTIONS: Final = 20  # a fuzzy search is slow, and a request may have many unknown names
 _ARG_TYPES: Final[Mapping[type, ArgType]] = {bool: "boolean", int: "number", float: "number", str: "string"}
-"""The manifest's type of a JSON value; every other is ``any``."""
 _MAX_REMEMBERED: Final = 1_000
 _as_fact: Final = partial(tuple.__new__, Fact)  # without the checks of its constructor
 
@@ -54,7 +52,9 @@ class FactChecker:
         self._index, self._predicate = index, ""
         before = len(self.violations)
         if isinstance(data, RefusedClause):
-            self._refuse(data)
+            self._predicate = truncate(data.predicate, LONGEST_NAME)
+            message = f"Clause of predicate '{self._predicate}': {data.fault.message}"
+            self._wrong("invalid_clause", message, path=data.fault.path, suggestion=data.fault.fix)
             return None
         if not isinstance(data, dict):
             self._wrong("invalid_fact", "A fact is an object", suggestion='Write {"pred": "…", "args": […]}')
@@ -63,11 +63,6 @@ class FactChecker:
         self._try("invalid_source", "source", lambda: check_source(data.get("source"), self.now))
         self._try("invalid_category", "category", lambda: check_category(data.get("category")))
         return fact if len(self.violations) == before else None
-
-    def _refuse(self, clause: RefusedClause) -> None:
-        self._predicate = truncate(clause.predicate, LONGEST_NAME)
-        message = f"Clause of predicate '{self._predicate}': {clause.fault.message}"
-        self._wrong("invalid_clause", message, path=clause.fault.path, suggestion=clause.fault.fix)
 
     def _wrong(self, issue: str, message: str, **more: Any) -> None:
         known = {key: value for key, value in more.items() if value is not None}
@@ -84,10 +79,9 @@ class FactChecker:
             self._wrong(issue, message, path=path, suggestion=fault.fix)
             return None
 
-    # --- facts that are plainly right --------------------------------------------------------------------------------
+    # --- the fast path -----------------------------------------------------------------------------------------------
 
     def _read_plain(self, data: Any) -> Fact | None:
-        """Return the fact, or None if it is not plainly right."""
         if type(data) is not dict:
             return None
         name = data.get("pred")
@@ -127,7 +121,6 @@ class FactChecker:
         return _as_fact((schema.predicate, values, between))
 
     def _check_rest(self, data: dict[str, Any]) -> None:
-        """Raise a fault if something is wrong with the members that few facts have."""
         if data.get("args") is not None and data.get("named_args") is not None:
             raise Fault("both")
         check_source(data.get("source"), self.now)
@@ -141,7 +134,7 @@ class FactChecker:
         return interval(when, schema, self.now)
 
     def _value(self, data: Any, kind: type, shape: Shape) -> Value:
-        """Return the value of an argument; the few names and booleans that facts repeat are read once each."""
+        """Return the value of an argument. Names and booleans, which facts repeat, are cached."""
         if kind is not str and kind is not bool:
             return _accepted(data, shape)
         known = self._values.setdefault(shape, {})
@@ -152,7 +145,7 @@ class FactChecker:
                 known[data] = value
         return value
 
-    # --- the predicate ---------------------------------------------------------------------------------------------
+    # --- the predicate -----------------------------------------------------------------------------------------------
 
     def _stated(self, data: dict[str, Any]) -> Fact | None:
         name = data.get("pred")
@@ -185,17 +178,14 @@ class FactChecker:
     def _similar(self, name: str) -> str | None:
         """Return a suggestion, only of names that the manifest lists (OPEN-49)."""
         if name not in self._suggestions and len(self._suggestions) < _MOST_SUGGESTIONS:
-            readable = [
-                known for known, entries in self.vocabulary.items() if any(e.readable for e in entries.values())
-            ]
+            readable = (n for n, entries in self.vocabulary.items() if any(e.readable for e in entries.values()))
             self._suggestions[name] = closest_match(name, readable)
         similar = self._suggestions.get(name)
         return None if similar is None else f"Did you mean '{similar}'?"
 
     def _of_predicate(self, by_arity: Mapping[int, Published], data: dict[str, Any]) -> Fact | None:
         entry, given = self._given(by_arity, data)
-        only = next(iter(by_arity.values())) if len(by_arity) == 1 else None
-        timed = entry or only
+        timed = entry or (next(iter(by_arity.values())) if len(by_arity) == 1 else None)
         between = None
         if timed is not None:
             between = self._try("invalid_time", "t", lambda: interval(data.get("t"), timed.schema, self.now))
@@ -204,10 +194,9 @@ class FactChecker:
         args = self._arguments(entry, given, data)
         return None if args is None else Fact(entry.schema.predicate, args, between)
 
-    # --- arguments -------------------------------------------------------------------------------------------------
+    # --- arguments ---------------------------------------------------------------------------------------------------
 
     def _given(self, by_arity: Mapping[int, Published], data: dict[str, Any]) -> tuple[Published | None, list[Any]]:
-        """Return the predicate of this arity, and the arguments in order."""
         by_name = data.get("named_args") is not None
         if (data.get("args") is not None) == by_name:
             message = f"Predicate '{self._predicate}': a fact has either 'args' or 'named_args'"

@@ -33,8 +33,7 @@ from manglecp.wire.predicates import Schema, Schemas
 from manglecp.wire.strict_json import JSON, Fault
 from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
 
-WILDCARD: Final = Name("/_")
-"""The value of null where it stands for any value."""
+WILDCARD: Final = Name("/_")  # null, where it matches any value
 UNBOUNDED: Final = "_"
 NOW: Final = "now"
 _ENDS: Final = ("at", "start", "end")
@@ -45,7 +44,7 @@ def read_fact(
 ) -> Fact:
     """Return the fact, checked against the declared bounds if ``check``. Raises :class:`Fault`.
 
-    ``now`` is what that word means, if it may be used. ``wildcards`` lets null stand for any value of an argument.
+    ``now`` is the evaluation time, None where ``"now"`` is not allowed. ``wildcards`` allows null as an argument.
     """
     if type(data) is not dict:
         raise Fault("a fact is an object", 'write {"pred": "…", "args": […]}')
@@ -99,7 +98,6 @@ def _positional(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Sche
 
 
 def _named(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, list[Any]]:
-    """The arguments in their order."""
     data = fact["named_args"]
     if type(data) is not dict:
         raise Fault("named_args is an object").inside("named_args")
@@ -120,14 +118,13 @@ def _named(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, l
 
 
 def steps(schema: Schema, position: int, by_name: bool) -> tuple[str, str | int]:
-    """The way to an argument of a fact, as the fact was written."""
+    """Return the path of an argument in the fact as the client wrote it."""
     if not by_name or schema.arg_names is None:
         return "args", position
     return "named_args", schema.arg_names[position]
 
 
 def some(texts: list[str], most: int = 5) -> str:
-    """The first of them, and how many more there are."""
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
@@ -155,7 +152,7 @@ def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | No
 
 
 def checked_interval(start: int, end: int, schema: Schema) -> Interval:
-    """The two ends, if facts of the predicate have a time and this is one."""
+    """Return the interval. Raises :class:`Fault` if it is empty or the predicate is not temporal."""
     if not schema.temporal:
         raise Fault(f"{schema.predicate} is not temporal", "leave the time out, or add temporal to its Decl")
     if not holds_somewhere(start, end):
@@ -171,7 +168,7 @@ def _instant(data: Any, now: int | None, step: str) -> int:
 
 
 def instant(data: Any, now: int | None = None) -> int:
-    """A particular instant: text, milliseconds, or ``now`` where that is known."""
+    """Return nanoseconds since 1970 for RFC 3339 text, milliseconds, or ``now`` where that is allowed."""
     if data == NOW:
         if now is not None:
             return now
@@ -198,8 +195,7 @@ def _written(between: Interval) -> dict[str, str]:
 Category: TypeAlias = Literal["server", "session", "derived"]
 
 PROVENANCE_CATEGORIES: Final = ("server", "session", "derived")
-SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")
-"""By falling trust; derived facts take theirs from what they rest on (DATA-38)."""
+SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")  # by falling trust (DATA-38)
 
 
 def check_source(data: Any, now: int) -> None:
@@ -238,8 +234,8 @@ _ANYTHING: Final = Variable("_")
 def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
     """Return the facts of a Mangle text as fact objects. Raises :class:`manglecp.mangle.ParseError`.
 
-    ``now`` in a fact is the evaluation time. With ``wildcards``, the argument ``_`` is null, which stands for any
-    value, as in the facts that a delta retracts. Whether a server accepts the facts is not checked.
+    ``now`` is the evaluation time. With ``wildcards``, the argument ``_`` becomes null, which matches any value, as in
+    the facts that a delta retracts. The facts are not checked against a profile.
     """
     unit = parse(source)
     for declaration in unit.decls:
@@ -249,8 +245,7 @@ def parse_fact_objects(source: Source, now: int, *, wildcards: bool = False) -> 
 
 def parse_fact_argument(name: str, text: str, now: int, *, wildcards: bool = False) -> list[dict[str, Any]]:
     """Return the facts of a text without the point at its end; errors name the text ``name``."""
-    source = Source(name, text.strip().removesuffix(".") + " .")
-    return parse_fact_objects(source, now, wildcards=wildcards)
+    return parse_fact_objects(Source(name, text.strip().removesuffix(".") + " ."), now, wildcards=wildcards)
 
 
 def _fact(clause: Clause, now: int, wildcards: bool) -> dict[str, Any]:

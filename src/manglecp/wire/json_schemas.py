@@ -1,9 +1,8 @@
-"""JSON Schema of every message, made from the structs that read and write them, so that the two cannot differ.
+"""JSON Schema of every message, generated from the structs that read and write them.
 
-Unknown members are allowed, and null counts as absent, as in reading. What structs cannot express is added: the
-conditions between members, what a fact is, and what details of errors hold. The last two are not checked when a message
-is read: a request whose facts are wrong is still a message, and a client has to receive every error. What a facts
-profile demands of facts is not repeated here.
+Unknown members are allowed, and null counts as absent, as in reading. Added by hand is what structs cannot express:
+conditions between members, facts, and the details of errors. The reader does not check the last two: a request with
+invalid facts is still a message, and a client has to receive every error.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from manglecp.wire.errors import SchemaError, Violation
 from manglecp.wire.facts import PROVENANCE_CATEGORIES, SOURCE_TYPES
 from manglecp.wire.messages import CLIENT_TYPES, PRESENCE, SERVER_TYPES, SUPPORTED_VERSIONS, VERSION, Message
 from manglecp.wire.values import MILLISECOND
-
-__all__ = ["DIALECT", "TYPES", "all_schemas", "choices", "schema"]
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 TYPES: Final[Mapping[str, type[Message]]] = {**CLIENT_TYPES, **SERVER_TYPES}
@@ -47,11 +44,7 @@ _FACT: Final = {
         "named_args": {"type": ["object", "null"]},
         "t": {
             "anyOf": [
-                {
-                    "type": "object",
-                    "properties": {"at": _INSTANT, "start": _NULL, "end": _NULL},
-                    "required": ["at"],
-                },
+                {"type": "object", "properties": {"at": _INSTANT, "start": _NULL, "end": _NULL}, "required": ["at"]},
                 {
                     "type": "object",
                     "properties": {"start": _END, "end": _END, "at": _NULL},
@@ -122,7 +115,7 @@ _SCHEMES: Final = {
 
 
 def schema(type_: str) -> dict[str, Any]:
-    """The schema of one message type, complete in itself."""
+    """Return the self-contained schema of one message type."""
     name = TYPES[type_].__name__
     found = _components()
     needed = {used: copy.deepcopy(found[used]) for used in sorted(_reachable(name, found) - {name})}
@@ -131,7 +124,7 @@ def schema(type_: str) -> dict[str, Any]:
 
 
 def all_schemas() -> dict[str, Any]:
-    """One schema that takes any message; ``$defs`` has every part of every message, and the structured clause."""
+    """Return one schema for any message; ``$defs`` has all parts, and the structured clause."""
     any_message = [{"$ref": f"{_REF}{message.__name__}"} for message in TYPES.values()]
     defs = copy.deepcopy(dict(sorted(_components().items())))
     return {"$schema": DIALECT, "$id": f"urn:manglecp:{VERSION}", "oneOf": any_message, "$defs": defs}
@@ -175,7 +168,7 @@ def _components() -> dict[str, dict[str, Any]]:
 
 
 def _tidy(component: dict[str, Any]) -> None:
-    """Without our defaults; a foreign server that leaves a member out may mean another. Null counts as absent."""
+    """Allow null where a member is optional, and drop defaults: those of another server may differ."""
     required = component.get("required", [])
     for name, member in component.get("properties", {}).items():
         member.pop("default", None)
@@ -186,7 +179,7 @@ def _tidy(component: dict[str, Any]) -> None:
 
 
 def _simplify(node: Any) -> None:
-    """Without a word of OpenAPI, and without the patterns of texts whose choices are listed."""
+    """Drop ``discriminator``, which is OpenAPI, and patterns beside an enumeration."""
     if isinstance(node, dict):
         node.pop("discriminator", None)
         if "enum" in node or "anyOf" in node:
@@ -228,7 +221,7 @@ def _references(node: Any) -> Iterable[str]:
 
 
 def _resolved(node: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Behind references; where null is an alternative, what is not null."""
+    """Follow references, and the alternative of ``anyOf`` that is not null."""
     while True:
         if "$ref" in node:
             node = found[node["$ref"].removeprefix(_REF)]

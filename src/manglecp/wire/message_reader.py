@@ -1,51 +1,41 @@
-"""Bytes to messages.
+"""Parsing of received messages.
 
-A received message is checked in this order: size in bytes and in parts, UTF-8 and JSON, depth, envelope (type, id,
-version, direction, payload), payload against its struct. The first step that fails determines the error, so that a peer
-of another version gets ``unsupported_version`` and not errors about members of that version. Facts are not checked
-here: :class:`.Profile` reports everything that is wrong with them at once. Unknown members are skipped (OPEN-58).
+Checks run in this order: size in bytes and in parts, UTF-8 and JSON, depth, envelope (type, id, version, direction,
+payload), payload against its struct. The first that fails determines the error, so that a peer of another version gets
+``unsupported_version``. :class:`.Profile` checks the facts. Unknown members are skipped (OPEN-58).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
 from manglecp.base.gc_pause import gc_paused
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
-from manglecp.wire.messages import (
-    CLIENT_TYPES,
-    SERVER_TYPES,
-    SUPPORTED_VERSIONS,
-    ClientMessage,
-    Message,
-    ServerMessage,
-)
+from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, ClientMessage, Message, ServerMessage
 from manglecp.wire.strict_json import Fault, Repeated, brackets, decode, deeper_than
 from manglecp.wire.validation import check_conditions, convert_message
 from manglecp.wire.values import MAX_NESTING
 
 MAX_DEPTH: Final = 3 * MAX_NESTING + 20
-"""How deep arrays and objects of a message may be nested: a value in any message, as deep as values may be, with the
-three levels that a wrapped map takes (``{"_type": "map", "value": [[key, value]]}``)."""
-MAX_PARTS: Final = 1_000_000
-"""How many arrays and objects a message may have: three times what sixteen mebibytes of ordinary facts have, and what
-takes less than a second to read. One value has no more parts than that anyhow."""
+"""Limit of nested arrays and objects: a wrapped map has three levels, ``{"_type": "map", "value": [[key, value]]}``."""
+MAX_PARTS: Final = 1_000_000  # arrays and objects: three times those of 16 MiB of ordinary facts
 
 _LONG: Final = 65_536
 _BOM: Final = b"\xef\xbb\xbf"
+# Defaults of a manifest for clients (OPEN-09, OPEN-10).
 _ABSENT: Final[Mapping[str, Mapping[str, Any]]] = {
     "protocol": {"conformance_level": 1},
     "capabilities": {"named_args": False},
 }
-"""Defaults of a manifest for clients (OPEN-09, OPEN-10)."""
 
 
 def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> ClientMessage:
     """Return the message of a client. Raises :class:`WireError`, with the id of the request where that is known.
 
-    ``structured_facts`` lets facts be written as clauses without a body, the extension ``x-structured_facts``.
+    ``structured_facts`` accepts facts as clauses without a body, the extension ``x-structured_facts``.
     """
     type_, envelope = _envelope(data, max_bytes, CLIENT_TYPES, SERVER_TYPES)
     try:
@@ -116,10 +106,7 @@ def _object(data: bytes) -> dict[str, Any]:
     if len(outline) > 2 * MAX_PARTS:
         raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
     try:
-        if len(data) > _LONG:
-            with gc_paused():
-                decoded = decode(data)
-        else:
+        with gc_paused() if len(data) > _LONG else nullcontext():
             decoded = decode(data)
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."

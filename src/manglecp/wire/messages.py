@@ -22,22 +22,19 @@ Time: TypeAlias = str | int
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)] | Annotated[float, Meta(ge=0, le=100)]
 RequestId: TypeAlias = Annotated[str, Meta(min_length=1)]
-"""Chosen by the client, repeated in the answer (WIRE-03, WIRE-04)."""
+"""Chosen by the client, repeated in the response (WIRE-03, WIRE-04)."""
 FactObject: TypeAlias = Annotated[Object, Meta(extra_json_schema={"$ref": "#/$defs/Fact"})]
-"""One fact as it travels; :mod:`manglecp.wire.facts` knows what it states."""
 FactObjects: TypeAlias = Annotated[list[Any], Meta(extra_json_schema={"items": {"$ref": "#/$defs/Fact"}})]
-"""The facts of a request. What is wrong with them is found later, all at once."""
+"""The facts of a request, which :class:`manglecp.wire.profile.Profile` checks later."""
 Name: TypeAlias = Annotated[str, Meta(min_length=1)]
 Level: TypeAlias = Literal["full", "condensed", "minimal"]
 
 
 def one_of(*names: str) -> Meta:
-    """For a text that is one of these."""
     return Meta(pattern=rf"^(?:{'|'.join(names)})$(?![\s\S])", extra_json_schema={"enum": list(names)})
 
 
 def one_of_or_own(*names: str) -> Meta:
-    """For a text that is one of these, or begins with ``x-``."""
     either = [{"enum": list(names)}, {"pattern": r"^x-[\s\S]"}]
     return Meta(pattern=rf"^(?:{'|'.join(names)})$(?![\s\S])|^x-[\s\S]", extra_json_schema={"anyOf": either})
 
@@ -70,10 +67,7 @@ SIDE_EFFECTS: Final = (
 SideEffect: TypeAlias = Annotated[str, one_of_or_own(*SIDE_EFFECTS)]
 PRESENCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "full": (frozenset({"description", "input_schema", "safety"}), frozenset()),
-    "condensed": (
-        frozenset(),
-        frozenset({"input_schema", "output_schema", "context_injection", "safety", "validity"}),
-    ),
+    "condensed": (frozenset(), frozenset({"input_schema", "output_schema", "context_injection", "safety", "validity"})),
     "minimal": (
         frozenset(),
         frozenset(
@@ -418,7 +412,6 @@ class Progress(Message, frozen=True, kw_only=True, tag="progress"):
 Direction = Literal["input", "output", "both"]
 ArgType = Literal["string", "number", "boolean", "any"]
 TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
-"""What a time may be written as (DATA-30)."""
 Category: TypeAlias = Annotated[str, one_of_or_own(*CATEGORIES)]
 Scheme: TypeAlias = Annotated[str, one_of(*SCHEMES)]
 Affinity: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
@@ -619,9 +612,7 @@ class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate
 # --- the registry -----------------------------------------------------------------------------------------------------
 
 ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate
-"""What a client sends."""
 ServerMessage: TypeAlias = Manifest | IntentResponse | InvokeResponse | Progress | ErrorMessage | AuthenticateResponse
-"""What a server sends."""
 
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {
     "intent_request": IntentRequest,

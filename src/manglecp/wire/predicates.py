@@ -1,8 +1,8 @@
-"""The predicates of a program as the wire sees them, and which of them are published.
+"""The wire schemas of a program's predicates, and which of them are published.
 
 A predicate is published by the direction in its declaration: ``input`` comes from clients, ``output`` goes to them,
-``both`` does either (DATA-53). Without a direction it is internal. The kernel's own predicates are never published, so
-that no client can state what only the kernel knows.
+``both`` does either (DATA-53). Without a direction it is internal. Kernel predicates are never published, so that no
+client can assert them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _WORD_END: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
 
 
 def snake_case(variable: str) -> str:
-    """``SessionId`` is ``session_id`` on the wire."""
+    """Return the wire name of a variable: ``SessionId`` is ``session_id``."""
     return _WORD_END.sub("_", variable).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """``arg_names`` is None where not every argument has a name of its own."""
+    """A predicate on the wire. ``arg_names`` is None unless every argument has a unique name."""
 
     predicate: str
     shapes: tuple[Shape, ...]
@@ -40,15 +40,14 @@ class Schema:
 
     @property
     def arity(self) -> int:
-        """How many arguments its facts have."""
         return len(self.shapes)
 
     def argument(self, position: int) -> str:
-        """What a message calls an argument."""
+        """Return the name of an argument for messages."""
         return f"argument {position + 1}" if self.arg_names is None else f"argument {self.arg_names[position]}"
 
     def check(self, position: int, value: Value) -> Value:
-        """The value, if the bound of its argument takes it."""
+        """Return the value. Raises :class:`Fault` if it does not conform to the bound of its argument."""
         if not self.shapes[position].accepts(value):
             message = f"{self.argument(position)} of {self.predicate} takes {self.shapes[position]}"
             raise Fault(f"{message}, not {describe(value)}")
@@ -64,7 +63,7 @@ class Schemas:
             self._known.setdefault(predicate.name, {})[predicate.arity] = schema_of(predicate)
 
     def named(self, name: str) -> Mapping[int, Schema]:
-        """By number of arguments; most predicates have one."""
+        """Return the schemas of a name by arity. Raises :class:`Fault`."""
         found = self._known.get(name)
         if found is None:
             similar = closest_match(name, self._known)
@@ -96,7 +95,7 @@ def schema_of(predicate: Predicate) -> Schema:
 # --- published predicates ---------------------------------------------------------------------------------------------
 
 UPGRADE: Final = "disclosure_upgrade"
-"""With this predicate a client requests more of a tool; no pack can declare it (OPEN-16)."""
+"""A client requests a higher disclosure level with this predicate; no pack can declare it (OPEN-16)."""
 RESERVED_PREFIX: Final = "_manglecp_"
 LONGEST_NAME: Final = 128
 
@@ -108,7 +107,7 @@ _NUMBERS: Final = frozenset({"number", "float64"})
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A predicate that clients know of. ``jointly``: whether an argument fits depends on the others."""
+    """A published predicate. ``jointly``: whether an argument conforms depends on the others."""
 
     schema: Schema
     direction: Direction
@@ -118,7 +117,7 @@ class Published:
 
     @property
     def readable(self) -> bool:
-        """Whether clients may state it."""
+        """Whether clients may assert it."""
         return self.direction != "output"
 
     def described(self) -> PredicateSchema:
@@ -141,7 +140,7 @@ def is_name(text: str) -> bool:
 
 
 def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> Iterator[Published]:
-    """In the order of names and numbers of arguments."""
+    """Yield the published predicates, by name and arity."""
     for (name, _), predicate in sorted(predicates.items()):
         direction = direction_of(predicate)
         if direction is None or name in kernel or name == UPGRADE or not is_name(name):
@@ -164,7 +163,7 @@ def _descriptors(predicate: Predicate) -> list[Atom]:
 
 
 def arg_type(shape: Shape) -> ArgType:
-    """The JSON type that stands for the values of an argument, if it is one."""
+    """Return the JSON type of an argument, ``any`` if there are several."""
     booleans = [isinstance(member, Singleton) and member.value in (TRUE, FALSE) for member in shape.members]
     if all(booleans):
         return "boolean"
@@ -173,13 +172,10 @@ def arg_type(shape: Shape) -> ArgType:
     return "number" if shape.kinds <= _NUMBERS else "any"
 
 
-# --- what is wrong with declarations ---------------------------------------------------------------------------------
-
-
 def direction_problems(
     predicates: Mapping[Key, Predicate], kernel: Collection[str], derived: Collection[Key] = ()
 ) -> list[Diagnostic]:
-    """Return what is wrong with declared directions; ``derived`` are the predicates that have rules."""
+    """Return diagnostics of declared directions; ``derived`` are the predicates that have rules."""
     found = []
     for key, predicate in sorted(predicates.items()):
         descriptors = _descriptors(predicate)

@@ -1,12 +1,13 @@
 """The facts profile: which facts a program accepts from clients and sends to them (companion, section 4.6).
 
 It holds only the predicates that the program's declarations publish. Every received fact is a session fact of the
-client, whatever its source claims; every sent fact can be sent back unchanged.
+client, whatever source it names; every sent fact can be sent back unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
 from manglecp.base.gc_pause import gc_paused
@@ -21,7 +22,7 @@ from manglecp.wire.predicates import UPGRADE, Published, Schema, Schemas, publis
 from manglecp.wire.shapes import Shape
 
 MOST_VIOLATIONS: Final = 1_000
-"""After so many the check ends: an error must not be many times as long as its request."""
+"""The check ends after so many, which bounds the size of the error."""
 
 _MANY: Final = 500
 _UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), ("macro_id",)), "input", ("string",))
@@ -47,28 +48,22 @@ class Profile:
         return cls(predicates, published(predicates, kernel))
 
     def schemas(self) -> tuple[PredicateSchema, ...]:
-        """For the manifest, by name."""
+        """Return the entries of the manifest, by name."""
         return tuple(entry.described() for entry in self._published)
 
     def direction(self, name: str) -> Direction | None:
-        """None if the predicate is not published."""
+        """Return the direction of a predicate, None if it is not published."""
         found = {entry.direction for entry in self._vocabulary.get(name, {}).values()}
         return found.pop() if len(found) == 1 else "both" if found else None
-
-    # --- in --------------------------------------------------------------------------------------------------------
 
     def read(self, facts: list[Any], now: int, *, limit: int | None = None, required: Iterable[str] = ()) -> list[Fact]:
         """Return the facts of a request without duplicates, in order. Raises a ``WireError`` with all violations.
 
-        ``now`` is the evaluation time, ``limit`` how many facts a request may have, ``required`` the predicates of
-        which there must be at least one fact.
+        ``now`` is the evaluation time; each predicate in ``required`` must have at least one fact.
         """
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
-        if len(facts) > _MANY:
-            with gc_paused():
-                found, violations = self.check(facts, now)
-        else:
+        with gc_paused() if len(facts) > _MANY else nullcontext():
             found, violations = self.check(facts, now)
         missing = _missing(facts, required)
         if violations or missing:
@@ -89,8 +84,6 @@ class Profile:
             elif len(checker.violations) >= MOST_VIOLATIONS:
                 break
         return found, checker.violations
-
-    # --- out -------------------------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -113,11 +106,9 @@ class Profile:
 
 
 def _missing(facts: Iterable[Any], required: Iterable[str]) -> list[str]:
-    """A fact that is there and wrong is not missing (OPEN-18)."""
+    """Return the required predicates without facts. An invalid fact is not missing (OPEN-18)."""
     wanted = list(dict.fromkeys(required))
-    if not wanted:
-        return []
-    present = {name for fact in facts if type(name := _predicate(fact)) is str}
+    present = {name for fact in facts if type(name := _predicate(fact)) is str} if wanted else ()
     return [name for name in wanted if name not in present]
 
 

@@ -8,11 +8,9 @@ from typing import Any
 
 from manglecp.wire.messages import Derivation, RuleCoverage, WhyNot
 
-__all__ = ["Heading", "coverage_lines", "derivation_lines", "error_lines", "fact_text", "why_not_lines"]
-
 
 class Heading(str):
-    """A line that people at a terminal see in bold."""
+    """A line that the terminal shows in bold."""
 
     __slots__ = ()
 
@@ -45,14 +43,14 @@ def _annotation(t: Any) -> str:
 
 
 def derivation_lines(name: str, derivation: Derivation) -> Iterator[str]:
-    """Why the tool of this name is there."""
+    """Yield the rules and facts that selected a tool."""
     yield Heading(f"why {name}: {derivation.selected_by}, {derivation.score}")
     yield f"  by {', '.join(derivation.rule_chain)}"
     yield from (f"  {fact_text(fact)}" for fact in derivation.supporting_facts)
 
 
 def why_not_lines(blocked: WhyNot) -> Iterator[str]:
-    """What stops the tool, and which facts would bring it."""
+    """Yield what blocks a tool, and which facts would unlock it."""
     yield Heading(f"why not {blocked.tool}")
     if not blocked.known:
         yield "  no tool of this name could serve this intent"
@@ -85,7 +83,7 @@ def coverage_lines(coverage: RuleCoverage) -> Iterator[str]:
 
 
 def error_lines(code: str, message: str, details: Mapping[str, Any] | None) -> Iterator[str]:
-    """An error of the protocol: what, where, and what would help."""
+    """Yield a protocol error with its violations and suggestions."""
     yield f"error[{code}]: {message}"
     details = details or {}
     for violation in details.get("violations", ()):

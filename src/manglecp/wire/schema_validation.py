@@ -1,9 +1,8 @@
-"""Validation against JSON Schema, with a bound on the work and with errors that repeat nothing of the value.
+"""Validation against JSON Schema, with bounded work and with errors that do not quote the value.
 
-A schema may come from a server or with evidence, and is not trusted: nothing is fetched, patterns run in linear time,
-and a schema that cannot be compiled accepts nothing. Two ways to keep a validator busy remain: references that double
-at every step, and many alternatives for each of many values. :func:`validation_cost` bounds the visits of a validator
-before it runs; where they are too many, the value is not valid.
+Schemas are not trusted: references are not fetched, patterns run in linear time, and a schema that does not compile
+accepts no value. References that double at every step and large unions could still keep a validator busy, so
+:func:`validation_cost` bounds its visits before it runs; above the bound, the value is invalid.
 """
 
 from __future__ import annotations
@@ -19,22 +18,10 @@ from manglecp.base.json import canonical
 from manglecp.base.text import escape_invisible
 from manglecp.wire.errors import SchemaError
 
-__all__ = [
-    "MAX_ERRORS",
-    "MAX_VISITS",
-    "is_valid",
-    "schema_breadth",
-    "schema_errors",
-    "validation_cost",
-    "validator_of",
-    "value_size",
-]
-
 MAX_VISITS: Final = 4_000_000
 _MAX_REFERENCE_VISITS: Final = 1_000_000
 _MAX_PAIRS: Final = 100_000
-_NARROW: Final = 2
-"""The cost of a value is not worth computing for a schema of at most this breadth: messages are limited."""
+_NARROW: Final = 2  # up to this breadth the cost is not computed: messages are limited in size
 
 _SAME_VALUE: Final = ("allOf", "anyOf", "oneOf")
 _SAME_VALUE_ONE: Final = ("not", "if", "then", "else")
@@ -45,7 +32,7 @@ _UNKNOWN: Final = object()
 
 
 def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return a function that tells whether a value is valid. The schema must not be changed afterwards."""
+    """Return a predicate for valid values. The schema must not be changed afterwards."""
     encoded = canonical(schema)
     breadth = _breadth(encoded)
     accepts: Callable[[Any], bool] | None = None
@@ -65,12 +52,12 @@ def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
     return validate
 
 
+# By identity, which is cheaper than by content. The entry holds the schema, so that its id is not reused.
 _validators: Final = LruCache[int, tuple[Mapping[str, Any], Callable[[Any], bool]]](4_096)
-"""By identity, which is cheaper than by content. The schema is kept with its validator, so its id is not reused."""
 
 
 def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
-    """As :func:`validator_of`, for schemas that live long, such as those of a loaded pack."""
+    """Return whether a value is valid; the validator is cached by the identity of the schema."""
     found = _validators.get(id(schema))
     if found is None:
         found = (schema, validator_of(dict(schema)))
@@ -80,7 +67,7 @@ def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
 
 @lru_cache(maxsize=256)
 def _validator(schema: bytes) -> Any:
-    """Compile a schema; None for one that is invalid."""
+    """Return the compiled schema; None for one that is invalid."""
     import jsonschema_rs  # imported late: slow
 
     limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
@@ -111,9 +98,9 @@ def _breadth(encoded: bytes) -> int | None:
 
 
 def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
-    """Count the pairs of a schema and a value that a validator visits, at most; infinity if that cannot be told.
+    """Return an upper bound of the (schema, value) pairs that a validator visits; infinity if unknown.
 
-    A pair that is reached along several ways counts once for each, but is computed once.
+    Memoised: a pair that is reached on several paths counts for each, but is computed once.
     """
     counts: dict[tuple[int, int], int] = {}
     waiting: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
@@ -137,7 +124,6 @@ def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
 
 
 def _pairs_below(part: Any, value: Any, root: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the pairs that a validator visits because of this one."""
     if not isinstance(part, dict):
         return
     for name in _REFERENCES:
@@ -162,7 +148,6 @@ def _pairs_below(part: Any, value: Any, root: dict[str, Any]) -> Iterator[tuple[
 
 
 def _resolve(reference: Any, root: dict[str, Any]) -> Any:
-    """Follow a reference within the schema; no others are followed."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return _UNKNOWN
     found: Any = root
@@ -177,16 +162,14 @@ def _resolve(reference: Any, root: dict[str, Any]) -> Any:
     return found
 
 
-_CHARACTERS: Final = 32
-"""Characters of a text that count as one value: a pattern has to read all of them."""
+_CHARACTERS: Final = 32  # of a text that count as one value: a pattern reads all of them
 _MAX_DEPTH: Final = 200
 
 
 def schema_breadth(schema: Any) -> int:
     """Return the largest number of nodes of a schema without references that visit one value.
 
-    It is 1 for a list of numbers, and 41 for a list of things of forty kinds. Breadth times the size of a value bounds
-    the visits.
+    It is 1 for a list of numbers, and 41 for a list of forty alternatives. Breadth times value size bounds the visits.
     """
     widest, waiting = 0, [([schema], 0)]
     while waiting:
@@ -272,17 +255,15 @@ def value_size(value: Any, most: int) -> int:
 
 MAX_ERRORS: Final = 50
 _MAX_TEXT: Final = 200
-_MAX_LISTED: Final = 2_000
-"""Visits of validators that list errors, for one answer."""
+_MAX_LISTED: Final = 2_000  # visits of validators that list errors, per call
 _ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf", "not", "if")
-_INSIDE: Final = frozenset(
+_INSIDE: Final = frozenset(  # keywords that lead to other schemas, besides properties and additionalProperties
     {
         *("items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "unevaluatedItems"),
         *("patternProperties", "propertyNames", "unevaluatedProperties", "dependentSchemas", "dependencies"),
         *(*_ALTERNATIVES, "then", "else", "$ref", "$defs", "definitions"),
     }
 )
-"""Keywords that lead to other schemas, besides the two that name members."""
 
 
 def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
@@ -304,8 +285,7 @@ class _ErrorSearch:
     """Finds errors in bounded time.
 
     A validator lists all errors, with those of all alternatives, before it yields the first. So only small values are
-    listed. In a large one, invalid members and entries are searched one by one; when the budget is spent, only their
-    paths are reported.
+    listed. In a large one, members and entries are searched one by one; without budget, only their paths are reported.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -314,7 +294,6 @@ class _ErrorSearch:
         self._validators: dict[int, Callable[[Any], bool]] = {}
 
     def errors(self, value: Any, schema: Mapping[str, Any], path: str) -> Iterator[SchemaError]:
-        """Yield the errors of an invalid value."""
         whole = {**self._shared, **schema}
         cost = validation_cost(value, whole)
         if cost <= self._left:
@@ -344,7 +323,7 @@ class _ErrorSearch:
 
 
 def _shallow(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a schema requires of a value itself, without what it requires of its parts."""
+    """Return the schema without its requirements on parts of the value."""
     outside = {key: part for key, part in schema.items() if key not in _INSIDE}
     if isinstance(names := outside.get("properties"), Mapping):
         outside["properties"] = dict.fromkeys(names, True)
@@ -354,7 +333,6 @@ def _shallow(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _members(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """Yield name, value and schema of members and entries whose schemas follow from their place."""
     properties, items = schema.get("properties"), schema.get("items")
     if isinstance(value, Mapping) and isinstance(properties, Mapping):
         for name, under in properties.items():
@@ -382,9 +360,8 @@ def _convert(error: Any, above: str) -> Iterator[SchemaError]:
 
 
 def _error(path: str, message: str, keyword: str) -> SchemaError:
-    return SchemaError(
-        path=escape_invisible(path)[:_MAX_TEXT], message=escape_invisible(message)[:_MAX_TEXT], keyword=keyword
-    )
+    path, message = escape_invisible(path)[:_MAX_TEXT], escape_invisible(message)[:_MAX_TEXT]
+    return SchemaError(path=path, message=message, keyword=keyword)
 
 
 def _type_name(value: Any) -> str:

@@ -1,9 +1,8 @@
-"""How a declared bound determines the JSON of a value.
+"""The JSON representation of values by declared bound.
 
 JSON has fewer kinds than Mangle: a string may be a string, a name, an instant, … . Where all alternatives of a bound
-agree on one of them, plain JSON means that one; where they do not, plain JSON means what it means without a bound
-(string, number, list, map) and everything else is wrapped with its kind. Reading and writing use the same shape, so
-that a sent value can be sent back unchanged.
+agree on one of them, plain JSON means that one. Otherwise it means what it means without a bound (string, number, list,
+map), and other values are wrapped with their kind. Reading and writing use the same shape.
 """
 
 from __future__ import annotations
@@ -68,67 +67,57 @@ class Shape:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The kinds of value that the bound allows, by name; all of them are ``any``."""
+        """The names of the allowed kinds; ``any`` for all."""
         return frozenset(_kind(member) for member in self.members)
+
+    # The kinds that plain JSON of each type means.
 
     @cached_property
     def text(self) -> str:
-        """The kind that a JSON string stands for."""
         return self._agreed({"string", "name", "time", "duration", "bytes"}, "string")
 
     @cached_property
     def number(self) -> str:
-        """The kind that a whole JSON number stands for."""
         return self._agreed({"number", "float64", "time", "duration"}, "number")
 
     @cached_property
     def array(self) -> str:
-        """The kind that a JSON array stands for."""
         return self._agreed({"list", "pair"}, "list")
 
     @cached_property
     def object(self) -> str:
-        """The kind that a JSON object stands for."""
         return self._agreed({"map", "struct"}, "map")
 
     @cached_property
     def fraction(self) -> bool:
-        """May a JSON number with a fraction stand here?"""
+        """Whether a JSON number with a fraction is allowed."""
         return not self.kinds.isdisjoint(("float64", "any")) or self.kinds.isdisjoint(("number", "time", "duration"))
 
     def _agreed(self, candidates: set[str], default: str) -> str:
         possible = self.kinds & candidates
         return next(iter(possible)) if len(possible) == 1 and "any" not in self.kinds else default
 
-    # --- parts -----------------------------------------------------------------------------------------------------
-
     @cached_property
     def element(self) -> Shape:
-        """Of the lists that it allows."""
         return _joined(m.element for m in self.members if isinstance(m, ListType))
 
     @cached_property
     def first(self) -> Shape:
-        """Of the pairs that it allows."""
         return _joined(m.first for m in self.members if isinstance(m, PairType))
 
     @cached_property
     def second(self) -> Shape:
-        """Of the pairs that it allows."""
         return _joined(m.second for m in self.members if isinstance(m, PairType))
 
     @cached_property
     def key(self) -> Shape:
-        """Of the maps that it allows."""
         return _joined(m.key for m in self.members if isinstance(m, MapType))
 
     @cached_property
     def value(self) -> Shape:
-        """Of the maps that it allows."""
         return _joined(m.value for m in self.members if isinstance(m, MapType))
 
     def field(self, label: Value) -> Shape:
-        """Of the structs that it allows; anything, if none has this field."""
         return self._fields.get(label, ANYTHING)
 
     @cached_property
@@ -137,35 +126,32 @@ class Shape:
         labels = {label for struct in structs for label, _ in (*struct.required, *struct.optional)}
         return {label: _joined(t for s in structs if (t := s.field(label)) is not None) for label in labels}
 
-    # --- membership ------------------------------------------------------------------------------------------------
-
     @cached_property
     def by_kind(self) -> bool:
-        """Does the kind of a value alone decide whether it fits?"""
+        """Whether the kind of a value alone decides if it conforms."""
         return all(isinstance(member, Base | TypeVariable) or member == NAME for member in self.members)
 
     def accepts(self, value: Value) -> bool:
-        """Does the bound allow this value?"""
         return type(value) in self.whole_kinds or conforms(self._vocabulary.value(value), self.type)
 
     @cached_property
     def plain_text(self) -> bool:
-        """Is every JSON string the string that it looks like, and does it fit?"""
+        """Whether every JSON string is a conforming string."""
         return self.text == "string" and str in self.whole_kinds
 
     @cached_property
     def plain_number(self) -> bool:
-        """Is every whole JSON number (that is exact) the number that it looks like, and does it fit?"""
+        """Whether every exact whole JSON number is a conforming number."""
         return self.number == "number" and int in self.whole_kinds
 
     @cached_property
     def plain_fraction(self) -> bool:
-        """Is every JSON number with a fraction the float that it looks like, and does it fit?"""
+        """Whether every JSON number with a fraction is a conforming float."""
         return self.fraction and Float in self.whole_kinds
 
     @cached_property
     def whole_kinds(self) -> frozenset[type]:
-        """The kinds all of whose values fit."""
+        """The kinds all of whose values conform."""
         whole: set[type] = set()
         for member in self.members:
             if member == ANY or isinstance(member, TypeVariable):
@@ -182,7 +168,7 @@ class Shape:
 
 
 def _alternatives(type_: Type) -> Iterator[Type]:
-    """The members of a union, however deep; an option is its value."""
+    """Yield the members of nested unions; an option counts as its value."""
     if isinstance(type_, Union):
         for member in type_.members:
             yield from _alternatives(member)
@@ -203,7 +189,6 @@ def _kind(type_: Type) -> str:
 
 
 def _joined(types: Iterable[Type]) -> Shape:
-    """Return one shape for the same part of several alternatives."""
     found = list(types)
     if not found or ANY in found:
         return ANYTHING
@@ -211,7 +196,6 @@ def _joined(types: Iterable[Type]) -> Shape:
 
 
 ANYTHING: Final = Shape(ANY)
-"""Where nothing is declared."""
 
 
 def describe(value: Value) -> str:

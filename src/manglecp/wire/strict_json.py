@@ -1,12 +1,11 @@
-"""Bytes to plain JSON, strictly: UTF-8, RFC 8259, no key twice in one object (OPEN-58), bounded depth.
+"""A strict JSON decoder: UTF-8, RFC 8259, no duplicate keys (OPEN-58), bounded depth.
 
-msgspec keeps the last of two equal keys. Counting keys is cheaper than a decoder that remembers them: the decoded
-value, encoded again, must have as many keys as the text. Without white space a quote and a colon end a key or stand in
-a string; a string has as many of them in both texts, unless one of those characters was escaped by number.
+msgspec keeps the last of two equal keys. To detect them cheaply, the decoded value is encoded again and must have as
+many keys as the text. Without white space, ``":`` ends a key or is part of a string; strings have as many of them in
+both texts, unless one of the characters was escaped by number.
 
-Number and depth of arrays and objects are counted in the text too: the depth that a decoder bears depends on the depth
-of its caller, and building millions of them takes seconds. Without strings only brackets are left, and matching pairs
-are removed from the inside out.
+The number and depth of arrays and objects are counted in the text, before decoding: a decoder's recursion limit depends
+on the caller's stack, and building millions of objects takes seconds.
 """
 
 from __future__ import annotations
@@ -28,13 +27,11 @@ JSON: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 _SPACE: Final = b" \t\r\n"
 _KEY_END: Final = b'":'
-_ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")
-"""A blank, a quote or a colon by number; other blanks stand in no string as they are."""
+_ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")  # blank, quote, colon; strings have no other raw white space
 _NOT_NESTING: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
-_PEELED: Final = 8
-"""Levels that go in one call each; few messages have more, and what is left is counted bracket by bracket."""
+_PEELED: Final = 8  # levels removed by one replace each; few messages have more
 _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 
@@ -52,13 +49,12 @@ class Fault(Exception):
         self.steps: tuple[str | int, ...] = ()
 
     def inside(self, *steps: str | int) -> Self:
-        """Put these steps in front of the path."""
+        """Prepend these steps to the path."""
         self.steps = (*steps, *self.steps)
         return self
 
     @property
     def path(self) -> str:
-        """The path as text, ``$.args[1]``."""
         return str(JsonPath(self.steps))
 
 
@@ -80,7 +76,7 @@ def decode(data: bytes) -> JSON:
 
 
 class Repeated(Fault):
-    """A key stands twice in one object. ``sure`` are the members of the outermost object that stand there once."""
+    """A duplicate key. ``sure`` are the members of the outermost object that are not duplicated."""
 
     def __init__(self, key: str, sure: Mapping[str, Any]) -> None:
         super().__init__(f"an object has the key {quote(key)} twice", "keep one of the two")
@@ -115,8 +111,6 @@ def _key_ends(data: bytes) -> int:
 
 
 class _Object(dict[str, Any]):
-    """An object with the keys that stood in it more than once."""
-
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         count = Counter(key for key, _ in pairs) if len(self) < len(pairs) else {}
@@ -124,9 +118,9 @@ class _Object(dict[str, Any]):
 
 
 def _repeated(document: Any) -> Repeated | None:
-    """Return the outermost object in which a key stands twice. Counting only shows that there may be one."""
+    """Return the outermost duplicate key; None if counting raised a false alarm."""
     path: list[str | int] = []
-    open_: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path, and no more than that is held
+    open_: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path
     value = document
     while True:
         if isinstance(value, _Object) and value.twice:

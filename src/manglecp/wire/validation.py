@@ -1,10 +1,10 @@
-"""JSON to structs, and from what msgspec refuses to diagnostics.
+"""Conversion of JSON to structs, with diagnostics.
 
-msgspec stops at the first error, which is right as long as there is none. Only when it has refused is the JSON walked
-along its struct, member by member, so that every error is reported with its path and in the words of the protocol.
+msgspec stops at the first error. Only then is the JSON walked along its struct, so that every error is reported with
+its path and in the terms of the protocol.
 
-Null counts as absent wherever a member may be left out, and as missing where it may not (OPEN-19), unless the struct
-declares it, as the id of a manifest does. Only refused JSON is searched for nulls: a message without them pays nothing.
+Null counts as absent where a member is optional, and as missing where it is required (OPEN-19), unless the struct
+declares it, as for the id of a manifest. Nulls are removed only from JSON that msgspec has refused.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
 
 
 def refusal(diagnostics: list[Diagnostic]) -> WireError:
-    """Return one error for all of them."""
     first = diagnostics[0]
     error = malformed(first.message, first.place, first.fix)
     if len(diagnostics) > 1 and error.details is not None:
@@ -73,7 +72,7 @@ def refusal(diagnostics: list[Diagnostic]) -> WireError:
 
 
 def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, ...]]:
-    """Return msgspec's sentence and the steps of its path; the library does not name the key of a mapping."""
+    """Return the message of msgspec and the steps of its path, up to the first mapping, whose key it does not name."""
     found = _WITH_PATH.fullmatch(str(error))
     assert found is not None
     known = (found["path"] or "").partition("[...]")[0]
@@ -108,13 +107,12 @@ def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int,
 def _diagnosed(
     error: msgspec.ValidationError, message: type[Message], base: tuple[str | int, ...], value: Any
 ) -> Diagnostic:
-    """Return msgspec's error about the value at ``base``, in the words of the protocol."""
     what, steps = split_error(error)
     path = (*base, *steps)
     if missing := _MISSING.fullmatch(what):
         return _missing((*path, missing["name"]))
     if _CHOICE.match(what):
-        from manglecp.wire.json_schemas import choices  # which takes a while, and is needed for this alone
+        from manglecp.wire.json_schemas import choices  # slow to import
 
         given = value if isinstance(value, str) else str(value)
         options = choices(message, path)
@@ -179,7 +177,7 @@ def _disclosure(tool: MacroTool, path: tuple[str | int, ...]) -> Iterator[Diagno
 
 
 def without_nulls(data: Any, type_: Any) -> Any:
-    """Return the same JSON without the members that are null and may not be."""
+    """Return the JSON without the members that are null where null is not declared."""
     if isinstance(data, dict) and (struct := struct_of(type_)) is not None:
         members = _members(struct)
         kept = {}
@@ -202,7 +200,6 @@ class _Member(NamedTuple):
 
 @cache
 def fields_of(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Return the members of a struct; the library reads the annotations anew each time."""
     return msgspec.structs.fields(struct)
 
 
@@ -214,14 +211,13 @@ def _members(struct: type[msgspec.Struct]) -> dict[str, _Member]:
 
 @cache
 def struct_of(type_: Any) -> type[msgspec.Struct] | None:
-    """Return the struct that an object of this type is, if there is one."""
+    """Return the one struct among a type and its alternatives, or None."""
     structs = [one for one in (type_, *get_args(type_)) if isinstance(one, type) and issubclass(one, msgspec.Struct)]
     return structs[0] if len(structs) == 1 and get_origin(type_) is not tuple else None
 
 
 @cache
 def item_of(type_: Any) -> Any:
-    """Return the type of the items, if the type is an array."""
     for one in (type_, *get_args(type_)):
         args = get_args(one)
         if get_origin(one) is tuple and len(args) == 2 and args[1] is ...:
@@ -231,7 +227,6 @@ def item_of(type_: Any) -> Any:
 
 @cache
 def entry_of(type_: Any) -> tuple[Any, Any] | None:
-    """Return the types of keys and values, if the type is a mapping."""
     for one in (type_, *get_args(type_)):
         if get_origin(one) is dict:
             key, value = get_args(one)

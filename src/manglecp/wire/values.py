@@ -1,7 +1,6 @@
-"""Values of the language to JSON and back, as the declared bound of their place says.
+"""Conversion of Mangle values to JSON and back, by the declared :class:`~manglecp.wire.shapes.Shape`.
 
-Plain JSON means what the :class:`~manglecp.wire.shapes.Shape` agrees on. Everything else is wrapped with its kind, and
-a wrapped value means the same everywhere:
+Plain JSON means what the shape agrees on. Other values are wrapped with their kind:
 
     {"_type": "name", "value": "/x"}        likewise string, int64, float64, time, duration, bytes: the value as text
     {"_type": "list", "value": [a, b]}      where arrays are pairs
@@ -9,8 +8,8 @@ a wrapped value means the same everywhere:
     {"_type": "map", "value": [[k, v]]}     where objects are structs, or with keys that plain text cannot express
     {"_type": "struct", "value": {"l": v}}  where objects are maps; labels lose their slash
 
-``true`` and ``false`` are the names ``/true`` and ``/false``. Whole numbers beyond 2^53 - 1, and floats that other JSON
-readers would take for whole numbers, are wrapped, because not every reader keeps them apart.
+``true`` and ``false`` are the names ``/true`` and ``/false``. Integers beyond 2^53 - 1, and floats without a fraction,
+are wrapped, because not every JSON reader preserves them.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ _LONGEST_NUMBER: Final = 40  # digits; leading zeros aside, twenty are enough
 
 
 def read_name(text: str) -> Name:
-    """``/kind/part``, or a :class:`Fault`."""
     if _NAME.fullmatch(text) is None:
         short = len(text) <= _LONGEST_NAME and _NAME.fullmatch(f"/{text}")
         fix = f"write '/{text}'" if short else "write a name such as '/kind/part'"
@@ -73,7 +71,6 @@ def read_name(text: str) -> Name:
 
 
 def read_number(text: str) -> int:
-    """A whole number of 64 bits, or a :class:`Fault`."""
     if _WHOLE.fullmatch(text) is None:
         raise Fault(f"{quote(text)} is not a whole number", "write digits such as '42', or declare the bound /float64")
     if len(text) > _LONGEST_NUMBER or not INT_MIN <= int(text) <= INT_MAX:
@@ -82,7 +79,6 @@ def read_number(text: str) -> int:
 
 
 def read_float(text: str) -> Float:
-    """A number that 64 bits hold, ``NaN``, ``Infinity`` or ``-Infinity``; else a :class:`Fault`."""
     if text in _SPECIAL:
         return Float(_SPECIAL[text])
     if _DECIMAL.fullmatch(text) is None:
@@ -93,26 +89,16 @@ def read_float(text: str) -> Float:
     return Float(value)
 
 
-def read_time(text: str) -> Time:
-    """An instant in RFC 3339, or a :class:`Fault`."""
-    return Time(read_instant(text))
-
-
 def read_instant(text: str) -> int:
-    """RFC 3339 as nanoseconds since 1970."""
-    ns = usual_instant(text)
-    if ns is None:
-        ns = parse_rfc3339(text.upper())
-    if ns is None:
+    """Return nanoseconds since 1970 for RFC 3339 text."""
+    if (ns := usual_instant(text)) is None and (ns := parse_rfc3339(text.upper())) is None:
         raise Fault(f"{quote(text)} is not a time", "write it as '2026-01-31T12:00:00Z', or as milliseconds since 1970")
     return _in_range(ns, "time")
 
 
 def usual_instant(text: str) -> int | None:
-    """As nearly everybody writes it, ``2026-01-31T12:00:00.123Z``; None for what needs a closer look.
-
-    The library reads that form quickly. It reads much else too, so the signs between the digits are looked at first.
-    """
+    """Return nanoseconds for the usual form ``2026-01-31T12:00:00.123Z``, None for any other."""
+    # fromisoformat is fast, but accepts other forms too, so the separators are checked first.
     size = len(text)
     if size < 20 or text[-1] != "Z" or text[10] != "T" or text[4] != "-" or text[7] != "-":
         return None
@@ -128,12 +114,10 @@ def usual_instant(text: str) -> int | None:
 
 
 def instant_of_milliseconds(milliseconds: int) -> int:
-    """In nanoseconds; a :class:`Fault` if 64 bits do not hold it."""
     return _in_range(milliseconds * MILLISECOND, "time")
 
 
 def read_duration(text: str) -> Duration:
-    """``1h30m``, or a :class:`Fault`."""
     ns = parse_duration(text)
     if ns is None:
         raise Fault(f"{quote(text)} is not a duration", "write it as '1h30m' or '250ms', or as milliseconds")
@@ -141,7 +125,6 @@ def read_duration(text: str) -> Duration:
 
 
 def duration_of_milliseconds(milliseconds: int) -> Duration:
-    """A :class:`Fault` if 64 bits do not hold it in nanoseconds."""
     return Duration(_in_range(milliseconds * MILLISECOND, "duration"))
 
 
@@ -153,7 +136,6 @@ def _in_range(ns: int, what: str) -> int:
 
 
 def read_bytes(text: str) -> Bytes:
-    """Strict base64, or a :class:`Fault`."""
     try:
         return Bytes(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError):
@@ -165,12 +147,10 @@ READERS: Final[Mapping[str, Callable[[str], Value]]] = {
     "name": read_name,
     "number": read_number,
     "float64": read_float,
-    "time": read_time,
+    "time": lambda text: Time(read_instant(text)),
     "duration": read_duration,
     "bytes": read_bytes,
 }
-"""By kind of value."""
-
 _SPECIAL_TEXTS: Final = {Float(value): text for text, value in _SPECIAL.items()}
 
 WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
@@ -182,15 +162,12 @@ WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     Duration: lambda duration: duration_text(duration.ns),
     Bytes: lambda data: base64.b64encode(data.data).decode(),
 }
-"""By class of value; what a reader of the same kind reads back."""
 
 
 # --- wrapped and plain JSON -------------------------------------------------------------------------------------------
 
-MAX_NESTING: Final = 100
-"""How many lists, maps, pairs and structs may be nested in each other, as in program text."""
-SAFE_INTEGER: Final = (1 << 53) - 1
-"""The largest whole number that every reader of JSON keeps exactly (DATA-19)."""
+MAX_NESTING: Final = 100  # of lists, maps, pairs and structs, as in program text
+SAFE_INTEGER: Final = (1 << 53) - 1  # DATA-19
 
 _TYPE: Final = "_type"
 _VALUE: Final = "value"
@@ -200,7 +177,7 @@ _KINDS_WITH_PARTS: Final = frozenset(KIND_NAMES[kind] for kind in _WITH_PARTS)
 
 
 def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
-    """The value that ``data`` stands for where ``shape`` is declared. Whether it fits there is not looked at."""
+    """Return the value of ``data`` in a place of this shape; its bound is not checked. Raises :class:`Fault`."""
     if type(data) is str:
         return READERS[shape.text](data)
     reader = _BY_JSON.get(type(data))
@@ -244,7 +221,6 @@ def _fraction(data: float, shape: Shape, _depth: int) -> Value:
 
 
 def _check_nesting(depth: int) -> None:
-    """For what has parts; the others may stand in the innermost of them."""
     if depth >= MAX_NESTING:
         raise Fault(f"nested more than {MAX_NESTING} deep")
 
@@ -281,7 +257,6 @@ def _wrapped(data: dict[str, Any], shape: Shape, depth: int) -> Value:
 
 
 def _text_of(kind: str) -> Callable[[Any, Shape, int], Value]:
-    """Reads what is wrapped as text of one kind."""
     read = READERS[kind]
 
     def reader(data: Any, _shape: Shape, _depth: int) -> Value:
@@ -380,7 +355,7 @@ _BY_TYPE: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
 
 
 def to_json(value: Value, shape: Shape = ANYTHING, depth: int = 0) -> JSON:
-    """What stands for ``value`` where ``shape`` is declared: :func:`to_value` reads it back as the same value."""
+    """Return the JSON of a value in a place of this shape; :func:`to_value` reads it back as the same value."""
     kind = type(value)
     if depth >= MAX_NESTING and kind in _WITH_PARTS:
         raise Fault(f"a value nested more than {MAX_NESTING} deep cannot be sent")
@@ -409,7 +384,6 @@ def _wrap(name: str, value: Value) -> JSON:
 
 
 def _plain_float(number: float, shape: Shape) -> bool:
-    """Would every reader of JSON give this float back, and as a float?"""
     if not math.isfinite(number) or (number == 0 and math.copysign(1, number) < 0):
         return False
     return shape.number == "float64" or (shape.fraction and not number.is_integer())
