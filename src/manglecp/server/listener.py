@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from typing import Final
@@ -23,6 +24,11 @@ _BUFFER_SECONDS: Final = 1.0
 _LARGEST_BUFFER: Final = 64 << 20
 _LINGER: Final = 10
 """Seconds that connections have to close once everything is answered."""
+
+
+def _is_fault_of_server(record: logging.LogRecord) -> bool:
+    """uvicorn logs text frames that are no UTF-8 as an error, which clients could cause at will."""
+    return not (record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError))
 
 
 class _Server(uvicorn.Server):
@@ -67,6 +73,7 @@ class Listener:
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_context_factory=None if tls is None else lambda *_: tls.context(),
         )
+        logging.getLogger("uvicorn.error").addFilter(_is_fault_of_server)
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
