@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.mangle import Base, Bytes, Fact, List, Map, Name, Program, Source, Value, value_text
 from manglecp.wire import Profile, decode
+from tests.effort import examples
 
 NASTY: Final[list[Value]] = [
     '"',
@@ -111,7 +112,7 @@ def test_nasty_values_inside_others(value: Value, harmless: Value) -> None:
     unharmed(value, exercised(value_text(harmless), harmless)[0])
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@examples(40)
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_string(value: str) -> None:
     unharmed(value, PLAIN)
@@ -157,7 +158,7 @@ def test_nasty_values_of_a_request(value: str) -> None:
     assert sources(SENT_BASE) == harmless
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 @given(st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_string_of_a_request(value: str) -> None:
     assert sent(value) == value

@@ -13,11 +13,11 @@ from manglecp.mangle import EvalError, Fact, LimitError, Limits, Program, Source
 
 pytestmark = pytest.mark.no_cover
 
-LIMIT: Final = 20_000
+LIMIT: Final = 5_000
 FEWER: Final = {"sums of all": 1_000, "lists": 1_000}
 """The limit counts facts. Rows that lead to nothing new and the size of values cost time and memory besides."""
 SECONDS: Final = 30.0  # of CPU time, measured as it runs under coverage on a slow machine
-MEGABYTES: Final = 64
+MEGABYTES: Final = 32
 NUMBERS: Final = "Decl n(X) bound [/number].\n" + " ".join(f"n({i})." for i in range(100)) + "\n"
 BOMBS: Final = {
     "counting": "Decl c(X) bound [/number]. c(0). c(fn:plus(X, 1)) :- c(X).",

@@ -16,6 +16,7 @@ import pytest
 
 from manglecp.wire import WireError, encode, receive, receive_from_server
 from manglecp.wire.messages import VERSION, IntentRequest, IntentResponse
+from tests.effort import effort
 
 pytestmark = pytest.mark.no_cover
 
@@ -118,7 +119,7 @@ def test_what_is_too_deep_does_not_depend_on_the_caller(depth: int) -> None:
 @pytest.mark.parametrize("inside", [b'{"b":1,"b":2}', rb'{"b\u0022":1}'])
 def test_no_depth_is_too_deep_to_be_told_so(inside: bytes) -> None:
     """Somewhere between what one reader bears and the next lies a depth that only one of them does."""
-    for depth in range(600, 1_100):
+    for depth in range(600, 1_100, 500 // effort(500)):
         error, _ = answered(around(b'{"a":' * depth + inside + b"}" * depth))
         assert error.code == "malformed_message"
 

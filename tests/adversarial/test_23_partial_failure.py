@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.adversarial._invoked import invoked
+from tests.effort import examples
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Fails, shop
 
@@ -73,7 +74,7 @@ def expected(case: Case) -> tuple[str | None, list[int], list[int]]:
 
 
 @pytest.mark.req("INVK-17", "DELTA-13")
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases())
 def test_what_is_reported_is_what_stands(case: Case) -> None:
     asyncio.run(_check(case))

@@ -12,13 +12,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 
 from manglecp.runner.errors import PolicyRefused
 from manglecp.runner.selectors import ExternalPolicy, Limits, run_child
 from manglecp.toolhost import Call
 from manglecp.toolhost.dispatch import HostCommand, Pool
 from tests.adversarial._hosted import HOST, Hosted, hosting, plugin_in, value
+from tests.effort import examples
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.workspace.governed import PACK, governed
 from tests.workspace.repositories import layered
@@ -91,7 +92,7 @@ def test_nothing_in_the_sources_asks_a_shell() -> None:
 
 
 @given(st.lists(WORDS, max_size=4))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_policy_gets_its_arguments_as_they_are(tmp_path: Path, words: list[str]) -> None:
     program = "import json, sys; print(json.dumps(sys.argv[1:]))"
     argv = [sys.executable, "-I", "-S", "-c", program, *words]

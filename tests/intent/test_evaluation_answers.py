@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes
+from tests.effort import examples
 from tests.intent.answering import asked
 from tests.intent.packs import SCHEMA, Case, cases, clock, pack, request
 
@@ -93,7 +94,7 @@ def test_a_hundred_answers_are_the_same_bytes() -> None:
 
 @pytest.mark.req("EVAL-18", "CONF-14", "CONF-15")
 @given(cases())
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_answers_of_random_packs_are_the_same_bytes(case: Case) -> None:
     identity = Identity("me", case.permissions, "user")
     data = msgspec.json.encode(case.request(options={"include_proof_hints": True}))

@@ -14,6 +14,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import Identity
 from manglecp.wire import WireError
+from tests.effort import examples
 from tests.intent.packs import Case, Rules, cases, clock, prohibitions
 
 pytestmark = pytest.mark.no_cover
@@ -119,7 +120,7 @@ def test_the_limit_on_derived_facts_is_exact(case: Case) -> None:
 
 @pytest.mark.req("EVAL-10", "EVAL-11", "CONF-14")
 @given(st.lists(cases(), min_size=1, max_size=1), cases())
-@settings(deadline=None, max_examples=20)
+@examples(20)
 def test_nothing_of_a_request_survives_it(one: list[Case], other: Case) -> None:
     (case,) = one
     domain = Domain.load(case.pack)

@@ -10,6 +10,7 @@ import pytest
 from manglecp.intent import Definition, Domain, Identity, OfferCodec, OfferService, offers
 from manglecp.store import Store, open_store
 from manglecp.wire.messages import IntentRequest
+from tests.effort import effort
 from tests.intent.packs import NOW, action, pack, request
 
 RETENTION = 300_000
@@ -161,7 +162,7 @@ def test_the_memory_is_bounded(domain: Domain, stores: tuple[Store, Store], monk
 
 
 @pytest.mark.req("INVK-11", "INVK-12")
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(effort(100)))
 def test_it_is_as_if_everything_were_written_each_time(seed: int, domain: Domain, stores: tuple[Store, Store]) -> None:
     """Against a process that remembers nothing: what can be invoked now can be invoked, as long as it has to be."""
     dice = random.Random(seed)

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.intent import Domain, manifest
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.run_rules import AFTER
 from manglecp.mangle import TRUE, Fact, Float, List, Time
 from manglecp.wire.messages import InvokeResult, StateDelta
+from tests.effort import examples
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import shop
@@ -242,7 +243,7 @@ def shapes() -> Domain:
 
 
 @pytest.mark.req("NEXT-03", "DELTA-04")
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     n=NUMBERS,
     text=WORDS,

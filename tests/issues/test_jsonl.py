@@ -8,12 +8,13 @@ from io import BytesIO
 
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.base.hash_chain import EMPTY
 from manglecp.issues import View
 from manglecp.issues.events import Add, Close, Event, Update, write_event
 from manglecp.issues.integrity import LONGEST_LINE, BadLog, audit, export_log, import_log
+from tests.effort import examples
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import close, link, refused, update
 from tests.issues.turns import ready_for
@@ -164,7 +165,7 @@ def test_nothing_of_the_text_is_repeated(other: Workbench, lines: list[bytes]) -
         assert secret.decode() not in str(caught.value)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_no_edit_gets_in(data: st.DataObject) -> None:
     """Whatever somebody does to the bytes: it is refused as a bad log, or the bytes are the same."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.issues import Status
 from manglecp.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
 from manglecp.issues.integrity import audit, export_log, fold
 from manglecp.issues.model import stamp
 from manglecp.store.errors import Refused
+from tests.effort import examples
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import close, link, refused, update
 from tests.issues.turns import ready, ready_for
@@ -136,13 +137,13 @@ def take(bench: Workbench, step: tuple[str, Any, Any]) -> None:
             raise AssertionError(step)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(STEPS, max_size=40))
 def test_the_database_says_what_the_fold_says(steps: list[tuple[str, Any, Any]]) -> None:
     compare(":memory:", steps)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(STEPS, max_size=40))
 def test_the_server_says_what_the_fold_says(steps: list[tuple[str, Any, Any]]) -> None:
     with empty_database() as url:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
-from hypothesis import event, given, settings, strategies as st
+from hypothesis import event, given, strategies as st
 
 from manglecp.mangle.errors import AnalysisError, EvalError, StratificationError
 from manglecp.mangle.model import Limits
 from manglecp.mangle.naive import evaluate
 from manglecp.mangle.printer import fact_text
+from tests.effort import examples
 from tests.mangle.loading import NOW, complaints, facts, load, refusal
 from tests.mangle.membership import is_member
 
@@ -790,7 +791,7 @@ def consistent(row: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
 
 
 @given(programs())
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_what_passes_the_checker_stays_within_its_bounds(text: str) -> None:
     program = load(sound_lines(text))
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span, Trust
@@ -14,6 +14,7 @@ from manglecp.mangle import printer
 from manglecp.mangle.errors import MangleError, ParseError
 from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Unit
+from tests.effort import examples
 from tests.mangle import strategies
 from tests.mangle.loading import complaints, is_presentable, load, refusal
 
@@ -187,7 +188,7 @@ def test_the_exception_shows_the_report() -> None:
 
 
 @given(st.lists(strategies.units, min_size=1, max_size=3))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_any_program_is_accepted_or_refused_with_presentable_diagnostics_in_order(units: list[Unit]) -> None:
     try:
         load(*map(printer.unit, units))

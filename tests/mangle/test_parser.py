@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
@@ -31,6 +31,7 @@ from manglecp.mangle.syntax import (
     Variable,
 )
 from manglecp.mangle.values import Bytes, Duration, Float, Name, Time
+from tests.effort import examples
 from tests.fuzz.inputs import CONFORMANCE
 from tests.mangle import strategies
 
@@ -622,7 +623,7 @@ def test_spans_in_the_conformance_programs() -> None:
     assert count > 10_000
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(strategies.units)
 def test_spans_of_anything(unit: Unit) -> None:
     same_again(read(printer.unit(unit)))

@@ -8,10 +8,11 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Final, TypeAlias
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.mangle import printer
 from manglecp.mangle.errors import AnalysisError
+from tests.effort import examples
 from tests.mangle.loading import complaints, facts, load, refusal
 
 
@@ -363,7 +364,7 @@ def meaning(premises: list[Premise]) -> list[str]:
 
 
 @given(_bodies)
-@settings(max_examples=300)
+@examples(300)
 def test_a_rule_means_what_its_premises_say_in_any_order(premises: list[Premise]) -> None:
     given_facts = "".join(f"{name}({', '.join(map(str, f))}). " for name, rows in FACTS.items() for f in sorted(rows))
     rule = f"p({', '.join(variables(premises))}) :- {', '.join(map(written, premises))}."
@@ -383,7 +384,7 @@ _CALCULATIONS: Final = [
 
 
 @given(st.lists(st.sampled_from(_CALCULATIONS), min_size=2, max_size=6, unique=True), st.randoms(use_true_random=False))
-@settings(max_examples=200)
+@examples(200)
 def test_no_order_of_premises_changes_the_result(premises: list[str], random: Any) -> None:
     given_facts = "".join(f"n({i}). e({i}, {i + 1}). t({i})@[2026-01-15, _]. " for i in range(3)) + "e(1, 1). "
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.mangle.errors import StratificationError
 from manglecp.mangle.stratify import strongly_connected
+from tests.effort import examples
 from tests.mangle.loading import complaints, facts, load, refusal
 
 
@@ -209,7 +210,7 @@ def reachable(edges: Iterable[tuple[int, int]], start: int) -> set[int]:
 
 
 @given(_graphs)
-@settings(max_examples=120)
+@examples(120)
 def test_a_program_is_refused_if_and_only_if_a_negation_leads_back(graph: list[tuple[int, int, str]]) -> None:
     edges = [(head, body) for head, body, _ in graph]
     text = "n(1). " + "".join(f"p{i}(X) :- n(X), X > 5. " for i in range(7))
@@ -227,7 +228,7 @@ def test_a_program_is_refused_if_and_only_if_a_negation_leads_back(graph: list[t
 
 
 @given(_graphs)
-@settings(max_examples=120)
+@examples(120)
 def test_components_are_what_reaches_each_other(graph: list[tuple[int, int, str]]) -> None:
     nodes = [(str(i), 0) for i in range(7)]
     edges = [(head, body) for head, body, _ in graph]

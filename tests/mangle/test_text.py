@@ -29,6 +29,7 @@ from manglecp.mangle.values import (
     Time,
     Value,
 )
+from tests.effort import examples
 from tests.mangle.builtins.strategies import INT64, VALUES
 
 
@@ -58,19 +59,19 @@ def comes_back(*values: Value) -> None:
         assert value_text(found[number]) == value_text(value)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(VALUES, max_size=8))
 def test_any_value_comes_back(values: list[Value]) -> None:
     comes_back(*values)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=6))
 def test_any_text_comes_back(texts: list[str]) -> None:
     comes_back(*texts)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.one_of(st.floats(), st.integers(0, 2**64 - 1).map(lambda bits: _from_bits(bits))), max_size=10))
 def test_any_float_comes_back(numbers: list[float]) -> None:
     comes_back(*map(Float, numbers))
@@ -81,7 +82,7 @@ def _from_bits(bits: int) -> float:
     return number
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(INT64, max_size=6))
 def test_any_instant_and_duration_comes_back(numbers: list[int]) -> None:
     comes_back(*numbers, *map(Time, numbers), *map(Duration, numbers))
@@ -230,7 +231,7 @@ def test_intervals() -> None:
     assert interval_text((0, INT_MAX)) == "@[1970-01-01T00:00:00Z, _]"
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.tuples(VALUES, INT64, INT64), max_size=6))
 def test_temporal_facts_come_back(found: list[tuple[Value, int, int]]) -> None:
     """Any interval that holds somewhere, the infinite ones included."""

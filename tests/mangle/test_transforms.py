@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from tests.effort import examples
 from tests.mangle.loading import complaints, facts, refusal
 
 BASE = "v(/a, 1). v(/a, 2). v(/b, 5). ok(/x). ok(/y). l([3, 4])."
@@ -246,7 +247,7 @@ def test_what_remains_behind_do_is_said() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3), st.integers(0, 1)), max_size=8))
-@settings(max_examples=60)
+@examples(60)
 def test_reducers_agree_with_plain_arithmetic(table: list[tuple[int, int, int]]) -> None:
     rows = set(table)
     text = "Decl r(K, V, W) bound [/number, /number, /number]. one(1)."

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from manglecp.base.source import Source
 from manglecp.mangle.parser import parse
@@ -41,6 +41,7 @@ from manglecp.mangle.types import (
     upper,
 )
 from manglecp.mangle.values import Bytes, Duration, Float, List, Map, Name, Pair, Struct, Time, Value
+from tests.effort import examples
 from tests.mangle.membership import is_member
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def test_every_type_conforms_to_itself(type_: Type) -> None:
 
 
 @given(types, types, types)
-@settings(max_examples=200)
+@examples(200)
 def test_conformance_is_transitive(a: Type, b: Type, c: Type) -> None:
     for middle in (b, union((a, b))):
         for top in (c, union((middle, c))):
@@ -207,7 +208,7 @@ def test_with_optional_fields_it_is_not() -> None:
 
 
 @given(plain_types, plain_types)
-@settings(max_examples=200)
+@examples(200)
 def test_meet_is_commutative(a: Type, b: Type) -> None:
     one, other = meet(a, b), meet(b, a)
     assert conforms(one, other)
@@ -215,7 +216,7 @@ def test_meet_is_commutative(a: Type, b: Type) -> None:
 
 
 @given(plain_types, plain_types)
-@settings(max_examples=200)
+@examples(200)
 def test_meet_is_a_lower_bound(a: Type, b: Type) -> None:
     both = meet(a, b)
     assert conforms(both, a)
@@ -225,7 +226,7 @@ def test_meet_is_a_lower_bound(a: Type, b: Type) -> None:
 
 
 @given(st.data(), types | _with_options(types), types | _with_options(types))
-@settings(max_examples=200)
+@examples(200)
 def test_meet_loses_nothing(data: st.DataObject, a: Type, b: Type) -> None:
     """What is in both is in the meet. With singletons the meet may hold more: it never proves too much."""
     value = data.draw(members_of(a))
@@ -234,7 +235,7 @@ def test_meet_loses_nothing(data: st.DataObject, a: Type, b: Type) -> None:
 
 
 @given(st.lists(types, max_size=4))
-@settings(max_examples=200)
+@examples(200)
 def test_union_is_the_least_upper_bound_of_what_conforms(several: list[Type]) -> None:
     whole = union(several)
     assert all(conforms(one, whole) for one in several)
@@ -258,7 +259,7 @@ def test_the_upper_bound_of_nothing_is_the_bottom() -> None:
 
 
 @given(values, types)
-@settings(max_examples=300)
+@examples(300)
 def test_a_value_whose_type_conforms_is_a_member(value: Value, type_: Type) -> None:
     for exact in (True, False):
         if conforms(Vocabulary([type_]).value(value, exact), type_):
@@ -266,7 +267,7 @@ def test_a_value_whose_type_conforms_is_a_member(value: Value, type_: Type) -> N
 
 
 @given(st.data(), types | _with_options(types))
-@settings(max_examples=200)
+@examples(200)
 def test_the_type_of_a_member_conforms(data: st.DataObject, type_: Type) -> None:
     """Every fact that fits its declaration is accepted."""
     value = data.draw(members_of(type_))

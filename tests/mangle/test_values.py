@@ -48,6 +48,7 @@ from manglecp.mangle.values import (
     tuple_of,
     wrap_int64,
 )
+from tests.effort import examples
 from tests.mangle.builtins.strategies import VALUES
 
 NAN = Float(math.nan)
@@ -145,7 +146,7 @@ def test_every_kind_is_in_its_place() -> None:
         assert sign(left, right) == (i > j) - (i < j), (left, right)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(values, values)
 def test_the_order_is_the_one_described(left: Value, right: Value) -> None:
     found = compare(left, right)
@@ -155,7 +156,7 @@ def test_the_order_is_the_one_described(left: Value, right: Value) -> None:
     assert (found == 0) == (left == right)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(values, values, values)
 def test_the_order_is_transitive(a: Value, b: Value, c: Value) -> None:
     low, middle, high = sorted((a, b, c), key=order_key)
@@ -182,7 +183,7 @@ def _same(left: Value, right: Value) -> bool:
     return left is right if not isinstance(left, int | str) else type(left) is type(right) and left == right
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(values)
 def test_a_value_exists_once(value: Value) -> None:
     assert _same(value, rebuilt(value))
@@ -200,7 +201,7 @@ def test_a_value_from_another_process_is_the_same() -> None:
     assert pickle.loads(done.stdout) is everything
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(values, values)
 def test_equality_is_identity(left: Value, right: Value) -> None:
     if isinstance(left, int | str) or isinstance(right, int | str):
@@ -336,11 +337,11 @@ def test_memory_does_not_grow(make: Callable[[int], Value]) -> None:
 @pytest.mark.parametrize(
     ("depth", "wrap", "opening", "closing"),
     [
-        (100_000, lambda inner: Pair(1, inner), "fn:pair(1, ", ")"),
-        (20_000, lambda inner: Pair(inner, 1), "fn:pair(", ", 1)"),
-        (100_000, lambda inner: List((inner,)), "[", "]"),
-        (20_000, lambda inner: Map(((1, inner),)), "[1 : ", "]"),
-        (20_000, lambda inner: Struct(((Name("/a"), inner),)), "{/a : ", "}"),
+        (30_000, lambda inner: Pair(1, inner), "fn:pair(1, ", ")"),
+        (10_000, lambda inner: Pair(inner, 1), "fn:pair(", ", 1)"),
+        (30_000, lambda inner: List((inner,)), "[", "]"),
+        (10_000, lambda inner: Map(((1, inner),)), "[1 : ", "]"),
+        (10_000, lambda inner: Struct(((Name("/a"), inner),)), "{/a : ", "}"),
     ],
     ids=["second", "first", "list", "map", "struct"],
 )

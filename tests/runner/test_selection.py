@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from manglecp.runner import Kind, Menu, Offer, Selection, merge, parse
 from manglecp.runner.log import canonical
 from manglecp.runner.selection import LONGEST
+from tests.effort import examples
 
 MENU = Menu.of([Offer("AID.A.v1"), Offer("AID.B.v1")])
 JSON = st.recursive(
@@ -108,7 +109,7 @@ def test_the_compatible_reading_takes_inp64_first_and_drops_what_follows_the_obj
 
 
 @pytest.mark.req("IPC-04", "IPC-07")
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(PIECES, max_size=12).map("".join) | st.text(), st.booleans())
 @example("<PICK><SID0001><INP>" + "[" * 20_000 + "</INP><END>", False)
 @example("<PICK><SID0001><INP>" + '{"a":' * 10_000 + "</INP><END>", True)

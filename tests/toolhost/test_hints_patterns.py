@@ -2,9 +2,10 @@
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.toolhost.patterns import matcher
+from tests.effort import examples
 
 SYNTAX = r"a b é 1 # : & ~ $ ^ . [ ] ( ) | * + ? {2} {1,} {,2} { } - [a-z] [^a] [\s$] [\S] [^\S] (?: (?= (?! (?<= (?<n>"
 ESCAPES = r"\s \S \d \w \W \D \b \1 \$ \. \] \- \\ \n \u00a0 \xa0"
@@ -16,7 +17,7 @@ def found_by_validator(pattern: str, text: str) -> bool:
     return jsonschema_rs.Draft202012Validator({"pattern": pattern}).is_valid(text)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), st.lists(st.sampled_from(TEXTS), max_size=3))
 def test_what_is_taken_means_the_same_to_the_validator(pattern: str, text: list[str]) -> None:
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 
 from examples.workspace.repository.actions.committing import commit
 from examples.workspace.repository.actions.history import git_diff
@@ -15,6 +15,7 @@ from examples.workspace.repository.actions.testids import file_of
 from examples.workspace.repository.branches import closed_branches
 from examples.workspace.repository.git import Git
 from examples.workspace.repository.refusal import Refused
+from tests.effort import examples
 from tests.workspace.acting import context
 from tests.workspace.messy import messy
 from tests.workspace.repository import ADA, Repository, new
@@ -258,7 +259,7 @@ WORD = st.lists(st.sampled_from(NASTY), min_size=1, max_size=3).map("".join) | s
 
 
 @given(WORD, WORD, WORD)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_argument_is_never_an_option_or_a_command(tmp_path: Path, path: str, name: str, text: str) -> None:
     """Whatever is said, git either does what was asked with exactly that, or says no; and nothing else happens."""
     root = tmp_path / "repository"

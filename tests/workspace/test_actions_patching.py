@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 
 from examples.workspace.repository.actions import swapping
 from examples.workspace.repository.actions.diffs import applied, read_diff, reversed_diff, written
 from examples.workspace.repository.actions.patching import Edit, apply_patch, check_patch, make_patch, revert_patch
 from examples.workspace.repository.refusal import Refused
+from tests.effort import examples
 from tests.workspace.acting import context
 
 FILES = {"a.py": "one\ntwo\nthree\n", "lib/b.py": "x = 1\ny = 2\n", "gone.txt": "last\nlines"}
@@ -420,7 +421,7 @@ TEXT = st.tuples(LINES, st.sampled_from(["", "end", "-end"])).map(lambda parts: 
 
 
 @given(TEXT, TEXT, st.integers(0, 3))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@examples(300, suppress_health_check=[HealthCheck.too_slow])
 def test_a_diff_leads_from_one_text_to_the_other_and_back(before: str, after: str, around: int) -> None:
     text = written("f", before, after, around)
     if before == after:

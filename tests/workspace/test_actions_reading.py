@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 
 from examples.workspace.repository.actions.outlining import outline
 from examples.workspace.repository.actions.reading import read_range
@@ -18,6 +18,7 @@ from examples.workspace.repository.actions.roots import LARGEST, Root
 from examples.workspace.repository.actions.searching import search, search_text
 from examples.workspace.repository.actions.walking import files as files_of
 from examples.workspace.repository.refusal import Refused
+from tests.effort import examples
 from tests.workspace.acting import context
 from tests.workspace.messy import messy
 from tests.workspace.repositories import layered
@@ -107,7 +108,7 @@ IGNORING = st.lists(
 
 
 @given(st.lists(IGNORING, min_size=1, max_size=4), st.lists(IGNORING, max_size=2))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_git_ignores_is_not_searched(tmp_path: Path, lines: list[str], deeper: list[str]) -> None:
     """As git itself says; it looks at a hundred files at a time."""
     root = tmp_path / "ignoring"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS, Function, Predicate, Reducer
 from manglecp.mangle.errors import ValueFault
@@ -19,6 +19,7 @@ from manglecp.mangle.values import (
     Time,
     Value,
 )
+from tests.effort import examples
 
 from .strategies import INT64, VALUES, of_type
 
@@ -56,7 +57,7 @@ def check_fault(name: str, fault: ValueFault) -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=lambda entry: entry.name)
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(data=st.data(), now=INT64)
 def test_every_function_is_total(function: Function, data: st.DataObject, now: int) -> None:
     types = list(function.params)
@@ -71,7 +72,7 @@ def test_every_function_is_total(function: Function, data: st.DataObject, now: i
 
 
 @pytest.mark.parametrize("predicate", PREDICATES.values(), ids=lambda entry: entry.name)
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(data=st.data())
 def test_every_predicate_is_total(predicate: Predicate, data: st.DataObject) -> None:
     modes = list(zip(predicate.modes, predicate.params, strict=True))
@@ -89,7 +90,7 @@ def test_every_predicate_is_total(predicate: Predicate, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("reducer", REDUCERS.values(), ids=lambda entry: entry.name)
-@settings(max_examples=EXAMPLES)
+@examples(EXAMPLES)
 @given(data=st.data())
 def test_every_reducer_is_total_and_blind_to_order(reducer: Reducer, data: st.DataObject) -> None:
     if not reducer.params:

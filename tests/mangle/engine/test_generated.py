@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.effort import effort
 from tests.mangle import generate
 from tests.mangle.engine.programs import NOW, Made, made, shrunk
 from tests.mangle.engine.splitting import disagreement, oracle
 
 pytestmark = pytest.mark.no_cover
 
-BATCH = 25
+BATCH = effort(100)
 BATCHES = 8
 
 

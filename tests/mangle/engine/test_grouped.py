@@ -9,6 +9,7 @@ import pytest
 
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.model import Limits
+from tests.effort import effort
 from tests.mangle.engine.changing import NOW, load
 from tests.mangle.engine.splitting import Answer, difference, disagreement, fresh, oracle
 
@@ -48,7 +49,7 @@ def program_text(shape: str, seed: int) -> str:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("shape", SHAPES)
 def test_both_representations(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [program_text(shape, seed) for seed in range(6)]
+    texts = [program_text(shape, seed) for seed in range(effort(30))]
     grouped = []
     for text in texts:
         program = load(text)

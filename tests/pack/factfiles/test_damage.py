@@ -10,10 +10,11 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from manglecp.mangle import ParseError
 from manglecp.pack.factfiles import FactFile, FileLimits, read_facts
+from tests.effort import examples
 from tests.pack.factfiles.conftest import PROGRAM
 from tests.pack.factfiles.test_reader import CALL, SIMPLE
 
@@ -71,7 +72,7 @@ def test_the_files_are_sound_to_begin_with(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", SOUND)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=60)
+@examples(60)
 def test_damage_is_survived(tmp_path_factory: pytest.TempPathFactory, name: str, seed: int) -> None:
     _read(tmp_path_factory.getbasetemp() / name, _damaged(SOUND[name], random.Random(seed)))
 
