@@ -8,13 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
+from tests.deadlines import patience
+
 __all__ = ["Logging"]
 
 
 class Logging:
     """``log`` is its standard error."""
 
-    patience: ClassVar[float] = 120.0
+    patience: ClassVar[float] = patience(120.0)
     popen: subprocess.Popen[bytes]
     log: Path
 

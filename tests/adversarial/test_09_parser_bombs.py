@@ -16,12 +16,13 @@ import pytest
 
 from manglecp.wire import WireError, encode, receive, receive_from_server
 from manglecp.wire.messages import VERSION, IntentRequest, IntentResponse
+from tests.deadlines import patience
 from tests.effort import effort
 
 pytestmark = pytest.mark.no_cover
 
 LIMIT = 1 << 24
-PATIENCE = 30.0
+PATIENCE = patience(30.0)
 """Seconds: far more than any of these takes, far less than what a quadratic reader would."""
 
 

@@ -16,6 +16,7 @@ from manglecp.toolhost import Answer
 from manglecp.toolhost.host.session import MAX_ENTRIES, TTL, Cache
 from tests.adversarial._hosted import Hosted, effects, hosting, plugin_in, value
 from tests.adversarial._pipe import lease, line, said
+from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import error
 
 pytestmark = pytest.mark.no_cover
@@ -48,7 +49,7 @@ def test_killed_from_outside_in_the_middle_of_a_call(tmp_path: Path) -> None:
         for _ in range(5):
             before = len(effects(file))
             call = asyncio.create_task(hosted.call("note_and", path=str(file), how="hang"))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(patience(30)):
                 while len(effects(file)) == before:
                     await asyncio.sleep(0.01)
             for pid in hosted.pool.pids:
@@ -148,7 +149,7 @@ def test_a_key_outlives_the_host_that_answered_under_it(tmp_path: Path) -> None:
         assert value(await hosted.call("pay", key="k", path=str(file), amount=1)) == 1
         (pid,) = hosted.pool.pids
         os.kill(pid, signal.SIGKILL)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             while hosted.pool.pids in ([pid], []):
                 await asyncio.sleep(0.01)
         again = await hosted.call("pay", key="k", path=str(file), amount=1)

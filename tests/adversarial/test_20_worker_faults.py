@@ -11,13 +11,14 @@ import pytest
 from manglecp.toolhost import Answer
 from manglecp.toolhost.dispatch.breakers import Breakers
 from tests.adversarial._hosted import Hosted, effects, hosting, value
+from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import error, members, running
 
 pytestmark = pytest.mark.no_cover
 
 
 async def nobody_of(pids: list[int]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience(30)):
         while any(running(pid) for pid in pids):
             await asyncio.sleep(0.01)
 
@@ -57,7 +58,7 @@ def test_the_children_of_a_worker_die_with_their_cancelled_call(tmp_path: Path) 
     async def work(hosted: Hosted) -> None:
         call = hosted.prepare("breed", path=str(file), count=20)
         task = asyncio.create_task(hosted.pool.call(call))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             while "done" not in effects(file):
                 await asyncio.sleep(0.01)
         assert hosted.pool.cancel(call.call_id)

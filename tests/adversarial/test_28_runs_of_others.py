@@ -9,6 +9,7 @@ import pytest
 
 from manglecp.intent import Identity
 from tests.adversarial._invoked import invoked
+from tests.deadlines import patience
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import shop
 
@@ -28,7 +29,7 @@ async def test_runs_at_the_same_time_do_not_mix() -> None:
     meeting = asyncio.Barrier(len(PEOPLE))
 
     async def look(given: dict[str, Any]) -> dict[str, Any]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             await meeting.wait()
         return {"who": f"secret of p{given['n']}"}
 

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.deadlines import patience
+
 PACK_TOML = """
 [pack]
 name = "letters"
@@ -147,7 +149,7 @@ def discard(letter: str) -> dict[str, str]:
     return {}
 '''.replace("\\\\n", "\\n")
 
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 
 
 def write_pack(folder: Path) -> Path:

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from tests.deadlines import patience
 
 INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
 DIAGNOSE = str(INCIDENT / "recorded" / "diagnose_error.json")
 FIX = str(INCIDENT / "recorded" / "fix_error.json")
 TOKEN = "kim-0123456789abcdef0123456789abcdef"
 KEY = "ab" * 32
-PATIENCE = 120
+PATIENCE = patience(120)
 
 
 @contextmanager

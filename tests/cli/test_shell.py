@@ -30,6 +30,7 @@ from manglecp.client import Client
 from tests.cli.conftest import Run
 from tests.cli.letters import wait_for, write_pack
 from tests.cli.test_servers import served
+from tests.deadlines import patience
 from tests.intent.packs import clock
 from tests.invoke.chains import chain, steps
 from tests.server.house import house
@@ -37,7 +38,7 @@ from tests.server.house import house
 INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
 DIAGNOSE = INCIDENT / "recorded" / "diagnose_error.json"
 NOW = ("--now", "2026-02-19T14:30:10Z")
-PATIENCE = 120.0
+PATIENCE = patience(120.0)
 Say = Callable[..., Result]
 
 

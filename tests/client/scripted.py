@@ -37,8 +37,9 @@ from manglecp.wire.messages import (
     Safety,
 )
 from tests.client.manifests import manifest as example
+from tests.deadlines import patience
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = patience(60.0)
 """Seconds after which a test has failed, on however slow a machine."""
 LOSE: Final = "lose the connection"
 NOTHING: Final = "say nothing"

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from manglecp.store import Run, RunState, RunView, StepState, Store, open_store
 from tests.crash.coordinator import CLAIM_MS
 from tests.crash.pack import CHAINS, ONCE, UNDONE, write_pack
+from tests.deadlines import patience
 
 __all__ = [
     "PATIENCE",
@@ -43,7 +44,7 @@ __all__ = [
     "until",
 ]
 
-PATIENCE = 120.0
+PATIENCE = patience(120.0)
 """Seconds. A loaded machine is slow, not wrong."""
 AROUND = ("gate", "started", "lease_granted", "answered", "finished")
 ROOT = Path(__file__).parents[2]

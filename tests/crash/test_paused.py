@@ -15,6 +15,7 @@ from manglecp.store import Busy, Decision, RunState
 from manglecp.toolhost import Answer
 from tests.adversarial._hosted import Hosted, effects, hosting
 from tests.crash.kit import Case, Site, crashing, until
+from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import error
 
 pytestmark = pytest.mark.no_cover
@@ -41,7 +42,7 @@ def _sleeps(site: Site, case: Case) -> bool:
 def _left(site: Site, case: Case) -> bool:
     """Who falls asleep in the middle of a heartbeat keeps a file of SQLite locked: then nobody can take over."""
     try:
-        until(lambda: site.over(case.name), "somebody else to take over", patience=15.0)
+        until(lambda: site.over(case.name), "somebody else to take over", patience=patience(15.0))
     except (AssertionError, Busy):
         return False
     return True

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import patience
 from tests.docs.test_invocation_pages import comparable, newest_run, shell
 from tests.docs.test_pages import ROOT
 from tests.docs.walking import steps
@@ -18,7 +19,7 @@ from tests.docs.walking import steps
 pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
 
 PAGE = ROOT / "docs" / "tutorial" / "durable-chain.md"
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 
 
 class Terminal:

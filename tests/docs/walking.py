@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from manglecp.cli import cli
+from tests.deadlines import patience
 
 __all__ = ["Pasting", "comparable", "follow", "steps"]
 
@@ -28,7 +29,7 @@ _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE: Final = re.compile(r"`([\w./-]+\.(?:py|mg|toml|csv|json|jsonl|md))`")
 _END: Final = re.compile(r"at the\s+end\s+of\s+`[^`]+`[^`]*\Z")
 _PIPE: Final = re.compile(r"[|<>&;$]")
-_PATIENCE: Final = 300.0
+_PATIENCE: Final = patience(300.0)
 _BIN: Final = str(Path(sys.executable).parent)
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import patience
+
 pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
 
 ROOT = Path(__file__).parents[2]
 PACK = ROOT / "examples" / "incident"
-PATIENCE = 300
+PATIENCE = patience(300)
 HEADINGS = [
     *("Manifest", "Intent", "Why", "Why not", "Invocation"),
     *("Delta", "Suggestion", "Consent", "Change", "Ledger"),

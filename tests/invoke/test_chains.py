@@ -12,6 +12,7 @@ import pytest
 from manglecp.base.digest import digest_text
 from manglecp.harness import verify
 from manglecp.pack import ActionDescription, Pack, default_governance
+from tests.deadlines import patience
 from tests.intent.packs import action, pack
 from tests.invoke.turns import changed
 from tests.invoke.workshop import Fails, shop
@@ -204,7 +205,7 @@ async def test_independent_steps_run_side_by_side() -> None:
     meeting = asyncio.Barrier(2)
 
     async def meet(given: dict[str, Any]) -> dict[str, Any]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             await meeting.wait()
         return given
 

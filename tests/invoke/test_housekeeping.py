@@ -9,6 +9,7 @@ import pytest
 
 from manglecp.invoke.retention import Housekeeping, tidy
 from manglecp.store import Kept, Store, open_store
+from tests.deadlines import patience
 
 DAY_MS = 86_400_000
 
@@ -44,7 +45,7 @@ async def test_rounds_go_on_in_the_background() -> None:
     kept(store, 1, now_ms=0)
     keeping = Housekeeping(store, lambda: DAY_MS * 1_000_000, pause=0.01)
     keeping.begin()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience(30)):
         while True:
             with store.read_transaction() as tx:
                 if store.registry.find(tx, "me", "m-0", 0) is None:

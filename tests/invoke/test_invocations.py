@@ -6,11 +6,12 @@ import asyncio
 from contextlib import suppress
 
 from manglecp.wire.messages import InvokeResponse
+from tests.deadlines import patience
 from tests.invoke.chains import chain, steps
 from tests.invoke.test_request_keys import Held
 from tests.invoke.workshop import ME, Shop, invocation, shop
 
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 
 
 async def begun(s: Shop, held: Held, key: str | None = None) -> asyncio.Task[InvokeResponse]:

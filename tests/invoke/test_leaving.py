@@ -13,10 +13,11 @@ from manglecp.invoke.settings import InvokeSettings
 from manglecp.store import Note, Run, RunState, Store, open_store
 from manglecp.wire import WireError
 from manglecp.wire.messages import InvokeResult
+from tests.deadlines import patience
 from tests.invoke.chains import chain, effect, steps
 from tests.invoke.workshop import ME, Shop, shop
 
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 TWO = chain(steps("write", "erase"), actions=(effect("again", idempotent=True),))
 LONG = InvokeSettings(handover_ms=60_000)
 SHORT = InvokeSettings(handover_ms=1)

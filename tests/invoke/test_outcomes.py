@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.deadlines import patience
 from tests.intent.packs import action
 from tests.invoke.chains import NUMBER, chain, effect, steps
 from tests.invoke.workshop import Fails, shop
@@ -210,7 +211,7 @@ async def test_a_read_that_is_cancelled_is_given_up() -> None:
 
     async with shop(chain(steps("look", "write")), {"look": wait}) as s:
         asked = asyncio.create_task(s.refused("t", {"n": 1}, cancel=cancel))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             await reading.wait()
             cancel.set()
             error = await asked
@@ -231,7 +232,7 @@ async def test_an_effect_that_was_sent_is_awaited() -> None:
 
     async with shop(chain(steps("write", "look"), STANDS), {"write": write}) as s:
         asked = asyncio.create_task(s.refused("t", {"n": 1}, cancel=cancel))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             await writing.wait()
             cancel.set()
             await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from manglecp.invoke.recovery import Worker
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.store import Busy, Fenced, RunState, open_store
 from manglecp.wire import WireError
+from tests.deadlines import patience
 from tests.invoke.test_chains import chain, steps
 from tests.invoke.test_resuming import begun, the_run
 from tests.invoke.workshop import Shop, shop
@@ -37,7 +38,7 @@ def stop_heartbeat(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
 async def ending(shop: Shop) -> AsyncIterator[None]:
     """Fail instead of waiting for ever."""
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             yield
     finally:
         shop.invoker.leave()
@@ -53,7 +54,7 @@ async def test_a_run_that_is_claimed_again_is_lost_to_its_first_claim() -> None:
     first = claims.hold("r", 1, time.monotonic() - 1.0)
     second = claims.hold("r", 2, time.monotonic())
     with pytest.raises(Fenced):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             await first.sure()
     claims.drop(first)
     assert claims.of("r") is second, "whoever lost it does not take it away from the other"

@@ -19,10 +19,11 @@ from manglecp.invoke.fact_refresh import kept_up_to_date
 from manglecp.pack import GeneratorDescription, Pack
 from manglecp.toolhost import Answer, failure
 from manglecp.toolhost.passes import Generated
+from tests.deadlines import patience
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import ME, Shop, shop
 
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 RULES = """
 macro("t", "A tool."). mandatory("t") :- intent("go"). macro_step("t", 1, "write").
 macro("twice", "Writes twice."). mandatory("twice") :- intent("go").

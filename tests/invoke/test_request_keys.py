@@ -12,6 +12,7 @@ import pytest
 from manglecp.intent import Identity
 from manglecp.store import Run, Store, open_store
 from manglecp.wire import WireError
+from tests.deadlines import patience
 from tests.intent.packs import NOW
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import ME, Fails, shop
@@ -37,7 +38,7 @@ async def test_the_same_request_at_the_same_time_runs_once(action: str) -> None:
             return s.invoke(mine, {"n": 1}, evaluate=False, request_key="k", **more)
 
         asked = [asyncio.create_task(ask()) for _ in range(6)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while not s.bench.ran:
                 await asyncio.sleep(0)
             conflict = asyncio.create_task(s.refused(mine, {"n": 2}, evaluate=False, request_key="k"))
@@ -61,7 +62,7 @@ async def test_two_servers_on_one_file_give_one_answer(action: str, tmp_path: Pa
 
     async def meet(given: dict[str, Any]) -> dict[str, Any]:
         if action == "look":  # both run it, and the one that ends first is the one that counts
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patience(60)):
                 await meeting.wait()
         return given
 
@@ -160,7 +161,7 @@ async def test_whoever_goes_away_finds_the_answer_later() -> None:
     async with shop(chain(steps("write")), {"write": wait}) as s:
         mine = (await s.tools())["t"]
         asked = asyncio.create_task(s.invoke(mine, {"n": 1}, evaluate=False, request_key="k"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while not s.bench.ran:
                 await asyncio.sleep(0)
             asked.cancel()
@@ -224,7 +225,7 @@ async def test_a_run_is_cancelled_by_its_key_wherever_it_is_carried_out(where: s
         else:
             await one.invoker.cancel(ME, "k")
         if one is there:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patience(60)):
                 while not runs(store)[0].cancel:
                     await asyncio.sleep(0.01)
         elif attached is not None:

@@ -19,6 +19,7 @@ from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack import Pack
 from manglecp.store import Decision, Run, RunState, Store, open_store
 from manglecp.wire import WireError
+from tests.deadlines import patience
 from tests.invoke.test_chains import chain, effect, steps
 from tests.invoke.workshop import ME, Fails, Shop, Work, shop
 
@@ -53,7 +54,7 @@ async def begun(pack: Pack, store: Store, point: str, work: Mapping[str, Work] |
 async def gone_on(pack: Pack, store: Store, work: Mapping[str, Work] | None = None) -> AsyncIterator[Shop]:
     """Take the run over, and carry it out."""
     async with shop(pack, work, store=store, settings=SHORT) as s:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while await s.invoker.take_over() is None:
                 await asyncio.sleep(0.01)
         yield s

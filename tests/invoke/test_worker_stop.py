@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from manglecp.invoke.recovery import Worker
+from tests.deadlines import patience
 
 
 class Endless:
@@ -44,6 +45,6 @@ class Unable(Endless):
 
 async def test_one_run_that_cannot_be_taken_over_keeps_no_others_from_it() -> None:
     unable = Unable()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience(60)):
         await unable.worker.run()
     assert unable.taken == 3

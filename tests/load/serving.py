@@ -24,11 +24,12 @@ import httpx
 from click.testing import CliRunner
 
 from manglecp.cli import cli
+from tests.deadlines import patience
 from tests.processes import Logging
 
 __all__ = ["METRICS_TOKEN", "PATIENCE", "Figures", "Server", "serve"]
 
-PATIENCE: Final = 120.0
+PATIENCE: Final = patience(120.0)
 """Seconds after which something has failed, on however slow a machine."""
 METRICS_TOKEN: Final = "figures"
 _OPEN_RATES: Final = "[rates]\npeer = { per_second = 0 }\n"

@@ -24,9 +24,11 @@ from typing import Final
 
 import pytest
 
+from tests.deadlines import patience
+
 __all__ = ["has_nginx", "page_configuration", "proxy"]
 
-PATIENCE: Final = 60.0
+PATIENCE: Final = patience(60.0)
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "deploy.md"
 _MAIN: Final = """
 {user}daemon off;

@@ -28,6 +28,7 @@ from manglecp.runner import (
 )
 from manglecp.toolhost.dispatch import Answer, Catalogue, Dispatcher, HostCommand, Served
 from manglecp.toolhost.state import Artifact, Slots
+from tests.deadlines import patience
 from tests.runner.playing import saying
 from tests.runner.workshop import COUNT, NOOP, NOTE, SPOIL, VANISH, Workshop, work_in
 from tests.toolhost.rights import right_for
@@ -159,7 +160,7 @@ def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(tmp_pat
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience(60)):
             while Path(f"/proc/{pid}").exists():  # the thread that waits for it is about to end it
                 await asyncio.sleep(0.01)
         with pytest.raises(LogBroken, match="end of the run is missing"):

@@ -24,10 +24,11 @@ from manglecp.server.pending import Reply
 from manglecp.server.revisions import Revision, RevisionManager
 from manglecp.server.sessions import Session, Transport
 from manglecp.store import open_store
+from tests.deadlines import patience
 from tests.intent.packs import NOW, action, pack
 from tests.invoke.workshop import Shop, Work, shop
 
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 """Seconds after which a test has failed, on however slow a machine."""
 
 RULES = """

@@ -10,6 +10,7 @@ import pytest
 from manglecp.server.auth_config import AuthConfig
 from manglecp.server.binding import Listening, Refused, bind
 from manglecp.server.runtime import Source, serve_http
+from tests.deadlines import patience
 from tests.server.desk import Tokens
 
 
@@ -21,5 +22,5 @@ async def test_nobody_serves_others_by_mistake_from_a_program_either(tmp_path: P
         (Listening(host="127.0.0.1", port=0, origins=("*",)), AuthConfig(auth=Tokens({})), "named origins"),
     ):
         with bind("127.0.0.1", 0) as bound, pytest.raises(Refused, match=said):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patience(60)):
                 await serve_http(source, listening, who, bound)

@@ -12,9 +12,10 @@ import pytest
 from manglecp.server.config import ServerSettings
 from manglecp.server.evaluation import EvaluationScheduler
 from manglecp.wire import WireError
+from tests.deadlines import patience
 from tests.server import desk as server
 
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 PLAIN = ServerSettings(evaluations=2, waiting=100, longest_wait=PATIENCE)
 ONE = ServerSettings(evaluations=1, waiting=100, longest_wait=PATIENCE)
 

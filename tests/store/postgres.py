@@ -28,11 +28,12 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
+from tests.deadlines import patience
 from tests.lanes.guard import uses
 
 __all__ = ["empty_database", "postgres_url", "server_programs"]
 
-_PATIENCE = 60.0
+_PATIENCE = patience(60.0)
 
 # The shell outlives the tests by a moment: when its input ends, however that came, it stops the server.
 _GUARD = """

@@ -11,8 +11,9 @@ import pytest
 
 from manglecp.store import Busy, Invalid, Note, Store, StoreError, Transaction, Writer, open_store
 from manglecp.store.errors import Unsure
+from tests.deadlines import patience
 
-PATIENCE = 30.0
+PATIENCE = patience(30.0)
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tests.deadlines import patience
+
 __all__ = ["ADA", "BEN", "CHI", "Repository", "copy", "new"]
 
 ADA: Final = "Ada Moss <ada@example.org>"
@@ -24,7 +26,7 @@ BEN: Final = "Ben Reed <ben@example.org>"
 CHI: Final = "Chi Lund <chi@example.org>"
 _START: Final = 1_767_225_600  # 2026-01-01T00:00:00Z
 _DAY: Final = 86_400
-_PATIENCE: Final = 60
+_PATIENCE: Final = patience(60)
 
 
 @dataclass

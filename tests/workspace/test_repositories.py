@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadlines import patience
 from tests.workspace.repositories import Repository, break_tax, layered, make_layered, make_messy, messy
 from tests.workspace.repository import ADA
 
-PATIENCE = 120
+PATIENCE = patience(120)
 
 
 def failing(repository: Repository) -> list[str]:

@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
+from tests.deadlines import patience
 from tests.toolhost.conversations.matching import differences
 from tests.toolhost.conversations.script import Cast, Conversation, Step, filled
 
 __all__ = ["Host", "play"]
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = patience(30.0)
 """Seconds for one answer, or one exit, of a host on a busy machine."""
 
 

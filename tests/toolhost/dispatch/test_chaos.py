@@ -33,6 +33,7 @@ from manglecp.toolhost.dispatch import (
 )
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.dispatcher import CallOptions
+from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import QUICK, call, command, members, nothing_left, running, seen
 from tests.toolhost.rights import asking, authorised
 
@@ -138,7 +139,7 @@ async def _run(calls: list[Call], chance: random.Random) -> tuple[dict[str, Answ
         await asyncio.gather(*map(one, _parts(calls, chance)))
         for tormentor in tormentors:
             tormentor.cancel()
-        async with asyncio.timeout(20):  # a host that was stopped last has to be found first
+        async with asyncio.timeout(patience(20)):  # a host that was stopped last has to be found first
             while True:
                 probes = [pool.call(call(tier=1, fault="slow", seconds=0.2, timeout=10)) for _ in range(4)]
                 answers = await asyncio.gather(*probes)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from manglecp.toolhost.dispatch.responses import DeadlineTimer, Request, ResponseMatcher
+from tests.deadlines import patience
 
 Work = Callable[["Watched"], Awaitable[None]]
 
@@ -30,7 +31,7 @@ class Watched:
 
     async def until(self, *names: str) -> None:
         """Wait until so many are late; and then these are, in this order."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             while len(self.late) < len(names):
                 self._heard.clear()
                 await self._heard.wait()

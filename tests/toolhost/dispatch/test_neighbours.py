@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
 from manglecp.toolhost.dispatch.launch import PoolLimits
+from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import FAULT_HOST, QUICK, call, command, error, nothing_left, running, seen
 from tests.toolhost.rights import authorised
 
@@ -212,9 +213,9 @@ def test_a_deadline_that_is_over_costs_no_host(tmp_path: Path) -> None:
 
 def test_nobody_prolongs_the_time_of_the_pool() -> None:
     async def work(pool: Pool) -> None:
-        for patience in (None, 30.0):
+        for longest in (None, 30.0):
             began = time.monotonic()
-            slow = authorised(Call(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, patience=patience))
+            slow = authorised(Call(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, patience=longest))
             assert error(await pool.call(slow)) == ("timeout", "outcome_unknown")
             assert time.monotonic() - began < 15
 
@@ -253,7 +254,7 @@ def test_a_host_goes_on_until_its_successor_is_up() -> None:
     async def main() -> None:
         async with Pool(host, size=1, timeout=20, limits=CALM._replace(calls_per_host=5)) as pool:
             pids = [seen(await pool.call(call(tier=1)))["pid"]]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patience(20)):
                 while len(set(pids)) == 1:
                     pids.append(seen(await pool.call(call(tier=1)))["pid"])
             assert pids.count(pids[0]) > 8
@@ -265,7 +266,7 @@ def test_a_host_goes_on_until_its_successor_is_up() -> None:
 def test_a_host_that_grows_fast_is_replaced_while_it_is_busy() -> None:
     async def work(pool: Pool) -> None:
         first = pool.pids
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             while pool.pids == first:
                 await asyncio.gather(*(pool.call(call()) for _ in range(20)))
 

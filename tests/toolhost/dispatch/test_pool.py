@@ -15,6 +15,7 @@ from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.launch import PoolLimits, SettingError
 from manglecp.toolhost.leases import LeaseBook, input_digest
 from manglecp.toolhost.state import Artifact
+from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left, running, seen
 
 
@@ -35,7 +36,7 @@ def in_pool(
 
 
 async def healthy(pool: Pool, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         while pool.healthy < count:
             await asyncio.sleep(0.01)
 
@@ -252,7 +253,7 @@ def test_a_host_is_replaced_after_so_many_calls_and_when_it_has_grown() -> None:
     async def by_calls(pool: Pool) -> None:
         await healthy(pool, 1)
         pids = [seen(await pool.call(call(tier=1)))["pid"] for _ in range(2)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience(10)):
             while len(set(pids)) < 3:
                 pids.append(seen(await pool.call(call(tier=1)))["pid"])
         assert all(pids.count(pid) >= 3 for pid in list(dict.fromkeys(pids))[:2])
@@ -273,7 +274,7 @@ def test_a_host_that_dies_or_stops_while_idle_is_replaced(number: signal.Signals
         await healthy(pool, 2)
         before = pool.pids
         os.kill(before[0], number)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience(10)):
             while before[0] in pool.pids or pool.healthy < 2:
                 await asyncio.sleep(0.01)
         assert not running(before[0])

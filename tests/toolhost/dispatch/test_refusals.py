@@ -13,6 +13,7 @@ import pytest
 from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, HostCommand, Pool, PoolLimits, Served
 from manglecp.toolhost.dispatch.catalogue import Catalogue
 from manglecp.toolhost.leases import mint
+from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left
 from tests.toolhost.dispatch.test_dispatcher import DOZE, LENGTH, NOTE, PUT, dispatching, refused
 
@@ -186,7 +187,7 @@ for line in sys.stdin:
         host = HostCommand(argv=(command().argv[0], "-I", "-c", program), environ={}, progress_option="--progress")
         async with Pool(host, size=1, limits=QUICK, on_event=listen) as pool:
             assert isinstance(await pool.call(call()), Answer)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(patience(10)):
                 while len(heard) < 8:
                     await asyncio.sleep(0.01)
 

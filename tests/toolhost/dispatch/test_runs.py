@@ -14,6 +14,7 @@ import pytest
 from manglecp.toolhost import state
 from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
 from manglecp.toolhost.state import Artifact, Slots
+from tests.deadlines import patience
 from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left, seen
 from tests.toolhost.rights import authorised
 
@@ -209,7 +210,7 @@ def test_a_run_that_loses_its_host_goes_on_with_another(tmp_path: Path) -> None:
             second = seen(after)["pid"]
             assert second != first
             os.kill(second, signal.SIGKILL)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(patience(10)):
                 while second in pool.pids or pool.healthy < 1:  # the run holds its place, and gets a host again
                     await asyncio.sleep(0.01)
             assert told(await run.call(echo(one))) == state.full_state(one)
@@ -272,7 +273,7 @@ def test_hosts_of_runs_are_replaced_after_so_many_calls() -> None:
             async with pool.run() as run:
                 pids = [seen(await run.call(call()))["pid"] for _ in range(5)]
             assert len(set(pids)) == 1
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(patience(10)):
                 while seen(await pool.call(call()))["pid"] == pids[0]:
                     await asyncio.sleep(0.01)
 
