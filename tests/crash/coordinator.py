@@ -41,9 +41,11 @@ from manglecp.toolhost import Dispatcher
 from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
 from manglecp.wire import WireError, receive
 from manglecp.wire.messages import IntentRequest, InvokeRequest
+from tests.deadlines import patience
 
 ME = Identity("me", frozenset(), "local")
-CLAIM_MS = 300
+CLAIM_MS = int(os.environ.get("CRASH_CLAIM_MS") or patience(300))
+"""Longer on a busy machine, where a heartbeat comes late. All processes of a test have the same."""
 At = Callable[[str], None]
 
 

@@ -111,7 +111,12 @@ class Site:
         command = [sys.executable, "-m", "tests.crash.coordinator", str(folder / "pack"), store, str(self.book)]
         self._errors = (folder / "errors").open("wb")
         self._source = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            command,
+            cwd=ROOT,
+            env={**os.environ, "CRASH_CLAIM_MS": str(CLAIM_MS)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
         )
         assert self._source.stdout is not None
         assert self._source.stdout.readline(), (folder / "errors").read_text()
