@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from manglecp.conformance.connections import (
     StdioConnection,
     Transport,
     WebSocketConnection,
+    member,
 )
 from manglecp.conformance.message_rules import CODE_ROWS, Watcher
 from manglecp.conformance.plan import Invocation, Plan, Stated, instant
@@ -45,7 +47,6 @@ class Check:
 
     @property
     def name(self) -> str:
-        """The first line of its docstring."""
         return (self.run.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
@@ -116,6 +117,17 @@ class Bench:
                 await self.authenticate(line)
         return self._line
 
+    @asynccontextmanager
+    async def other_session(self) -> AsyncIterator[SessionConnection]:
+        """Open another session, not authenticated, and close it at the end."""
+        line = self.new_line()
+        assert isinstance(line, SessionConnection)
+        try:
+            await line.open()
+            yield line
+        finally:
+            await line.close()
+
     async def http(self) -> HttpConnection:
         line = await self.line()
         assert isinstance(line, HttpConnection)
@@ -137,20 +149,22 @@ class Bench:
         return self._line
 
     async def authenticate(self, line: SessionConnection, token: str | None = None) -> Answer:
-        """Authenticate with this token, or with the plan's."""
         credentials = self.plan.credentials
         payload = {"scheme": credentials.scheme, "token": token or credentials.token}
         return await line.ask(dumped(message("authenticate", payload)))
 
     @property
     def auth_required(self) -> bool:
-        auth = self.manifest.get("auth")
-        return isinstance(auth, dict) and auth.get("required") is True
+        return member(self.manifest, "auth", "required") is True
+
+    def require_auth(self) -> None:
+        if not self.auth_required:
+            raise Untested("the server requires no authentication")
 
     # --- notes -------------------------------------------------------------------------------------------------------
 
     def that(self, rows: str | Sequence[str], held: bool, expected: str, seen: object) -> bool:
-        """Note whether these requirements hold."""
+        """Record whether these requirements hold."""
         assert self.check is not None
         for row in (rows,) if isinstance(rows, str) else rows:
             assert row in self.check.rows, f"{row} is not among the rows of this check"
@@ -159,7 +173,7 @@ class Bench:
         return held
 
     def refused(self, answer: Answer, code: str | Sequence[str], *rows: str, about: str) -> bool:
-        """Note whether the answer is this error, at these rows and at the row of the code."""
+        """Record whether the answer is this error, at these rows and at the row of the code."""
         assert self.check is not None
         codes = (code,) if isinstance(code, str) else tuple(code)
         own = [row for row in (CODE_ROWS.get(one) for one in codes) if row in self.check.rows]
@@ -231,8 +245,7 @@ class Bench:
 
     @property
     def predicates(self) -> list[dict[str, Any]]:
-        profile = self.manifest.get("facts_profile")
-        listed = profile.get("predicates") if isinstance(profile, dict) else None
+        listed = member(self.manifest, "facts_profile", "predicates")
         found = listed if isinstance(listed, list) else []
         return [one for one in found if isinstance(one, dict) and {"predicate", "arity"} <= set(one)]
 
@@ -243,21 +256,22 @@ class Bench:
             raise Untested("the plan names no tool for it")
         return found
 
-    async def macro_id(self, invocation: Invocation) -> str:
-        """Evaluate its intent and return the tool's id. Raises :class:`Untested` if it is not offered."""
-        tools = await self.tools(invocation.intent)
-        for tool in tools:
+    async def tool(self, invocation: Invocation, **changes: Any) -> dict[str, Any]:
+        """Evaluate its intent and return the tool. Raises :class:`Untested` if it is not offered."""
+        for tool in await self.tools(invocation.intent, **changes):
             if tool.get("name") == invocation.tool and isinstance(tool.get("macro_id"), str):
-                return str(tool["macro_id"])
+                return tool
         raise Untested(f"the intent {invocation.intent.label} brings no tool {invocation.tool}")
+
+    async def macro_id(self, invocation: Invocation) -> str:
+        return str((await self.tool(invocation))["macro_id"])
 
     async def invoke(self, macro_id: str, args: Any, **more: Any) -> Answer:
         return await self.ask(message("invoke_request", {"macro_id": macro_id, "args": args, **more}), "invoke")
 
     def limit(self, name: str) -> int:
         """Return a limit of the manifest. Raises :class:`Untested` if it has none."""
-        limits = self.manifest.get("limits")
-        value = limits.get(name) if isinstance(limits, dict) else None
+        value = member(self.manifest, "limits", name)
         if type(value) is not int:
             raise Untested(f"the manifest has no limits.{name}")
         return value

@@ -25,7 +25,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 class Closed(Exception):
-    """The server is not there, or went away."""
+    """The server cannot be reached, or closed the connection."""
 
 
 class Garbled(Exception):
@@ -72,7 +72,13 @@ class Answer:
 
 
 Watch = Callable[[Answer], None]
-"""Called with every message that the server sends."""
+
+
+def member(node: Any, *path: str) -> Any:
+    """Return the value at this path of member names; None where there is none."""
+    for step in path:
+        node = node.get(step) if isinstance(node, dict) else None
+    return node
 
 
 class Connection(Protocol):
@@ -129,12 +135,9 @@ class SessionConnection(ABC):
         self._progress: dict[Any, list[dict[str, Any]]] = {}
         self.manifests: list[Answer] = []
         self.first: Answer | None = None
-        self.finished: set[str] = set()
-        """Ids whose terminal message came."""
-        self.late: list[dict[str, Any]] = []
-        """Progress after the terminal message."""
-        self.repeated: list[Answer] = []
-        """Terminal messages for what had one already."""
+        self.finished: set[str] = set()  # ids whose terminal message came
+        self.late: list[dict[str, Any]] = []  # progress after the terminal message
+        self.repeated: list[Answer] = []  # further terminal messages of one request
         self._news = asyncio.Condition()
         self._end: Exception | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -142,20 +145,17 @@ class SessionConnection(ABC):
     # --- what a transport has -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def _connect(self) -> None:
-        """Open the connection."""
+    async def _connect(self) -> None: ...
 
     @abstractmethod
-    async def _read(self) -> bytes:
-        """Return the next message."""
+    async def _read(self) -> bytes: ...
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
         """Send one message."""
 
     @abstractmethod
-    async def _hang_up(self) -> None:
-        """Close the connection."""
+    async def _hang_up(self) -> None: ...
 
     # --- what checks use ---------------------------------------------------------------------------------------------
 
@@ -220,12 +220,11 @@ class SessionConnection(ABC):
         progress = () if key is None else tuple(self._progress.get(key, ()))
         answer = Answer(message, data, progress=progress)
         self._watch(answer)
-        if self.first is None:
-            self.first = answer
-            if answer.type == "manifest":
-                self.manifests.append(answer)
-        elif answer.type == "manifest":
+        if answer.type == "manifest":
             self.manifests.append(answer)
+            self.first = self.first or answer
+        elif self.first is None:
+            self.first = answer
         elif answer.type == "progress":
             if key in self.finished:
                 self.late.append(message)
@@ -302,8 +301,7 @@ class HttpConnection:
 
 
 _LONGEST: Final = 64 << 20
-_LEAVE: Final = 2.0
-"""Seconds to end, once nothing more comes."""
+_LEAVE: Final = 2.0  # seconds for the process to end
 
 
 class StdioConnection(SessionConnection):

@@ -1,7 +1,7 @@
-"""Rules about every message that a server sends, whatever it answers.
+"""Rules that every message of a server must satisfy.
 
-A watcher sees each message of a run. A misfit with the schema of a message is reported at the requirement of the
-member: paths leave out positions in lists, and the longest one that fits counts.
+A watcher checks each message of a run. A schema violation is reported at the requirement of the member: paths leave out
+list positions, and the longest known prefix counts.
 """
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
-from manglecp.conformance.connections import Answer
+from manglecp.conformance.connections import Answer, member
 from manglecp.conformance.report import Report
 from manglecp.wire import CODES, schema
 from manglecp.wire.messages import SERVER_TYPES, VERSION
 
 Path = tuple[str, ...]
-
-
-def _paths(rows: Mapping[str, tuple[str, ...]]) -> dict[Path, tuple[str, ...]]:
-    return {tuple(path.split(".")) if path else (): ids for path, ids in rows.items()}
 
 
 _ENVELOPE: Final = {
@@ -33,11 +29,16 @@ _ENVELOPE: Final = {
     "payload": ("WIRE-12",),
 }
 _TOOL: Final = "payload.macro_tools"
+
+
+def _paths(id_row: str, rows: Mapping[str, tuple[str, ...]]) -> dict[Path, tuple[str, ...]]:
+    return {tuple(path.split(".")) if path else (): ids for path, ids in {**_ENVELOPE, "id": (id_row,), **rows}.items()}
+
+
 ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
     "manifest": _paths(
+        "MANI-01",
         {
-            **_ENVELOPE,
-            "id": ("MANI-01",),
             "payload.server_name": ("MANI-03",),
             "payload.server_version": ("MANI-03",),
             "payload.protocol": ("MANI-04",),
@@ -63,12 +64,11 @@ ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
             "payload.auth.schemes": ("MANI-26",),
             "payload.auth.token_url": ("MANI-26",),
             "payload.extensions": ("MANI-27",),
-        }
+        },
     ),
     "intent_response": _paths(
+        "WIRE-04",
         {
-            **_ENVELOPE,
-            "id": ("WIRE-04",),
             "payload.eval_time_used": ("EVAL-25",),
             "payload.eval_duration_ms": ("EVAL-26",),
             "payload.macro_tools": ("EVAL-27",),
@@ -95,12 +95,11 @@ ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
             "payload.diagnostics": ("EVAL-29",),
             "payload.diagnostics.rule_coverage": ("COV-03",),
             "payload.diagnostics.rule_coverage.dormant_details": ("COV-04",),
-        }
+        },
     ),
     "invoke_response": _paths(
+        "WIRE-04",
         {
-            **_ENVELOPE,
-            "id": ("WIRE-04",),
             "payload.result": ("INVK-14",),
             "payload.state_delta": ("DELTA-01",),
             "payload.observability": ("OBS-01",),
@@ -111,21 +110,19 @@ ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
             "payload.next.suggested_intents": ("NEXT-01",),
             "payload.next.suggested_intents.description": ("NEXT-02",),
             "payload.next.continuation_facts": ("NEXT-04",),
-        }
+        },
     ),
     "progress": _paths(
+        "PROG-05",
         {
-            **_ENVELOPE,
-            "id": ("PROG-05",),
             "payload.status": ("PROG-02",),
             "payload.detail": ("PROG-03",),
             "payload.percent": ("PROG-03",),
-        }
+        },
     ),
     "error": _paths(
+        "ERR-04",
         {
-            **_ENVELOPE,
-            "id": ("ERR-04",),
             "payload.code": ("ERR-02",),
             "payload.message": ("ERR-02",),
             "payload.recoverable": ("ERR-02",),
@@ -136,9 +133,9 @@ ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
             "payload.details.requested_version": ("ERR-41", "WIRE-11"),
             "payload.details.supported_versions": ("ERR-41", "WIRE-11"),
             "payload.retry_after_ms": ("ERR-03",),
-        }
+        },
     ),
-    "authenticate_response": _paths({**_ENVELOPE, "id": ("WIRE-04",), "payload": ("SEC-15",)}),
+    "authenticate_response": _paths("WIRE-04", {"payload": ("SEC-15",)}),
 }
 _PRESENCE: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}
 
@@ -152,13 +149,12 @@ class Misfit(NamedTuple):
 
 
 def misfits(type_: str, message: dict[str, Any]) -> Iterator[Misfit]:
-    """All misfits of one message."""
     for error in _validator(type_).iter_errors(message):
         yield from _found(type_, message, error)
 
 
 def present(type_: str, message: dict[str, Any]) -> Iterator[str]:
-    """The rows of members that are there."""
+    """Yield the rows of the members that the message has."""
     for path, ids in ROWS[type_].items():
         if _there(message, path):
             yield from ids
@@ -201,13 +197,12 @@ def _there(node: Any, path: Path) -> bool:
     if isinstance(node, list):
         return any(_there(item, path) for item in node)
     if not path:
-        return node is not None or not path
+        return True
     return isinstance(node, dict) and path[0] in node and _there(node[path[0]], path[1:])
 
 
 STANDARD: Final = tuple(code for code in CODES if not code.startswith("x-"))
 CODE_ROWS: Final = {code: f"ERR-{number:02}" for number, code in enumerate(STANDARD, start=5)}
-"""The row of each standard code."""
 _STATUS_ROWS: Final = {
     400: "TRANS-16",
     401: "TRANS-17",
@@ -238,23 +233,19 @@ WATCHED: Final = frozenset(
         *(row for paths in ROWS.values() for ids in paths.values() for row in ids),
     }
 )
-"""Rows that a message can violate."""
 
 Note = tuple[str, bool, str, object]
 
 
 class Watcher:
-    """Called with every message that comes, whichever check it is for."""
+    """Checks every message that a connection receives."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self.secrets: list[str] = []
-        """What no message may hold."""
+        self.secrets: list[str] = []  # text that no message may contain
         self.doing = "the manifest"
-        self._lists: list[frozenset[str]] = []
-        """What the manifest lists, besides intents."""
+        self._lists: list[frozenset[str]] = []  # of the manifest, besides intents
         self._tools: set[str] = set()
-        """Names of tools that were offered."""
 
     def __call__(self, answer: Answer) -> None:
         for row, held, expected, seen in self._notes(answer):
@@ -265,8 +256,8 @@ class Watcher:
         message = answer.message
         yield "WIRE-16", True, "", ""
         yield "WIRE-24", True, "", ""
-        for member in ("type", "id", "manglecp", "payload"):
-            yield "WIRE-01", member in message, f"the member {member} in every message", answer
+        for name in ("type", "id", "manglecp", "payload"):
+            yield "WIRE-01", name in message, f"the member {name} in every message", answer
         yield "WIRE-09", message.get("manglecp") == VERSION, f"manglecp {VERSION}", message.get("manglecp")
         type_ = answer.type
         if type_ not in SERVER_TYPES:
@@ -296,7 +287,7 @@ class Watcher:
                 yield private, secret not in text, "no credential in an answer", "the client's own token"
 
     def _unlisted(self, type_: str, payload: dict[str, Any]) -> Iterator[Note]:
-        """A manifest may enumerate tools under any name; one name may be there by chance."""
+        """Report a manifest that enumerates tools under any name; a single match may be a coincidence."""
         if type_ == "manifest":
             self._lists = list(_listed({name: part for name, part in payload.items() if name != "intents"}))
         elif type_ == "intent_response":
@@ -324,19 +315,18 @@ def _manifest(answer: Answer) -> Iterator[Note]:
     payload = answer.payload
     listed = sorted(_LISTS & set(_keys(payload)))
     yield "MANI-02", not listed, "a manifest that lists no tools", f"the members {', '.join(listed)}"
-    formats = _in(payload, "facts_profile", "time_formats")
+    formats = member(payload, "facts_profile", "time_formats")
     rfc3339 = isinstance(formats, list) and "rfc3339" in formats
     yield "MANI-15", rfc3339, "rfc3339 among facts_profile.time_formats", formats
-    capabilities = _in(payload, "capabilities")
     for name in ("rule_submission", "subscriptions"):
-        value = capabilities.get(name, False) if isinstance(capabilities, dict) else False
+        value = member(payload, "capabilities", name)
         yield "CONF-19", value is False or value is None, f"capabilities.{name} false, as it is of version 2", value
     if answer.status is not None:
         ends = payload.get("endpoints")
         there = isinstance(ends, dict) and {"intent_eval", "macro_invoke"} <= set(ends)
         yield "MANI-11", there, "endpoints.intent_eval and endpoints.macro_invoke on HTTP", ends
-    if "oauth2" in (_in(payload, "auth", "schemes") or ()):
-        url = _in(payload, "auth", "token_url")
+    if "oauth2" in (member(payload, "auth", "schemes") or ()):
+        url = member(payload, "auth", "token_url")
         yield "SEC-11", isinstance(url, str), "auth.token_url where oauth2 is offered", url
 
 
@@ -351,7 +341,7 @@ def _tools(answer: Answer) -> Iterator[Note]:
     yield "TOOL-01", len(set(map(str, ids))) == len(ids), "each macro_id once", ids
     for tool in tools:
         yield from _tool(tool)
-    coverage = _in(payload, "diagnostics", "rule_coverage")
+    coverage = member(payload, "diagnostics", "rule_coverage")
     if isinstance(coverage, dict):
         parts = [coverage.get(name, 0) for name in ("rules_fired", "rules_dormant", "rules_inapplicable")]
         total = coverage.get("total_rules")
@@ -387,7 +377,7 @@ def _tool(tool: dict[str, Any]) -> Iterator[Note]:
     if level == "condensed" and isinstance(description, str):
         one_line = "\n" not in description and "\r" not in description
         yield "TOOL-06", one_line, "a description of one line", description
-    effects = _in(tool, "safety", "side_effects")
+    effects = member(tool, "safety", "side_effects")
     if level == "full" and isinstance(effects, list):
         alone = "none" not in effects or len(effects) == 1
         yield "SEC-20", alone, "none as the only side effect, or not at all", effects
@@ -422,10 +412,8 @@ def _outcome(answer: Answer) -> Iterator[Note]:
 
 
 def _facts(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All that an outcome states, takes back or hands on."""
-    places = (("state_delta", "assert"), ("state_delta", "retract"), ("next", "continuation_facts"))
-    for place in places:
-        found = _in(payload, *place)
+    for place in (("state_delta", "assert"), ("state_delta", "retract"), ("next", "continuation_facts")):
+        found = member(payload, *place)
         yield from (one for one in (found if isinstance(found, list) else ()) if isinstance(one, dict))
 
 
@@ -442,7 +430,7 @@ def _is_long(value: Any) -> bool:
 
 
 def _listed(node: Any) -> Iterator[frozenset[str]]:
-    """What stands side by side, however deep: the items of a list, or their names, or the members of an object."""
+    """Yield the names at each nesting level: items of a list, their names, or members of an object."""
     if isinstance(node, dict | list):
         yield frozenset(node) if isinstance(node, dict) else frozenset(_names(node))
         for value in node.values() if isinstance(node, dict) else node:
@@ -479,12 +467,6 @@ def _keys(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from _keys(value)
-
-
-def _in(node: Any, *path: str) -> Any:
-    for step in path:
-        node = node.get(step) if isinstance(node, dict) else None
-    return node
 
 
 def _is_instant(text: str) -> bool:

@@ -36,19 +36,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["Credentials", "Denied", "Invocation", "Plan", "PlanError", "Stated", "Window", "instant", "read_plan"]
-
 _MOMENT: Final = re.compile(r"\$now(?:([+-])(\d{1,7})([smhd]))?")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class PlanError(Exception):
-    """What is wrong with a plan."""
+    """A plan that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Whom the checks speak as. ``secret`` makes confirmation tokens for ``identity``."""
+    """The identity of the checks. ``secret`` signs confirmation tokens for ``identity``."""
 
     token: str | None = field(default=None, repr=False)
     scheme: str = "bearer"
@@ -57,7 +55,6 @@ class Credentials:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the credential on HTTP; none without a token."""
         if self.token is None:
             return {}
         if self.scheme == "api_key":
@@ -67,7 +64,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
-    """An intent and the facts that go with it."""
+    """An intent and its facts. ``rivals``: pairs of which one at most is offered; ``needs``: a tool and its need."""
 
     label: str
     name: str
@@ -77,14 +74,12 @@ class Stated:
     expects: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     rivals: tuple[tuple[str, str], ...] = ()
-    """Tools of which there is never more than one."""
     needs: tuple[tuple[str, str], ...] = ()
-    """Tools, each with one that has to be there if it is."""
     skills: tuple[str, ...] = ()
     no_skills: tuple[str, ...] = ()
 
     def payload(self, **changes: Any) -> dict[str, Any]:
-        """Of an ``intent_request``. A member that is changed to ``...`` is left out."""
+        """Return the payload of an ``intent_request``; ``...`` leaves a member out."""
         intent: dict[str, Any] = {"name": self.name}
         if self.params is not None:
             intent["params"] = self.params
@@ -110,7 +105,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A tool is there at ``inside`` and not at ``outside``, with the same facts."""
+    """A tool that is offered at ``inside`` and not at ``outside``, with the same facts."""
 
     intent: Stated
     tool: str
@@ -120,7 +115,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """An intent that policy refuses, to whom the credentials are, or to the one with this token."""
+    """An intent that policy refuses, for the plan's credentials or for this token."""
 
     intent: Stated
     code: str
@@ -140,7 +135,6 @@ class Plan:
 
 
 def instant(seconds: float) -> str:
-    """Seconds since 1970 as RFC 3339 text in UTC, without fractions."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,8 +1,7 @@
-"""What was found about a server, by requirement.
+"""Findings about a server, by requirement.
 
-A check and a watcher make *notes*: this row held, or it did not, and then what was expected and what was seen. A row
-has failed if one note says so, and has passed if there are notes and none does. Rows about which nothing could be noted
-keep the reason. What the specification only recommends never makes a server fail: it is *advice*.
+Checks and the watcher record observations. A row fails if one observation does not hold, and passes if there are
+observations and all hold; otherwise it keeps the reason why it was not tested. A violated recommendation is *advice*.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-__all__ = ["CATEGORIES", "RECOMMENDED", "Found", "Outcome", "Report", "Row"]
-
 Outcome = Literal["passed", "failed", "advice", "not tested"]
 
-RECOMMENDED: Final = frozenset(
+RECOMMENDED: Final = frozenset(  # requirements of the level SHOULD
     {
         *("TRANS-21", "TRANS-26", "TRANS-37", "DATA-11", "DATA-41", "DATA-51", "MANI-13", "MANI-16", "MANI-35"),
         *("EVAL-26", "EVAL-31", "EVAL-39", "TOOL-02", "TOOL-08", "DELTA-03", "NEXT-02", "OBS-06", "PROOF-10"),
@@ -23,7 +20,7 @@ RECOMMENDED: Final = frozenset(
         *("INVK-12", "COV-10", "EVAL-04", "EVAL-24", "NEXT-03", "TRANS-09"),
     }
 )
-"""Rows of the level SHOULD."""
+# The test categories of the specification (CONF-18), by area; the area CONF is in none of them.
 CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
     "manifest": ("MANI",),
     "fact encoding": ("DATA",),
@@ -34,23 +31,14 @@ CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
     "security": ("SEC",),
     "transport": ("TRANS", "WIRE"),
 }
-"""The test categories of the specification (CONF-18), by the areas of the rows that belong to each. What the levels ask
-for as a whole (CONF) is in none of them."""
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "advice", "not tested")
 _LONGEST: Final = 400
-_MOST: Final = 5
-"""Failures of one row that are kept."""
-
-
-def shortened(value: object, longest: int = _LONGEST) -> str:
-    """The value as text, cut where it is too long for a report."""
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+_MOST: Final = 5  # failures that are kept of one row
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is wrong: what was expected and what was seen, and by which check."""
+    """An observation that does not hold, and the check that made it."""
 
     expected: str
     seen: str
@@ -59,25 +47,23 @@ class Found:
 
 @dataclass(slots=True)
 class Row:
-    """What was found about one requirement."""
+    """The findings about one requirement. ``reasons`` are why all or part of it was not tested."""
 
     id: str
     held: int = 0
     found: list[Found] = field(default_factory=list)
     wrong: int = 0
     reasons: list[str] = field(default_factory=list)
-    """Why some of it, or all, was not tested."""
 
     @property
     def outcome(self) -> Outcome:
-        """A recommendation that is not followed is ``advice``, and no failure."""
         if self.wrong:
             return "advice" if self.id in RECOMMENDED else "failed"
         return "passed" if self.held else "not tested"
 
 
 class Report:
-    """Everything that was found, to be shown by requirement."""
+    """The findings about a server."""
 
     def __init__(self, target: str, transport: str, level: int) -> None:
         self.target = target
@@ -86,18 +72,19 @@ class Report:
         self._rows: dict[str, Row] = {}
 
     def note(self, id_: str, held: bool, expected: str, seen: object, check: str) -> None:
-        """One observation. Of those that do not hold, some are kept to be shown, and all are counted."""
+        """Record one observation. All failures are counted, and the first few different ones are kept."""
         row = self._row(id_)
         if held:
             row.held += 1
             return
         row.wrong += 1
-        found = Found(expected, shortened(seen), check)
+        text = seen if isinstance(seen, str) else repr(seen)
+        found = Found(expected, text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…", check)
         if len(row.found) < _MOST and found not in row.found:
             row.found.append(found)
 
     def leave(self, ids: Iterable[str], reason: str) -> None:
-        """Note why these requirements, or parts of them, were not tested."""
+        """Record why these requirements, or parts of them, were not tested."""
         for id_ in ids:
             reasons = self._row(id_).reasons
             if reason not in reasons:
@@ -114,26 +101,23 @@ class Report:
 
     @property
     def rows(self) -> list[Row]:
-        """By area and number."""
         return sorted(self._rows.values(), key=lambda row: _order(row.id))
 
     def of(self, outcome: Outcome) -> list[str]:
-        """The ids of the requirements that came out like this."""
+        """Return the ids of the requirements with this outcome."""
         return [row.id for row in self.rows if row.outcome == outcome]
 
     @property
     def conforms(self) -> bool:
-        """Did no requirement fail? Those that were not tested do not count."""
+        """Whether no requirement failed; untested ones do not count."""
         return not self.of("failed")
 
     def counts(self, category: str | None = None) -> dict[Outcome, int]:
-        """How many rows came out how; all of them, or those of a category."""
         areas = None if category is None else CATEGORIES[category]
         rows = [row for row in self._rows.values() if areas is None or _order(row.id)[0] in areas]
         return {outcome: sum(row.outcome == outcome for row in rows) for outcome in _OUTCOMES}
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "target": self.target,
             "transport": self.transport,
@@ -145,7 +129,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """For people: what is wrong first, then what is not known, then what holds."""
+        """Return the report as text: failures, then what was not tested, then what passed."""
         lines = [f"{self.target} ({self.transport}), level {self.level}", ""]
         for title, outcome in (("Failed", "failed"), ("Recommended, and not so", "advice")):
             rows = [row for row in self.rows if row.outcome == outcome]

@@ -1,6 +1,6 @@
-"""A run: every check that applies, one after the other, each with a time limit.
+"""Run the checks that apply, one after the other, each with a time limit.
 
-A server that does not answer has failed that check; one that has not answered several in a row is given up.
+A server that does not answer fails that check; after several silent checks in a row the rest is skipped.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ async def run(
     seconds: float = SECONDS,
     rows: Set[str] | None = None,
 ) -> Report:
-    """Test the server at an address, or the one that a command starts; with ``rows`` only checks that show one of them.
+    """Test the server at an address, or the one that a command starts; ``rows`` selects checks by requirement.
 
-    One check may take so many ``seconds``, those with many requests some times as many.
+    ``seconds`` limits each check; checks with many requests get a multiple of it.
     """
     transport = transport_of(target)
     report = Report(target if isinstance(target, str) else " ".join(target), transport, level)

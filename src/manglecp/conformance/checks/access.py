@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from manglecp.conformance.bench import HTTP, SESSIONS, Bench, Untested, check, dumped, message
-from manglecp.conformance.connections import Answer, HttpConnection, SessionConnection
+from manglecp.conformance.connections import Answer, HttpConnection, SessionConnection, member
 
 _WRONG = "conformance-wrong-token"
 
@@ -15,34 +15,31 @@ def _intent() -> dict[str, Any]:
     return message("intent_request", {"intent": {"name": "conformance_access"}})
 
 
-async def _as(line: HttpConnection, headers: Mapping[str, str], given: dict[str, Any]) -> Answer:
-    return await line.ask(dumped(given), credentials=headers)
+async def _as(line: HttpConnection, headers: Mapping[str, str]) -> Answer:
+    return await line.ask(dumped(_intent()), credentials=headers)
 
 
 @check("SEC-17", "SEC-09", "ERR-09", "ERR-10", "TRANS-17", transports=HTTP, access=False)
 async def credentials_on_http(b: Bench) -> None:
     """Without a credential, and with a wrong one, nothing is answered"""
-    if not b.auth_required:
-        raise Untested("the server requires no authentication")
+    b.require_auth()
     line = await b.http()
-    answer = await _as(line, {}, _intent())
+    answer = await _as(line, {})
     b.refused(answer, "auth_required", "SEC-17", about="a request without a credential")
     b.that("TRANS-17", answer.status == 401, "status 401", answer.status)
-    answer = await _as(line, {"Authorization": f"Bearer {_WRONG}"}, _intent())
+    answer = await _as(line, {"Authorization": f"Bearer {_WRONG}"})
     b.refused(answer, "auth_invalid", "SEC-17", about="a wrong credential")
-    auth = b.manifest.get("auth")
-    schemes = auth.get("schemes") if isinstance(auth, dict) else None
+    schemes = member(b.manifest, "auth", "schemes")
     b.that("SEC-09", bool(schemes), "at least one scheme", schemes)
     if isinstance(schemes, list) and "api_key" in schemes:
-        answer = await _as(line, {"X-MangleCP-API-Key": _WRONG}, _intent())
+        answer = await _as(line, {"X-MangleCP-API-Key": _WRONG})
         b.refused(answer, "auth_invalid", "SEC-17", about="a wrong API key")
 
 
 @check("SEC-12", access=False)
 async def keys_and_tokens(b: Bench) -> None:
     """Who takes API keys takes bearer tokens too"""
-    auth = b.manifest.get("auth")
-    schemes = auth.get("schemes") if isinstance(auth, dict) else None
+    schemes = member(b.manifest, "auth", "schemes")
     if not isinstance(schemes, list) or "api_key" not in schemes:
         raise Untested("the server takes no API keys")
     b.that("SEC-12", "bearer" in schemes, "bearer among auth.schemes", schemes)
@@ -51,12 +48,8 @@ async def keys_and_tokens(b: Bench) -> None:
 @check("SEC-13", "SEC-17", "ERR-09", "ERR-10", transports=SESSIONS, access=False)
 async def credentials_on_sessions(b: Bench) -> None:
     """Before authentication nothing is answered; a wrong credential is refused, and the session goes on"""
-    if not b.auth_required:
-        raise Untested("the server requires no authentication")
-    line = b.new_line()
-    assert isinstance(line, SessionConnection)
-    try:
-        await line.open()
+    b.require_auth()
+    async with b.other_session() as line:
         answer = await line.ask(dumped(_intent()))
         b.refused(answer, "auth_required", "SEC-13", "SEC-17", about="an intent before authentication")
         invoking = message("invoke_request", {"macro_id": "conformance-none", "args": {}})
@@ -66,25 +59,17 @@ async def credentials_on_sessions(b: Bench) -> None:
         b.refused(answer, "auth_invalid", "SEC-17", about="a wrong credential")
         answer = await line.ask(dumped(_intent()))
         b.refused(answer, "auth_required", "SEC-13", about="an intent after a wrong credential")
-    finally:
-        await line.close()
 
 
 @check("SEC-14", "SEC-15", transports=SESSIONS)
 async def authenticating(b: Bench) -> None:
     """A credential that holds is answered with who it is"""
-    if not b.auth_required:
-        raise Untested("the server requires no authentication")
-    line = b.new_line()
-    assert isinstance(line, SessionConnection)
-    try:
-        await line.open()
+    b.require_auth()
+    async with b.other_session() as line:
         answer = await b.authenticate(line)
         b.that("SEC-14", answer.type == "authenticate_response", "authenticate_response", answer)
         said = answer.payload.get("status") == "authenticated" and isinstance(answer.payload.get("permissions"), list)
         b.that("SEC-15", said, "status authenticated, and permissions", answer.payload)
-    finally:
-        await line.close()
 
 
 @check("OPEN-40", "SEC-04")
@@ -134,13 +119,3 @@ async def tools_depend_on_intents(b: Bench) -> None:
                 f"none of {', '.join(stated.absent)} for {stated.label}",
                 sorted(there),
             )
-
-
-CHECKS: Final = (
-    credentials_on_http,
-    keys_and_tokens,
-    credentials_on_sessions,
-    authenticating,
-    denied_intents,
-    tools_depend_on_intents,
-)

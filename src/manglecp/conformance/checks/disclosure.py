@@ -7,6 +7,7 @@ import re
 from typing import Any, Final
 
 from manglecp.conformance.bench import Bench, Untested, check, tools_of
+from manglecp.conformance.connections import member
 
 _RANK: Final = {"minimal": 0, "condensed": 1, "full": 2}
 
@@ -96,8 +97,7 @@ async def better_tools_show_more(b: Bench) -> None:
             constraints={"max_tokens_budget": budget},
         )
         levels = _levels(answer.payload.get("macro_tools") or [])
-        hints = answer.payload.get("proof_hints")
-        found = hints.get("derivations") if isinstance(hints, dict) else None
+        found = member(answer.payload, "proof_hints", "derivations")
         scores = {str(one.get("macro_id")): float(one["score"]) for one in found or ()}
         ranked = sorted((scores[name], level) for name, level in levels.items() if name in scores)
         wrong = [(low, high) for low in ranked for high in ranked if low[0] < high[0] and low[1] > high[1]]
@@ -159,7 +159,7 @@ async def hints_are_given(b: Bench) -> None:
 async def each_tool_has_a_derivation(b: Bench) -> None:
     """Each tool has one derivation, of predicates and of the client's facts"""
     hints, tools, facts = await _hints(b)
-    found = hints.get("derivations") if isinstance(hints, dict) else None
+    found = member(hints, "derivations")
     derivations = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     ids, wanted = sorted(str(one.get("macro_id")) for one in derivations), sorted(str(t["macro_id"]) for t in tools)
     b.that("PROOF-06", ids == wanted, f"one derivation for each of {wanted}", ids)
@@ -194,8 +194,8 @@ async def rule_coverage(b: Bench) -> None:
     if not isinstance(extensions, dict) or "x-rule_coverage" not in extensions:
         raise Untested("the manifest has no extension x-rule_coverage")
     stated = await b.intent()
-    diagnostics = (await b.answered(stated, options={"x-rule_coverage": True})).payload.get("diagnostics")
-    coverage: Any = diagnostics.get("rule_coverage") if isinstance(diagnostics, dict) else None
+    answer = await b.answered(stated, options={"x-rule_coverage": True})
+    coverage = member(answer.payload, "diagnostics", "rule_coverage")
     if not b.that(("COV-01", "COV-10"), isinstance(coverage, dict), "diagnostics.rule_coverage", coverage):
         return
     counts = [coverage.get(name) for name in ("rules_fired", "rules_dormant", "rules_inapplicable", "total_rules")]
@@ -210,27 +210,10 @@ async def rule_coverage(b: Bench) -> None:
 async def facts_without_a_use(b: Bench) -> None:
     """Facts without a use are facts of the client"""
     hints, _, facts = await _hints(b)
-    found = hints.get("unmatched_facts") if isinstance(hints, dict) else None
+    found = member(hints, "unmatched_facts")
     if not isinstance(found, list):
         raise Untested("there are no unmatched_facts")
     sent = {fact.get("pred") for fact in facts}
     for one in found:
         b.that("PROOF-08", one.get("pred") in sent and bool(one.get("reason")), "a fact that was sent, and why", one)
     b.that("PROOF-08", True, "", "")
-
-
-CHECKS: Final = (
-    everything_in_full,
-    less_of_everything,
-    adaptive_by_default,
-    budgets,
-    skills,
-    better_tools_show_more,
-    upgrades,
-    hints_only_on_request,
-    hints_are_given,
-    each_tool_has_a_derivation,
-    hints_give_nothing_away,
-    rule_coverage,
-    facts_without_a_use,
-)

@@ -6,36 +6,33 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from manglecp.conformance.bench import Bench, Untested, check, tools_of
-from manglecp.conformance.connections import Answer
+from manglecp.conformance.connections import Answer, member
 
-_MOST: Final = 50_000
-"""Facts that are sent at most, to find a limit."""
+_MOST: Final = 50_000  # facts that a check sends at most
 SAMPLES: Final[Mapping[str, Any]] = {"string": "conformance", "number": 1, "boolean": True, "any": "conformance"}
 REFUSED: Final = ("invalid_facts", "type_mismatch", "malformed_message")
-"""What a fact is refused with whose form is wrong, as far as the specification tells."""
 _OTHERS: Final[Mapping[str, Any]] = {"string": 1, "number": "conformance", "boolean": "conformance"}
 
 
 def sample(schema: Mapping[str, Any]) -> list[Any]:
-    """Arguments that fit the predicate as far as its schema says."""
+    """Return arguments that fit the predicate as far as its schema describes them."""
     types = schema.get("arg_types") or ["any"] * int(schema["arity"])
     return [SAMPLES.get(type_, "conformance") for type_ in types]
 
 
 async def sent(b: Bench, *facts: Mapping[str, Any]) -> tuple[Answer, int]:
-    """The answer to an intent with these facts besides its own, and the position of the first of them."""
+    """Return the answer to an intent with these extra facts, and the position of the first of them."""
     stated = await b.intent()
     return await b.state(stated, facts=[*stated.facts, *facts]), len(stated.facts)
 
 
 def violations(answer: Answer) -> list[dict[str, Any]]:
-    """Those that an error lists, as far as they are objects."""
     found = answer.details.get("violations")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def told(b: Bench, answer: Answer, index: int, issue: str, *rows: str) -> None:
-    """One violation names the fact, the predicate and the issue."""
+    """Record whether a violation names the fact, the predicate and the issue."""
     for one in violations(answer):
         if one.get("fact_index") == index and one.get("issue") == issue:
             whole = isinstance(one.get("predicate"), str) and isinstance(one.get("message"), str)
@@ -199,7 +196,7 @@ async def no_wildcards(b: Bench) -> None:
 
 
 def same(answer: Answer) -> list[tuple[Any, ...]]:
-    """What must be equal in equal answers."""
+    """Return the part of an answer that must be equal in equal answers."""
     return sorted(
         (str(tool.get("macro_id")), str(tool.get("disclosure_level")), str((tool.get("metadata") or {}).get("score")))
         for tool in tools_of(answer)
@@ -235,8 +232,7 @@ async def provenance_changes_nothing(b: Bench) -> None:
 @check("DATA-07", "DATA-08", "DATA-10", "DATA-11", "ERR-12")
 async def named_arguments(b: Bench) -> None:
     """Named arguments mean the same as those in order; unknown and missing names are refused"""
-    capabilities = b.manifest.get("capabilities")
-    offered = isinstance(capabilities, dict) and capabilities.get("named_args") is True
+    offered = member(b.manifest, "capabilities", "named_args") is True
     stated = await b.intent()
     names = {one["predicate"]: one["arg_names"] for one in b.predicates if one.get("arg_names")}
     facts = [fact for fact in stated.facts if fact.get("pred") in names and "args" in fact]
@@ -305,8 +301,7 @@ async def large_integers(b: Bench) -> None:
 @check("DATA-27", "DATA-28", "DATA-29", "OPEN-12", level=2)
 async def times_of_facts(b: Bench) -> None:
     """Times are RFC 3339, in each form of t; others only if the manifest has them"""
-    profile = b.manifest.get("facts_profile")
-    formats = profile.get("time_formats") if isinstance(profile, dict) else None
+    formats = member(b.manifest, "facts_profile", "time_formats")
     formats = formats if isinstance(formats, list) else []
     schema = b.predicate(lambda one: one.get("temporal") is True)
     types = schema.get("arg_types") or ["any"] * int(schema["arity"])
@@ -338,24 +333,3 @@ async def times_of_facts(b: Bench) -> None:
     for row, form in bad:
         answer, _ = await sent(b, {"pred": schema["predicate"], "args": args, "t": form})
         b.refused(answer, REFUSED, row, about=f"t {form}")
-
-
-CHECKS: Final = (
-    unknown_predicates,
-    wrong_arity,
-    wrong_types,
-    reserved_predicates,
-    predicate_names,
-    one_kind_of_arguments,
-    provenance_is_checked,
-    several_violations,
-    too_many_facts,
-    required_facts,
-    directions,
-    no_wildcards,
-    provenance_changes_nothing,
-    named_arguments,
-    names_that_are_not_declared,
-    large_integers,
-    times_of_facts,
-)

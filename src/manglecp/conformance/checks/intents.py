@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from manglecp.conformance.bench import Bench, Untested, check, message, tools_of
 from manglecp.conformance.checks.facts import same
+from manglecp.conformance.connections import member
 
 _TIMES: Final = 100
-_SLACK_MS: Final = 250
-"""What an evaluation may take besides the time that is limited."""
+_SLACK_MS: Final = 250  # overhead of an evaluation beyond its limit
 
 
 @check("CONF-04", "EVAL-27", "EVAL-13")
@@ -41,13 +41,9 @@ async def determinism(b: Bench) -> None:
     first: Any = None
     for time in range(_TIMES):
         answer = await b.answered(stated, options=options)
-        diagnostics = answer.payload.get("diagnostics")
-        derived = diagnostics.get("facts_derived") if isinstance(diagnostics, dict) else None
-        hints = answer.payload.get("proof_hints")
-        scores = sorted(
-            (str(one.get("macro_id")), str(one.get("score")))
-            for one in (hints.get("derivations") or () if isinstance(hints, dict) else ())
-        )
+        derived = member(answer.payload, "diagnostics", "facts_derived")
+        derivations = member(answer.payload, "proof_hints", "derivations") or ()
+        scores = sorted((str(one.get("macro_id")), str(one.get("score"))) for one in derivations)
         tools = same(answer)
         now = (sorted(one[0] for one in tools), tools, scores, derived)
         first = first or now
@@ -79,8 +75,7 @@ async def derivation_limit(b: Bench) -> None:
     """Derivation stops at max_facts_created, and the budget is told"""
     stated = await b.intent()
     answer = await b.answered(stated)
-    diagnostics = answer.payload.get("diagnostics")
-    derived = diagnostics.get("facts_derived") if isinstance(diagnostics, dict) else None
+    derived = member(answer.payload, "diagnostics", "facts_derived")
     if not isinstance(derived, int):
         raise Untested("the server has no diagnostics.facts_derived")
     if derived <= 10:
@@ -239,8 +234,7 @@ async def windows(b: Bench) -> None:
 @check("MANI-18", "CONF-07", level=2, access=False)
 async def temporal_reasoning(b: Bench) -> None:
     """From level 2 on a server reasons about time"""
-    capabilities = b.manifest.get("capabilities")
-    flag = capabilities.get("temporal") if isinstance(capabilities, dict) else None
+    flag = member(b.manifest, "capabilities", "temporal")
     b.that(("MANI-18", "CONF-07"), flag is True, "capabilities.temporal true", flag)
 
 
@@ -256,29 +250,10 @@ async def validity(b: Bench) -> None:
         if tool is None:
             continue
         valid = tool.get("validity")
-        expires = valid.get("expires_at") if isinstance(valid, dict) else None
+        expires = member(valid, "expires_at")
         if not b.that(("TOOL-18", "CONF-11"), isinstance(expires, str), "validity.expires_at", valid):
             continue
         in_order = window.inside <= str(expires) <= window.outside
         b.that("TOOL-19", in_order, f"an end between {window.inside} and {window.outside}", expires)
-        begins = valid.get("not_before") if isinstance(valid, dict) else None
+        begins = member(valid, "not_before")
         b.that("TOOL-17", begins is None or str(begins) <= str(expires), "not_before before expires_at", valid)
-
-
-CHECKS: Final = (
-    planned_intents,
-    determinism,
-    nothing_is_kept,
-    derivation_limit,
-    compute_limit,
-    fewer_tools,
-    evaluation_time,
-    rivals_and_needs,
-    interval_limit,
-    unknown_intents,
-    validation_comes_first,
-    clients_do_not_decide,
-    windows,
-    temporal_reasoning,
-    validity,
-)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import jsonschema_rs
 
 from manglecp.base.digest import digest
 from manglecp.conformance.bench import SESSIONS, Bench, Untested, check, message
 from manglecp.conformance.checks.facts import same
-from manglecp.conformance.connections import Answer, HttpConnection
+from manglecp.conformance.connections import Answer, HttpConnection, member
 from manglecp.conformance.plan import Invocation, Stated
 from manglecp.wire import sign_confirmation
 
@@ -44,8 +44,7 @@ async def whole_requests(b: Bench) -> None:
 async def wrong_arguments(b: Bench) -> None:
     """Arguments that do not fit the schema are refused, and told why"""
     for invocation in b.invocations(lambda one: one.wrong_args is not None and not one.expired):
-        macro_id = await b.macro_id(invocation)
-        answer = await b.invoke(macro_id, invocation.wrong_args)
+        answer = await b.invoke(await b.macro_id(invocation), invocation.wrong_args)
         about = f"{invocation.wrong_args} for {invocation.tool}"
         b.refused(answer, "schema_validation_failed", "INVK-08", "INVK-05", "INVK-02", about=about)
         errors = answer.details.get("schema_errors")
@@ -75,7 +74,7 @@ async def consent_is_needed(b: Bench) -> None:
     for invocation in b.invocations(lambda one: one.confirm):
         macro_id, tool = await _full(b, invocation)
         safety = tool.get("safety")
-        flag = safety.get("requires_user_confirmation") if isinstance(safety, dict) else None
+        flag = member(safety, "requires_user_confirmation")
         b.that("CONF-09", flag is True, f"requires_user_confirmation for {invocation.tool}", safety)
         answer = await b.invoke(macro_id, dict(invocation.args))
         rows = ("INVK-09", "SEC-24")
@@ -111,21 +110,17 @@ async def consent_is_taken(b: Bench) -> None:
 
 
 def _token(b: Bench, secret: bytes, macro_id: str, args: Mapping[str, Any], asked: Answer) -> str:
-    """As this project makes them: over the tool, the arguments, who confirms, a nonce and the time."""
+    """Sign as this project does: over the tool, the arguments, the identity, a nonce and the time."""
     challenge = asked.details.get("challenge")
-    given = challenge if isinstance(challenge, dict) else {}
-    nonce, issued = given.get("nonce"), given.get("issued_ms")
+    nonce, issued = member(challenge, "nonce"), member(challenge, "issued_ms")
     if not isinstance(nonce, str) or not isinstance(issued, int):
         nonce, issued = secrets.token_urlsafe(24), time.time_ns() // 1_000_000
     return sign_confirmation(secret, b.plan.credentials.identity, macro_id, digest(args), nonce, issued)
 
 
 async def _full(b: Bench, invocation: Invocation) -> tuple[str, dict[str, Any]]:
-    tools = await b.tools(invocation.intent, options={"disclosure_preference": "full"})
-    for tool in tools:
-        if tool.get("name") == invocation.tool:
-            return str(tool.get("macro_id")), tool
-    raise Untested(f"the intent {invocation.intent.label} brings no tool {invocation.tool}")
+    tool = await b.tool(invocation, options={"disclosure_preference": "full"})
+    return tool["macro_id"], tool
 
 
 def _plain(one: Invocation) -> bool:
@@ -133,15 +128,12 @@ def _plain(one: Invocation) -> bool:
 
 
 async def _ran(b: Bench) -> list[tuple[Invocation, dict[str, Any], Answer]]:
-    """Each tool of the plan that needs nothing special, invoked once in a run."""
+    """Invoke each tool of the plan that needs no special handling, once in a run."""
     if "ran" not in b.kept:
         ran = []
         for invocation in b.invocations(_plain):
-            tools = await b.tools(invocation.intent, options={"disclosure_preference": "full"})
-            tool = next((one for one in tools if one.get("name") == invocation.tool), None)
-            if tool is None:
-                raise Untested(f"the intent {invocation.intent.label} brings no tool {invocation.tool}")
-            ran.append((invocation, tool, await b.invoke(tool["macro_id"], dict(invocation.args))))
+            macro_id, tool = await _full(b, invocation)
+            ran.append((invocation, tool, await b.invoke(macro_id, dict(invocation.args))))
         b.kept["ran"] = ran
     found: list[tuple[Invocation, dict[str, Any], Answer]] = b.kept["ran"]
     return found
@@ -180,15 +172,13 @@ async def deltas(b: Bench) -> None:
     """What changed is asserted with category and source, and retracted by patterns"""
     asserted = retracted = 0
     for _, _, answer in await _ran(b):
-        delta = answer.payload.get("state_delta")
-        delta = delta if isinstance(delta, dict) else {}
-        for fact in delta.get("assert") or ():
+        for fact in member(answer.payload, "state_delta", "assert") or ():
             asserted += 1
             known = fact.get("category") in ("server", "session", "derived")
             b.that(("DELTA-02", "DATA-45"), known, "a category", fact)
             b.that("CONF-08", known and isinstance(fact.get("source"), dict), "category and source", fact)
             b.that("DELTA-06", None not in (fact.get("args") or ()), "no wildcard in assert", fact)
-        for fact in delta.get("retract") or ():
+        for fact in member(answer.payload, "state_delta", "retract") or ():
             retracted += 1
             b.that("DELTA-06", isinstance(fact.get("args"), list), "a pattern with args", fact)
     if not asserted and not retracted:
@@ -203,8 +193,8 @@ async def suggestions(b: Bench) -> None:
         raise Untested("the plan expects no suggestion")
     for invocation, answer in wanted:
         following = answer.payload.get("next")
-        following = following if isinstance(following, dict) else {}
-        found = [one for one in following.get("suggested_intents") or () if one.get("name") == invocation.suggests]
+        suggested = member(following, "suggested_intents") or ()
+        found = [one for one in suggested if one.get("name") == invocation.suggests]
         rows = ("NEXT-01", "CONF-08", "NEXT-07")
         if not b.that(rows, bool(found), f"{invocation.suggests} as suggested intent", following):
             continue
@@ -212,7 +202,7 @@ async def suggestions(b: Bench) -> None:
             label=str(invocation.suggests),
             name=str(invocation.suggests),
             eval_time=invocation.intent.eval_time,
-            facts=tuple(following.get("continuation_facts") or ()),
+            facts=tuple(member(following, "continuation_facts") or ()),
             params=found[0].get("params"),
         )
         after = await b.state(stated)
@@ -223,16 +213,13 @@ async def suggestions(b: Bench) -> None:
 @check("DELTA-11", "DELTA-13", patience=5)
 async def deltas_are_advice(b: Bench) -> None:
     """An invocation changes nothing about how the same intent is evaluated"""
-    ran = await _ran(b)
-    for invocation, _, answer in ran:
-        if answer.type != "invoke_response":
-            raise Untested("the invocation failed")
-        before = same(await b.answered(invocation.intent))
-        tool = await b.macro_id(invocation)
-        await b.invoke(tool, dict(invocation.args))
-        after = same(await b.answered(invocation.intent))
-        b.that(("DELTA-11", "DELTA-13"), before == after, f"the same tools as before: {before}", after)
-        return
+    invocation, _, answer = (await _ran(b))[0]
+    if answer.type != "invoke_response":
+        raise Untested("the invocation failed")
+    before = same(await b.answered(invocation.intent))
+    await b.invoke(await b.macro_id(invocation), dict(invocation.args))
+    after = same(await b.answered(invocation.intent))
+    b.that(("DELTA-11", "DELTA-13"), before == after, f"the same tools as before: {before}", after)
 
 
 @check("OPEN-31", "INVK-12", patience=5)
@@ -283,22 +270,3 @@ async def no_progress_on_http(b: Bench) -> None:
         raise Untested("only on http")
     for _, _, answer in await _ran(b):
         b.that("PROG-04", answer.type != "progress", "an answer, not progress", answer)
-
-
-CHECKS: Final = (
-    unknown_tools,
-    whole_requests,
-    wrong_arguments,
-    expired_tools,
-    consent_is_needed,
-    consent_is_taken,
-    results,
-    whole_outcomes,
-    deltas,
-    suggestions,
-    deltas_are_advice,
-    tools_outlive_connections,
-    failures,
-    progress,
-    no_progress_on_http,
-)

@@ -168,12 +168,10 @@ async def cancels_are_notifications(b: Bench) -> None:
 
 
 LEAST: Final = 16_777_216
-_MOST: Final = 64 << 20
-"""Bytes that are sent at most, to find a limit."""
+_MOST: Final = 64 << 20  # bytes that a check sends at most
 
 
 def _of_size(size: int) -> bytes:
-    """A message that is blown up by blanks between its members."""
     data = dumped(message("intent_request", {"intent": {"name": "conformance_size"}}))
     return data[:-1] + b" " * (size - len(data)) + b"}"
 
@@ -205,22 +203,3 @@ async def too_large_messages(b: Bench) -> None:
     b.refused(answer, "message_too_large", "WIRE-22", "MANI-24", "CONF-03", about=about)
     answer = await b.ask(message("intent_request", {"intent": {"name": "conformance_size"}}))
     b.that("WIRE-22", answer.code != "message_too_large", "the next message taken again", answer)
-
-
-CHECKS: Final = (
-    ids_come_back,
-    messages_are_objects,
-    messages_are_json,
-    numbers_are_json,
-    no_byte_order_mark,
-    types_are_known,
-    types_have_a_direction,
-    requests_have_ids,
-    versions_are_checked,
-    payloads_are_objects,
-    intents_have_names,
-    unknown_members,
-    cancels_are_notifications,
-    large_messages,
-    too_large_messages,
-)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Final
 from urllib.parse import urlsplit
 
 from manglecp.conformance.bench import HTTP, SESSIONS, STDIO, WEBSOCKET, Bench, Untested, check, dumped, message
-from manglecp.conformance.connections import Answer, StdioConnection
+from manglecp.conformance.connections import Answer, StdioConnection, member
 
 
 @check("CONF-01", "MANI-05", access=False)
 async def level_is_declared(b: Bench) -> None:
     """The manifest declares the level that is tested, or a higher one"""
-    protocol = b.manifest.get("protocol")
-    declared = protocol.get("conformance_level") if isinstance(protocol, dict) else None
+    declared = member(b.manifest, "protocol", "conformance_level")
     b.that("MANI-05", type(declared) is int and declared in (1, 2, 3), "conformance_level 1, 2 or 3", declared)
     enough = isinstance(declared, int) and declared >= b.report.level
     b.that("CONF-01", enough, f"conformance_level {b.report.level} or more", declared)
@@ -54,9 +52,9 @@ async def predicates_are_described(b: Bench) -> None:
     b.that("MANI-16", needed <= known, "a schema of each predicate that an intent requires", sorted(needed - known))
     for one in found:
         arity, fits = one.get("arity"), True
-        for member in ("arg_types", "arg_names"):
-            if one.get(member):
-                fits = fits and len(one[member]) == arity
+        for name in ("arg_types", "arg_names"):
+            if one.get(name):
+                fits = fits and len(one[name]) == arity
         b.that("DATA-50", fits, "as many arg_types and arg_names as arguments", one)
 
 
@@ -73,8 +71,7 @@ async def extensions_are_announced(b: Bench) -> None:
 @check("MANI-20", "MANI-22", level=3, access=False)
 async def external_predicates(b: Bench) -> None:
     """External predicates say what they are"""
-    capabilities = b.manifest.get("capabilities")
-    listed = capabilities.get("external_predicates") if isinstance(capabilities, dict) else None
+    listed = member(b.manifest, "capabilities", "external_predicates")
     if not listed:
         raise Untested("the server declares no external predicates")
     for one in listed:
@@ -174,8 +171,7 @@ async def nothing_lists_tools(b: Bench) -> None:
 @check("TRANS-22", transports=HTTP, access=False)
 async def origins_with_credentials(b: Bench) -> None:
     """A server that requires authentication does not let in every origin"""
-    if not b.auth_required:
-        raise Untested("the server requires no authentication")
+    b.require_auth()
     line = await b.http()
     for method, url in (("GET", line.manifest_url), ("OPTIONS", line.address("evaluate"))):
         headers = {"origin": _ORIGIN, "access-control-request-method": "POST"}
@@ -197,14 +193,16 @@ async def odd_requests(b: Bench) -> None:
 _MANY = 20
 
 
+async def _first_message(b: Bench) -> Answer:
+    async with b.other_session() as line:
+        assert line.first is not None
+        return line.first
+
+
 @check("TRANS-02", "TRANS-04", "TRANS-05", "MANI-01", transports=WEBSOCKET, access=False)
 async def manifest_first_on_websocket(b: Bench) -> None:
     """The manifest is the first message of each connection, in one text frame"""
-    line = b.new_line()
-    try:
-        answer = await line.open()
-    finally:
-        await line.close()
+    answer = await _first_message(b)
     b.that(("TRANS-02", "MANI-01"), answer.type == "manifest", "the manifest", answer)
     b.that("MANI-01", answer.message.get("id", "absent") is None, "id null on the manifest", answer)
     b.that(("TRANS-04", "TRANS-05"), True, "", "")  # anything else would have been no message
@@ -213,11 +211,7 @@ async def manifest_first_on_websocket(b: Bench) -> None:
 @check("TRANS-25", "TRANS-23", "MANI-01", transports=STDIO, access=False)
 async def manifest_first(b: Bench) -> None:
     """The manifest is the first line"""
-    line = b.new_line()
-    try:
-        answer = await line.open()
-    finally:
-        await line.close()
+    answer = await _first_message(b)
     b.that(("TRANS-25", "TRANS-23", "MANI-01"), answer.type == "manifest", "the manifest", answer)
     b.that("MANI-01", answer.message.get("id", "absent") is None, "id null on the manifest", answer)
 
@@ -288,10 +282,8 @@ async def cancelling_runs(b: Bench) -> None:
 @check("TRANS-26", "TRANS-27", "TRANS-23", "TRANS-24", transports=STDIO, patience=2)
 async def end_of_input(b: Bench) -> None:
     """At the end of its input the server answers what is pending, and ends"""
-    line = b.new_line()
-    assert isinstance(line, StdioConnection)
-    try:
-        await line.open()
+    async with b.other_session() as line:
+        assert isinstance(line, StdioConnection)
         request = message("intent_request", {"intent": {"name": "conformance_end"}})
         await line.write(dumped(request))
         line.end_input()
@@ -302,30 +294,3 @@ async def end_of_input(b: Bench) -> None:
         status = await line.exit_status()
         b.that("TRANS-26", status == 0, "exit status 0", status)
         b.that(("TRANS-23", "TRANS-24"), True, "", "")
-    finally:
-        await line.close()
-
-
-CHECKS: Final = (
-    level_is_declared,
-    tools_are_not_listed,
-    intents_are_listed,
-    predicates_are_described,
-    extensions_are_announced,
-    external_predicates,
-    well_known,
-    endpoints,
-    caching,
-    bodies_are_json,
-    errors_are_messages,
-    no_session_messages,
-    nothing_lists_tools,
-    origins_with_credentials,
-    odd_requests,
-    manifest_first_on_websocket,
-    manifest_first,
-    pipelining,
-    cancelling,
-    cancelling_runs,
-    end_of_input,
-)
