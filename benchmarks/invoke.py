@@ -316,7 +316,7 @@ async def effects(folder: Path, url: str | None) -> None:
                 rows.append((title, *["not installed"] * 3))
                 continue
             place = where or pack / f"{synchronous}.sqlite3"
-            figures = await whole_of(pack, place, synchronous)  # type: ignore[arg-type]
+            figures = await whole_of(pack, place, synchronous)
             rows.append((title, *(f"{figures[part]:.3f}" for part in ("whole", "undisturbed", "CPU"))))
     print_table(("ms (median), 3 effects", "whole", "undisturbed", "CPU"), rows)
 

@@ -114,7 +114,7 @@ def measure(where: str | Path, synchronous: Synchronous, runs: int) -> dict[str,
         journal.accept(name)
     beating = dict.fromkeys([*names, *others], 1)
     for _ in range(20):
-        took["heartbeat"].append(milliseconds(store.runs.renew, "bench", beating, HOUR))
+        took["heartbeat"].append(milliseconds(store.runs.heartbeat, "bench", beating, HOUR))
     half = runs // 2
     for name in names[:half]:
         took["end"].append(milliseconds(journal.end, name))
