@@ -18,6 +18,7 @@ from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.approval import AutoConfirm, Secrets
 from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.progress import RunObserver, progress_reporter
 from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack import Pack
 from manglecp.store import Store, open_store
@@ -113,14 +114,18 @@ class Shop:
         """Invoke a tool by its name (or by its id, without evaluating first); the error if there is one is raised."""
         macro_id = (await self.tools(identity=identity))[tool] if evaluate else tool
         asked = invocation(macro_id, args or {}, **payload)
+
+        def watched() -> RunObserver:
+            return RunObserver(cancelled=cancel or asyncio.Event(), progress=progress_reporter(progress))
+
         try:
-            answer = await self.invoker.invoke(asked, identity, progress=progress, cancel=cancel)
+            answer = await self.invoker.invoke(asked, identity, watched())
         except WireError as error:
             if error.code != "confirmation_required" or not confirm:
                 raise
             challenge = (error.details or {})["challenge"]
             signed = invocation(macro_id, args or {}, **payload, confirmation_token=token_for(challenge, identity))
-            answer = await self.invoker.invoke(signed, identity, progress=progress, cancel=cancel)
+            answer = await self.invoker.invoke(signed, identity, watched())
         return answer.payload
 
     async def refused(self, tool: str, args: Mapping[str, Any] | None = None, **more: Any) -> WireError:

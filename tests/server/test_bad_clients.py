@@ -73,6 +73,33 @@ async def test_bytes_that_are_no_http_end_their_connection_only(sent: bytes) -> 
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"x: " + b"a" * 1_000, id="many headers"),
+        pytest.param(b"a" * 1_000, id="one endless header"),
+    ],
+)
+async def test_headers_without_end_are_refused(line: bytes) -> None:
+    ending = b"\r\n" if b":" in line else b""
+    async with house() as h:
+        reader, writer = await h.raw(HEAD + b"x: ")
+        closed = False
+        try:
+            for _ in range(20_000):  # 20 MB: far more than sockets buffer
+                writer.write(line + ending)
+                await writer.drain()
+                if reader.at_eof():
+                    closed = True
+                    break
+        except ConnectionError:
+            closed = True
+        assert closed
+        writer.close()
+        assert not h.desk.core.pending
+        await fine(h)
+
+
+@pytest.mark.parametrize(
     "sent",
     [
         pytest.param(UPGRADE.replace(b"\r\n\r\n", b"\r\ncontent-length: 3\r\n\r\nabc"), id="with a body"),

@@ -29,7 +29,7 @@ from manglecp.cli.servers import Person, Server, agreed, asked_at_terminal, talk
 from manglecp.cli.tool_text import answer_lines, failure_lines, what_to_state
 from manglecp.client import Client, Question, Tool
 from manglecp.intent import Identity
-from manglecp.invoke import Answer, Invoker, Opened, open_packs
+from manglecp.invoke import Answer, Invoker, Opened, RunObserver, open_packs, progress_reporter
 from manglecp.store import RunState, StoreError
 from manglecp.wire import WireError, encode, read_instant, sign_confirmation, why_not_lines
 from manglecp.wire.messages import (
@@ -149,9 +149,8 @@ class _Session:
         with Progress("running") as progress, interruptible() as cancel:
             resuming = asyncio.create_task(self._resume_earlier_run())
             try:
-                return await self._invoker.invoke(
-                    request, self._identity, progress=progress_callback(progress), cancel=cancel
-                )
+                observer = RunObserver(cancelled=cancel, progress=progress_reporter(progress_callback(progress)))
+                return await self._invoker.invoke(request, self._identity, observer)
             finally:
                 resuming.cancel()
 

@@ -17,7 +17,7 @@ from .local import (
     local_secrets as local_secrets,
     open_packs as open_packs,
 )
-from .progress import OnProgress as OnProgress
+from .progress import OnProgress as OnProgress, RunObserver as RunObserver, progress_reporter as progress_reporter
 from .recovery import Worker as Worker
 from .results import (
     Answer as Answer,

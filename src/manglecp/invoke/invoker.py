@@ -41,7 +41,7 @@ from manglecp.invoke.executor import Released
 from manglecp.invoke.invocations import Invocations
 from manglecp.invoke.large_values import is_large, run_in_thread_if
 from manglecp.invoke.ownership import Claim, Claims
-from manglecp.invoke.progress import OnProgress, RunObserver, progress_reporter
+from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.recovery import Recovery, RemoteRunWatcher
 from manglecp.invoke.results import Answer
 from manglecp.invoke.run_driver import RunDriver
@@ -138,15 +138,12 @@ class Invoker:
         self,
         request: InvokeRequest,
         identity: Identity,
-        *,
-        progress: OnProgress | None = None,
-        cancel: asyncio.Event | None = None,
-        named: Callable[[str], None] | None = None,
+        observer: RunObserver | None = None,
     ) -> InvokeResponse:
         """Run an offer. Raises :class:`WireError` if there is no result.
 
-        A run with effects, or with a request key, goes on if the caller is cancelled. ``progress`` is called with each
-        step, ``named`` with the name of the tool if it runs here. Setting ``cancel`` stops the run between two steps.
+        A run with effects, or with a request key, goes on if the caller is cancelled. Setting ``observer.cancelled``
+        stops it between two steps.
         """
         payload = request.payload
         key, now_ns = checked_key(payload.request_key), eval_time(request, self._clock)
@@ -154,13 +151,8 @@ class Invoker:
             raise not_found()
         digested = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
         asked = InvocationKey(identity, key, payload.macro_id, digested, now_ns)
-        watch = RunObserver(
-            cancelled=cancel or asyncio.Event(),
-            named=named or _ignore,
-            progress=progress_reporter(progress),
-            leaving=self._leaves_all,
-            point=self._point,
-        )
+        watch = observer or RunObserver()
+        watch.leaving, watch.point = self._leaves_all, self._point
         if key is None:
             answer = await self._answer(request, asked, watch)
         else:
@@ -184,7 +176,7 @@ class Invoker:
             checked = await run_in_thread_if(is_large(payload.args), self._checks.check, *given)
         except WireError as error:
             return error
-        watch.named(checked.definition.tool)
+        watch.tool = checked.definition.tool
         if checked.plan.has_effects:
             return await self._invocations.detach(self._run(checked, asked, watch))
         return await self._run(checked, asked, watch)
@@ -323,10 +315,6 @@ class Invoker:
 
 async def _at_once() -> None:
     """Nothing is found out that effects could change."""
-
-
-def _ignore(_: str) -> None:
-    """The caller does not want the name of the tool."""
 
 
 def _keyed(accepted: AdmittedRun) -> bool:

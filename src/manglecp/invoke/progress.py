@@ -17,18 +17,18 @@ OnProgress: TypeAlias = Callable[[ProgressPayload], None]
 _log = logging.getLogger(__name__)
 
 
-class RunObserver(msgspec.Struct, frozen=True, kw_only=True):
+class RunObserver(msgspec.Struct, kw_only=True):
     """What a run reports to, and what may stop it."""
 
     cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     progress: Callable[[str, int, int], None] = lambda *_: None
     """Called with the action that begins, the number of settled steps, and the number of steps."""
+    tool: str | None = None
+    """Set to the name of the tool, once it is known to exist."""
     leaving: Callable[[], bool] = lambda: False
-    """Whether the run is to be left to another process between two rounds."""
-    named: Callable[[str], None] = lambda _: None
-    """Called with the name of the tool, once it is known to exist."""
+    """Set by the service: whether the run is to be left to another process between two rounds."""
     point: Callable[[str], None] = lambda _: None
-    """Called at the moments at which a crash would matter; tests crash there."""
+    """Set by the service: called at the moments at which a crash would matter; tests crash there."""
 
 
 def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int], None]:

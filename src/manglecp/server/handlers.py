@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from manglecp.intent import Identity
-from manglecp.invoke import OnProgress
+from manglecp.invoke import OnProgress, progress_reporter
 from manglecp.server.pending import PendingRequest, Reply, failure, success
 from manglecp.store import Busy, StoreError
 from manglecp.wire import WireError
@@ -70,9 +70,10 @@ async def _invoke(
     try:
         core.admission.begin()
         try:
-            return await handle.revision.invoker.invoke(
-                message, identity, progress=progress, cancel=pending.cancelled, named=pending.name_tool
-            )
+            observer = pending.observer
+            assert observer is not None  # the request is an invocation
+            observer.progress = progress_reporter(progress)
+            return await handle.revision.invoker.invoke(message, identity, observer)
         finally:
             core.admission.end()
     finally:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from manglecp.server.app import App
 from manglecp.server.tls import Tls
@@ -20,6 +21,7 @@ PING_SECONDS: Final = 20.0
 """An idle connection sees a ping at least every 30 seconds (TRANS-09)."""
 _KEEP_ALIVE: Final = 75
 """Seconds that an idle connection is kept: longer than proxies keep theirs, so that they never use one that ends."""
+_MAX_HEADER_BYTES: Final = 64 << 10
 _BUFFER_SECONDS: Final = 1.0
 _LARGEST_BUFFER: Final = 64 << 20
 _LINGER: Final = 10
@@ -29,6 +31,30 @@ _LINGER: Final = 10
 def _is_fault_of_server(record: logging.LogRecord) -> bool:
     """uvicorn logs text frames that are no UTF-8 as an error, which clients could cause at will."""
     return not (record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError))
+
+
+class _HttpProtocol(HttpToolsProtocol):
+    """Refuses a header section that grows without end, for which neither httptools nor uvicorn has a limit.
+
+    It relies on asyncio's ``data_received`` and on two callbacks of httptools.
+    """
+
+    _in_headers = True
+    _received = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        super().data_received(data)
+        if self._in_headers and self._received > _MAX_HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response("The header section is too large.")
+
+    def on_message_begin(self) -> None:
+        self._in_headers, self._received = True, 0  # of what follows: this chunk may end another request's body
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        super().on_headers_complete()
 
 
 class _Server(uvicorn.Server):
@@ -55,7 +81,7 @@ class Listener:
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http="httptools",
+            http=_HttpProtocol,
             ws="websockets-sansio",
             # A message a little over the limit is answered; a much longer one closes the connection (code 1009).
             ws_max_size=4 * app.core.max_message_bytes,

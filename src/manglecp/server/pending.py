@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from manglecp.invoke import RunObserver
 from manglecp.wire import WireError, encode
 from manglecp.wire.messages import IntentRequest, InvokeRequest, Message, Progress, ProgressPayload
 
@@ -37,21 +38,19 @@ def failure(error: WireError, request: str | None) -> Reply:
 class PendingRequest:
     """A request from its admission to its reply. ``reply`` is a future that drain waits for."""
 
-    __slots__ = ("began_ns", "cancelled", "evaluation", "message", "refusal", "reply", "task", "tool")
+    __slots__ = ("began_ns", "evaluation", "message", "observer", "refusal", "reply", "task")
 
     def __init__(self, message: IntentRequest | InvokeRequest, began_ns: int) -> None:
         self.message = message
         self.began_ns = began_ns
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.cancelled = asyncio.Event() if isinstance(message, InvokeRequest) else None
-        """Stops a run at its next step."""
+        self.observer = RunObserver() if isinstance(message, InvokeRequest) else None
+        """Of the run, if the request is an invocation."""
         self.evaluation: asyncio.Future[Any] | None = None
         self.refusal: WireError | None = None
         """Why an evaluation was given up."""
         self.task: asyncio.Task[Reply] | None = None
         """The task of a request of a session that lasts; on HTTP it is the task of the HTTP request."""
-        self.tool: str | None = None
-        """The name of the tool that is invoked, once it is known."""
 
     @property
     def id(self) -> str:
@@ -63,19 +62,21 @@ class PendingRequest:
         """Whether the client may repeat the request, and expects the reply of this one."""
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
 
-    def name_tool(self, tool: str) -> None:
-        self.tool = tool
+    @property
+    def tool(self) -> str | None:
+        """The name of the tool that is invoked, once it is known."""
+        return None if self.observer is None else self.observer.tool
 
     def cancel(self) -> None:
         """End an evaluation now; stop a run at its next step. A run may still come to its normal end (TRANS-39)."""
-        if self.cancelled is not None:
-            self.cancelled.set()
+        if self.observer is not None:
+            self.observer.cancelled.set()
         else:
             self.give_up(WireError("cancelled", "The request was cancelled"))
 
     def give_up(self, refusal: WireError) -> None:
         """Reply to an evaluation with this error. Has no effect on runs."""
-        if self.cancelled is None and self.refusal is None:
+        if self.observer is None and self.refusal is None:
             self.refusal = refusal
             if self.evaluation is not None:
                 self.evaluation.cancel()
