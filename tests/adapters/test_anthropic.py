@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from manglecp.adapters import LogError, LogLimits
-from manglecp.adapters.anthropic_stream import Stream
+from manglecp.adapters.anthropic import Stream
 from manglecp.harness.errors import InvalidEvidence
 from manglecp.wire import Fault
 from tests.adapters.checking import (

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.adapters.traces import SHORTEST, Traces
+from manglecp.adapters.turns import SHORTEST, Traces
 
 letters = st.text("abc ", min_size=0, max_size=120)
 

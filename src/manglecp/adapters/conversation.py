@@ -1,20 +1,25 @@
-"""A conversation with a model, whoever provides it.
+"""Conversations of a chat interface, independent of the provider: prompts and replies.
 
-A log becomes a sequence of two events. A :class:`Prompt` is what a request adds to a conversation: results of calls,
-new words of the user, and digests of everything that the model was shown. A :class:`Reply` is what the model answered,
-its parts in their order. Adapters produce events and know their provider; :mod:`.turns` makes evidence of them and
-knows none.
+Two kinds of logs hold a conversation. In *exchanges*, each request repeats the messages so far and each response is
+recorded as received. In a *transcript* there is one list of messages, and a prompt is synthesised before each reply. A
+:class:`Dialect` interprets the messages of one provider.
+
+Logs of several agents are interleaved. A request continues a thread if it starts with the same message (or names the
+same session) and is longer than, or equal to, the known messages of the thread; otherwise it starts a new thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeAlias
 
-from manglecp.wire import JSON
+from manglecp.adapters.records import LogLimits, RunningDigest, array, canonical_bytes, entry, optional_text, texts_of
+from manglecp.wire import JSON, Fault
 
-__all__ = ["CODE_EXECUTION", "Call", "Caller", "Event", "Failure", "Offer", "Prompt", "Reply", "Result"]
+# --- events -----------------------------------------------------------------------------------------------------------
 
 CODE_EXECUTION: Final = "code_execution"
 
@@ -119,3 +124,331 @@ class Reply:
 
 
 Event: TypeAlias = Prompt | Reply
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+_REMINDER: Final = re.compile(r"<system-reminder>(.*?)</system-reminder>", re.DOTALL)
+_MARK: Final = "<system-reminder>"
+
+
+def reminders(text: str) -> list[str]:
+    """The reminders that a harness put into the words of the user."""
+    return [found.strip() for found in _REMINDER.findall(text)] if _MARK in text else []
+
+
+def spoken(text: str) -> bool:
+    """Whether a text says anything beside reminders."""
+    return bool((_REMINDER.sub("", text) if _MARK in text else text).strip())
+
+
+class History:
+    """The message list of a request, and the system and reminder texts in it, each as a digest that grows."""
+
+    def __init__(self, system: Iterable[str] = ()) -> None:
+        self.system = list(system)
+        self._messages = RunningDigest()
+        self._queue = RunningDigest()
+        for text in self.system:
+            self._queue.append(text)
+
+    def append(self, message: JSON, queued: Iterable[str]) -> None:
+        """One more message, and the texts in it that belong to the reminder queue."""
+        self._messages.append(message)
+        for text in queued:
+            self._queue.append(text)
+
+    @property
+    def view(self) -> str:
+        """The digest of the messages so far."""
+        return self._messages.digest()
+
+    @property
+    def queue(self) -> str:
+        """The digest of the system and reminder texts so far."""
+        return self._queue.digest()
+
+
+@dataclass(slots=True)
+class Thread:
+    """A conversation, as far as it is known."""
+
+    number: int
+    messages: Sequence[Any] = ()
+    history: History = field(default_factory=History)
+
+
+class Threads:
+    """The conversations of a log. Those that have been silent for longest are forgotten first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._begun = 0
+        self._open: OrderedDict[bytes, Thread] = OrderedDict()
+
+    def begin(self) -> Thread:
+        """A thread that nothing else will continue."""
+        self._begun += 1
+        return Thread(self._begun)
+
+    def continued(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
+        """The thread of a request, and how many of its messages were known before."""
+        key = canonical_bytes(session if session is not None else texts_of(messages[0]) if messages else None)
+        thread = self._open.get(key)
+        known = 0 if thread is None else len(thread.messages)
+        if thread is None or len(messages) < known or (len(messages) == known and messages != thread.messages):
+            thread, known = self.begin(), 0
+        self._keep(key, thread)
+        return thread, known
+
+    def named(self, name: str) -> tuple[Thread, bool]:
+        """The thread that was given this name, and whether it was known before."""
+        key = canonical_bytes(name)
+        thread = self._open.get(key)
+        known = thread is not None
+        thread = thread or self.begin()
+        self._keep(key, thread)
+        return thread, known
+
+    def name(self, name: str, thread: Thread) -> None:
+        """Let :meth:`named` find the thread under this name, too."""
+        self._keep(canonical_bytes(name), thread)
+
+    def _keep(self, key: bytes, thread: Thread) -> None:
+        self._open[key] = thread
+        self._open.move_to_end(key)
+        if len(self._open) > self._most:
+            self._open.popitem(last=False)
+
+
+# --- exchanges and transcripts ----------------------------------------------------------------------------------------
+
+Message: TypeAlias = dict[str, Any]
+Part: TypeAlias = str | Call | Result
+
+
+class Dialect(Protocol):
+    """What requests and messages of a provider mean."""
+
+    list_name: str
+    """The member of a request that holds its messages."""
+    joined: bool
+    """Whether messages of the model that follow one another are one reply."""
+
+    def is_reply(self, message: Message) -> bool:
+        """Whether the model wrote it."""
+
+    def is_system(self, message: Message) -> bool:
+        """Whether it holds instructions of the operator."""
+
+    def texts(self, message: Message) -> list[str]:
+        """Its words, those in results of tools apart."""
+
+    def results(self, message: Message) -> list[Result]:
+        """The results that it brings, if the model did not write it."""
+
+    def parts(self, message: Message) -> Iterable[Part]:
+        """What it consists of, if the model wrote it."""
+
+    def stop(self, message: Message) -> str | None:
+        """The stop reason, where the log wrote it to the message."""
+
+    def system(self, request: Message) -> list[str]:
+        """The instructions outside of the message list."""
+
+    def offer(self, request: Message) -> Offer:
+        """The tools of a request that has some."""
+
+    def choice(self, request: Message) -> JSON:
+        """``toolChoice`` in the words of the specification."""
+
+    def transport(self, request: Message) -> Mapping[str, Any] | None:
+        """``toolTransportPolicy``, as far as the request sets it."""
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What messages add to a conversation."""
+
+    echoes: bool
+    """Whether they come after a reply, which they may repeat first."""
+    results: list[Result] = field(default_factory=list)
+    speaks: bool = False
+    taken: int = 0
+    echoing: bool = field(init=False)
+    past: set[str] = field(default_factory=set)
+    """Calls of replies that were made before the log began. They are no business of it, and neither are their
+    results."""
+
+    def __post_init__(self) -> None:
+        self.echoing = self.echoes
+
+    def take(self, message: Message, dialect: Dialect, texts: Iterable[str]) -> None:
+        self.taken += 1
+        if dialect.is_reply(message):
+            if not self.echoing:
+                self.past |= {part.id for part in dialect.parts(message) if isinstance(part, Call)}
+            return
+        self.echoing = False
+        self.speaks = self.speaks or (not dialect.is_system(message) and any(map(spoken, texts)))
+        self.results += [result for result in dialect.results(message) if result.id not in self.past]
+
+
+@dataclass(slots=True)
+class _Transcript:
+    thread: Thread
+    request: Message
+    gathered: _Gathered
+    reply: list[Message] = field(default_factory=list)
+    """Messages of the model that are one reply, as far as they have come."""
+    line: int = 0
+    """Where the reply began."""
+
+
+class Dialogue:
+    """The conversations of a log."""
+
+    def __init__(self, dialect: Dialect, limits: LogLimits) -> None:
+        self.line = 0
+        """Where the events come from that are made next."""
+        self._dialect = dialect
+        self._threads = Threads(limits.horizon)
+        self._thread: Thread | None = None
+        self._offers: tuple[object, Offer | None] = (None, None)
+        self._loose: _Transcript | None = None
+
+    # --- exchanges ---------------------------------------------------------------------------------------------------
+
+    @property
+    def asked(self) -> bool:
+        """Whether there was a request, so that a reply answers it."""
+        return self._thread is not None
+
+    def request(self, request: Message, session: str | None = None) -> Prompt:
+        """A request that repeats its conversation."""
+        messages = array(request, self._dialect.list_name)
+        thread, known = self._threads.continued(messages, session)
+        prompt = self._asked(thread, request, messages, known, echoes=known > 0)
+        return replace(prompt, repeats=True) if 0 < known == len(messages) else prompt
+
+    def addition(self, request: Message, key: str) -> Prompt:
+        """A request that holds only what is new, to the conversation of this key."""
+        thread, known = self._threads.named(key)
+        thread.messages = ()
+        prompt = self._asked(thread, request, array(request, self._dialect.list_name), 0, echoes=known)
+        # What an unknown conversation is answered was asked before the log began.
+        return prompt if known else replace(prompt, results=())
+
+    def reply(self, parts: Iterable[Part], stop: str | None, model: str | None, key: str | None = None) -> Reply:
+        """The answer to the last request; additions may refer to it by the key."""
+        if self._thread is None:
+            self._thread = self._threads.begin()
+        if key is not None:
+            self._threads.name(key, self._thread)
+        return Reply(self._thread.number, self.line, tuple(parts), stop, model)
+
+    def _asked(self, thread: Thread, request: Message, messages: Sequence[Any], known: int, *, echoes: bool) -> Prompt:
+        """``known`` messages have been read before; they are read again only if they or the instructions changed."""
+        system = self._dialect.system(request)
+        unchanged = thread.history.system == system and list(thread.messages) == messages[:known]
+        if not unchanged or known == 0:
+            thread.history = History(system)
+        gathered = _Gathered(echoes)
+        for i in range(known if unchanged else 0, len(messages)):
+            try:
+                message = entry(messages[i])
+                texts = self._dialect.texts(message)
+                thread.history.append(message, self._queued(message, texts))
+                if i >= known:
+                    gathered.take(message, self._dialect, texts)
+            except Fault as fault:
+                raise fault.inside(self._dialect.list_name, i) from None
+        thread.messages = messages
+        self._thread = thread
+        return self._prompt(thread, request, gathered)
+
+    # --- transcripts -------------------------------------------------------------------------------------------------
+
+    def transcript(self, request: Message, *steps: str) -> Iterator[Event]:
+        """A whole conversation as one list; ``steps`` lead to it in its record."""
+        thread = self._threads.begin()
+        thread.history = History(self._dialect.system(request))
+        transcript = _Transcript(thread, request, _Gathered(echoes=False))
+        for i, message in enumerate(array(request, self._dialect.list_name)):
+            try:
+                yield from self._told(transcript, entry(message))
+            except Fault as fault:
+                raise fault.inside(*steps, i) from None
+        yield from self._ended(transcript)
+
+    def message(self, message: Message) -> Iterator[Event]:
+        """A message of the conversation whose messages stand on lines of their own."""
+        if self._loose is None:
+            self._loose = _Transcript(self._threads.begin(), {}, _Gathered(echoes=False))
+        yield from self._told(self._loose, message)
+
+    def finish(self) -> Iterator[Event]:
+        """The log has ended, and with it what was said outside of exchanges."""
+        if self._loose is not None:
+            yield from self._ended(self._loose)
+
+    def _told(self, transcript: _Transcript, message: Message) -> Iterator[Event]:
+        is_reply = self._dialect.is_reply(message)
+        if transcript.reply and not (is_reply and self._dialect.joined):
+            yield self._replied(transcript)
+        texts = self._dialect.texts(message)
+        if not is_reply:
+            transcript.gathered.take(message, self._dialect, texts)
+        elif transcript.reply:
+            transcript.reply.append(message)
+        else:
+            yield self._prompt(transcript.thread, transcript.request, transcript.gathered)
+            transcript.gathered = _Gathered(echoes=True)
+            transcript.reply, transcript.line = [message], self.line
+        transcript.thread.history.append(message, self._queued(message, texts))
+
+    def _ended(self, transcript: _Transcript) -> Iterator[Event]:
+        """What was asked behind the last reply has no answer, but brings results."""
+        if transcript.reply:
+            yield self._replied(transcript)
+        if transcript.gathered.taken:
+            yield self._prompt(transcript.thread, transcript.request, transcript.gathered)
+
+    def _replied(self, transcript: _Transcript) -> Reply:
+        messages, transcript.reply = transcript.reply, []
+        last = messages[-1]
+        parts = [part for message in messages for part in self._dialect.parts(message)]
+        model = optional_text(last, "model") or optional_text(transcript.request, "model")
+        return Reply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    def _queued(self, message: Message, texts: list[str]) -> list[str]:
+        """The system and reminder texts of a message."""
+        if self._dialect.is_system(message):
+            return texts
+        return [] if self._dialect.is_reply(message) else [found for text in texts for found in reminders(text)]
+
+    def _prompt(self, thread: Thread, request: Message, gathered: _Gathered) -> Prompt:
+        return Prompt(
+            thread.number,
+            thread.history.view,
+            thread.history.queue,
+            tuple(gathered.results),
+            gathered.speaks,
+            gathered.echoes,
+            model=optional_text(request, "model"),
+            offer=self._offer(request),
+            choice=self._dialect.choice(request),
+            transport=self._dialect.transport(request),
+        )
+
+    def _offer(self, request: Message) -> Offer | None:
+        """Most requests of a log offer the same tools as the one before."""
+        tools = array(request, "tools")
+        if not tools:
+            return None
+        key = (tools, bool(request.get("mcp_servers")))
+        if self._offers[0] != key:
+            self._offers = (key, self._dialect.offer(request))
+        return self._offers[1]

@@ -15,8 +15,6 @@ from manglecp.adapters.records import parse
 from manglecp.base.text import normalize_word
 from manglecp.wire import JSON, Fault
 
-__all__ = ["RETRYABLE", "failure_in", "reports_failure", "retryable"]
-
 _AGAIN: Final = (
     # HTTP
     "408", "425", "429", "500", "502", "503", "504", "529",

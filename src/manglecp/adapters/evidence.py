@@ -6,7 +6,7 @@ with five exceptions. These are derived, and each row that holds something deriv
 * a render row for each result that a following request shows, at the injection point ``tool_response``;
 * the state view ``messages``: the digest of the message list of that request;
 * the reminder queue ``system``: the digest of its system and reminder texts;
-* a use row for each result: ``consumed`` and the span if something of it reappears (:mod:`.traces`), else
+* a use row for each result: ``consumed`` and the span if something of it reappears (:mod:`.turns`), else
   ``observed_only``;
 * ``retryable`` of an error, by its code (:mod:`.envelopes`).
 
@@ -18,23 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from manglecp.adapters.conversation import CODE_EXECUTION, Call, Offer, Prompt, Reply, Result
-from manglecp.adapters.digests import canonical_bytes, carried, digest_bytes, digest_of
 from manglecp.adapters.envelopes import retryable
-from manglecp.adapters.offers import DIGEST_FIELDS
-from manglecp.adapters.policies import UNRECORDED, Binding
-from manglecp.adapters.traces import Span
-from manglecp.base.digest import digest_text
+from manglecp.adapters.policies import DIGEST_FIELDS, UNRECORDED, Binding
+from manglecp.adapters.records import canonical_bytes, carried, digest_of
+from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.base.text import trim
 from manglecp.harness import digest_v1 as digest
 from manglecp.harness.policy import call_id
 
-__all__ = ["Search", "TurnEvidence", "underived", "write"]
-
 _TERMINAL: Final = ("ok", "error", "cancelled")
 _EMPTY: Final = digest([])
+
+
+class Span(NamedTuple):
+    """A part of a result that a later reply contains, and the number of that turn."""
+
+    text: str
+    turn: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,9 @@ from typing import Any, Final
 
 from manglecp.adapters.conversation import Call, Event, Failure, Offer, Reply, Result
 from manglecp.adapters.envelopes import failure_in
-from manglecp.adapters.fields import each_object, entry, identifier, mapping, optional_text
-from manglecp.adapters.offers import Tool, offer
+from manglecp.adapters.policies import Tool, offer
+from manglecp.adapters.records import each_object, entry, identifier, mapping, optional_text
 from manglecp.wire import JSON, Fault
-
-__all__ = ["McpLog"]
 
 _CALL: Final = "tools/call"
 _LIST: Final = "tools/list"

@@ -1,42 +1,455 @@
-"""Logs of the OpenAI APIs: Chat Completions and Responses.
+"""Logs of the OpenAI APIs, Chat Completions and Responses.
 
-A record is one of
+A record is one of:
 
-* an exchange, ``{"request": …, "response": …}``, or either of them alone; ``session`` may name the conversation. A
-  request with ``input`` is one of the Responses API, one with ``messages`` of Chat Completions;
+* an exchange, ``{"request": …, "response": …}``, or one of both; ``session`` may name the conversation. A request with
+  ``input`` belongs to the Responses API, one with ``messages`` to Chat Completions;
 * a completion, a response object, or a chunk or event of a streamed one;
-* a transcript: ``{"messages": […]}``, a list, or one message or item per line: items have a type. It has no stop
-  reasons.
+* a transcript: ``{"messages": […]}``, a list, or one message or item per line (items have a type). It
+  has no stop reasons.
 
-Of several choices the first is taken; a call in another one is refused. The words for why a reply ended become those of
-the specification where there is one: ``tool_calls`` is ``tool_use``, ``stop`` is ``end_turn``, ``length`` is
-``max_tokens``; others stay as they are.
+Only the first choice is read; a call in another choice is an error. Stop reasons are mapped by ``STOP_REASONS``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from manglecp.adapters.conversation import Event
-from manglecp.adapters.dialogue import Dialogue
-from manglecp.adapters.fields import (
+from manglecp.adapters.conversation import (
+    CODE_EXECUTION,
+    Call,
+    Caller,
+    Dialogue,
+    Event,
+    Failure,
+    Message,
+    Offer,
+    Part,
+    Result,
+)
+from manglecp.adapters.envelopes import failure_in, reports_failure
+from manglecp.adapters.policies import Tool, caller_kind, offer
+from manglecp.adapters.records import (
+    LogLimits,
     array,
+    canonical_bytes,
+    digest_of,
     each_object,
     entry,
     identifier,
     kind_of,
     mapping,
     optional_text,
+    parse,
+    stream_records,
+    texts_of,
     unwrapped,
 )
-from manglecp.adapters.limits import LogLimits
-from manglecp.adapters.openai_chat import ChatMessages, Chunks, finished, parts_of_choice, refuse_calls
-from manglecp.adapters.openai_responses import Items, ItemStream, parts_of_output, stop_of_response
-from manglecp.adapters.records import stream_records
+from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
 
-__all__ = ["OpenAILog"]
+# --- Chat Completions -------------------------------------------------------------------------------------------------
+
+STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
+_MOST_CALLS: Final = 10_000
+
+
+class ChatMessages:
+    """What messages of this interface mean."""
+
+    list_name = "messages"
+    joined = False
+
+    def is_reply(self, message: Message) -> bool:
+        return kind_of(message, "role") == "assistant"
+
+    def is_system(self, message: Message) -> bool:
+        return kind_of(message, "role") in ("system", "developer")
+
+    def texts(self, message: Message) -> list[str]:
+        return [] if kind_of(message, "role") == "tool" else words(message.get("content"))
+
+    def results(self, message: Message) -> list[Result]:
+        if kind_of(message, "role") != "tool":
+            return []
+        return [failed_result(identifier(message, "tool_call_id"), message.get("content"), message)]
+
+    def parts(self, message: Message) -> Iterator[Part]:
+        yield from words(message.get("content"))
+        for i, call in each_object(message, "tool_calls"):
+            try:
+                yield _call(call)
+            except Fault as fault:
+                raise fault.inside("tool_calls", i) from None
+
+    def stop(self, message: Message) -> str | None:
+        return finished(message)
+
+    def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages stand in the list
+        return []
+
+    def offer(self, request: Message) -> Offer:
+        return offer(_tool(definition, i) for i, definition in each_object(request, "tools"))
+
+    def choice(self, request: Message) -> JSON:
+        return choice_of(request.get("tool_choice"))
+
+    def transport(self, request: Message) -> Mapping[str, Any] | None:
+        return {"parallelToolCalls": False} if request.get("parallel_tool_calls") is False else None
+
+
+_SAID: Final = {"function": "arguments", "custom": "input"}
+"""Where each kind of call says what it calls with."""
+
+
+class Chunks:
+    """Takes the chunks of one completion."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] | None = None
+        self._texts: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._finish: str | None = None
+
+    def is_of_another(self, chunk: dict[str, Any]) -> bool:
+        """Does this chunk belong to another completion than those before it?"""
+        return self._first is not None and chunk.get("id") != self._first.get("id")
+
+    def take(self, chunk: dict[str, Any]) -> None:
+        """Add one chunk. Only the first choice is read; calls in another one are a :class:`Fault`."""
+        self._first = self._first or chunk
+        for i, choice in each_object(chunk, "choices"):
+            if choice.get("index", 0) != 0:
+                refuse_calls(mapping(choice, "delta"), i)
+                continue
+            try:
+                self._finish = optional_text(choice, "finish_reason") or self._finish
+                self._delta(mapping(choice, "delta") or {})
+            except Fault as fault:
+                raise fault.inside("choices", i) from None
+
+    def completion(self) -> dict[str, Any] | None:
+        """The completion as far as it has come; None if there was no chunk."""
+        if self._first is None:
+            return None
+        calls = [
+            {
+                "id": call["id"],
+                "type": call["type"],
+                call["type"]: {"name": call["name"], _SAID[call["type"]]: "".join(call["said"])},
+            }
+            for _, call in sorted(self._calls.items())
+        ]
+        message = {"role": "assistant", "content": "".join(self._texts) or None, "tool_calls": calls or None}
+        return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
+
+    def _delta(self, delta: dict[str, Any]) -> None:
+        try:
+            self._texts.append(optional_text(delta, "content") or "")
+            for i, piece in each_object(delta, "tool_calls"):
+                self._piece(piece, i)
+        except Fault as fault:
+            raise fault.inside("delta") from None
+
+    def _piece(self, piece: dict[str, Any], i: int) -> None:
+        index = piece.get("index", 0)
+        if type(index) is not int or not 0 <= index < _MOST_CALLS:
+            raise Fault("a small whole number belongs here").inside("tool_calls", i, "index")
+        call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "said": []})
+        call["id"] = optional_text(piece, "id") or call["id"]
+        for kind, said in _SAID.items():
+            part = mapping(piece, kind)
+            if part is not None:
+                call["type"] = kind
+                call["name"] = optional_text(part, "name") or call["name"]
+                call["said"].append(optional_text(part, said) or "")
+
+
+def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
+    """Of several choices the first is taken. A call in another one would be lost, so it may not be there."""
+    if message is not None and message.get("tool_calls"):
+        raise Fault("calls in a choice other than the first cannot be told apart").inside("choices", i)
+
+
+def finished(choice: dict[str, Any]) -> str | None:
+    """Why a choice ended, in the words of the specification where it has one."""
+    reason = optional_text(choice, "finish_reason")
+    return None if reason is None else STOP_REASONS.get(reason, reason)
+
+
+def parts_of_choice(choice: dict[str, Any]) -> list[Part]:
+    """What the model said and called in one choice of a completion."""
+    return list(ChatMessages().parts(entry(choice.get("message"), "message")))
+
+
+def words(content: JSON) -> list[str]:
+    """The texts of a content, be it a text or a list of typed parts."""
+    if type(content) is str:
+        return [content]
+    parts = content if type(content) is list else []
+    return [text for part in parts if type(part) is dict and type(text := part.get("text")) is str]
+
+
+def arguments(text: str | None) -> tuple[JSON, bool]:
+    """The arguments of a call, and whether they are an object. What is no JSON stays text."""
+    try:
+        value = parse((text or "").encode())
+    except Fault:
+        return text, False
+    return value, type(value) is dict
+
+
+def failed_result(call_id: str, content: JSON, shown: JSON) -> Result:
+    """A result, and whether it failed: the interface has no place to say so, but the result may say it itself."""
+    payload = "" if content is None else content
+    text = "\n".join(texts_of(payload) if type(payload) is not list else words(payload))
+    failed = reports_failure(None, text)
+    return Result(call_id, payload, shown, "error" if failed else "ok", failure_in(None, text) if failed else None)
+
+
+def choice_of(choice: JSON) -> JSON:
+    """``required`` is ``any``, a named function is ``specific``; ``none`` forbids calls and is no choice of one."""
+    if type(choice) is dict:
+        inner = choice.get("function")
+        name = inner.get("name") if type(inner) is dict else choice.get("name")
+        return {"mode": "specific", "toolName": name} if type(name) is str else None
+    return {"required": "any", "none": None}.get(choice, choice) if type(choice) is str else None
+
+
+def _call(call: dict[str, Any]) -> Call:
+    if (custom := mapping(call, "custom")) is not None:
+        return Call(identifier(call, "id"), identifier(custom, "name"), custom.get("input"), block="function_call")
+    function = entry(call.get("function"), "function")
+    given, valid = arguments(optional_text(function, "arguments"))
+    return Call(identifier(call, "id"), identifier(function, "name"), given, block="function_call", valid=valid)
+
+
+def _tool(definition: dict[str, Any], i: int) -> Tool:
+    try:
+        function = mapping(definition, "function") or mapping(definition, "custom") or definition
+        name = identifier(function, "name")
+    except Fault as fault:
+        raise fault.inside("tools", i) from None
+    return Tool(name, function.get("parameters", function.get("format")))
+
+
+# --- Responses --------------------------------------------------------------------------------------------------------
+
+_CALL: Final = "_call"
+_OUTPUT: Final = "_call_output"
+_CLIENT: Final = {
+    "function_call": "function",
+    "custom_tool_call": "function",
+    "computer_call": "function",
+    "local_shell_call": "shell",
+    "shell_call": "shell",
+    "apply_patch_call": "edit",
+}
+"""Calls that the client answers, and their kinds."""
+_SERVED_KINDS: Final = {"code_interpreter_call": CODE_EXECUTION, "mcp_call": "mcp"}
+_SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")
+_SERVED_OUTPUT: Final = ("output", "outputs", "results", "result")
+_RUNNING: Final = ("in_progress", "searching", "interpreting", "generating", "calling", "queued")
+_SUFFIXES: Final = ("_preview", "_20")
+
+
+class Items:
+    """What items of this interface mean."""
+
+    list_name = "input"
+    joined = True
+
+    def is_reply(self, message: Message) -> bool:
+        kind = _type(message)
+        if kind == "message":
+            return kind_of(message, "role") == "assistant"
+        return not kind.endswith("_output") and kind != "mcp_approval_response"
+
+    def is_system(self, message: Message) -> bool:
+        return kind_of(message, "role") in ("system", "developer")
+
+    def texts(self, message: Message) -> list[str]:
+        return words(message.get("content")) if _type(message) == "message" else []
+
+    def results(self, message: Message) -> list[Result]:
+        if not _type(message).endswith(_OUTPUT):
+            return []
+        return [failed_result(identifier(message, "call_id"), message.get("output"), message)]
+
+    def parts(self, message: Message) -> Iterator[Part]:
+        return _parts(message)
+
+    def stop(self, message: Message) -> str | None:  # noqa: ARG002  # of the response, not of its items
+        return None
+
+    def system(self, request: Message) -> list[str]:
+        instructions = optional_text(request, "instructions")
+        return [] if instructions is None else [instructions]
+
+    def offer(self, request: Message) -> Offer:
+        tools = []
+        closed = True
+        for i, definition in each_object(request, "tools"):
+            try:
+                if kind_of(definition) == "mcp":
+                    closed = False  # a server names its tools
+                else:
+                    tools.append(_item_tool(definition))
+            except Fault as fault:
+                raise fault.inside("tools", i) from None
+        return offer(tools, closed=closed)
+
+    def choice(self, request: Message) -> JSON:
+        return choice_of(request.get("tool_choice"))
+
+    def transport(self, request: Message) -> Mapping[str, Any] | None:
+        return {"parallelToolCalls": False} if request.get("parallel_tool_calls") is False else None
+
+
+class ItemStream:
+    """Takes the events of one response. The last of them repeats the whole of it."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._response: dict[str, Any] | None = None
+        self._items: dict[int, dict[str, Any]] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Add one event. Events of other kinds than whole items and whole responses are passed over."""
+        kind = kind_of(event)
+        if (response := mapping(event, "response")) is not None:
+            self._response = response
+            self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
+        elif kind == "response.output_item.done":
+            index = event.get("output_index")
+            if type(index) is not int:
+                raise Fault("a whole number belongs here").inside("output_index")
+            self._items[index] = entry(event.get("item"), "item")
+
+    def response(self) -> dict[str, Any] | None:
+        """The response as far as it has come; None if it has not begun."""
+        if self._response is None or self.ended:
+            return self._response
+        return {**self._response, "output": [self._items[index] for index in sorted(self._items)]}
+
+
+def stop_of_response(response: dict[str, Any]) -> str | None:
+    """A completed response stops for its calls if it has any; an incomplete one has a reason of its own."""
+    status = optional_text(response, "status")
+    if status == "completed":
+        calls = any(kind_of(item) in _CLIENT for _, item in each_object(response, "output"))
+        return "tool_use" if calls else "end_turn"
+    if status == "incomplete":
+        reason = optional_text(mapping(response, "incomplete_details") or {}, "reason")
+        return "max_tokens" if reason == "max_output_tokens" else reason
+    return None if status == "in_progress" else status
+
+
+def parts_of_output(items: list[Any]) -> list[Part]:
+    """What the model said and called. A :class:`Fault` leads to the item that cannot be read."""
+    found: list[Part] = []
+    for i, item in enumerate(items):
+        try:
+            found += _parts(entry(item))
+        except Fault as fault:
+            raise fault.inside("output", i) from None
+    return found
+
+
+def _type(item: dict[str, Any]) -> str:
+    """What an item is; messages need not say it."""
+    return (kind_of(item) or "") if "type" in item else "message"
+
+
+def _parts(item: dict[str, Any]) -> Iterator[Part]:
+    kind = _type(item)
+    if kind == "message":
+        yield from words(item.get("content"))
+    elif kind in _CLIENT:
+        yield _client_call(item)
+    elif kind.endswith(_CALL):
+        yield _served_call(item)
+        yield _served_result(item)
+
+
+def _client_call(item: dict[str, Any]) -> Call:
+    kind = item["type"]
+    if kind == "function_call":
+        given, valid = arguments(optional_text(item, "arguments"))
+        name = identifier(item, "name")
+    else:
+        given, valid = item.get("input", item.get("action", item.get("operation"))), True
+        name = optional_text(item, "name") or kind.removesuffix(_CALL)
+    return Call(identifier(item, "call_id"), name, given, _CLIENT[kind], "function_call", valid, caller=_caller(item))
+
+
+def _served_call(item: dict[str, Any]) -> Call:
+    kind = item["type"]
+    given = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
+    valid = True
+    if kind == "mcp_call":
+        given, valid = arguments(optional_text(item, "arguments"))
+    return Call(
+        identifier(item, "id"),
+        optional_text(item, "name") or kind.removesuffix(_CALL),
+        given,
+        _SERVED_KINDS.get(kind, "function"),
+        "function_call",
+        valid,
+        served=True,
+        caller=_caller(item),
+    )
+
+
+def _served_result(item: dict[str, Any]) -> Result:
+    status = optional_text(item, "status") or "completed"
+    payload = next((item[name] for name in _SERVED_OUTPUT if item.get(name) is not None), None)
+    failure: Failure | None = None
+    if item.get("error") is not None or status in ("failed", "incomplete"):
+        error = item.get("error")
+        payload = error if payload is None else payload
+        text = error if type(error) is str else "" if error is None else canonical_bytes(error).decode()
+        failure = failure_in({"error": error}, text)
+    evidence: dict[str, Any] = {}
+    outputs = item.get("outputs")
+    if item["type"] == "code_interpreter_call" and type(outputs) is list:
+        logs = [out["logs"] for out in outputs if type(out) is dict and type(out.get("logs")) is str]
+        # One stream holds what the program wrote to either.
+        both = digest_text("\n".join(logs))
+        evidence["observation"] = {"stdoutDigest": both, "stderrDigest": both}
+    state = "running" if status in _RUNNING else "ok" if failure is None else "error"
+    return Result(identifier(item, "id"), payload, item, state, failure, None, evidence)
+
+
+def _caller(item: dict[str, Any]) -> Caller | None:
+    caller = item.get("caller")
+    if type(caller) is str:
+        kind, parent = caller_kind(caller), None
+    elif type(caller) is dict:
+        kind = caller_kind(identifier(caller, "type"))
+        parent = next(
+            (caller[key] for key in ("tool_id", "caller_id", "call_id", "id") if type(caller.get(key)) is str), None
+        )
+    else:
+        return None
+    return None if kind == "direct" else Caller(kind, parent)
+
+
+def _item_tool(definition: dict[str, Any]) -> Tool:
+    kind = identifier(definition, "type")
+    if "name" in definition:
+        name = identifier(definition, "name")
+        schema = definition.get("parameters", definition.get("format"))
+        return Tool(name, schema, deferred=definition.get("defer_loading") is True)
+    name = kind
+    for suffix in _SUFFIXES:
+        name = name.partition(suffix)[0]
+    name = {"computer_use": "computer"}.get(name, name)
+    return Tool(name, {"type": kind, "digest": digest_of(definition)}, _CLIENT.get(name + _CALL, "function"))
+
+
+# --- log --------------------------------------------------------------------------------------------------------------
 
 _CHUNK: Final = "chat.completion.chunk"
 _COMPLETION: Final = "chat.completion"

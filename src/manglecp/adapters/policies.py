@@ -1,19 +1,74 @@
-"""What the turns of a log are bound to: a policy package, or plain CallSpec fields.
+"""The policies that bind the turns of a log: a policy package, plain CallSpec fields, or the tools of the request.
 
-A log says which model was asked, which tools it was offered and in which words it stopped. It does not say which
-policies were in force; those come from whoever has the log judged. Where nobody names any, the turns only observe
-(:mod:`..policy.builtin`).
+A log records the model, the offered tools and the stop reason, but not the policies in force; the caller supplies
+those. Without them the turns only observe (``harness.policy.builtin``). Where no policy lists the tools, the tool
+definitions of the request become the catalogue, defer policy, allowed callers and examples of the turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from manglecp.adapters.conversation import CODE_EXECUTION, Offer
+from manglecp.adapters.records import carried, digest_of
+from manglecp.harness import digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage, observe
+from manglecp.wire import JSON
 
-__all__ = ["CONSTRAINTS", "UNRECORDED", "Binding", "bind"]
+# --- tools of a request -----------------------------------------------------------------------------------------------
+
+DIGEST_FIELDS: Final = {
+    "toolCatalog": "toolCatalogDigest",
+    "deferPolicy": "deferPolicyDigest",
+    "toolExamples": "toolExampleDigest",
+    "allowedCallers": "allowedCallersDigest",
+}
+"""The CallSpec field of each document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool definition, whoever's it is."""
+
+    name: str
+    schema: JSON
+    kind: str = "function"
+    deferred: bool = False
+    callers: tuple[str, ...] | None = None
+    examples: tuple[JSON, ...] = ()
+    aliases: tuple[str, ...] = field(default=())
+    """Other names that calls of the same tool have."""
+
+
+def offer(tools: Iterable[Tool], *, closed: bool = True) -> Offer:
+    """``closed`` says that these are all: otherwise a call of another tool is no call of an unknown one."""
+    known = list(tools)
+    schemas = {name: digest_of(tool.schema) for tool in known for name in (tool.name, *tool.aliases)}
+    documents: dict[str, Any] = {}
+    if closed:
+        rows = [{"toolName": name, "schemaDigest": schemas[name]} for name in sorted(schemas)]
+        documents["toolCatalog"] = {"catalogId": "offered", "tools": rows}
+    if any(tool.deferred for tool in known):
+        documents["deferPolicy"] = {
+            "eager": sorted(tool.name for tool in known if not tool.deferred),
+            "deferred": sorted(tool.name for tool in known if tool.deferred),
+        }
+    if callers := {tool.name: sorted(tool.callers) for tool in known if tool.callers}:
+        documents["allowedCallers"] = {"tools": callers}
+    if examples := {tool.name: [carried(one) for one in tool.examples] for tool in known if tool.examples}:
+        documents["toolExamples"] = {"tools": examples}
+    kinds = {name: tool.kind for tool in known for name in (tool.name, *tool.aliases) if tool.kind != "function"}
+    return Offer(documents, {name: digest(one) for name, one in documents.items()}, schemas, kinds)
+
+
+def caller_kind(word: str) -> str:
+    """Who calls, without the version: ``code_execution_20250825`` and ``programmatic`` are ``code_execution``."""
+    return CODE_EXECUTION if word.startswith(CODE_EXECUTION) or word == "programmatic" else word
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
 
 UNRECORDED: Final = "unrecorded"
 """The model, or the stop reason, that a log does not name. No policy handles it unless it says so."""

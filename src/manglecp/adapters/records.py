@@ -1,24 +1,50 @@
-"""A log as numbered JSON records.
+"""A log as numbered JSON records, with typed access to their members and digests of their values.
 
-A log comes as bytes or as lines, and holds one of three things, or a mixture of the first two:
+A log is bytes or lines. It holds JSON lines, server-sent events (the ``data:`` of each event is a record; other fields
+and ``[DONE]`` are skipped), a mixture of both, or one JSON document over several lines, detected by a first line that
+is only ``{`` or ``[``. Records are parsed lazily, one line at a time.
 
-* JSON lines: one record on each line;
-* server-sent events: the ``data:`` of each event is a record, other fields are skipped, and so is ``[DONE]``;
-* one JSON document over several lines, known by a first line that is only ``{`` or ``[``.
-
-Reading is lazy: a record is there before the next line is looked at.
+An absent or null member counts as missing; a member of the wrong type raises :class:`Fault` with the path to it. A
+value without a canonical form (a number such as ``1e-7``, a non-ASCII key) is represented by its JSON text, with keys
+sorted and non-ASCII characters escaped, so that it does not invalidate the whole turn.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from manglecp.adapters.limits import NESTING, LogLimits
+from manglecp.base.digest import digest_bytes
+from manglecp.base.json import Uncanonical
+from manglecp.harness import canonical
 from manglecp.wire import JSON, Fault, decode
 
-__all__ = ["LogError", "Record", "parse", "records", "stream_records"]
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+NESTING: Final = 100
+"""How deep JSON may be nested, also where it is the text of an argument or a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """N pass, N + 1 is an error; the last two bound what is remembered and refuse nothing."""
+
+    line: int = 64 << 20
+    """Bytes of one line, or of a document that spans lines."""
+    total: int = 8 << 30
+    """Bytes of the whole log."""
+    nesting: int = NESTING
+    horizon: int = 64
+    """Turns that wait for what follows them: their results, and whether the results are used later."""
+    searched: int = 1 << 16
+    """Characters of one result that are looked for in later replies."""
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
 
 _BOM: Final = b"\xef\xbb\xbf"
 _DATA: Final = b"data:"
@@ -143,3 +169,126 @@ def _split(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
             start = end
     else:
         yield from log
+
+
+# --- members ----------------------------------------------------------------------------------------------------------
+
+
+def entry(value: JSON, *steps: str | int) -> dict[str, Any]:
+    """The value, which has to be an object."""
+    if type(value) is not dict:
+        raise Fault("an object belongs here").inside(*steps)
+    return value
+
+
+def unwrapped(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The body of a request or response, which some loggers put under ``body``, and the way to it."""
+    outer = entry(value)
+    return (entry(outer["body"], "body"), ("body",)) if "body" in outer else (outer, ())
+
+
+def mapping(holder: dict[str, Any], key: str) -> dict[str, Any] | None:
+    """The object under this key, None if there is none."""
+    value = holder.get(key)
+    return None if value is None else entry(value, key)
+
+
+def array(holder: dict[str, Any], key: str) -> list[Any]:
+    """The list under this key, empty if there is none."""
+    value = holder.get(key)
+    if value is None:
+        return []
+    if type(value) is not list:
+        raise Fault("a list belongs here").inside(key)
+    return value
+
+
+def each_object(holder: dict[str, Any], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a list and their places in it."""
+    for i, value in enumerate(array(holder, key)):
+        yield i, entry(value, key, i)
+
+
+def identifier(holder: dict[str, Any], key: str) -> str:
+    """A text that has to be there."""
+    value = holder.get(key)
+    if type(value) is not str or not value.strip():
+        raise Fault(f"{key} is missing, or no text").inside(key)
+    return value
+
+
+def kind_of(holder: dict[str, Any], key: str = "type") -> str | None:
+    """The word by which an object says what it is; what is no text says nothing."""
+    value = holder.get(key)
+    return value if type(value) is str else None
+
+
+def optional_text(holder: dict[str, Any], key: str) -> str | None:
+    """The text under this key, None if there is none."""
+    value = holder.get(key)
+    if value is not None and type(value) is not str:
+        raise Fault("a text belongs here").inside(key)
+    return value
+
+
+def texts_of(value: JSON) -> list[str]:
+    """Every text in a value, in order; keys are none of it."""
+    if type(value) is str:
+        return [value]
+    found: list[str] = []
+    work: list[Any] = [value]
+    while work:
+        item = work.pop()
+        if type(item) is str:
+            found.append(item)
+        elif type(item) is dict:
+            work += reversed(item.values())
+        elif type(item) is list:
+            work += reversed(item)
+    return found
+
+
+# --- digests ----------------------------------------------------------------------------------------------------------
+
+
+def carried(value: JSON) -> JSON:
+    """The value, or its text if it has no canonical form."""
+    try:
+        canonical(value)
+    except Uncanonical:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return value
+
+
+def canonical_bytes(value: JSON) -> bytes:
+    """The canonical JSON of the value, or of its text if it has none."""
+    try:
+        return canonical(value)
+    except Uncanonical:
+        return canonical(carried(value))
+
+
+def digest_of(value: JSON) -> str:
+    """``sha256:`` and the hash of :func:`canonical_bytes`."""
+    return digest_bytes(canonical_bytes(value))
+
+
+class RunningDigest:
+    """The digest of a JSON list that grows: each item is hashed once, however often the digest is asked for."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256(b"[")
+        self._empty = True
+
+    def append(self, item: JSON) -> None:
+        """Hash one more item."""
+        if not self._empty:
+            self._hash.update(b",")
+        self._hash.update(canonical_bytes(item))
+        self._empty = False
+
+    def digest(self) -> str:
+        """That of the list so far; it may go on growing."""
+        whole = self._hash.copy()
+        whole.update(b"]")
+        return "sha256:" + whole.hexdigest()

@@ -1,0 +1,209 @@
+"""Log formats and their ingestion: a log in, one evidence document per turn out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol, TypeAlias
+
+from manglecp.adapters.anthropic import AnthropicLog
+from manglecp.adapters.conversation import Event
+from manglecp.adapters.evidence import underived
+from manglecp.adapters.mcp import McpLog
+from manglecp.adapters.openai import OpenAILog
+from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, Binding, bind
+from manglecp.adapters.records import LogError, LogLimits, entry, records
+from manglecp.adapters.turns import Turns
+from manglecp.base.text import quote
+from manglecp.harness.policy import PolicyPackage
+from manglecp.wire import JSON, Fault
+
+# --- documents and rows -----------------------------------------------------------------------------------------------
+
+_LISTS: Final = frozenset(
+    {
+        "toolRequests",
+        "toolResults",
+        "toolUse",
+        "toolRender",
+        "reminderQueue",
+        "stateViews",
+        "guardrailDecisions",
+        "artifacts",
+        "branchJoins",
+        "contextAccess",
+        "traceExports",
+        "sessionRefs",
+        "trajectoryRefs",
+    }
+)
+_OBJECTS: Final = frozenset(
+    {"callSpec", "protocolState", "handoff", "decomposition", "compaction", "continuity", "mutation"}
+)
+_DEFAULTS: Final = {"modelRef": UNRECORDED, "actionMode": "json", "executionPattern": "single"}
+
+
+class NeutralLog:
+    """Reads records in their order and gives documents in the order in which their turns began."""
+
+    def __init__(self, binding: Binding, limits: LogLimits) -> None:
+        self._binding = binding
+        self._limits = limits
+        self._number = 0
+        self._open: dict[str, _Turn] = {}
+        self._given: set[str] = set()
+
+    def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
+        record = entry(value)
+        if "evidence" in record:
+            self._number += 1
+            # A document stands between rows: those in front of it come first.
+            yield from self.finish()
+            yield {**record, "turn": {"number": self._number, "line": line}}
+            return
+        name = _name(record)
+        turn = self._open.get(name)
+        if turn is None:
+            if name in self._given:
+                raise Fault("the turn is over").inside("turn")
+            self._number += 1
+            turn = self._open[name] = _Turn(name, self._number, line)
+        turn.add(record)
+        while len(self._open) > self._limits.horizon:
+            yield self._give()
+
+    def finish(self) -> Iterator[dict[str, Any]]:
+        while self._open:
+            yield self._give()
+
+    def _give(self) -> dict[str, Any]:
+        name = next(iter(self._open))
+        self._given.add(name)
+        return self._open.pop(name).document(self._binding)
+
+
+class _Turn:
+    """The rows of a turn, as far as they have come."""
+
+    def __init__(self, name: str, number: int, line: int) -> None:
+        self._name = name
+        self._place = {"number": number, "line": line}
+        self._evidence: dict[str, Any] = {}
+        self._constraints: dict[str, Any] = {}
+
+    def add(self, record: dict[str, Any]) -> None:
+        for member, value in record.items():
+            if member == "turn":
+                continue
+            if member in _LISTS:
+                self._evidence.setdefault(member, []).extend(value if type(value) is list else [value])
+                continue
+            if member not in _OBJECTS and member not in CONSTRAINTS:
+                raise Fault(f"{quote(member)} is no row of the evidence").inside(member)
+            held = self._evidence if member in _OBJECTS else self._constraints
+            if held.setdefault(member, entry(value, member)) != value:
+                raise Fault("the turn has another one already").inside(member)
+
+    def document(self, binding: Binding) -> dict[str, Any]:
+        own = self._evidence.get("callSpec", {})
+        self._evidence["callSpec"] = {**_DEFAULTS, "callId": self._name, **binding.fields, **own}
+        # Constraints of the policy, above all its documents, speak of its own digests.
+        bound = any(own.get(name, value) != value for name, value in binding.fields.items())
+        constraints = {**({} if bound else binding.constraints), **self._constraints}
+        return {"turn": self._place, "evidence": self._evidence, **constraints}
+
+
+def _name(record: dict[str, Any]) -> str:
+    name = record.get("turn")
+    if type(name) is int or (type(name) is str and name.strip()):
+        return str(name)
+    raise Fault("the turn of a row is a text or a whole number").inside("turn")
+
+
+# --- ingestion --------------------------------------------------------------------------------------------------------
+
+Document: TypeAlias = dict[str, Any]
+
+
+class _Adapter(Protocol):
+    """Makes events of the records of a provider."""
+
+    def read(self, value: JSON, line: int) -> Iterator[Event]:
+        """The events of a record, or a :class:`Fault` with the way to what is wrong with it."""
+
+    def finish(self) -> Iterator[Event]:
+        """The events that were waiting for more."""
+
+
+class _Reader(Protocol):
+    """Makes documents of records."""
+
+    def read(self, value: JSON, line: int) -> Iterator[Document]: ...
+
+    def finish(self) -> Iterator[Document]: ...
+
+
+class _Conversations:
+    """Records to events to turns."""
+
+    def __init__(self, adapter: _Adapter, binding: Binding, limits: LogLimits) -> None:
+        self._adapter = adapter
+        self._turns = Turns(binding, limits)
+
+    def read(self, value: JSON, line: int) -> Iterator[Document]:
+        for event in self._adapter.read(value, line):
+            yield from self._turns.take(event)
+
+    def finish(self) -> Iterator[Document]:
+        for event in self._adapter.finish():
+            yield from self._turns.take(event)
+        yield from self._turns.finish()
+
+
+_READERS: Final[Mapping[str, Callable[[Binding, LogLimits], _Reader]]] = {
+    "anthropic": lambda binding, limits: _Conversations(AnthropicLog(limits), binding, limits),
+    "openai": lambda binding, limits: _Conversations(OpenAILog(limits), binding, limits),
+    "mcp": lambda binding, limits: _Conversations(McpLog(), binding, limits),
+    "jsonl": NeutralLog,
+}
+SOURCES: Final = tuple(_READERS)
+"""Where a log may come from."""
+
+
+def ingest(
+    log: bytes | str | Iterable[bytes | str],
+    source: str,
+    policy: PolicyPackage | Mapping[str, Any] | None = None,
+    *,
+    pinned: str | None = None,
+    strict: bool = False,
+    limits: LogLimits | None = None,
+) -> Iterator[Document]:
+    """The documents of the turns of a log, in their order; each is what :func:`.judging.judge` takes.
+
+    ``source`` is one of :data:`SOURCES`; ``policy`` is a package, or a mapping of CallSpec fields and constraint
+    objects; ``pinned`` is the digest that a package is pinned at; ``strict`` leaves out everything that is derived. A
+    damaged log gives the turns in front of the damage, and then a :class:`LogError`.
+    """
+    if source not in _READERS:
+        raise ValueError(f"{source!r} is none of {', '.join(SOURCES)}")
+    limits = limits or LogLimits()
+    for document in _documents(log, _READERS[source](bind(policy, pinned), limits), limits):
+        yield underived(document) if strict else document
+
+
+def _documents(log: bytes | str | Iterable[bytes | str], reader: _Reader, limits: LogLimits) -> Iterator[Document]:
+    damage: LogError | None = None
+    line = 1
+    try:
+        for line, value in records(log, limits):
+            yield from reader.read(value, line)
+    except LogError as error:
+        damage = error
+    except Fault as fault:
+        damage = LogError.at(line, fault)
+    try:
+        yield from reader.finish()
+    except Fault as fault:  # what was waiting for more is damaged as well; what came first is reported
+        damage = damage or LogError.at(line, fault)
+    if damage is not None:
+        raise damage
