@@ -3,10 +3,10 @@
 folder, toml_reader, settings    files within limits and their digest; TOML with positions; pack.toml
 outline                          the manifest before the rest is loaded
 skills, governance               Markdown with front matter; the policies of invocations
-host_listing, descriptions       a host that describes a Python file; what it lists
-loader, model, diagnostics       a folder to a Pack, or everything that is wrong with it
-watcher, scaffold                a pack that is being edited; a pack to begin with
-factfiles                        facts in files
+host_listing, descriptions       the listing of a Python file by a host; its validation
+loader, model, diagnostics       a folder to a Pack, or its diagnostics
+watcher, scaffold                reload after an edit; the starter pack
+factfiles                        bulk loading of fact files
 """
 
 from manglecp.base.lazy import attach

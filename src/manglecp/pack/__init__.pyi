@@ -1,13 +1,6 @@
-from .diagnostics import (
-    PackError as PackError,
-    Problems as Problems,
-    pack_problem as pack_problem,
-)
+from .diagnostics import PackError as PackError, Problems as Problems, pack_problem as pack_problem
 from .folder import Folder as Folder
-from .governance import (
-    FOLDER as FOLDER,
-    default_governance as default_governance,
-)
+from .governance import FOLDER as FOLDER, default_governance as default_governance
 from .loader import read_pack as read_pack
 from .model import (
     ActionDescription as ActionDescription,
@@ -16,14 +9,8 @@ from .model import (
     Pack as Pack,
     SkillText as SkillText,
 )
-from .outline import (
-    outline_manifest as outline_manifest,
-    read_outline as read_outline,
-)
-from .scaffold import (
-    INTENT as INTENT,
-    write_scaffold as write_scaffold,
-)
+from .outline import outline_manifest as outline_manifest, read_outline as read_outline
+from .scaffold import INTENT as INTENT, write_scaffold as write_scaffold
 from .settings import (
     Disclosure as Disclosure,
     IntentSettings as IntentSettings,
@@ -32,8 +19,5 @@ from .settings import (
     Settings as Settings,
     TokenCounting as TokenCounting,
 )
-from .toml_reader import (
-    TomlTable as TomlTable,
-    read_toml as read_toml,
-)
+from .toml_reader import TomlTable as TomlTable, read_toml as read_toml
 from .watcher import FolderWatcher as FolderWatcher

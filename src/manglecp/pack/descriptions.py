@@ -1,7 +1,7 @@
-"""What the Python files of a pack offer: actions, external predicates and generators of facts.
+"""The actions, external predicates and fact generators that the Python files of a pack list.
 
-A listing is what a file declares about itself through its host. A hostile file can forge it, so every member is
-checked: schemas refer to nothing, are small and compile; texts hold no invisible character.
+A hostile file can forge its listing, so every member is checked: schemas have no references, are small and compile;
+texts hold no invisible character.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_SECONDS: Final = 3_600.0
 
 
 def tools_of(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolListing]:
-    """The tools of a listing, each under a name of its own."""
+    """Yield the valid tools of a listing, with distinct names."""
     tools = document.get("tools")
     if not isinstance(tools, list) or len(tools) > _MAX_TOOLS:
         problems.add(file, "its listing names no tools")
@@ -54,7 +54,7 @@ def tools_of(document: dict[str, Any], file: str, problems: Problems) -> Iterato
 
 
 class ToolListing:
-    """One tool. What is wrong with it is among the problems, and ``sound`` is false then."""
+    """One tool; ``sound`` is false once a problem was reported."""
 
     def __init__(self, tool: dict[str, Any], file: str, problems: Problems) -> None:
         self._tool = tool
@@ -68,16 +68,13 @@ class ToolListing:
             self.report("a listed function has no name and id")
 
     def report(self, message: str, fix: str | None = None) -> None:
-        """Report a problem with this tool, which is not sound from then on."""
         self.sound = False
         self._problems.add(self._file, f"{self.name}: {message}" if self.name else message, fix=fix)
 
     def member(self, key: str) -> Any:
-        """Whatever stands under this key, unchecked; None if nothing does."""
         return self._tool.get(key)
 
     def description(self) -> str:
-        """The text, empty if it is too long or no text."""
         text = self._tool.get("description")
         if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
             self.report(f"its description is no text of at most {_MAX_DESCRIPTION:,} characters")
@@ -87,26 +84,24 @@ class ToolListing:
         return text
 
     def texts(self, value: object, what: str) -> tuple[str, ...]:
-        """The words of a list, none if they are wrong. ``what`` names them in it."""
-        if isinstance(value, list) and all(
-            isinstance(item, str) and item and find_invisible(item) is None for item in value
-        ):
-            return tuple(value)
+        """Return the words of a list, none if they are invalid; ``what`` names them in the message."""
+        words = value if isinstance(value, list) else [None]
+        if all(isinstance(item, str) and item and find_invisible(item) is None for item in words):
+            return tuple(words)
         self.report(f"its {what} are no list of words")
         return ()
 
     def spawn(self) -> tuple[str, ...]:
-        """The programs that it may start."""
+        """Return the programs that it may start."""
         capabilities = self._tool.get("capabilities")
         return self.texts(capabilities.get("spawn", []) if isinstance(capabilities, dict) else [], "programs")
 
     def flag(self, key: str, careful: bool) -> bool:
-        """A flag; ``careful`` if it is absent."""
         value = self._tool.get(key)
         return value if isinstance(value, bool) else careful
 
     def schema(self, key: str) -> dict[str, Any]:
-        """The JSON Schema under this key, empty if it is refused."""
+        """Return the JSON Schema, empty if it is refused."""
         schema = self._tool.get(key)
         reason = _refused(schema)
         if reason is None:
@@ -117,7 +112,6 @@ class ToolListing:
 
 
 def _refused(schema: object) -> str | None:
-    """Return why the schema is refused, or None."""
     if not isinstance(schema, dict):
         return "is no object"
     try:
@@ -141,7 +135,7 @@ def _refused(schema: object) -> str | None:
 
 
 def _refers(schema: object) -> bool:
-    """Return whether the schema has a reference; a property may have the name of a keyword, and is no string."""
+    """Return whether the schema has a reference, which is a string; a property may be called ``$ref`` too."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()
@@ -158,7 +152,7 @@ def _refers(schema: object) -> bool:
 
 
 def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ActionDescription]:
-    """By name, in the order of their ids."""
+    """Return the actions by name, in the order of their ids."""
     actions = {}
     for tool in tools_of(document, file, problems):
         if tool.member("external") is not None:
@@ -175,6 +169,7 @@ def _action(tool: ToolListing) -> ActionDescription:
     inputs = tool.schema("inputs_schema")
     if inputs and not (inputs.get("type") == "object" and isinstance(inputs.get("properties", {}), dict)):
         tool.report("its inputs_schema describes no object")
+    tier, timeout = tool.member("tier"), tool.member("timeout")
     return ActionDescription(
         name=tool.name,
         aid=tool.aid,
@@ -182,28 +177,20 @@ def _action(tool: ToolListing) -> ActionDescription:
         input_schema=inputs,
         output_schema=tool.schema("outputs_schema"),
         effects=tool.texts(tool.member("side_effects"), "effects") or ("none",),
-        tier=_tier(tool.member("tier")),
+        tier=tier if type(tier) is int and 0 <= tier <= _DANGEROUS else _DANGEROUS,
         mutates=tool.flag("mutates", True),
         reversible=tool.flag("reversible", False),
         idempotent=tool.flag("idempotent", False),
-        timeout=_timeout(tool.member("timeout")),
+        timeout=float(timeout) if type(timeout) in (int, float) and 0 < timeout <= _MAX_TIMEOUT else None,
         spawn=tool.spawn(),
     )
-
-
-def _tier(value: object) -> int:
-    return value if type(value) is int and 0 <= value <= _DANGEROUS else _DANGEROUS
-
-
-def _timeout(value: Any) -> float | None:
-    return float(value) if type(value) in (int, float) and 0 < value <= _MAX_TIMEOUT else None
 
 
 # --- externals.py -----------------------------------------------------------------------------------------------------
 
 
 def read_externals(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ExternalDescription]:
-    """By predicate, in the order of their ids."""
+    """Return the external predicates by name, in the order of their ids."""
     externals: dict[str, ExternalDescription] = {}
     for tool in tools_of(document, file, problems):
         declared = tool.member("external")
@@ -219,12 +206,12 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
 
 
 def _external(tool: ToolListing, declared: dict[str, Any]) -> ExternalDescription | None:
-    predicate, mode, arguments, seconds = (declared.get(key) for key in ("predicate", "mode", "arguments", "seconds"))
+    arguments: Any = declared.get("arguments")
+    predicate, mode, seconds = declared.get("predicate"), declared.get("mode"), declared.get("seconds")
     if not (
         _is_text(predicate, _PREDICATE)
         and _is_text(mode, _MODE)
-        and isinstance(arguments, list)
-        and all(_is_text(argument, _VARIABLE) for argument in arguments)
+        and _are_words(arguments, _VARIABLE)
         and len(arguments) == len(str(mode))
         and _is_time(seconds)
     ):
@@ -250,9 +237,9 @@ def _is_text(value: object, pattern: re.Pattern[str]) -> bool:
 
 
 def read_generators(
-    document: dict[str, Any], file: str, params: Collection[str], problems: Problems
+    params: Collection[str], document: dict[str, Any], file: str, problems: Problems
 ) -> dict[str, GeneratorDescription]:
-    """By name, in the order of their ids. ``params`` are the settings that there are."""
+    """Return the generators by name, in the order of their ids. ``params`` are the params of the pack."""
     generators: dict[str, GeneratorDescription] = {}
     taken: dict[str, str] = {}
     for tool in tools_of(document, file, problems):
@@ -309,7 +296,7 @@ def _generator(tool: ToolListing, declared: dict[str, Any]) -> GeneratorDescript
 
 
 def _are_words(value: Any, pattern: re.Pattern[str]) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) and pattern.fullmatch(item) for item in value)
+    return isinstance(value, list) and all(_is_text(item, pattern) for item in value)
 
 
 def _is_time(value: object) -> bool:

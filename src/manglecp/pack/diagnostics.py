@@ -1,4 +1,4 @@
-"""What is wrong with a pack: all of it at once, each with its place and what would fix it."""
+"""Diagnostics of a pack, collected while it is read."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from manglecp.base.diagnostic import Diagnostic, DiagnosticError, FileLocation, 
 if TYPE_CHECKING:  # packs hold their warnings
     from manglecp.pack.model import Pack
 
-__all__ = ["PackError", "Problems", "pack_problem"]
-
 _MAX_REPORTED: Final = 200
 
 
 class PackError(DiagnosticError):
-    """A pack that cannot be used. ``partial`` is what could be read of it, for further checks."""
+    """A pack that was refused. ``partial`` is the part that could be read, for further checks."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], partial: Pack | None = None) -> None:
         super().__init__(diagnostics)
@@ -37,7 +35,7 @@ def pack_problem(
     fix: str | None = None,
     severity: Severity = "error",
 ) -> Diagnostic:
-    """Return what is wrong in a file of a pack; ``file`` is relative to its folder, or empty."""
+    """Return a diagnostic of a pack; ``file`` is relative to its folder, or empty."""
     return Diagnostic("pack", message, FileLocation(file, line, column) if file else None, fix=fix, severity=severity)
 
 
@@ -50,20 +48,16 @@ class Problems:
     def add(
         self, file: str, message: str, *, line: int | None = None, column: int | None = None, fix: str | None = None
     ) -> None:
-        """Add an error."""
         self._found.append(pack_problem(file, message, line, column, fix=fix))
 
     def warn(self, file: str, message: str, *, line: int | None = None, fix: str | None = None) -> None:
-        """Add a warning."""
         self._found.append(pack_problem(file, message, line, fix=fix, severity="warning"))
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Add diagnostics of the language."""
         self._found += diagnostics
 
     @property
     def any_error(self) -> bool:
-        """Whether there is more than warnings."""
         return any(diagnostic.severity == "error" for diagnostic in self._found)
 
     def sound(self, file: str) -> bool:
@@ -72,7 +66,6 @@ class Problems:
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """In the order of files and lines."""
         return tuple(diagnostic for diagnostic in self._sorted() if diagnostic.severity == "warning")
 
     def refuse(self, partial: Pack | None = None) -> None:

@@ -1,9 +1,9 @@
-"""The files of a pack, read with care: nothing outside its folder, nothing without end, and every byte counted.
+"""Bounded reads of the files of a pack, and the digest of the folder.
 
-A name is relative to the folder and has slashes. Hidden files and backups (``~``) are not part of a pack, but the
-pack's hosts can read them, so they count in its digest. Hidden folders (``.git``, ``.venv``), ``__pycache__`` and
-``node_modules`` belong to tools: they are not searched, and no host imports from them. A link may lead to another file
-of the folder, and nowhere else. What is read is hashed at once, so that the digest covers the bytes that were used.
+Names are relative to the folder, with slashes. Hidden files and backups (``~``) are not part of a pack, but its hosts
+can read them, so they count in its digest. Hidden folders, ``__pycache__`` and ``node_modules`` are ignored; no host
+imports from them. Links must lead to a file of the folder. Files are hashed as they are read, so that the digest covers
+the bytes that were used.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ from typing import Final
 from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
-MOST_FILES: Final = 10_000
-"""Files, links and folders together."""
+MOST_FILES: Final = 10_000  # with links and folders
 DEEPEST: Final = 16
-LARGEST: Final = 1 << 30
-"""Bytes of one file, whatever it is."""
-MOST_BYTES: Final = 1 << 32
-"""Bytes of all files together."""
+LARGEST: Final = 1 << 30  # bytes of one file
+MOST_BYTES: Final = 1 << 32  # of all files
 _CHUNK: Final = 1 << 20
 _FORMAT: Final = b"manglecp-pack-1"
 _IGNORED: Final = frozenset({"__pycache__", "node_modules"})
 
 
 class Folder:
-    """A folder that was walked once. What is wrong with it is among the problems."""
+    """The files of a folder, listed once; errors are reported to ``problems``."""
 
     def __init__(self, root: Path, problems: Problems) -> None:
         self.root: Final = root
@@ -97,7 +94,7 @@ class Folder:
         return False
 
     def read(self, name: str, most: int) -> bytes | None:
-        """What is in a file; None, and a problem, if it cannot be had."""
+        """Return the bytes of a file; None, and report a problem, if it cannot be read."""
         data = b"".join(self._chunks(name, most))
         if name in self._lost:
             return None
@@ -105,7 +102,7 @@ class Folder:
         return data
 
     def text(self, name: str, most: int) -> str | None:
-        """A file as UTF-8 text without NUL, its byte order mark removed."""
+        """Return a file as UTF-8 text without NUL and byte order mark, or None as :meth:`read`."""
         data = self.read(name, most)
         if data is None:
             return None
@@ -121,18 +118,14 @@ class Folder:
         return text
 
     def __contains__(self, name: str) -> bool:
-        """Whether a file was read."""
+        """Return whether a file was read."""
         return name in self._digests
 
     def sha256(self, name: str) -> str:
-        """The hash of what was read."""
         return self._digests[name].hex()
 
     def digest(self, pack: str, governance: str, params: Mapping[str, str]) -> str:
-        """SHA-256 over all names and contents; the rest of the files is read for it now.
-
-        The name of the pack, the digest of its policies and its params count too.
-        """
+        """Return the SHA-256 over pack name, policies, params, and all files; reads those that were not read yet."""
         parts = [_FORMAT, b"pack", pack.encode(), b"governance", governance.encode()]
         for name in self._all:
             if name not in self._digests and name not in self._lost:
@@ -144,7 +137,7 @@ class Folder:
             parts += [b"file", name.encode(), self._digests.get(name, b"")]
         for key in sorted(params):
             parts += [b"param", key.encode(), params[key].encode()]
-        # Each part with its length, so that no two contents run together as the same bytes.
+        # Length-prefixed, so that the encoding is injective.
         return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()
 
     def _lose(self, name: str, message: str, fix: str | None = None) -> None:
@@ -152,8 +145,8 @@ class Folder:
         self._problems.add(name, message, fix=fix)
 
     def _chunks(self, name: str, most: int) -> Iterator[bytes]:
-        """The bytes of a regular file. It is opened so that neither a pipe nor a link put there meanwhile matters."""
-        if self._left < 0:  # reported with the file that was too much
+        """Yield the bytes of a regular file; a pipe or a link put in its place does not block or escape."""
+        if self._left < 0:  # reported with the file that exceeded the limit
             self._lost.add(name)
             return
         try:
@@ -182,7 +175,7 @@ class Folder:
 
 
 def is_ignored(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder that is not looked into."""
+    """Return whether this is a folder that is not searched."""
     return _is_apart((entry.name,)) and entry.is_dir(follow_symlinks=False)
 
 
@@ -195,7 +188,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_beside(name: str) -> bool:
-    """Whether a file lies in the folder and is not part of the pack."""
+    """Return whether a file is hidden or a backup."""
     return any(part.startswith(".") or part.endswith("~") for part in name.split("/"))
 
 
@@ -204,7 +197,7 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_inside(root: Path, name: str) -> int:
-    """A descriptor of what has that name, relative to the folder and with slashes; OSError if there is none."""
+    """Return a descriptor of a file of the folder, without following links. Raises ``OSError``."""
     *folders, file = name.split("/")
     if {"", ".", ".."} & {*folders, file}:
         raise FileNotFoundError(2, "No such file or directory")

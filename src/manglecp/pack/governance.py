@@ -1,9 +1,8 @@
-"""The policies that invocations of a pack are bound to: its own, or the package that ships with manglecp.
+"""The policy package of a pack: the one in ``governance/``, or the one that ships with manglecp.
 
-A pack may carry a policy package in ``governance/``. It comes with a pin in ``pack.toml``, so that no document changes
-unnoticed; without a folder, a pin holds the shipped package to what it was. A server's turns show some controls
-whatever a package demands, so a package that cannot show them would fail every turn closed: that is reported when the
-pack is read, not in the middle of a run.
+The digest of a package in ``governance/`` must be pinned in ``pack.toml``; the shipped one may be pinned too. Every
+turn of a server needs some documents, whatever the package demands. A package without them would refuse every turn, so
+they are reported when the pack is read.
 """
 
 from __future__ import annotations
@@ -20,20 +19,15 @@ from manglecp.pack.toml_reader import KeyPath, KeyPositions, has_too_many_parts
 
 FOLDER: Final = "governance"
 LARGEST_DOCUMENT: Final = 262_144
-"""Bytes of one policy document."""
-_SHOWN: Final = {
+_SHOWN: Final = {  # by document, the control that every turn of a server shows
     "guardrail-stages": "the stages that have to be decided",
     "observability": "the mode of observability",
     "risk-tiers": "a control profile for its risk tier",
 }
-"""What every turn of a server shows, by the document that demands it."""
 
 
 def governance_of(documents: Mapping[str, str], pin: str | None, problems: Problems) -> PolicyPackage:
-    """The package that the documents make, or the shipped one if there are none; it is the one that is pinned.
-
-    The documents are texts by the names of their files in the folder.
-    """
+    """Return the package of the documents, texts by file name, or the shipped one. Reports a wrong pin."""
     package = _read(documents, problems) if documents else default_governance()
     if package is None:
         return default_governance()
@@ -91,7 +85,7 @@ def _place(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[None, 
 
 
 def _lacks(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """What of the package would keep every turn of a server from closing: document, message, fix."""
+    """Yield document, message and fix for what would refuse every turn of a server."""
     if not contents["governance"]["claimed"]:
         yield "governance", "every turn of a server claims governance", "write claimed = true"
     for kind, what in _SHOWN.items():
@@ -107,7 +101,7 @@ def _lacks(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str
 
 @cache
 def default_governance() -> PolicyPackage:
-    """The same package every time; its digest is part of the evidence of runs."""
+    """Return the shipped package; its digest is part of the evidence of runs."""
     return package_of(
         {"name": "manglecp-default", "version": "1.0.0", "description": "Proven chains, one gate before each effect."},
         {

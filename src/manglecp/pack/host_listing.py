@@ -1,7 +1,7 @@
-"""The listing of a Python file of a pack, made by a host process. Nothing of the file runs in this process.
+"""The listing of a Python file of a pack, made by a sandboxed host process.
 
-The host is sandboxed as strictly as possible before it runs the file. It has a deadline, a limit on its output and a
-process group of its own, which is killed afterwards. The listing is not trusted: :mod:`.descriptions` checks it.
+The host has a deadline, an output limit and its own process group, which is killed afterwards. The listing is not
+trusted: :mod:`.descriptions` checks it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,13 @@ from typing import Any, Final
 from manglecp.pack.diagnostics import Problems
 from manglecp.wire import Fault, decode
 
-__all__ = ["list_tools"]
-
 SECONDS: Final = 30.0
 MOST_OUTPUT: Final = 4_194_304
 _CHUNK: Final = 65_536
 _INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 _LINE: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")
 _LONGEST: Final = 300
-_CONFINED: Final = 6
-"""Exit status of a host that cannot be sandboxed."""
+_CONFINED: Final = 6  # exit status of a host that cannot be sandboxed
 
 
 def list_tools(
@@ -80,7 +77,7 @@ def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, i
                 if (ended or stream.fileno() in ready) and not _take(stream.fileno(), output) and not ended:
                     selector.unregister(stream)
     finally:
-        with contextlib.suppress(ProcessLookupError):  # before its leader is waited for, while the number is its own
+        with contextlib.suppress(ProcessLookupError):  # before wait(), after which the pid may be reused
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
     return bytes(output), code if ended else None
@@ -88,7 +85,6 @@ def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, i
 
 @contextlib.contextmanager
 def _pidfd(process: subprocess.Popen[bytes]) -> Iterator[int]:
-    """Open a descriptor that becomes readable when the process exits."""
     descriptor = os.pidfd_open(process.pid)
     try:
         yield descriptor

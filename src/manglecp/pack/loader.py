@@ -1,4 +1,4 @@
-"""A folder to a pack: everything that is in it, or everything that is wrong with it.
+"""Reads a pack folder, or raises with all diagnostics.
 
 Rules are taken as text, with the trust level of their folder; they are parsed here only if the pack is refused anyway,
 so that its author sees all errors. Fact files are listed, and read when the declarations are known. Python files are
@@ -7,9 +7,10 @@ described by hosts (:mod:`.host_listing`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
@@ -24,20 +25,19 @@ from manglecp.pack.model import Pack, SkillText
 from manglecp.pack.settings import FILE, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
 
-__all__ = ["read_pack"]
-
 _TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
 _FACTS: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
 _KNOWN: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
 _FOLDERS: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
 LARGEST_SETTINGS: Final = 65_536
 LARGEST_TEXT: Final = 16_777_216
+_T = TypeVar("_T")
 
 
 def read_pack(folder: Path | str, params: Mapping[str, str] | None = None, *, degrade: bool = False) -> Pack:
-    """The pack in a folder, with the values of its params; :class:`PackError` with all problems.
+    """Return the pack in a folder. Raises :class:`PackError` with all diagnostics.
 
-    ``degrade`` lets its Python files be described on a machine that cannot lock their host in completely.
+    ``degrade`` starts hosts with the sandbox mechanisms that the kernel supports.
     """
     try:
         root = Path(folder).resolve(strict=True)
@@ -57,25 +57,16 @@ class _Reading:
         self._degrade = degrade
 
     def pack(self) -> Pack:
-        self._look_at_names()
+        self._check_names()
         text = self._folder.text(FILE, LARGEST_SETTINGS) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
         governance = self._governance(settings.governance_digest)
         params = fill_params(settings, self._given, self._problems) if self._problems.sound(FILE) else {}
         sources, facts, skills = self._sources(), self._facts(), self._skills()
-        actions_file, listed_actions = self._described("actions")
-        actions = {} if listed_actions is None else read_actions(listed_actions, str(actions_file), self._problems)
-        externals_file, listed_externals = self._described("externals")
-        externals = (
-            {} if listed_externals is None else read_externals(listed_externals, str(externals_file), self._problems)
-        )
-        generators_file, listed_generators = self._described("facts")
+        actions_file, actions_sha256, actions = self._described("actions", read_actions)
+        externals_file, externals_sha256, externals = self._described("externals", read_externals)
         named = [param.name for param in settings.params]
-        generators = (
-            {}
-            if listed_generators is None
-            else read_generators(listed_generators, str(generators_file), named, self._problems)
-        )
+        generators_file, generators_sha256, generators = self._described("facts", partial(read_generators, named))
         if not sources and not facts and not self._problems.any_error:
             self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
         digest = self._folder.digest(settings.name, governance.digest, params)
@@ -83,7 +74,11 @@ class _Reading:
             settings=settings,
             sources=sources,
             fact_files=facts,
-            fact_digests=self._fact_digests(),
+            fact_digests={
+                str(self._root / name): self._folder.sha256(name)
+                for name in self._inside("facts")
+                if name in self._folder
+            },
             skills=skills,
             actions=actions,
             externals=externals,
@@ -91,20 +86,20 @@ class _Reading:
             governance=governance,
             digest=digest,
             folder=str(self._root),
-            actions_file=self._absolute(actions_file),
-            plugin_sha256=None if actions_file is None else self._folder.sha256(actions_file),
-            externals_file=self._absolute(externals_file),
-            externals_sha256=None if externals_file is None else self._folder.sha256(externals_file),
+            actions_file=actions_file,
+            plugin_sha256=actions_sha256,
+            externals_file=externals_file,
+            externals_sha256=externals_sha256,
             generators=generators,
-            generators_file=self._absolute(generators_file),
-            generators_sha256=None if generators_file is None else self._folder.sha256(generators_file),
+            generators_file=generators_file,
+            generators_sha256=generators_sha256,
             warnings=self._problems.warnings,
         )
         self._refuse(pack)
         return pack
 
     def _refuse(self, pack: Pack) -> None:
-        """If the pack is refused, also for what its rules would be refused for."""
+        """Raise if there are errors, with the syntax errors of the rules too."""
         if self._problems.any_error:
             for source in pack.sources:
                 try:
@@ -113,14 +108,13 @@ class _Reading:
                     self._problems.extend(error.diagnostics)
         self._problems.refuse(pack)
 
-    def _look_at_names(self) -> None:
-        """Nothing that looks like a part of the pack may be silently passed over."""
+    def _check_names(self) -> None:
+        """Report files that look like a part of the pack and are not."""
         tops = {name.partition("/")[0] for name in self._folder.names}
         for top in _FOLDERS:
             if top in self._folder.names:
-                self._problems.add(
-                    top, f"{top} is a file, and {_FOLDERS[top]} lie in a folder", fix=f"move it into {top}/"
-                )
+                message = f"{top} is a file, and {_FOLDERS[top]} lie in a folder"
+                self._problems.add(top, message, fix=f"move it into {top}/")
         for top in _TRUST:
             inside = self._inside(top)
             if not inside:
@@ -150,13 +144,12 @@ class _Reading:
             elif not name.endswith(".mg"):
                 self._problems.add(name, "not a rule file by its name", fix="rule files end in .mg")
             elif (text := self._folder.text(name, LARGEST_TEXT)) is not None:
-                source = Source(name, text, trust)
-                self._look_at_text(source)
-                found.append(source)
+                found.append(Source(name, text, trust))
+                self._check_text(found[-1])
         return tuple(found)
 
-    def _look_at_text(self, source: Source) -> None:
-        """What a reader of the rules does not see must not be in them, not even in a comment."""
+    def _check_text(self, source: Source) -> None:
+        """Report invisible characters, in comments too."""
         if (hidden := find_invisible(source.text, running=True)) is not None:
             line, column = source.position(hidden[0])
             message = f"the text holds the invisible character {hidden[1]}"
@@ -172,12 +165,6 @@ class _Reading:
             else:
                 found.append(str(self._root / name))
         return tuple(found)
-
-    def _fact_digests(self) -> dict[str, str]:
-        """Of what was hashed for the digest of the pack."""
-        return {
-            str(self._root / name): self._folder.sha256(name) for name in self._inside("facts") if name in self._folder
-        }
 
     def _skills(self) -> dict[str, SkillText]:
         found = {}
@@ -208,8 +195,10 @@ class _Reading:
                 documents[document] = text
         return governance_of(documents, pin, self._problems) if sound else default_governance()
 
-    def _described(self, stem: str) -> tuple[str | None, dict[str, Any] | None]:
-        """The Python file of that name, or the package, and its listing. In ``facts/`` lie fact files."""
+    def _described(
+        self, stem: str, read: Callable[[dict[str, Any], str, Problems], dict[str, _T]]
+    ) -> tuple[str | None, str | None, dict[str, _T]]:
+        """Return path, hash and descriptions of a Python file or package; ``facts/`` holds fact files instead."""
         file, package = f"{stem}.py", f"{stem}/__init__.py"
         names = self._folder.names
         inside = stem not in _FOLDERS and self._inside(stem)
@@ -219,12 +208,10 @@ class _Reading:
             if package not in names or not inside:
                 if inside:
                     self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package}")
-                return None, None
+                return None, None, {}
             file = package
         if self._folder.text(file, LARGEST_TEXT) is None:
-            return None, None
+            return None, None, {}
         sha256 = self._folder.sha256(file)
-        return file, list_tools(self._root, file, sha256, self._problems, degrade=self._degrade)
-
-    def _absolute(self, name: str | None) -> str | None:
-        return None if name is None else str(self._root / name)
+        listing = list_tools(self._root, file, sha256, self._problems, degrade=self._degrade)
+        return str(self._root / file), sha256, {} if listing is None else read(listing, file, self._problems)

@@ -1,6 +1,6 @@
-"""A pack as it was read: its settings, its texts, and the descriptions of its Python files. Immutable.
+"""A pack as it was read: settings, texts, and the descriptions of its Python files. Immutable.
 
-Nothing of it was run in this process: rules are text that was not analysed yet, Python files were described by a host.
+Rules are not analysed yet. Python files were described by a host, and not imported into this process.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness.policy import PolicyPackage
 from manglecp.mangle import Source
 from manglecp.pack.governance import default_governance
-from manglecp.pack.settings import (
-    Settings,
-)
+from manglecp.pack.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,7 @@ class SkillText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionDescription:
-    """An action as its host lists it. ``name`` is what rules call it."""
+    """An action as its host lists it. Rules refer to it by ``name``."""
 
     name: str
     aid: str
@@ -59,14 +57,12 @@ class ExternalDescription:
     deterministic: bool = True
     seconds: float = 5.0
     arguments: tuple[str, ...] = ()
-    """What its declaration calls them."""
     aid: str = ""
-    """The action that answers it in its host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorDescription:
-    """A function of ``facts.py`` that gives facts: ``@facts("file", "symbol", every=1)``."""
+    """A fact generator of ``facts.py``: ``@facts("file", "symbol", every=1)``."""
 
     name: str
     aid: str
@@ -75,9 +71,9 @@ class GeneratorDescription:
     every: float = 5.0
     """Seconds between the end of a pass and the next."""
     seconds: float = 60.0
-    """How long a pass may take."""
+    """Timeout of a pass."""
     changes: bool = False
-    """Does only the first pass of a process give everything?"""
+    """Whether passes after the first of a process return only changes."""
     settings: tuple[str, ...] = ()
     """The params that it takes."""
     cache: bool = False
@@ -86,51 +82,46 @@ class GeneratorDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
-    """Everything that a folder holds."""
+    """The content of a pack folder."""
 
     settings: Settings
     sources: tuple[Source, ...]
     """Rule files; names are paths relative to the pack, trust comes from the folder."""
     fact_files: tuple[str, ...] = ()
-    """Absolute paths of base facts, in the order of their names."""
+    """Absolute paths, in the order of their names."""
     fact_digests: Mapping[str, str] = field(default_factory=dict)
-    """By path, the SHA-256 of the bytes that the digest covers; the fact reader refuses any others."""
+    """SHA-256 by path; the fact reader refuses files with another hash."""
     skills: Mapping[str, SkillText] = field(default_factory=dict)
     actions: Mapping[str, ActionDescription] = field(default_factory=dict)
-    """By the name of their function."""
     externals: Mapping[str, ExternalDescription] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
-    """The values of the settings' params."""
     governance: PolicyPackage = field(default_factory=default_governance)
-    """The policies of its invocations: those in ``governance/``, or those that ship with manglecp. Where the settings
-    pin a digest, it is the one of this package."""
+    """The policies in ``governance/``, or those that ship with manglecp."""
     digest: str = ""
-    """SHA-256 over name, content, params and policies: another digest is another pack."""
+    """SHA-256 over name, content, params and policies."""
     folder: str = ""
     actions_file: str | None = None
-    """Absolute path of the plugin that its actions are, and the hash of what was described."""
     plugin_sha256: str | None = None
     externals_file: str | None = None
     externals_sha256: str | None = None
     generators: Mapping[str, GeneratorDescription] = field(default_factory=dict)
-    """What gives facts while the pack is served, by the name of its function."""
     generators_file: str | None = None
     generators_sha256: str | None = None
     warnings: tuple[Diagnostic, ...] = ()
 
     @property
     def name(self) -> str:
-        """What ``pack.toml`` calls it."""
+        """The name in ``pack.toml``."""
         return self.settings.name
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """The folders that were named for its hosts to read, absolute."""
+        """The folder params that its hosts may read, absolute."""
         return self._folders(writable=False)
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The folders that were named for its actions to write, absolute. What only looks may read them."""
+        """The folder params that its actions may write, absolute; hosts without effects may read them."""
         return self._folders(writable=True)
 
     def _folders(self, *, writable: bool) -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""What is known of a pack before it is loaded: its settings, and the part of its manifest that follows from them alone.
-
-Needs no engine, so that a server can send its first manifest at once. The manifest of a loaded pack begins alike.
-"""
+"""The settings of a pack that is not loaded yet, and the manifest that a server can send with them alone."""
 
 from __future__ import annotations
 
@@ -26,8 +23,6 @@ from manglecp.wire.messages import (
     ServerLimits,
     Status,
 )
-
-__all__ = ["outline_manifest", "read_outline"]
 
 CONFORMANCE_LEVEL: Final = 3
 _LARGEST: Final = 65_536

@@ -1,8 +1,4 @@
-"""A pack to begin with: small enough to be read at once, whole enough to run.
-
-It is written under another name and then renamed, so that there is all of it or nothing, and what exists already is
-never touched.
-"""
+"""The starter pack of ``manglecp new``, written under a temporary name and renamed, to be complete or absent."""
 
 from __future__ import annotations
 
@@ -14,8 +10,6 @@ from typing import Final
 
 from manglecp.pack.diagnostics import PackError
 from manglecp.pack.settings import is_name
-
-__all__ = ["INTENT", "write_scaffold"]
 
 INTENT: Final = "review"
 _FILES: Final = {

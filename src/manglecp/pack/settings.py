@@ -1,8 +1,6 @@
-"""``pack.toml``: what a pack declares about itself. Strict, and with a default for everything.
+"""The settings in ``pack.toml``, all with defaults; unknown keys are errors (MANI-08 to MANI-26).
 
-A misspelt key would be a setting that silently does nothing, so every unknown key is an error that names the nearest
-one. Limits are checked against what the protocol promises (MANI-08 to MANI-26). Needs neither the language nor the
-harness: a server publishes its settings before those are loaded.
+Imports neither the language nor the harness: a server publishes its settings before those are loaded.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
 ParamKind = Literal["text", "folder"]
-Profile = Literal["none", "standard", "spawn", "strict"]
-"""How the hosts of a pack are sandboxed."""
+Profile = Literal["none", "standard", "spawn", "strict"]  # of the sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +41,7 @@ class IntentSettings:
     required_facts: tuple[str, ...] = ()
     optional_facts: tuple[str, ...] = ()
     line: int | None = field(default=None, compare=False, repr=False)
-    """Where its entry begins in ``pack.toml``, for messages about it."""
+    """The line of its entry in ``pack.toml``, for diagnostics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +54,8 @@ class Limits:
     max_intervals_per_atom: int = 1_000
     max_compute_ms: int = 10_000
     max_base_facts: int = 1_000_000
-    """Facts that rules derive when the pack is loaded."""
+    """Facts that rules derive when the pack is loaded, within ``max_load_ms``."""
     max_load_ms: int = 60_000
-    """How long that may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +74,11 @@ class Disclosure:
 class Invocation:
     """Limits of invocations: their duration, the retention of offers, the size of reports to clients."""
 
-    max_execution_ms: int = 600_000
-    """Of a whole run; what evaluation may take is another matter (OPEN-71)."""
-    max_events: int = 20
-    """OBS-07."""
-    max_delta_facts: int = 50
-    """More are rolled up (OPEN-45)."""
+    max_execution_ms: int = 600_000  # of a whole run, apart from evaluation (OPEN-71)
+    max_events: int = 20  # OBS-07
+    max_delta_facts: int = 50  # more are rolled up (OPEN-45)
     retention_ms: int = 300_000
-    """A tool without a validity window is kept so long after the answer that announced it (INVK-12)."""
+    """Lifetime of an offer without a validity window after its response (INVK-12)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +98,11 @@ class Param:
     description: str = ""
     default: str | None = None
     kind: ParamKind = "text"
-    """A folder is open to the hosts of the pack, so that only the operator can name one."""
+    """Hosts of the pack may access a folder, so only the operator can set one."""
     writable: bool = False
-    """May actions write in the folder?"""
 
     @property
     def required(self) -> bool:
-        """Does the pack not load without it?"""
         return self.default is None
 
 
@@ -131,9 +122,9 @@ class Settings:
     params: tuple[Param, ...] = ()
     sandbox: Profile = "strict"
     structured_facts: bool = False
-    """May clients write facts as clauses without a body? The extension ``x-structured_facts``."""
+    """Whether clients may send facts as clauses, the extension ``x-structured_facts``."""
     governance_digest: str | None = None
-    """The policy package that the pack is held to."""
+    """The pinned digest of the policy package."""
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -184,7 +175,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
 
 
 def is_name(text: str) -> bool:
-    """Whether a pack can be called that."""
+    """Return whether this is a valid pack name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -194,7 +185,7 @@ def default_name(folder_name: str) -> str:
 
 
 def fill_params(settings: Settings, given: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """The value of every param: the one that was given, or its default."""
+    """Return the value of every param: the given one, or its default."""
     known = {param.name: param for param in settings.params}
     for name in sorted(given.keys() - known.keys()):
         problems.add("", f"--set {name}: the pack has no param of that name", fix=did_you_mean(name, known))
@@ -214,7 +205,7 @@ def fill_params(settings: Settings, given: Mapping[str, str], problems: Problems
 
 
 def _folder(name: str, value: str, problems: Problems) -> str:
-    """The folder itself, whatever leads to it: what is allowed is that one, and not where a link may lead tomorrow."""
+    """Return the path without links: the sandbox allows this folder, not the later target of a link."""
     try:
         folder = Path(value).expanduser().resolve(strict=True)
         if folder.is_dir():
@@ -229,7 +220,7 @@ def _folder(name: str, value: str, problems: Problems) -> str:
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError:  # from bytes on a command line that are no UTF-8
+    except UnicodeEncodeError:  # from a command line that is not UTF-8
         return False
     return True
 
@@ -265,11 +256,7 @@ def _intents(whole: TomlTable) -> tuple[IntentSettings, ...]:
             intent.report("name", f"there is an intent {name} already", "rename or remove one of them")
         elif name is not None:
             found[name] = IntentSettings(
-                name=name,
-                description=description,
-                required_facts=required,
-                optional_facts=optional,
-                line=intent.line,
+                name=name, description=description, required_facts=required, optional_facts=optional, line=intent.line
             )
     return tuple(found.values())
 
@@ -292,7 +279,6 @@ _INVOCATION: Final = {
 
 
 def _numbers(table: TomlTable, default: _N, bounds: Mapping[str, tuple[int, int]]) -> _N:
-    """Return the default with the numbers of a table."""
     found: dict[str, Any] = {key: table.number(key, getattr(default, key), *bounds[key]) for key in bounds}
     table.finish()
     return replace(default, **found)
@@ -346,9 +332,8 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
         if writable and kind != "folder":
             param.report("writable", "only a folder can be written", 'add kind = "folder"')
         if kind == "folder" and default:
-            param.report(
-                "default", "a folder is named by the operator, not by the pack", 'write default = "", or nothing'
-            )
+            message = "a folder is named by the operator, not by the pack"
+            param.report("default", message, 'write default = "", or nothing')
         if required is True and default is not None:
             param.report("required", "what has a default is not required", "remove one of them")
         elif required is False and default is None:
@@ -358,7 +343,7 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
 
 
 def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:
-    """Return the profile that the pack wants. The operator decides: a sandboxed program must not choose its sandbox."""
+    """Return the requested profile, which holds only if the operator allows it."""
     profile = sandbox.choice("profile", "strict", ("none", "standard", "spawn", "strict"))
     if profile != "strict":
         message = f"sandbox.profile: {profile} is weaker than strict, and holds only where the operator allows it"

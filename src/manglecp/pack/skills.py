@@ -1,17 +1,7 @@
 """Skills: Markdown with front matter. The id of a skill is the name of its file.
 
-    ---
-    name: Reading a HAR file
-    description: What its entries mean, and which of them to look at first.
-    resources:
-      - uri: https://example.org/har
-        type: text/html
-        description: The format
-    ---
-    The text.
-
-The front matter is a small part of YAML, read strictly: one line per value, plain or in quotes. What YAML would read
-as something else than the text that is written has to be quoted.
+The front matter is a strict subset of YAML: one line per value, plain or in quotes, and a list ``resources`` of uri,
+type and description. Plain text that YAML would read as another type must be quoted.
 """
 
 from __future__ import annotations
@@ -27,10 +17,7 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import SkillText
 
-__all__ = ["LARGEST", "read_skill"]
-
 LARGEST: Final = 262_144
-"""Bytes of the file of a skill."""
 _LONGEST: Final = 2_000
 _MOST_RESOURCES: Final = 100
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -39,10 +26,10 @@ _MIME: Final = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*")
 _FENCE: Final = "---"
 _KEYS: Final = ("name", "description", "content_type", "resources")
 _RESOURCE_KEYS: Final = ("uri", "type", "description")
-# How YAML begins what is no plain text, and what ends plain text before the line does.
+# Characters that do not begin plain text in YAML, and what ends plain text before the line does.
 _SPECIAL: Final = tuple("[]{}|>&*!%@`,#?-")
 _CUTS: Final = re.compile(r":(?:\s|$)|\s#")
-# What YAML takes for something else than text, in either of its versions, without quotes.
+# Types other than text that YAML 1.1 or 1.2 reads without quotes.
 _KINDS: Final = {
     "nothing": re.compile(r"~|null|Null|NULL"),
     "true or false": re.compile(r"yes|no|on|off|true|false", re.IGNORECASE),
@@ -55,18 +42,11 @@ _KINDS: Final = {
 
 
 def read_skill(file: str, text: str, problems: Problems) -> SkillText | None:
-    """The skill in a file; None, and problems, if there is none."""
+    """Return the skill in a file; None, and report problems, if it is invalid."""
     return _Reading(file, text, problems).skill()
 
 
-def _other_kind(written: str) -> str | None:
-    """What YAML would read instead of the text, if it is something else."""
-    return next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(written)), None)
-
-
 class _Reading:
-    """One file. Lines are counted from 1, and the first one is the fence."""
-
     def __init__(self, file: str, text: str, problems: Problems) -> None:
         self._file = file
         self._lines = text.replace("\r\n", "\n").split("\n")
@@ -107,7 +87,7 @@ class _Reading:
         )
 
     def _fences(self) -> int | None:
-        """Where the front matter ends, as an index of the lines."""
+        """Return the index of the line that ends the front matter."""
         if self._lines[0].rstrip() != _FENCE:
             self._report(1, "a skill begins with front matter", "begin with ---, name: …, description: …, ---")
             return None
@@ -186,7 +166,6 @@ class _Reading:
         return key, value
 
     def _value(self, number: int, key: str, written: str) -> str:
-        """The text that is meant, plain or quoted."""
         if written[:1] == '"':
             try:
                 return msgspec.json.decode(written, type=str)
@@ -200,7 +179,7 @@ class _Reading:
             return inner.replace("''", "'")
         if written.startswith(_SPECIAL) or _CUTS.search(written):
             self._report(number, f"{key} means something else in YAML", 'put it in quotes: "…"')
-        elif (kind := _other_kind(written)) is not None:
+        elif (kind := next((kind for kind, form in _KINDS.items() if form.fullmatch(written)), None)) is not None:
             self._report(number, f"{key} is {kind} in YAML, not text", f'put it in quotes: "{written}"')
         return written
 

@@ -1,13 +1,11 @@
-"""TOML read strictly, with the place of every key.
+"""A strict TOML reader with the position of every key.
 
-Code that reads a table requests each key it knows; a key that was never requested is unknown, which is an error that
-names the nearest one. Every request has a default, which is also the result for a value that is wrong: that is reported
-and reading goes on, so that one run finds everything. Messages name the key and what it takes, never the value, which
-may be a secret.
+A caller requests each key with a default, which is also returned for an invalid value: that is reported and reading
+continues, so that one run finds all errors. A key that was never requested is unknown, and an error. Messages never
+quote values, which may be secrets.
 
-The standard library's parser gives no positions. :class:`KeyPositions` scans text that the parser has accepted, so it
-need not validate TOML, only find where statements begin and end. A key inside an inline table has the position of the
-outermost key.
+The parser of the standard library has no positions. :class:`KeyPositions` scans text that the parser has accepted, so
+it only finds where statements begin and end. A key of an inline table has the position of the outermost key.
 """
 
 from __future__ import annotations
@@ -23,14 +21,13 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
 _PLACE: Final = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
-# Possessive, and only from where a part begins: this is looked for in any text, and must not take long either.
+# Possessive, and anchored where a part begins: it must run in linear time on any text.
 _MANY_DOTS: Final = re.compile(
     r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){24}"""
 )
 _KINDS: Final = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table"}
 _DEFAULT = TypeVar("_DEFAULT")
 LONGEST: Final = 2_000
-"""Default limit of characters of a text."""
 
 
 def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
@@ -41,9 +38,8 @@ def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for a number with very many digits
-        reason = (
-            str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a value is too large or too deeply nested"
-        )
+        decoding = isinstance(error, tomllib.TOMLDecodeError)
+        reason = str(error) if decoding else "a value is too large or too deeply nested"
         place = _PLACE.search(reason)
         line, column = (int(place[1]), int(place[2])) if place else (None, None)
         problems.add(file, f"not TOML: {_PLACE.sub('', reason)[:200]}", line=line, column=column)
@@ -77,7 +73,6 @@ class TomlTable:
 
     @property
     def line(self) -> int | None:
-        """Where the table begins."""
         return self._positions.of(self._path)[0]
 
     def report(self, key: str | None, message: str, fix: str | None = None) -> None:
@@ -97,7 +92,7 @@ class TomlTable:
         required: bool = False,
         empty: bool = False,
     ) -> str | _DEFAULT:
-        """Text of visible characters, and of at least one unless it may be ``empty``."""
+        """Return text of visible characters, at least one unless ``empty``."""
         value = self._typed(key, str, required=required)
         if value is None:
             return default
@@ -114,7 +109,6 @@ class TomlTable:
         return default
 
     def choice(self, key: str, default: _DEFAULT, known: Collection[str]) -> str | _DEFAULT:
-        """One of the known words; the default if it is wrong."""
         value = self._typed(key, str)
         if value is None:
             return default
@@ -124,12 +118,10 @@ class TomlTable:
         return str(value)
 
     def flag(self, key: str, default: _DEFAULT) -> bool | _DEFAULT:
-        """True or false; the default if it is wrong."""
         value = self._typed(key, bool)
         return default if value is None else bool(value)
 
     def number(self, key: str, default: int, least: int, most: int) -> int:
-        """A whole number within these bounds; the default if it is wrong."""
         value = self._typed(key, int)
         if value is None:
             return default
@@ -139,7 +131,7 @@ class TomlTable:
         return int(value)
 
     def texts(self, key: str, pattern: re.Pattern[str], takes: str) -> tuple[str, ...]:
-        """A list of different texts."""
+        """Return a list of distinct texts."""
         found: dict[str, None] = {}
         for number, item in enumerate(self._typed(key, list) or (), 1):
             if not isinstance(item, str) or not pattern.fullmatch(item):
@@ -151,11 +143,10 @@ class TomlTable:
         return tuple(found)
 
     def section(self, key: str) -> TomlTable:
-        """A table in this one; empty if it is not there."""
         return self._at((key,), self._typed(key, dict) or {})
 
     def sections(self, key: str) -> list[TomlTable]:
-        """The tables of ``[[key]]``."""
+        """Return the tables of ``[[key]]``."""
         items = self._typed(key, list) or []
         found = []
         for number, item in enumerate(items):
@@ -195,7 +186,7 @@ def _fix(value: str, known: Collection[str]) -> str | None:
 
 
 def _shown(path: KeyPath) -> str:
-    """``intents[2].name``, as people count."""
+    """``intents[2].name``, counted from 1."""
     text = ""
     for step in path:
         shown = f"[{step + 1}]" if isinstance(step, int) else replace_invisible(step[:80])
@@ -210,7 +201,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _SPACE: Final = re.compile(r"[ \t]*")
 _PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
-# What a value consists of, as far as one has to know to find its end.
+# The tokens of a value, as far as needed to find its end.
 _PIECE: Final = re.compile(
     r'"""(?:[^\\]|\\[\s\S])*?"{3,5}(?!")'
     r"|'''[\s\S]*?'{3,5}(?!')"
@@ -219,7 +210,7 @@ _PIECE: Final = re.compile(
 
 
 class KeyPositions:
-    """The places of keys, by the way to them: names of tables and keys, and numbers of array elements."""
+    """The positions of keys by path: names of tables and keys, and indices of array elements."""
 
     def __init__(self, name: str, text: str) -> None:
         self._source = Source(name, text)
@@ -228,7 +219,7 @@ class KeyPositions:
         self._scan(text)
 
     def of(self, path: KeyPath) -> tuple[int, int] | tuple[None, None]:
-        """Line and column of a key, or of the nearest one around it."""
+        """Return line and column of a key, or of the nearest enclosing one."""
         for length in range(len(path), 0, -1):
             offset = self._offsets.get(path[:length])
             if offset is not None:
@@ -243,7 +234,7 @@ class KeyPositions:
             brackets = 2 if text.startswith("[[", at) else 1 if text[at] == "[" else 0
             key, at = _key(text, at + brackets)
             if not key:
-                return  # no statement begins like this: rather no position than a wrong one
+                return  # not a statement: no position rather than a wrong one
             if brackets:
                 table = self._table(key, array=brackets == 2)
                 self._note(table, start)
@@ -260,7 +251,7 @@ class KeyPositions:
         return (*path, number)
 
     def _inside(self, table: KeyPath, key: KeyPath) -> KeyPath:
-        """The path of a key; of an array of tables it means the last one."""
+        """Return the path of a key, with the index of the last element for arrays of tables."""
         path = table
         for part in key:
             path = (*path, part)
@@ -289,7 +280,7 @@ def _key(text: str, at: int) -> tuple[KeyPath, int]:
 
 
 def _statement_end(text: str, at: int, depth: int) -> int:
-    """Behind the line end that ends a statement; ``depth`` is how many brackets are open already."""
+    """Return the offset behind the statement; ``depth`` is the number of open brackets."""
     while at < len(text):
         found = _PIECE.match(text, at)
         if found is None:

@@ -1,12 +1,10 @@
-"""A pack that is being edited: the watcher always has a version that works.
+"""Reloads a pack that is being edited, and keeps the last version that works.
 
-An edit is detected by a fingerprint of names, sizes and times, which is cheap enough for several polls a second. It is
-taken before the pack is read: a change during the read is another edit, found by the next poll. A broken edit leaves
-the old version in place and its diagnostics beside it.
+An edit is detected by a fingerprint of names, sizes and times. It is taken before the pack is read: a change during the
+read is found by the next poll. A broken edit leaves the old version in place and its diagnostics beside it.
 
-One save may write several files, and many editors remove a file before they write it anew, so that a folder in between
-can be another pack. A watcher can therefore wait until an edit is stable: until several polls find the same
-fingerprint, and more polls where a file is missing.
+One save may write several files, and many editors remove a file before they write it. A watcher can therefore wait
+until several polls find the same fingerprint, and more polls where a file is missing.
 """
 
 from __future__ import annotations
@@ -22,33 +20,29 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.pack.diagnostics import PackError, pack_problem
 from manglecp.pack.folder import DEEPEST, MOST_FILES, is_ignored
 
-__all__ = ["Change", "FolderWatcher"]
-
 T = TypeVar("T")
 Change = Literal["none", "swapped", "broken"]
 Fingerprint = frozenset[tuple[str, int, int, int, int]]
-_RESTLESS: Final = 20
-"""Looks after which a folder that does not come to rest is loaded as it is."""
+_RESTLESS: Final = 20  # polls after which a folder that keeps changing is loaded anyway
 
 
 class FolderWatcher(Generic[T]):
-    """What ``load`` makes of a folder, kept up to date by :meth:`poll`. May be used by several threads."""
+    """The result of ``load`` for a folder, updated by :meth:`poll`. Thread-safe."""
 
     def __init__(self, folder: Path, load: Callable[[Path], T], *, steady: int = 0, gone: int = 0) -> None:
-        """Load the first version; :class:`PackError` if there is none.
+        """Load the first version. Raises :class:`PackError`.
 
-        An edit is loaded if it looked the same ``steady`` more times, or ``gone`` where a file is missing.
+        An edit is loaded after ``steady`` more polls with the same fingerprint, or ``gone`` where a file is missing.
         """
         self.folder: Final = folder
         self._steady = steady
         self._gone = gone
-        self._latest: Fingerprint | None = None
-        """What was there at the last look, as long as it is not loaded."""
+        self._latest: Fingerprint | None = None  # of the last poll, until it is loaded
         self._same = 0
-        self._looks = 0
+        self._polls = 0
         self._load = load
         self._polling = threading.Lock()
-        self._seen = _fingerprint(folder)
+        self._seen = frozenset(_entries(folder))
         self._state: tuple[T, tuple[Diagnostic, ...]] = (load(folder), ())
 
     @property
@@ -58,16 +52,16 @@ class FolderWatcher(Generic[T]):
 
     @property
     def problems(self) -> tuple[Diagnostic, ...]:
-        """What is wrong with the folder as it is now; nothing, if the current version is made from it."""
+        """The diagnostics of the last edit; empty if it was loaded."""
         return self._state[1]
 
     def poll(self) -> Change:
-        """Look whether the folder has changed since the last look, and load it if so.
+        """Load the folder if it has changed, and return what happened.
 
-        An error of ``load`` that is no :class:`PackError` is raised, and the same edit is loaded again next time.
+        Errors of ``load`` other than :class:`PackError` are raised, and the next poll tries again.
         """
         with self._polling:
-            seen = _fingerprint(self.folder)
+            seen = frozenset(_entries(self.folder))
             if seen == self._seen:
                 self._latest = None
                 return "none"
@@ -80,7 +74,7 @@ class FolderWatcher(Generic[T]):
                 self._state = (self.current, error.diagnostics)
                 return "broken"
             except BaseException as error:
-                # Not the pack's mistake, and perhaps over soon: the edit is not taken as seen, and is tried again.
+                # Not an error of the pack: the edit is not marked as seen, and is tried again.
                 self._state = (self.current, (pack_problem("", f"it could not be loaded: {type(error).__name__}"),))
                 raise
             self._seen = seen
@@ -88,23 +82,18 @@ class FolderWatcher(Generic[T]):
             return "swapped"
 
     def _at_rest(self, seen: Fingerprint) -> bool:
-        self._looks = 0 if self._latest is None else self._looks + 1
+        self._polls = 0 if self._latest is None else self._polls + 1
         self._same = self._same + 1 if seen == self._latest else 0
         self._latest = seen
         missing = {path for path, *_ in self._seen} - {path for path, *_ in seen}
-        if self._same < (self._gone if missing else self._steady) and self._looks < _RESTLESS:
+        if self._same < (self._gone if missing else self._steady) and self._polls < _RESTLESS:
             return False
         self._latest = None
         return True
 
 
-def _fingerprint(folder: Path) -> Fingerprint:
-    """Return the fingerprint of a folder, without what cannot be accessed."""
-    return frozenset(_entries(os.fspath(folder)))
-
-
-def _entries(root: str) -> Iterator[tuple[str, int, int, int, int]]:
-    waiting, count = [(root, 0)], 0
+def _entries(root: Path) -> Iterator[tuple[str, int, int, int, int]]:
+    waiting, count = [(os.fspath(root), 0)], 0
     while waiting:
         folder, depth = waiting.pop()
         try:
@@ -124,5 +113,5 @@ def _entries(root: str) -> Iterator[tuple[str, int, int, int, int]]:
                 if depth < DEEPEST:
                     waiting.append((entry.path, depth + 1))
                 continue
-            # The time of the last change of the inode cannot be set back, unlike that of the content.
+            # ctime cannot be set back, unlike mtime.
             yield entry.path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -1,7 +1,4 @@
-"""Facts in files, read in bulk. docs/reference/fact-files.md describes the formats.
-
-A file is read whole or not at all; what is done with its facts is not known here.
-"""
+"""Bulk loading of fact files. docs/reference/fact-files.md describes the formats."""
 
 from manglecp.pack.factfiles.files import FileLimits
 from manglecp.pack.factfiles.reader import FactFile, read_facts

@@ -1,7 +1,6 @@
-"""Parquet tables: columns as in CSV, with types of their own. Needs the extra ``parquet`` (pyarrow).
+"""Parquet tables: columns as in CSV, but typed. Needs the extra ``parquet`` (pyarrow).
 
-A cell is read as the JSON that it would be, so that the declared bound decides as on the wire; instants, durations and
-bytes, which JSON does not have, are themselves.
+A cell is converted as JSON on the wire, by the declared bound, except instants, durations and bytes.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ from typing import Any, Final
 
 from manglecp.base.diagnostic import Diagnostic, FileLocation
 from manglecp.mangle import Bytes, Duration, Fact, Interval, Source, Time, Value
-from manglecp.pack.factfiles.files import FileErrors, FileLimits, refuse
+from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, refuse
 from manglecp.pack.factfiles.tables import Layout, instant, interval, layout
 from manglecp.wire import Fault, Schemas, to_value
 
 _BATCH: Final = 4_096
-"""Rows that are unpacked at once."""
 
 
 def read_parquet(
     file: str, data: bytes, predicate: str, schemas: Schemas, limits: FileLimits, check: bool
 ) -> list[Fact]:
-    """The facts, or an error with everything that is wrong in the file. Refused where pyarrow is missing."""
+    """Return the facts. Raises :class:`ParseError` with all diagnostics, or if pyarrow is missing."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -33,35 +31,31 @@ def read_parquet(
     try:
         parquet = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
         if parquet.metadata.num_rows > limits.facts:
-            refuse(file, f"more than {limits.facts:,} facts", "split the file, or give larger FileLimits")
+            refuse(file, f"more than {limits.facts:,} facts", SPLIT)
         names = parquet.schema_arrow.names
         table_layout = layout(predicate, names, schemas)
         columns: list[list[Any]] = [[] for _ in names]
-        unpacked = 0  # a few bytes can stand for many: only what was unpacked can be counted
+        unpacked = 0  # compressed data can be much smaller
         for batch in parquet.iter_batches(_BATCH):
             unpacked += batch.nbytes
             if unpacked > limits.bytes:
-                refuse(file, f"more than {limits.bytes:,} bytes", "split the file, or give larger FileLimits")
+                refuse(file, f"more than {limits.bytes:,} bytes", SPLIT)
             for cells, column in zip(columns, batch.columns, strict=True):
                 cells += _plain(pyarrow, column)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
-        refuse(file, f"not a Parquet table, or a damaged one: {_first_line(error)}", "write the file again")
+        reason = str(error).partition("\n")[0]
+        refuse(file, f"not a Parquet table, or a damaged one: {reason}", "write the file again")
     except Fault as fault:
         refuse(file, fault.message, fault.fix)
     return _Rows(file, table_layout, columns, limits, check).facts()
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
 def _plain(pyarrow: ModuleType, column: Any) -> list[Any]:
-    """A column as plain Python; instants and durations as values, because Python's own are too coarse."""
+    """Return the cells; instants and durations as values, because those of Python have no nanoseconds."""
     types = pyarrow.types
-    kind = column.type
-    if types.is_date(kind):
+    if types.is_date(column.type):
         column = column.cast(pyarrow.timestamp("s"))
-        kind = column.type
+    kind = column.type
     for is_kind, whole, make in (
         (types.is_timestamp, pyarrow.timestamp("ns"), Time),
         (types.is_duration, pyarrow.duration("ns"), Duration),
@@ -70,11 +64,9 @@ def _plain(pyarrow: ModuleType, column: Any) -> list[Any]:
             numbers = column.cast(whole).cast(pyarrow.int64()).to_pylist()
             return [None if ns is None else make(ns) for ns in numbers]
     plain: list[Any] = column.to_pylist()
-    return [Bytes(cell) if type(cell) is bytes else cell for cell in plain] if _holds_bytes(types, kind) else plain
-
-
-def _holds_bytes(types: ModuleType, kind: Any) -> bool:
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return [Bytes(cell) if type(cell) is bytes else cell for cell in plain]
+    return plain
 
 
 class _Rows:
@@ -116,7 +108,6 @@ class _Rows:
         return remembered
 
     def _each(self, column: int, read: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any]:
-        """What is read from the cells of a column; what is wrong is noted."""
         found = []
         for row, cell in enumerate(cells, 1):
             try:

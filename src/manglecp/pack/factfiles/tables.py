@@ -1,10 +1,10 @@
 """Tables of facts: the columns of a table, the values of its cells, and CSV (RFC 4180).
 
-A table has one column per argument, named as on the wire, in any order. A predicate without names for all its arguments
-takes them in the order they stand. A temporal predicate may have ``@at``, or ``@start`` and ``@end``, or neither.
+A table has one column per argument, named as on the wire, in any order, or by position where the predicate does not
+name its arguments. A temporal predicate may have ``@at``, or ``@start`` and ``@end``, or neither.
 
-In CSV the first row names the columns, and each other row is a fact. Rows are taken in blocks and each block column by
-column, so that the work per cell is done by loops in C. Only a block with an error is checked row by row.
+In CSV the first row names the columns, and each other row is a fact. Rows are converted in blocks, column by column, so
+that the work per cell is done by loops in C. Only a block with an error is checked row by row.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from manglecp.mangle import (
     Duration,
     Fact,
     Interval,
-    Name,
     Time,
     Value,
     ValueFault,
     read_literal,
 )
-from manglecp.pack.factfiles.files import FileErrors, FileLimits, lines
+from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, lines
 from manglecp.wire import (
     READERS,
     UNBOUNDED,
@@ -51,13 +50,11 @@ from manglecp.wire import (
 
 MOST_REMEMBERED: Final = 100_000
 _BOOLEANS: Final = {"true": TRUE, "false": FALSE}
-
-
 _T = TypeVar("_T", bound=Value)
 
 
 class Cells(dict[str, _T], Generic[_T]):
-    """The values of one column by their text."""
+    """A bounded cache of the values of one column by their text."""
 
     def __init__(self, read: Callable[[str], _T]) -> None:
         self.read = read
@@ -69,12 +66,11 @@ class Cells(dict[str, _T], Generic[_T]):
         return value
 
     def column(self, texts: Iterable[str]) -> Iterator[_T]:
-        """The values of many cells; as they are taken, a :class:`Fault` for the first that has none."""
         return map(self.__getitem__, texts)
 
 
 class Strings(Cells[str]):
-    """A column of strings, where nothing needs to be read."""
+    """A column of strings, which interns them."""
 
     def __init__(self) -> None:
         super().__init__(str)
@@ -96,7 +92,6 @@ def cell_reader(shape: Shape) -> Callable[[str], Value]:
 
 
 def literal(text: str) -> Value:
-    """A value as Mangle writes it."""
     try:
         return read_literal(text)
     except ValueFault as fault:
@@ -104,12 +99,8 @@ def literal(text: str) -> Value:
 
 
 def instant(text: str) -> int:
-    """RFC 3339, or digits: milliseconds since 1970; in nanoseconds."""
+    """Return nanoseconds since 1970 for RFC 3339 text or milliseconds."""
     return instant_of_milliseconds(read_number(text)) if _is_digits(text) else read_instant(text)
-
-
-def _time(text: str) -> Time:
-    return Time(instant(text))
 
 
 def _span(text: str) -> Duration:
@@ -121,11 +112,12 @@ def _is_digits(text: str) -> bool:
     return digits.isascii() and digits.isdigit()
 
 
-def _name(text: str) -> Name:
-    return _BOOLEANS.get(text) or read_name(text)
-
-
-_BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {**READERS, "name": _name, "time": _time, "duration": _span}
+_BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {
+    **READERS,
+    "name": lambda text: _BOOLEANS.get(text) or read_name(text),
+    "time": lambda text: Time(instant(text)),
+    "duration": _span,
+}
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -138,7 +130,7 @@ _TIMES: Final = ((), (AT,), (START, END))
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things stand: the column of each argument in turn, and those of the ends of the interval."""
+    """The column index of each argument, and of the ends of the interval."""
 
     schema: Schema
     header: tuple[str, ...]
@@ -146,13 +138,12 @@ class Layout:
     times: tuple[int, ...]
 
     def facts(self, columns: Sequence[Iterable[Value]], intervals: Iterable[Interval | None]) -> Iterator[Fact]:
-        """The facts whose arguments stand in these columns, one for each row."""
         rows: Iterable[tuple[Value, ...]] = zip(*columns, strict=True) if columns else repeat(())
         return map(tuple.__new__, repeat(Fact), zip(repeat(self.schema.predicate), rows, intervals))
 
 
 def layout(predicate: str, header: Sequence[str], schemas: Schemas) -> Layout:
-    """The layout of a table with this header; a :class:`Fault` if it does not fit the declaration."""
+    """Return the layout of a table. Raises :class:`Fault` if the header does not match the declaration."""
     by_arity = schemas.named(predicate)
     for name in header:
         if header.count(name) > 1:
@@ -200,13 +191,12 @@ _OPEN: Final = (None, "", UNBOUNDED)
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
-_BLOCK: Final = 10_000
-"""Rows taken at once: enough that what is done per block does not count, few enough to stay in the cache."""
+_BLOCK: Final = 10_000  # rows: enough to amortise the work per block, few enough for the CPU cache
 _CELL: Final = re.compile(r'"(?:[^"]|"")*"|[^,\r\n]*')
 
 
 def read_csv(source: Source, predicate: str, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
-    """The facts, or an error with everything that is wrong in the file."""
+    """Return the facts. Raises :class:`ParseError` with all diagnostics."""
     return _Table(source, limits, check).read(predicate, schemas)
 
 
@@ -228,9 +218,7 @@ class _Table:
         while block := self._block(_BLOCK):
             facts += self._facts(block, first_line)
             if len(facts) > self.limits.facts:
-                self.problems.add_line(
-                    f"more than {self.limits.facts:,} facts", first_line, "split the file, or give larger FileLimits"
-                )
+                self.problems.add_line(f"more than {self.limits.facts:,} facts", first_line, SPLIT)
                 self.problems.refuse()
             first_line = self.rows.line_num + 1
         self.problems.settle()
@@ -275,9 +263,8 @@ class _Table:
         if set(map(len, block)) == {width}:
             try:
                 columns = list(zip(*block, strict=True))
-                values = [
-                    cells.column(columns[at]) for cells, at in zip(self.cells, self.layout.arguments, strict=True)
-                ]
+                places = zip(self.cells, self.layout.arguments, strict=True)
+                values = [cells.column(columns[at]) for cells, at in places]
                 return list(self.layout.facts(values, self._intervals(block)))
             except Fault:
                 pass
@@ -292,13 +279,12 @@ class _Table:
         return interval([row[at] for at in self.layout.times], self.instants.__getitem__, self.layout.schema)
 
     def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
-        """The facts of a block that is not all right, and what is wrong with the others."""
+        """Return the valid facts of a block, and report the other rows."""
         facts: list[Fact] = []
         width = len(self.layout.header)
         for row in block:
             if len(row) == width:
-                fact = self._fact(row, line)
-                if fact is not None:
+                if (fact := self._fact(row, line)) is not None:
                     facts.append(fact)
             elif row:  # an empty line is none
                 fix = f"the header names {width}"
@@ -307,7 +293,6 @@ class _Table:
         return facts
 
     def _fact(self, row: list[str], line: int) -> Fact | None:
-        """The fact of one row, or None and everything that is wrong with it."""
         args: list[Value] = []
         sound = True
         for cells, at in zip(self.cells, self.layout.arguments, strict=True):
@@ -324,7 +309,7 @@ class _Table:
         return Fact(self.layout.schema.predicate, tuple(args), when) if sound else None
 
     def _report(self, fault: Fault, line: int, column: int) -> None:
-        """Point at one cell of the record that begins in a line."""
+        """Report a fault at one cell of the record that begins in a line."""
         at = self.source.offset(line)
         for _ in range(column):
             at = self._end_of_cell(at) + 1

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from manglecp.base.source import Source
 from manglecp.base.text import quote
 from manglecp.mangle import Fact, FactText, Float, Value, parse_facts
-from manglecp.pack.factfiles.files import FileErrors, FileLimits, lines
+from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, lines
 from manglecp.pack.factfiles.tables import Cells, literal
 from manglecp.wire import Fault, Schema, Schemas, checked_interval, decode, read_fact, read_name
 
@@ -19,22 +19,20 @@ from manglecp.wire import Fault, Schema, Schemas, checked_interval, decode, read
 
 
 def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
-    """The facts, or an error with everything that is wrong in the file."""
+    """Return the facts. Raises :class:`ParseError` with all diagnostics."""
     problems = FileErrors(source, limits.errors)
     facts: list[Fact] = []
     for number, line in enumerate(lines(source.text), 1):
         try:
             if len(line) > limits.line:
-                raise Fault(
-                    f"a line of more than {limits.line:,} characters", "split the file, or give larger FileLimits"
-                )
+                raise Fault(f"a line of more than {limits.line:,} characters", SPLIT)
             if not line.isspace():
                 facts.append(read_fact(decode(line.encode()), schemas, check=check))
         except Fault as fault:
             where = f"{fault.path}: " if fault.steps else ""
             problems.add_line(f"{where}{fault.message}", number, fault.fix)
         if len(facts) > limits.facts:
-            problems.add_line(f"more than {limits.facts:,} facts", number, "split the file, or give larger FileLimits")
+            problems.add_line(f"more than {limits.facts:,} facts", number, SPLIT)
             problems.refuse()
     problems.settle()
     return facts
@@ -44,23 +42,18 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool
 
 
 def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
-    """The facts, or an error with everything that is wrong in the file."""
+    """Return the facts. Raises :class:`ParseError` with all diagnostics."""
     text = parse_facts(source)
     problems = FileErrors(source, limits.errors)
     if len(text.facts) > limits.facts:
-        _report(
-            problems,
-            text,
-            limits.facts,
-            Fault(f"more than {limits.facts:,} facts", "split the file, or give larger FileLimits"),
-        )
+        _report(problems, text, limits.facts, Fault(f"more than {limits.facts:,} facts", SPLIT))
     _check(text, schemas, problems, check)
     problems.settle()
     return text.facts
 
 
 def _check(text: FactText, schemas: Schemas, problems: FileErrors, check: bool) -> None:
-    sound: set[tuple[str, tuple[type, ...]]] = set()  # combinations of kinds that fit whatever the values are
+    sound: set[tuple[str, tuple[type, ...]]] = set()  # combinations of kinds that conform for all values
     for i, (predicate, args, interval) in enumerate(text.facts):
         kinds = (predicate, tuple(map(type, args)))
         if kinds in sound and interval is None:
@@ -104,7 +97,7 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
-    """The facts, or an error with everything that is wrong in the file."""
+    """Return the facts. Raises :class:`ParseError` with all diagnostics."""
     return _File(source, limits, check).read(schemas)
 
 
@@ -132,7 +125,7 @@ class _File:
         entries = [self._entry(line, schemas) for line in self._each(int(first))]
         self.problems.settle()
         if sum(count for _, count in entries) > self.limits.facts:
-            self._refuse(f"more than {self.limits.facts:,} facts", "split the file, or give larger FileLimits")
+            self._refuse(f"more than {self.limits.facts:,} facts", SPLIT)
         return entries
 
     def _entry(self, line: str, schemas: Schemas) -> tuple[Schema, int]:
@@ -184,9 +177,7 @@ class _File:
         if len(taken) < count:
             self._refuse(f"the file ends {count - len(taken):,} lines too early", "the file is damaged: write it again")
         if taken and max(map(len, taken)) > self.limits.line:
-            self._refuse(
-                f"a line of more than {self.limits.line:,} characters", "split the file, or give larger FileLimits"
-            )
+            self._refuse(f"a line of more than {self.limits.line:,} characters", SPLIT)
         return taken
 
     def _each(self, count: int) -> Iterator[str]:
