@@ -70,10 +70,10 @@ async def _invoke(
     try:
         core.admission.begin()
         try:
-            observer = pending.observer
+            invoker, observer = handle.revision.invoker, pending.observer
             assert observer is not None  # the request is an invocation
             observer.progress = progress_reporter(progress)
-            return await handle.revision.invoker.invoke(message, identity, observer)
+            return await invoker.invoke(message, identity, observer)
         finally:
             core.admission.end()
     finally:
