@@ -1,27 +1,8 @@
-"""Intent to macro-tools: rules prove which tools exist for this request.
+"""Intent to macro-tools: Mangle rules prove which tools exist for a request.
 
-Three ideas:
-
-* **Selection is a program.** Which tools are offered, with which steps, arguments, skills and limits, is derived by
-  Mangle rules: six phases of the kernel's (``rules/``, one readable file each) over what the pack says. Python reads
-  the answer off the derived facts; it decides nothing.
-* **A definition is proven once and kept whole.** What a client sees of it, at which level of detail and within which
-  budget, is rendering. What a tool is does not depend on it.
-* **Everything can be asked why.** Proof hints, exclusions, what would unlock a tool: all read off the same evaluation.
-
-Data meets the modules in this order:
-
-    kernel, kernel_statements,      the rules, and what a pack may not get wrong      when a pack is loaded
-      lint, value_lint, fact_sources
-    domain, manifest_builder        a pack ready to be evaluated, and its manifest
-    evaluation                      a request becomes facts, facts a result           for each request
-    composition (chain,             the result becomes definitions
-      input_schema, definition)
-    budget, tokens, rendering       how much of each is shown, and how it travels
-    proof_hints, why_not, redaction why
-    responder                       the whole way, bytes to bytes; warming up
-
-`contracts` checks answers independently of the rules.
+The kernel's rules (``rules/``) derive which tools are offered, with which steps, arguments, skills and limits;
+Python only reads the derived facts. A definition is composed once, in full; disclosure level and token budget are
+rendering. Proof hints, exclusions and unlocking facts are read from the same evaluation.
 """
 
 from manglecp.base.lazy import attach

@@ -1,16 +1,11 @@
-"""Fitting an answer into the tokens that a client has for it (EVAL-35, SKILL-15 to SKILL-18, OPEN-22).
+"""Fit a response into the client's token budget (EVAL-35, SKILL-15 to SKILL-18, OPEN-22).
 
-An answer shrinks along one fixed path, whatever the budget: inline skills become references, resources go one by one,
-full tools become condensed, condensed ones minimal, and in the end tools go, each together with those that need it. In
-every part of the path the lowest score comes first, the last name between equals, and tools that the client asked to
-see in full come last. What is sent is the first answer on the path that fits.
+A response shrinks along one fixed path: inline skills become references, resources are removed one by one, full tools
+become condensed, then minimal, and finally tools are removed together with their dependents. Each stage starts with
+the lowest score; upgraded tools come last. The first response on the path that fits is sent, so a larger budget never
+removes or demotes a tool that a smaller one would show, and every response is closed under ``requires``.
 
-So a larger budget stops earlier on the same path: it never removes or demotes a tool that a smaller one would show. And
-since what needs a removed tool goes with it, every answer on the path has all dependencies.
-
-A tool is counted once for each form it takes on the way; the sum of the parts is compared with the budget. The whole is
-counted at the end. A vocabulary may join the end of one part with the start of the next, so the whole is no larger. The
-first answer is counted as a whole: what an answer without a budget says that it costs is budget enough for it.
+The running cost is the sum of the parts, which is an upper bound: a tokenizer may merge tokens across parts.
 """
 
 from __future__ import annotations
@@ -28,47 +23,35 @@ from manglecp.intent.tokens import Counter, count
 from manglecp.pack import Disclosure
 from manglecp.wire.messages import Level, MacroTool, Skill
 
-# How much of each tool is shown: by score, by what the client prefers, by what it asked to see again.
-#
-# ``adaptive`` goes by the pack's thresholds (EVAL-34); a tool below the lowest is left out. The other preferences
-# show every tool at that level. ``disclosure_upgrade`` shows the tool of that id in full whatever its score, also one
-# that would be left out: whoever knows the id has seen it before. An id that was not proven this time is ignored
-# (OPEN-16).
-#
-# What a shown tool depends on is shown as well, at least by name (contract 4).
-
-
+# ``adaptive`` applies the pack's thresholds (EVAL-34); other preferences are one level for all tools. An upgraded tool
+# is shown in full whatever its score; an id that was not proven is ignored (OPEN-16). Dependencies of a shown tool are
+# shown at least by name (contract 4).
 Preference: TypeAlias = Literal["full", "condensed", "minimal", "adaptive"]
 
 DEMOTED: Final[Mapping[Level, Level]] = {"full": "condensed", "condensed": "minimal"}
-"""The next lower level."""
 
 
 class Ranked(Protocol):
-    """What is known of a tool that was selected. A definition is one."""
+    """A selected tool, as far as ranking needs it. :class:`.Definition` is one."""
 
     @property
-    def tool(self) -> str:
-        """Its name."""
+    def tool(self) -> str: ...
 
     @property
-    def macro_id(self) -> str:
-        """What a client asks for to see more of it."""
+    def macro_id(self) -> str: ...
 
     @property
-    def score(self) -> int:
-        """From 0 to 100; it decides the level."""
+    def score(self) -> int: ...
 
     @property
-    def requires(self) -> Sequence[str]:
-        """The names of the tools that have to be shown with it."""
+    def requires(self) -> Sequence[str]: ...
 
 
 T = TypeVar("T", bound=Ranked)
 
 
 def level_of(score: int, thresholds: Disclosure, preference: Preference = "adaptive") -> Level | None:
-    """The level of a tool of this score; None if it is left out."""
+    """Return the level of a tool with this score, or None if it is not disclosed."""
     if preference != "adaptive":
         return preference
     if score >= thresholds.full:
@@ -79,14 +62,14 @@ def level_of(score: int, thresholds: Disclosure, preference: Preference = "adapt
 
 
 def ranking(tools: Iterable[T]) -> list[T]:
-    """Best first; names decide between equals."""
+    """Sort by score, descending, then by name."""
     return sorted(tools, key=lambda tool: (-tool.score, tool.tool))
 
 
 def levels(
     tools: Iterable[T], thresholds: Disclosure, preference: Preference, upgrades: Collection[str] = ()
 ) -> dict[str, Level]:
-    """The level of every tool that is shown, by its name, best first."""
+    """Return the level of every disclosed tool by name, best first, closed under ``requires``."""
     ranked = ranking(tools)
     shown: dict[str, Level] = {}
     for tool in ranked:
@@ -98,7 +81,7 @@ def levels(
 
 
 def closed(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[str]:
-    """The names with everything that they require, directly or not."""
+    """Return the transitive closure of ``names`` under ``requires``."""
     found: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -110,11 +93,9 @@ def closed(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[s
 
 
 def capped(tools: Iterable[T], most: int | None, upgrades: Collection[str] = ()) -> list[T]:
-    """At most so many, best first, each together with what it requires; a tool that does not fit with that is left out
-    and a lesser one may take its place (OPEN-21). What the client asked to see again goes before everything else.
+    """Select at most ``most`` tools, best first, each with its dependencies (OPEN-21); upgraded tools have priority.
 
-    More room may therefore bring a tool with its dependencies in place of lesser ones: what is returned for a smaller
-    number need not be part of what is returned for a larger one.
+    A tool that does not fit with its dependencies is skipped, and one with a lower score may take its place.
     """
     ranked = ranking(tools)
     if most is None or len(ranked) <= most:
@@ -132,8 +113,6 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")  # as it is sent
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """What is sent, and what it costs."""
-
     shown: tuple[Shown, ...]
     tools: tuple[MacroTool, ...]
     skills: tuple[Skill, ...]
@@ -143,8 +122,7 @@ class Fitted(msgspec.Struct, frozen=True):
 def at_first(
     tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, most_inline: int
 ) -> tuple[Shown, ...]:
-    """The answer before any fitting: all that is proven. A short skill is told in full by the first tool that needs it,
-    and the others refer to it."""
+    """Return the response before any fitting. The first full tool that needs a short skill holds it inline."""
     told: set[str] = set()
     first = []
     for definition, level in tools:
@@ -159,14 +137,13 @@ def at_first(
 
 @lru_cache(maxsize=1024)
 def _cost(content: str, counter: Hashable) -> int:
-    """Of a skill's text, which is the same for every request."""
     return cast(Counter, counter).count(content.encode())
 
 
 def fit(
     tools: Sequence[Shown], skills: Skills, counter: Counter, budget: int | None, upgraded: Iterable[str] = ()
 ) -> Fitted:
-    """The first answer on the path that costs no more than the budget; an empty one is legal. ``upgraded`` are ids."""
+    """Return the first response on the path within the budget, possibly empty. ``upgraded`` are macro ids."""
     everything = whole(tools, skills, counter)
     if budget is None or everything.tokens <= budget:
         return everything
@@ -180,7 +157,7 @@ def fit(
 
 
 def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
-    """The answer as it is, and what it costs; nothing is left out to make it fit."""
+    """Render without leaving anything out."""
     shown = tuple(tools)
     rendered = tuple(render(tool, skills) for tool in shown)
     required = required_skills(shown, skills)
@@ -189,7 +166,7 @@ def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
 
 
 class _Path:
-    """One answer that shrinks step by step, and its running cost."""
+    """A response that shrinks step by step, and its running cost."""
 
     def __init__(self, tools: Sequence[Shown], skills: Skills, counter: Counter, upgraded: frozenset[str]) -> None:
         self.tools = {tool.definition.tool: tool for tool in tools}
@@ -209,7 +186,7 @@ class _Path:
         self.total = frame + sum(self._costs.values()) + sum(map(self._skill_cost, self._references))
 
     def states(self) -> Iterator[None]:
-        """Every answer on the path, the first one included."""
+        """Yield once for every response on the path, the first one included."""
         yield
         for name in self._order:
             for one in sorted(self.tools[name].inline):
@@ -233,7 +210,7 @@ class _Path:
                 yield
 
     def _refer(self, name: str, skill_id: str) -> bool:
-        """Refer to a skill in place of telling it, if that is shorter."""
+        """Replace an inline skill by a reference, if that is shorter."""
         tool, before = self.tools[name], self.total
         self._put(name, tool.changed(inline=tool.inline - {skill_id}))
         if self.total < before:
@@ -259,7 +236,6 @@ class _Path:
             self._settle(one, one in before.referenced, one in after)
 
     def _settle(self, skill_id: str, before: bool, after: bool) -> None:
-        """A skill that is referred to is paid once, however many tools do."""
         now = self._references[skill_id]
         if before and not after and now == 0:
             self.total -= self._skill_cost(skill_id)
@@ -267,7 +243,6 @@ class _Path:
             self.total += self._skill_cost(skill_id)
 
     def _dependents(self, name: str) -> list[str]:
-        """The tool and all that are left and need it, directly or not."""
         found = {name: None}
         for one in (waiting := [name]):  # it grows
             more = [other for other in self._needing.get(one, ()) if other in self.tools and other not in found]

@@ -1,7 +1,7 @@
-"""What a macro-tool does when it is invoked: its steps, where their arguments come from, its result, its interface.
+"""The chain of a macro-tool: its steps, the sources of their arguments, its result and its interface.
 
-It is read off derived facts and depends on nothing else, so equal facts about a tool give an equal chain. Of several
-values of a single-valued predicate the least counts (D21); rows come sorted, so that is the first.
+A chain depends on derived facts only. Of several values of a single-valued predicate the least counts (D21); rows are
+sorted, so that is the first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from manglecp.mangle import NotPlain, Value, plain
 from manglecp.pack import ActionDescription
 from manglecp.wire.messages import SIDE_EFFECTS
 
-LONGEST_NAME: Final = 64
-"""TOOL-03."""
+LONGEST_NAME: Final = 64  # TOOL-03
 
 _SCRIPTS: Final = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "HEBREW", "ARABIC")
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with the name of a tool, as the end of a sentence."""
+    """Return what is wrong with a tool's name, as the end of a sentence, or None."""
     if not name.strip():
         return "is empty"
     if len(name) > LONGEST_NAME:
@@ -43,21 +42,15 @@ def name_problem(name: str) -> str | None:
 
 
 def _script(letter: str) -> tuple[str, ...]:
-    """The script of a letter, if letters of other scripts look like it."""
     if letter.isascii():
         return ("LATIN",)
     first = unicodedata.name(letter, "").partition(" ")[0]
     return (first,) if first in _SCRIPTS else ()
 
 
-# The name by which a macro-tool is invoked: a digest of what it is (TOOL-02, OPEN-32).
-#
-# What it is: the tool's name, the chain with its frozen values, order, compensation and result, the input schema as
-# it is shown, and the side effects. Not what varies without changing any of these: score, validity, descriptions,
-# context. So the same proof gives the same id in every process, and another composition can never be run under an old
-# id. An id is no secret and proves nothing about who holds it.
-
-
+# The macro_id is a digest of the tool's name, its chain, input schema and side effects (TOOL-02, OPEN-32), not of
+# score, validity, descriptions and context. The same proof gives the same id in every process, and another chain never
+# runs under an old id. An id is no secret and authorises nothing.
 def macro_id(
     tool: str,
     steps: Sequence[Step],
@@ -67,7 +60,7 @@ def macro_id(
     input_schema: Mapping[str, Any],
     side_effects: Sequence[str],
 ) -> str:
-    """``m-`` and the first 16 hexadecimal digits of SHA-256 over canonical JSON."""
+    """Return ``m-`` and the first 16 hexadecimal digits of SHA-256 over canonical JSON."""
     content = {
         "tool": tool,
         "steps": [_step(step) for step in steps],
@@ -96,23 +89,14 @@ def _undo(undo: Undo | None) -> dict[str, Any] | None:
 
 
 def _arguments(arguments: Sequence[Argument]) -> dict[str, Any]:
-    """By parameter: the order in which they were found means nothing."""
     return {one.param: [one.source, one.value, one.step] for one in arguments}
 
 
-# What a person should know before a tool runs. Derived from the actions in the chain; a pack can only add to it.
-#
-# Names of effects that the specification does not know begin with ``x-`` on the wire (TOOL-16), whatever a host calls
-# them. ``none`` stands alone or not at all (OPEN-25).
-
-
-NONE: Final = "none"
-
-
 def side_effects(effects: Iterable[str]) -> tuple[str, ...]:
-    """As they are shown: sorted, each once."""
+    """Return the side effects as they are shown: sorted, without duplicates."""
+    # Effects that the specification does not define begin with x- (TOOL-16); "none" stands alone (OPEN-25).
     named = {effect if effect in SIDE_EFFECTS or effect.startswith("x-") else f"x-{effect}" for effect in effects}
-    return tuple(sorted(named - {NONE})) or (NONE,)
+    return tuple(sorted(named - {"none"})) or ("none",)
 
 
 def safety(
@@ -123,10 +107,10 @@ def safety(
     reversible: bool = False,
     idempotent: bool = False,
 ) -> SafetyData:
-    """Both words may be said by rules; else they hold if the actions say so.
+    """Combine what rules state with what the actions declare.
 
-    Every action of a chain has to be reversible. A chain of actions that may each be repeated may not be repeated
-    itself: the first undoes what the second did. So only a single action lends its word.
+    A chain is reversible if all its actions are. It is not idempotent because its actions are: the first may revert
+    what the second did. So only the action of a single step counts.
     """
     return SafetyData(
         requires_user_confirmation=needs_confirmation,
@@ -138,7 +122,6 @@ def safety(
 
 Row: TypeAlias = tuple[Value, ...]
 Rows: TypeAlias = Mapping[str, Sequence[Row]]
-"""The facts about one tool by predicate, sorted."""
 
 PREDICATES: Final[Mapping[str, int]] = {
     "macro_step": 3,
@@ -159,14 +142,13 @@ PREDICATES: Final[Mapping[str, int]] = {
     "macro_output": 2,
     "macro_effect": 2,
 }
-"""What a chain is read off, and the number of arguments."""
 
 _ON_ERROR: Final = ("stop", "continue", "undo")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The part of a definition that decides what runs. ``results`` are as in :class:`.Definition`."""
+    """The part of a definition that determines execution."""
 
     macro_id: str
     steps: tuple[Step, ...]
@@ -176,11 +158,10 @@ class Chain:
     output_schema: Mapping[str, Any] | None
     side_effects: tuple[str, ...]
     actions: tuple[ActionDescription, ...]
-    """Those of the steps."""
 
 
 def chain(tool: str, rows: Rows, actions: Mapping[str, ActionDescription]) -> Chain:
-    """The chain of a tool, or a :class:`Flaw`."""
+    """Return the chain of a tool. Raises :class:`Flaw`."""
     return _Builder(tool, rows, actions).build()
 
 
@@ -249,7 +230,7 @@ class _Builder:
         )
 
     def _arguments(self, action: ActionDescription, bound: Mapping[str, Argument], where: str) -> Iterable[Argument]:
-        """In the order of the action's parameters. A parameter that nothing binds is a call argument of its name."""
+        """Yield arguments in the order of parameters. An unbound parameter is a call argument of its name."""
         schema = action.input_schema
         known: Mapping[str, Any] = schema.get("properties", {})
         unknown = [name for name in bound if name not in known]
@@ -268,8 +249,7 @@ class _Builder:
     def _bound(
         self, value: str, named: str, found: str | None = None, kept: str | None = None
     ) -> dict[int, dict[str, Argument]]:
-        """By step and parameter. A fixed value goes before a call argument, that before the result of a step, and that
-        before what another run kept."""
+        """Bind by step and parameter, in order of precedence: fixed value, call argument, step result, kept value."""
         bound: dict[int, dict[str, Argument]] = {}
 
         def bind(number: Value, argument: Argument) -> None:
@@ -319,7 +299,6 @@ class _Builder:
 
 
 def _first(rows: Sequence[Row], key: int) -> list[Any]:
-    """The first row of each key, which is that many columns long."""
     if len(rows) < 2:
         return list(rows)
     known: dict[Row, Row] = {}

@@ -1,9 +1,8 @@
-"""From derived facts to the definition of a macro-tool. Rules decided everything; this only reads.
+"""Compose the definition of a macro-tool from derived facts (vocabulary: ``rules/0_vocabulary.mg``).
 
-Which predicates say what is in ``rules/0_vocabulary.mg``. Equal facts about a tool make an equal definition, and most
-tools of a pack are the same for every request. So definitions are kept with the base, under the very facts that they
-were made from, as far as the base does not settle them: nothing of one request can reach another unless both have
-proven it. What depends on the whole evaluation (score, window, which other tools there are) is filled in each time.
+Equal facts about a tool make an equal definition, and most tools are the same for every request. So definitions are
+cached with the base; the cache key holds every fact the request added, so no request sees facts of another one. Score,
+window and dependencies depend on the whole evaluation and are filled in each time.
 """
 
 from __future__ import annotations
@@ -24,21 +23,15 @@ if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Selected
 
 
-# Until when a macro-tool is valid: what rules say, else as long as it would go on being selected.
-#
-# A tool is selected as long as something speaks for it, or as long as a selected tool needs it; so its window ends
-# with the last of these. Only a tool whose selection can depend on a premise about time has a window, which the rule
-# graph tells before any request: for most tools this is one look into a table.
-#
-# Rules may give an end that has passed. Such a tool is not offered, as no window ends before it begins.
-
-
+# A tool is valid until the end that rules give it, else as long as it stays selected: until the last reason for its
+# selection expires. Only a tool whose selection can depend on time has a window, which the rule graph determines before
+# any request.
 _SPOKEN_FOR: Final = (("mandatory", 1), ("relevant", 2))
 
 
 def validity(evaluation: Evaluation, tool: str) -> tuple[int | None, int | None] | None:
-    """Not before and expires at, in nanoseconds since 1970; both None for a tool without a window. None for a tool that
-    rules have given an end that has passed."""
+    """Return ``not_before`` and ``expires_at`` in nanoseconds, both None without a window; None if the tool has
+    expired."""
     end = _ruled(evaluation, tool)
     if end is None:
         end = _selected(evaluation, tool)
@@ -50,13 +43,12 @@ def validity(evaluation: Evaluation, tool: str) -> tuple[int | None, int | None]
 
 
 def expired(evaluation: Evaluation, tool: str) -> bool:
-    """Have rules given it an end that has passed?"""
+    """Return whether rules give the tool an end that has passed."""
     end = _ruled(evaluation, tool)
     return end is not None and end < evaluation.now
 
 
 def _ruled(evaluation: Evaluation, tool: str) -> int | None:
-    """The earliest end that rules give it."""
     spans = evaluation.lookup.rows("valid_for", 2, tool)
     until = evaluation.lookup.rows("valid_until", 2, tool)
     if not spans and not until:
@@ -66,7 +58,6 @@ def _ruled(evaluation: Evaluation, tool: str) -> int | None:
 
 
 def _selected(evaluation: Evaluation, tool: str) -> int | None:
-    """The latest end of what it is selected for."""
     lookup, result = evaluation.lookup, evaluation.result
     reasons: list[Fact] = []
     if lookup.rows("kept", 1, tool):
@@ -94,12 +85,11 @@ _AROUND: Final = {
     "idempotent": 1,
     "requires": 2,
 }
-"""What is said about a tool beside its chain."""
 _KEYS: Final = (*PREDICATES.items(), *_AROUND.items())
 
 
 def compose(evaluation: Evaluation, tool: str) -> Definition:
-    """The definition of a selected tool; a :class:`Flaw` if what the rules say makes none."""
+    """Return the definition of a selected tool. Raises :class:`Flaw`."""
     return Composer(evaluation).compose(tool)
 
 
@@ -111,12 +101,12 @@ class DefinitionCache:
 
     MOST: Final = 2048
     LARGEST: Final = 1000
-    """Parts of the values in the facts; sixteen characters are one."""
+    """In parts of values; sixteen characters are one part."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Definition | Flaw] = {}
         self.filled: dict[Any, Definition] = {}
-        """What was told last, under the same keys: most of it is told again."""
+        """The last filled-in definition of each entry."""
 
     def get(self, key: Any) -> Definition | Flaw | None:
         return self._known.get(key)
@@ -131,8 +121,6 @@ class DefinitionCache:
 
 
 class Composer:
-    """For all tools of one evaluation."""
-
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
         self._find = evaluation.result.finder()
@@ -141,7 +129,7 @@ class Composer:
         self._selected: dict[str, Selected] = {one.tool: one for one in evaluation.selected}
 
     def compose(self, tool: str) -> Definition:
-        """The definition of a selected tool; a :class:`Flaw` if what the rules say makes none."""
+        """Return the definition of a selected tool. Raises :class:`Flaw`."""
         selected = self._selected[tool]
         find = self._find
         # The facts as they are found, in whatever order: another order only costs another entry. Those of predicates
@@ -178,7 +166,6 @@ class Composer:
         return definition
 
     def _made(self, tool: str) -> Definition:
-        """All that the facts about the tool say."""
         pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup
         rows: dict[str, Any] = {name: lookup.rows(name, arity, tool) for name, arity in _KEYS}
         links = chain(tool, rows, pack.actions)
@@ -212,8 +199,7 @@ class Composer:
         )
 
     def all(self, tools: Iterable[str]) -> tuple[list[Definition], dict[str, Flaw]]:
-        """The tools with what they require, as far as they can be composed, and what is wrong with others. Whoever
-        needs a tool that has a flaw goes with it (contract 4)."""
+        """Compose the tools and their dependencies. Dependents of a flawed tool are left out (contract 4)."""
         definitions: dict[str, Definition] = {}
         flaws: dict[str, Flaw] = {}
         waiting = list(tools)
@@ -235,10 +221,8 @@ class Composer:
 
 
 def _filling(definition: Definition) -> tuple[Any, ...]:
-    """What depends on the whole evaluation."""
     return definition.not_before, definition.expires_at, definition.score, definition.phase, definition.requires
 
 
 def _text(rows: list[Any]) -> str:
-    """Of several texts the least counts."""
     return escape_invisible(rows[0][1]) if rows else ""

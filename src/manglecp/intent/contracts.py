@@ -1,8 +1,7 @@
-"""An independent check of contracts 1 to 4: is what was offered what the pack's own facts allow?
+"""An independent check of contracts 1 to 4.
 
-Nothing here looks at what the kernel derived but the answer itself. The reading of the contracts is written out once
-more, in plain Python over sets, so that a mistake in the kernel's rules shows as a broken sentence. Tests ask it after
-every evaluation, and so does a server in development mode.
+The contracts are written out again in plain Python over sets, without what the kernel derived in between, so that a
+mistake in the kernel's rules becomes visible. Tests and servers in development mode run it after every evaluation.
 """
 
 from __future__ import annotations
@@ -18,25 +17,23 @@ DEPENDENCY_SCORE = 80
 
 
 class ContractBroken(AssertionError):
-    """The kernel offered what it must not, or kept back what it must offer."""
+    """The kernel offered a tool it must not offer, or withheld one it must offer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackClaims:
-    """What a pack says about its tools for one request."""
+    """The pack's facts about its tools for one request."""
 
     mandatory: frozenset[str] = frozenset()
     relevant: Mapping[str, int] = field(default_factory=dict)
-    """The best score of each tool, clamped to 100; tools below 0 are not relevant at all."""
+    """The best score of each tool, clamped to 100; negative scores are dropped."""
     forbidden: frozenset[str] = frozenset()
-    """Prohibited, not permitted, without steps, with actions that cannot or must not run, or not there at all."""
+    """Prohibited, not permitted, without steps, with actions that cannot or must not run, or undefined."""
     conflicts: frozenset[tuple[str, str]] = frozenset()
     requires: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> PackClaims:
-        """Read off the result with no help from the code that selects."""
-
         def rows(predicate: str, arity: int) -> list[tuple[str, ...]]:
             return evaluation.result.rows((predicate, arity))
 
@@ -70,7 +67,6 @@ class PackClaims:
         )
 
     def closure(self, tools: Iterable[str]) -> set[str]:
-        """The tools and everything they need."""
         found: set[str] = set()
         waiting = list(tools)
         while waiting:
@@ -82,7 +78,7 @@ class PackClaims:
 
 
 def broken_contracts(said: PackClaims, offered: Mapping[str, int]) -> list[str]:
-    """What is wrong with an offer of tools and scores, as sentences."""
+    """Return the violations of an offer of tools and scores, as sentences."""
     wanted = said.mandatory | set(said.relevant)
     standing = {tool for tool in wanted if not said.closure([tool]) & said.forbidden}
     lost = _lost(said, standing)
@@ -105,7 +101,7 @@ def broken_contracts(said: PackClaims, offered: Mapping[str, int]) -> list[str]:
 
 
 def verify(evaluation: Evaluation) -> None:
-    """Raise if an evaluation breaks a contract."""
+    """Raise :class:`ContractBroken` if an evaluation breaks a contract."""
     offered = {selected.tool: selected.score for selected in evaluation.selected}
     broken = broken_contracts(PackClaims.of(evaluation), offered)
     if len(offered) != len(evaluation.selected):
@@ -115,7 +111,7 @@ def verify(evaluation: Evaluation) -> None:
 
 
 def _relevance(said: PackClaims, offered: Mapping[str, int], wanted: set[str] | frozenset[str]) -> Iterable[str]:
-    """Contract 1: every tool speaks to the intent, or is needed by one that does; by the score that this gives."""
+    """Contract 1: every tool is relevant or a dependency of a relevant tool, and has the score that this gives."""
     served = said.closure(wanted & offered.keys())
     for tool, score in sorted(offered.items()):
         if tool not in served:
@@ -132,8 +128,7 @@ def _relevance(said: PackClaims, offered: Mapping[str, int], wanted: set[str] | 
 
 
 def _lost(said: PackClaims, standing: set[str]) -> dict[str, str]:
-    """Contract 3: of two rivals that could be offered the better one stays, by name between equals; the loser and one
-    that beats it. What a standing tool needs could be offered with it."""
+    """Contract 3: of two rivals the better one stays, by name between equals. Return each loser and a winner."""
     scores: dict[str, int] = {}
 
     def at_least(tool: str, score: int) -> None:
@@ -152,6 +147,5 @@ def _lost(said: PackClaims, standing: set[str]) -> dict[str, str]:
 
 
 def _permits(evaluation: Evaluation) -> bool:
-    """Has the pack a clause for ``permitted``?"""
     program, key = evaluation.domain.program, ("permitted", 1)
     return any(rule.head.key == key for rule in program.rules) or any(fact.key == key for fact in program.facts)

@@ -1,7 +1,7 @@
-"""A macro-tool as the rules proved it: everything about it, whatever of it is disclosed.
+"""A macro-tool as the rules proved it, independent of the disclosure level.
 
-The server keeps definitions; a client sees renderings of them. Invocation runs the chain that stands here, with the
-values that stand here, and nothing that a client says can change either.
+The server keeps definitions; a client sees renderings of them. Invocation runs the chain of the definition with its
+frozen values; a client can change neither.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Phase = Literal["skeleton", "flesh", "dependency"]
 
 
 class Flaw(Exception):
-    """Why what the rules say about a tool does not make one, as a sentence, and what would fix it."""
+    """The derived facts about a tool do not make a valid definition."""
 
     def __init__(self, message: str, fix: str | None = None) -> None:
         super().__init__(message)
@@ -29,14 +29,14 @@ class Argument:
     param: str
     source: Literal["value", "call", "step", "kept"]
     value: Any = None
-    """Frozen JSON (``value``), the name of a call argument (``call``), a JSON Pointer into a result (``step``), or
-    which run kept it under which name (``kept``)."""
+    """Frozen JSON (``value``), the name of a call argument (``call``), a JSON Pointer into a result (``step``), or the
+    run and name of a kept value (``kept``)."""
     step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """How a step is compensated; ``call`` arguments name inputs of the step, ``step`` pointers its output."""
+    """The compensation of a step; ``call`` arguments name inputs of the step, ``step`` pointers its output."""
 
     action: str
     arguments: tuple[Argument, ...] = ()
@@ -44,23 +44,21 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call of an action, and what has to happen before it and when it fails."""
+    """One call of an action."""
 
     number: int
     action: str
     arguments: tuple[Argument, ...] = ()
     after: tuple[int, ...] = ()
-    """Steps that have to be finished first, where the chain is a partial order."""
+    """Steps that must finish first, if the chain is a partial order."""
     on_error: Literal["stop", "continue", "undo"] = "stop"
     undo: Undo | None = None
     lasting: bool = True
-    """Does it leave anything that would have to be taken back?"""
+    """Whether it has an effect that an undo would have to revert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafetyData:
-    """What a client has to know before it invokes: consent, effects, whether it can be taken back or repeated."""
-
     requires_user_confirmation: bool
     side_effects: tuple[str, ...]
     reversible: bool = False
@@ -69,8 +67,6 @@ class SafetyData:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something that a client should read before it uses the tool."""
-
     uri: str
     relevance: str
     priority: int
@@ -78,16 +74,13 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """All that an answer, an invocation or an explanation needs of a tool."""
-
     tool: str
     macro_id: str
     description: str
     summary: str
-    """One line."""
     steps: tuple[Step, ...]
     ordered: bool = True
-    """Do the steps run in the order of their numbers? Otherwise ``after`` says what waits for what."""
+    """Whether steps run in the order of their numbers; otherwise ``after`` is the partial order."""
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None = None
     results: tuple[tuple[str, int, str], ...] = ()
@@ -103,4 +96,4 @@ class Definition:
     phase: Phase = "flesh"
     source_rules: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
-    """The tools of the same answer that this one depends on, directly."""
+    """Direct dependencies among the tools of the same response."""

@@ -1,8 +1,7 @@
-"""A pack that is ready to answer: its rules behind the kernel's, analysed, over a base that was evaluated once.
+"""A loaded pack: its rules and the kernel's, analysed, over a base that was evaluated once.
 
-Loading finds everything that is wrong before it gives up, each with its place. What is only doubtful becomes a warning.
-A domain never changes; another edition of the pack is another domain with another digest, and other facts of its
-generators are another domain with the same digest and another version of its facts.
+Loading collects every problem before it fails, each with its place; doubtful findings are warnings. A domain is
+immutable: another pack revision has another digest, other generated facts have another ``facts_version``.
 """
 
 from __future__ import annotations
@@ -56,27 +55,26 @@ from manglecp.wire import Profile, direction_problems
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """Made by :meth:`load`; safe to share between threads."""
+    """A pack that is ready for evaluation. Made by :meth:`load`; thread-safe."""
 
     pack: Pack
     program: Program
     base: Base
     profile: Profile
     digest: str
-    """Of everything the answers depend on, the kernel aside."""
+    """Of everything that responses depend on, except the kernel."""
     warnings: tuple[Diagnostic, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The predicates without which an intent is not evaluated."""
+    """Predicates a request must state, by intent."""
     development: bool = False
-    """Is every answer checked against the contracts?"""
+    """Whether every evaluation is checked against the contracts."""
     facts_version: str = ""
-    """Of what the pack's generators found out; empty if there are none."""
+    """Of the facts from the pack's generators; empty without generators."""
     definitions: DefinitionCache = field(default_factory=DefinitionCache, repr=False, compare=False)
-    """Definitions composed over this base."""
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
-    """Tools whose flaw is in the log already; names of tools may come from clients, so it is bounded."""
+    """Tools whose flaw was logged; bounded, because tool names may come from clients."""
     policy: frozenset[Key] = frozenset()
-    """The predicates that belong to policy."""
+    """Predicates that belong to policy."""
 
     @classmethod
     def load(
@@ -88,21 +86,17 @@ class Domain:
         generated: Generated | None = None,
         development: bool | None = None,
     ) -> Domain:
-        """Analyse the rules, read the fact files, evaluate the base; a PackError tells everything that is wrong.
+        """Analyse the rules, read the fact files and evaluate the base. Raises PackError with all problems.
 
-        ``externals`` answer the external predicates, ``facts`` are what the server knows beyond the pack's files,
-        ``generated`` gives what the pack's generators find out; without it nothing is known of that. In
-        ``development``, by default if MANGLECP_DEVELOPMENT is 1, every answer is checked against the contracts.
+        ``externals`` implement the external predicates, ``facts`` are added to those of the pack's files, ``generated``
+        provides the facts of the pack's generators. ``development`` defaults to MANGLECP_DEVELOPMENT=1.
         """
         if development is None:
             development = os.environ.get("MANGLECP_DEVELOPMENT") == "1"
         return _Loader(pack, dict(externals or {}), list(facts), generated).load(development)
 
     def changed(self, added: Iterable[Fact], removed: Iterable[Fact], version: str) -> Domain:
-        """The domain when the pack's generators know other facts. This one goes on as it is.
-
-        A :class:`manglecp.mangle.errors.MangleError` says why the rules cannot be evaluated over them.
-        """
+        """Return a copy with other generated facts. Raises :class:`manglecp.mangle.MangleError`."""
         base = self.base.with_facts(added, removed, check=False, limits=_loading(self.pack))
         return replace(self, base=base, facts_version=version, definitions=DefinitionCache())
 
@@ -119,12 +113,12 @@ class _Loader:
         self.found: list[Diagnostic] = list(pack.warnings)
         self.whole = True
         self.parsed = list(self._parsed())
-        """Rule files; one that cannot be parsed as its text, so that loading the program tells why."""
+        """A file that does not parse stays a source: loading the program reports why."""
         self.units, _ = resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
         self.stated: list[tuple[str, Fact]] = []
-        """Facts in the kernel's words, and the file that states them."""
+        """Facts of kernel predicates, with the file that states them."""
 
     def _parsed(self) -> Iterator[Unit | Source]:
         for source in self.pack.sources:
@@ -178,7 +172,7 @@ class _Loader:
         self.found += generator_problems(self.pack, self.decls, self.clauses, owned, self.whole)
 
     def _found_out(self, program: Program) -> Iterable[Fact]:
-        """What the generators give. They are asked when everything else is right: it may take a while."""
+        """Run the generators, which may be slow, only if there is no error so far."""
         if self.generated is None or any(problem.severity == "error" for problem in self.found):
             return ()
         try:
@@ -188,7 +182,7 @@ class _Loader:
             return ()
 
     def _cross_check(self) -> None:
-        """What the parts say about each other. What could not be read may say what is missed elsewhere."""
+        """Check the parts against each other. Without all files only errors are certain."""
         found = cross_check(self.pack, self.clauses, Statements(self.clauses, self.stated, self.whole))
         self.found += found if self.whole else [problem for problem in found if problem.severity == "error"]
         if self.whole:
@@ -220,12 +214,11 @@ class _Loader:
             return None
 
     def _declared(self) -> Program:
-        """The declarations alone, which are enough to read fact files when the rules are wrong."""
+        """Return the declarations alone, which suffice to read fact files if the rules are wrong."""
         kernel, _ = resolve(kernel_units())
         return Program.of_declarations([decl for unit in kernel for decl in unit.decls] + self.decls)
 
     def _facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
-        """The facts of files, and those that were handed over; both speak for the domain and for nobody above it."""
         found = list(self.given)
         self._stated("the server's facts", self.given, owned)
         for name in self.pack.fact_files:
@@ -252,7 +245,7 @@ class _Loader:
         return found
 
     def _stated(self, file: str, facts: list[Fact], owned: Mapping[Key, Trust]) -> None:
-        """Remember what is said in the kernel's words, and refuse what a fact may not say."""
+        """Record facts of kernel predicates, and reject facts of predicates that a fact file may not extend."""
         self.stated += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
@@ -279,7 +272,6 @@ class _Loader:
             return None
 
     def _single_values(self, base: Base) -> None:
-        """Of several values the least counts, which is hardly what was meant."""
         for name, columns in SINGLE_VALUED.items():
             predicate = next(key for key in base.program.predicates if key[0] == name)
             seen: set[Any] = set()
@@ -294,7 +286,6 @@ class _Loader:
                 seen.add(key)
 
     def _second(self, predicate: str, start: tuple[Value, ...]) -> Span | None:
-        """Where the second of the clauses stands that begin with these constants."""
         heads = (clause.head for clause in self.clauses)
         spans = [head.span for head in heads if head.predicate == predicate and head.args[: len(start)] == start]
         return spans[1] if len(spans) > 1 else None
@@ -313,7 +304,6 @@ def _place(problem: Diagnostic) -> tuple[str, int, int, str]:
 
 
 def _about(pack: Pack) -> Iterator[Fact]:
-    """What the kernel states about a pack."""
     for action in pack.actions.values():
         yield Fact("action", (action.name,))
         yield Fact("action_tier", (action.name, action.tier))
@@ -329,7 +319,6 @@ def _about(pack: Pack) -> Iterator[Fact]:
 
 
 def _loading(pack: Pack) -> Limits:
-    """What the rules may use before any request comes."""
     said = pack.settings.limits
     return Limits(
         derived_facts=said.max_base_facts, intervals=said.max_intervals_per_atom, seconds=said.max_load_ms / 1_000
@@ -337,7 +326,6 @@ def _loading(pack: Pack) -> Limits:
 
 
 def _endless(error: LimitError) -> Diagnostic:
-    """What keeps a pack from being loaded is told with its rules, and with the setting that allows more."""
     problem = error.diagnostics[0]
     setting = next((name for unit, name in _SETTINGS.items() if error.unit.startswith(unit)), None)
     fix = "let the rules stop by themselves" + (f", or raise limits.{setting} in pack.toml" if setting else "")
@@ -349,7 +337,6 @@ _SETTINGS: Final = {
     "seconds": "max_load_ms",
     "intervals": "max_intervals_per_atom",
 }
-"""The setting in ``[limits]`` for what an evaluation used too much of."""
 
 
 def _direction(decl: Decl) -> Any:

@@ -1,8 +1,7 @@
-"""A request to an evaluation: checked, evaluated within its limits, and the selected tools read off the result.
+"""Evaluate a request: check it, run the rules within its limits, read the selected tools.
 
-Checks come first, and a request that fails one is never evaluated (EVAL-09): constraints, time, number of facts, facts.
-What policy says about the request is derived in the same run as everything else and is asked before anything is looked
-at. Every evaluation starts from the domain's base, which nothing can change; what a request brings ends with it.
+Constraints, time and facts are checked first; a request that fails a check is not evaluated (EVAL-09). Denials by
+policy are derived in the same run and read before anything else. Every evaluation starts from the immutable base.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ Row: TypeAlias = tuple[Value, ...]
 
 
 class Lookup:
-    """Rows of the predicates of one result. All answers are sorted, so that nothing depends on hash order."""
+    """Sorted rows of one result, independent of hash order."""
 
     __slots__ = ("_find", "_result")
 
@@ -58,23 +57,21 @@ class Lookup:
         self._find = result.finder()
 
     def rows(self, predicate: str, arity: int, first: Value) -> list[Row]:
-        """The facts whose first argument this is."""
+        """Return the rows with this first argument."""
         found = self._find((predicate, arity), first)
         return sorted(found, key=_row_order) if len(found) > 1 else found
 
     def one(self, predicate: str, arity: int, first: Value) -> Row | None:
-        """The least of them: what counts where a predicate is single-valued."""
+        """Return the least such row: the one that counts for a single-valued predicate."""
         found = self._find((predicate, arity), first)
         if len(found) > 1:
             return min(found, key=_row_order)
         return found[0] if found else None
 
     def all(self, predicate: str, arity: int) -> list[Row]:
-        """Every fact of a predicate; for predicates of which a request has few."""
         return sorted(self._result.rows((predicate, arity)), key=_row_order)
 
     def holds(self, predicate: str, *args: Value) -> bool:
-        """Is there this very fact?"""
         found = self._find((predicate, len(args)), args[0])
         return args in found
 
@@ -84,7 +81,7 @@ def _row_order(row: Row) -> list[object]:
 
 
 MOST_NAMES: Final = 16
-"""So many tools may be named in x-why_not. A request that names more is refused."""
+"""Limit of names in x-why_not."""
 PHASES: Final = 6
 _MILLISECOND: Final = 0.001
 _VALUE: Final = re.compile(r"""['"`\[{(].*|(?<=\bthe )(?:[a-z0-9]+) [^a-z ].*|(?<= )-?\d.*""", re.DOTALL)
@@ -105,7 +102,7 @@ class Selected(NamedTuple):
 
 
 class Effective(NamedTuple):
-    """The stricter of what the client and the server say (EVAL-05)."""
+    """The stricter of the client's and the server's limits (EVAL-05)."""
 
     facts: int
     intervals: int
@@ -119,29 +116,28 @@ class Evaluation:
     identity: Identity
     result: Result
     now: int
-    """The evaluation time, in nanoseconds since 1970."""
+    """Evaluation time in nanoseconds since 1970."""
     session: list[Fact]
     """The client's facts."""
     selected: tuple[Selected, ...]
-    """The best first, then by name."""
+    """By score, descending, then by name."""
     upgrades: frozenset[str]
-    """The macro-tools of which the client asked for everything."""
+    """Macro ids that the client wants in full."""
     duration_ns: int
     limits: Effective
     lookup: Lookup = field(repr=False)
 
     @property
     def eval_time_used(self) -> str:
-        """The time that the rules saw as now, as text."""
         return instant_text(self.now)
 
     @property
     def facts_derived(self) -> int:
-        """What the request added, which is what its ``max_facts_created`` limits."""
+        """Facts that the request added, as limited by ``max_facts_created``."""
         return max(0, self.result.statistics.derived - self.domain.base.derived)
 
     def diagnostics(self) -> Diagnostics:
-        """The counts; informational only (EVAL-29)."""
+        """Return the counts; informational only (EVAL-29)."""
         return Diagnostics(
             facts_evaluated=self.result.statistics.given,
             facts_derived=self.facts_derived,
@@ -157,7 +153,7 @@ def evaluate(
     *,
     clock: Callable[[], int] = time.time_ns,
 ) -> Evaluation:
-    """The evaluation of a request, or the WireError that answers it."""
+    """Evaluate a request. Raises WireError."""
     started = time.perf_counter_ns()
     payload = request.payload
     _check_questions(payload.options)
@@ -216,7 +212,6 @@ def _effective(domain: Domain, request: IntentRequest) -> Effective:
 
 
 def _check_questions(options: Options) -> None:
-    """A question that would not be answered is refused, not forgotten."""
     if len(set(options.why_not)) > MOST_NAMES:
         message = f"x-why_not names {len(set(options.why_not))} tools, and at most {MOST_NAMES} are answered"
         raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
@@ -227,7 +222,6 @@ def _stricter(client: int | None, server: int) -> int:
 
 
 def _evaluation_time(request: IntentRequest, clock: Callable[[], int]) -> int:
-    """What the client says, else the clock (EVAL-04)."""
     said = request.payload.eval_time
     if said is None or said == "now":
         return clock()
@@ -241,7 +235,6 @@ def _evaluation_time(request: IntentRequest, clock: Callable[[], int]) -> int:
 
 
 def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
-    """What the kernel states for a request. None of it can come from a client's facts."""
     intent = request.payload.intent
     yield Fact("intent", (intent.name,))
     for key, value in (intent.params or {}).items():
@@ -281,7 +274,7 @@ def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: Effective) -> 
 
 
 def _trouble(diagnostic: Diagnostic) -> str:
-    """Place, cause and rule. The cause goes as far as the first value: those of facts are nothing for a log."""
+    """Format place, cause and rule. Values of facts must not get into the log, so the cause ends at the first value."""
     cause = _VALUE.sub("…", diagnostic.message)
     place = "" if diagnostic.span is None else f"{diagnostic.span.source.name}:{diagnostic.span.line}: "
     rule = "" if diagnostic.clause is None else f", in {diagnostic.clause}"
@@ -289,7 +282,6 @@ def _trouble(diagnostic: Diagnostic) -> str:
 
 
 def _passed(error: LimitError, limits: Effective) -> WireError:
-    """A limit in the client's terms; what was consumed is all that there was."""
     if error.unit == "seconds":
         return _timeout(limits.milliseconds)
     if error.unit.startswith("intervals"):

@@ -1,4 +1,4 @@
-"""Facts that Python code gives: external predicates (``externals.py``) and generators (``facts.py``) of a pack."""
+"""Facts from Python code of a pack: external predicates (``externals.py``) and generators (``facts.py``)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from manglecp.mangle import Fact, Key, Predicate
 from manglecp.mangle.syntax import Clause, Decl, Literal
 from manglecp.pack import ExternalDescription, Pack, pack_problem
 
-# External predicates of a pack: declared where they are answered, and by nobody else.
-#
-# ``externals.py`` says what they are. A declaration in the rules has to agree, and where there is none it is made.
-# Facts of such a predicate would be asked together with its answers, so there are none.
+# A declaration of an external predicate in the rules must agree with ``externals.py``; a missing one is generated.
+# There are no facts of an external predicate: they would be mixed with its results.
 
 
 def declarations(pack: Pack, decls: Iterable[Decl]) -> Source:
-    """Declarations of those that the rules do not declare."""
+    """Declare the external predicates that the rules do not declare."""
     declared = {decl.atom.predicate for decl in decls}
     missing = [external for name, external in sorted(pack.externals.items()) if name not in declared]
     return Source("externals.py", "\n".join(map(_declaration, missing)), Trust.SCHEMA)
 
 
 def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], whole: bool) -> Iterator[Diagnostic]:
-    """What rules and ``externals.py`` say differently; ``whole`` if no rule is missing."""
+    """Yield contradictions between rules and ``externals.py``; ``whole`` if every rule file parsed."""
     declared = {decl.atom.predicate: decl for decl in decls}
     used = {p.atom.predicate for clause in clauses for p in clause.premises if isinstance(p, Literal)}
     for name, decl in declared.items():
@@ -47,12 +45,10 @@ def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], 
 
 
 def answered(predicate: str) -> str:
-    """Why there are no facts of it."""
     return f"{predicate} is external: it is answered by externals.py, not by facts"
 
 
 def descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:
-    """The arguments of a descriptor of a declaration."""
     return next((found.args for found in decl.descr if found.predicate == name), None)
 
 
@@ -63,7 +59,6 @@ def _at(decl: Decl, message: str, fix: str) -> Diagnostic:
 
 
 def _signature(decl: Decl) -> tuple[int, str | None]:
-    """The number of arguments and the mode of an external predicate."""
     mode = descriptor(decl, "mode") if descriptor(decl, "external") is not None else None
     return len(decl.atom.args), None if mode is None else "".join(map(str, mode))
 
@@ -74,31 +69,25 @@ def _declaration(external: ExternalDescription) -> str:
     return f"Decl {external.predicate}({', '.join(names)}) descr [external(), mode({modes})]."
 
 
-# Facts that the pack finds out itself, as the rules see them: who gives them, and which they may be.
-#
-# A predicate that a generator gives is given by nobody else, or what is gone for the generator would still be there
-# for somebody, or the other way round. Rules may derive more of it. A generator speaks about the world: what tools
-# are made of, who asks and what policy decides by are not its business.
-
-
-_FILE = "facts.py"
+# A generated predicate has no other facts: otherwise a fact that the generator retracts could still hold. Rules may
+# derive more of it. Predicates of the kernel and of policy cannot be generated.
 
 
 class Generated(Protocol):
-    """What finds facts out. It is asked once when a pack is loaded; changes come later."""
+    """The source of generated facts."""
 
     def begin(self, predicates: Mapping[Key, Predicate]) -> Iterable[Fact]:
-        """All facts as they are now; a :class:`manglecp.pack.diagnostics.PackError` if they cannot be had."""
+        """Return all current facts. Raises :class:`manglecp.pack.PackError`."""
 
     @property
     def version(self) -> str:
-        """Of the facts: others have another one."""
+        """Return the version of the facts."""
 
 
 def generator_problems(
     pack: Pack, decls: Iterable[Decl], clauses: Iterable[Clause], owned: Mapping[Key, Trust], whole: bool
 ) -> Iterator[Diagnostic]:
-    """Why the generators of a pack cannot give what they declare; ``whole`` if no rule is missing."""
+    """Yield why generators cannot provide what they declare; ``whole`` if every rule file parsed."""
     declared = {decl.atom.predicate for decl in decls}
     levels = {name: level for (name, _), level in owned.items()}
     given = set()
@@ -127,9 +116,8 @@ def generator_problems(
 
 
 def given_elsewhere(predicate: str) -> str:
-    """Why nobody else states it."""
     return f"the facts of {predicate} are those that facts.py gives"
 
 
 def _wrong(generator: str, message: str, fix: str) -> Diagnostic:
-    return pack_problem(_FILE, f"{generator}: {message}", fix=fix)
+    return pack_problem("facts.py", f"{generator}: {message}", fix=fix)

@@ -1,6 +1,6 @@
-"""The identity of a caller. Rules see it as ``client(Name)``, ``client_permission(P)`` and ``client_trust(Level)``.
+"""The identity of a caller, visible to rules as ``client``, ``client_permission`` and ``client_trust``.
 
-A module of its own, and light: a server that authenticates needs it before the engine is loaded.
+A module of its own without heavy imports: authentication needs it before the engine is loaded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Identity(NamedTuple):
-    """Found by the server from a credential, never taken from a request."""
+    """An authenticated caller. Derived by the server from a credential, never taken from a request."""
 
     name: str = "anonymous"
     permissions: frozenset[str] = frozenset()
@@ -17,7 +17,6 @@ class Identity(NamedTuple):
 
     @property
     def anonymous(self) -> bool:
-        """Whether the caller is not authenticated."""
         return self.trust == "anonymous"
 
 

@@ -1,15 +1,11 @@
-"""What whoever calls a macro-tool has to give: a small JSON Schema (draft 2020-12) of its own arguments (TOOL-08).
+"""The JSON Schema (draft 2020-12) of a macro-tool's call arguments (TOOL-08).
 
-A call argument is there because the chain asks for it, or because the pack declares it (``macro_param``). Its schema is
-the declared one, else that of the action's parameter. It is required unless it has a default, is ``optional_param``, or
-the action can do without it. Two parameters of actions under one name have to mean the same: their schemas are equal,
-texts aside.
+A call argument comes from the chain or is declared (``macro_param``). Its schema is the declared one, else that of the
+action's parameter. It is required unless it has a default, is ``optional_param``, or is optional for the action.
+Parameters of several actions under one name need equal schemas, annotations aside. A tool that declares arguments
+does not expose optional parameters of its actions unless it declares them (TOOL-09).
 
-A tool that declares arguments says what its interface is. What its actions can do without is then not exposed unless
-it is declared, so that a long chain has a short schema (TOOL-09); what they need is exposed in any case.
-
-Nothing outside the schema is referred to: what the schema of an action or of a declared argument keeps under ``$defs``
-comes along, under a name of its own, other references are flaws.
+Schemas are self-contained: needed ``$defs`` are copied under unique names, other references are flaws.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import Flaw
 
 _TEXTS: Final = frozenset({"title", "description", "examples", "$comment"})
-"""Keywords that restrict nothing."""
+"""Annotations, which restrict nothing."""
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are data, not schemas."""
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
@@ -35,9 +31,9 @@ _ELSEWHERE: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor"
 _IN_PLACE: Final = ("not", "if", "then", "else")
 _DEEPEST: Final = 100
 _MOST_LOOKS: Final = 1_000
-"""How often definitions may be asked about one value."""
+"""Limit of definitions applied to one value."""
 _ARGUMENT: Final = "argument "
-"""Begins the owner of what a declared argument defines; the name of an action has no space."""
+"""Prefix of the owner of a declared argument's definitions; names of actions have no space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class Exposed:
 def input_schema(
     exposed: Sequence[Exposed], declared: Mapping[str, Any], optional: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The schema, arguments in the order in which the chain asks for them, then those that only rules read."""
+    """Return the schema; arguments in the order of the chain, then those that only rules read. Raises :class:`Flaw`."""
     definitions = _Definitions()
     properties: dict[str, Any] = {}
     required: dict[str, bool] = {}
@@ -63,7 +59,7 @@ def input_schema(
         if one.name in declared:
             properties.setdefault(one.name, None)
             continue
-        schema = definitions.carried(_property(one), one)
+        schema = definitions.walk(_property(one), one)
         earlier = properties.setdefault(one.name, schema)
         first = origin.setdefault(one.name, one)
         if earlier is not schema and _bare(earlier) != _bare(schema):
@@ -86,18 +82,17 @@ def input_schema(
 
 
 def result_schema(schema: Any) -> dict[str, Any]:
-    """The declared schema of a result, which may refer to what it defines itself."""
+    """Return the declared schema of a result. Raises :class:`Flaw`."""
     if not isinstance(schema, dict):
         raise Flaw("the schema of the result is no object", 'write a map such as {"type": "object"}')
     definitions = _Definitions()
-    result = definitions.carried(_outside(schema), Exposed("result", "result", "result", schema))
+    result: dict[str, Any] = definitions.walk(_outside(schema), Exposed("result", "result", "result", schema))
     if definitions.found:
         result["$defs"] = dict(sorted(definitions.found.items()))
     return _checked(result)
 
 
 def _outside(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema without what it defines for itself."""
     return {key: part for key, part in schema.items() if key not in ("$defs", "definitions")}
 
 
@@ -111,24 +106,19 @@ def _bare(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Definitions:
-    """What schemas keep under ``$defs``, as far as it is needed, each under a name of its own."""
+    """The needed members of ``$defs``, each under a unique name."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
         self._names: dict[tuple[str, str], str] = {}
 
-    def carried(self, schema: dict[str, Any], one: Exposed) -> dict[str, Any]:
-        """A part of an action's schema with its references leading here."""
-        walked: dict[str, Any] = self._walk(schema, one, 0)
-        return walked
-
     def declared(self, name: str, schema: Any) -> Any:
-        """A declared schema, which may refer to what it defines itself."""
         if not isinstance(schema, dict):
             raise Flaw(f"the schema of {name!r} is no object", 'write a map such as {"type": "string"}')
-        return self._walk(_outside(schema), Exposed(name, name, f"{_ARGUMENT}{name}", schema), 0)
+        return self.walk(_outside(schema), Exposed(name, name, f"{_ARGUMENT}{name}", schema))
 
-    def _walk(self, schema: Any, one: Exposed, depth: int) -> Any:
+    def walk(self, schema: Any, one: Exposed, depth: int = 0) -> Any:
+        """Return a copy with its references leading here."""
         if not isinstance(schema, Mapping):
             return schema
         if depth > _DEEPEST:
@@ -144,11 +134,11 @@ class _Definitions:
             elif key in _DATA:
                 walked[key] = _seen(value)
             elif key in _NAMED and isinstance(value, Mapping):
-                walked[key] = {_seen(name): self._walk(part, one, depth + 1) for name, part in value.items()}
+                walked[key] = {_seen(name): self.walk(part, one, depth + 1) for name, part in value.items()}
             elif isinstance(value, (list, tuple)):
-                walked[key] = [self._walk(part, one, depth + 1) for part in value]
+                walked[key] = [self.walk(part, one, depth + 1) for part in value]
             else:
-                walked[key] = self._walk(value, one, depth + 1)
+                walked[key] = self.walk(value, one, depth + 1)
         return walked
 
     def _reference(self, reference: Any, one: Exposed, depth: int) -> str:
@@ -160,7 +150,7 @@ class _Definitions:
         if known is None:
             known = self._names[one.action, name] = self._free(name, one.action)
             self.found[known] = None  # before it is walked: it may refer to itself
-            self.found[known] = self._walk(kept[name], one, depth + 1)
+            self.found[known] = self.walk(kept[name], one, depth + 1)
         return f"#/$defs/{known}"
 
     def _free(self, name: str, owner: str) -> str:
@@ -172,7 +162,7 @@ class _Definitions:
 
 
 def _seen(data: Any) -> Any:
-    """Data of a schema, if a person sees all of it: to write a character out would change what the schema accepts."""
+    """Return the data unless it has invisible characters: escaping them would change what the schema accepts."""
     if has_invisible(data if isinstance(data, str) else msgspec.json.encode(data).decode()):
         raise Flaw("a schema names something with characters that are not seen")
     return data
@@ -188,7 +178,7 @@ def _checked(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_circles(definitions: Mapping[str, Any]) -> None:
-    """A definition may contain itself, but not be itself: whoever checks a value by it would never end."""
+    """Raise :class:`Flaw` if a definition refers to itself for the same value: validation would not terminate."""
     reached = {name: set(_same_value(schema)) for name, schema in definitions.items()}
     for name in reached:
         seen: set[str] = set()
@@ -205,7 +195,7 @@ def _refuse_circles(definitions: Mapping[str, Any]) -> None:
 
 
 def _refuse_bombs(schema: Mapping[str, Any]) -> None:
-    """Definitions that refer twice to one that refers twice to another, and so on: a few lines, and no end of work."""
+    """Raise :class:`Flaw` for definitions whose expansion is exponential."""
     definitions: Mapping[str, Any] = schema.get("$defs", {})
     reached = {name: list(_same_value(one)) for name, one in definitions.items()}
     weights: dict[str, int] = {}
@@ -226,7 +216,7 @@ def _refuse_bombs(schema: Mapping[str, Any]) -> None:
 
 
 def _same_value(schema: Any) -> Iterator[str]:
-    """The definitions that are asked about the very value that the schema is asked about, not about a part of it."""
+    """Yield the definitions that apply to the same value as the schema, not to a part of it."""
     work = [schema]
     while work:
         one = work.pop()
@@ -238,14 +228,18 @@ def _same_value(schema: Any) -> Iterator[str]:
             work += one.get("dependentSchemas", {}).values()
 
 
-@lru_cache(maxsize=1024)
-def _problem(schema: bytes) -> str | None:
-    """What is wrong with a schema. Nothing is fetched, and patterns are those that run in linear time."""
+def make_validator(schema: bytes) -> Any:
+    """Compile a schema. References are not fetched, and patterns run in linear time. Raises ValueError."""
     import jsonschema_rs  # only when a pack is loaded, or a schema was never seen before
 
     limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+    return jsonschema_rs.Draft202012Validator(schema.decode(), offline=True, pattern_options=limits)
+
+
+@lru_cache(maxsize=1024)
+def _problem(schema: bytes) -> str | None:
     try:
-        jsonschema_rs.Draft202012Validator(schema.decode(), offline=True, pattern_options=limits)
+        make_validator(schema)
     except ValueError as error:
         return str(error).partition("\n")[0]
     return None

@@ -1,8 +1,7 @@
-"""The kernel's rules, and who may say what.
+"""The kernel's rules (``rules/``) and the owners of predicates.
 
-The rules are data that ships with this package (``rules/``). They are loaded in front of every pack, at the highest
-trust. A name that stands in them belongs to one level: a pack may read it, but a clause for it from a less trusted
-level is an error, and clients may not state it.
+The rules are loaded in front of every pack, at the highest trust. Each predicate of the kernel belongs to one trust
+level: a pack may read it, but a clause for it from a less trusted level is an error, and clients may not state it.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ ASSERTED: Final = frozenset(
         *("run_id", "run_of", "ran", "run_arg", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
     }
 )
-"""What the kernel states, when a pack is loaded, for a request, or during a run."""
+"""Stated by the kernel: when a pack is loaded, for a request, or during a run."""
 
 DERIVED: Final = frozenset({"macro_effect", "candidate", "excluded", "chosen", "final_selected", "offered"})
-"""What the kernel's rules derive and pack authors may read."""
+"""Derived by the kernel's rules; pack authors may read them."""
 
 DENIALS: Final = frozenset({"intent_denied", "fact_denied"})
 
 POLICY: Final = DENIALS | {"prohibited", "permitted", "effect_denied"}
-"""What only policy may say."""
+"""Only policy may derive these."""
 
 SINGLE_VALUED: Final = {
     "macro": 1,
@@ -52,27 +51,23 @@ SINGLE_VALUED: Final = {
     "undo_in": 3,
     "undo_out": 3,
 }
-"""Predicates whose last columns are one value per key, and how many columns the key has. The least value counts."""
-
-_FOLDER: Final = "rules"
+"""Columns of the key of predicates that have one value per key. The least value counts."""
 
 
 @cache
 def kernel_sources() -> tuple[Source, ...]:
-    """The rule files in the order of the phases."""
-    folder = files(__package__).joinpath(_FOLDER)
+    """Return the rule files in the order of the phases."""
+    folder = files(__package__).joinpath("rules")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".mg"))
     return tuple(Source(f"kernel/{n}", folder.joinpath(n).read_text("utf-8"), Trust.KERNEL) for n in names)
 
 
 @cache
 def kernel_units() -> tuple[Unit, ...]:
-    """The same, parsed: every pack is loaded behind them."""
     return tuple(map(parse, kernel_sources()))
 
 
 def _names() -> tuple[frozenset[str], frozenset[str]]:
-    """All predicates of the kernel, and those that have rules in it."""
     units = kernel_units()
     ruled = {clause.head.predicate for unit in units for clause in unit.clauses}
     return frozenset(ruled | {decl.atom.predicate for unit in units for decl in unit.decls}), frozenset(ruled)
@@ -87,27 +82,23 @@ def _owners() -> dict[str, Trust]:
 
 
 _SHARED: Final = frozenset({"needs_confirmation"})
-"""The kernel adds to it, and so may a pack; nobody takes anything away."""
+"""The kernel adds to these, and a pack may, too."""
 
 PREDICATES, _RULED = _names()
-"""``PREDICATES`` are all names that stand in the kernel."""
 
 CLOSED: Final = PREDICATES - {"bulk_asserted", "bulk_retracted"}
-"""No client may state a fact of one of these. The other two are what a large delta is rolled up to."""
+"""Clients may not state these. A large delta is summarised as the two excluded predicates."""
 
 OWNERS: Final = _owners()
-"""Which level a name belongs to."""
 
 
-# Who may add to a predicate, beyond the rule files that the language looks at: fact files, the server, clients.
-#
 # A predicate belongs to the level that the kernel or its declaration names, else to that of its most trusted clause.
-# What comes as facts speaks for the domain at most, and what comes from clients for nobody (EVAL-41); so none of it
-# may touch what policy, or anybody above it, decides by.
+# Fact files have at most the domain's trust and clients have none (EVAL-41), so neither may add to predicates of policy
+# or above.
 
 
 def owners(program: Program) -> Mapping[Key, Trust]:
-    """The level of every predicate that does not belong to the domain."""
+    """Return the owner of every predicate that does not belong to the domain."""
     found: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
         if clause.span is not None:
@@ -121,7 +112,7 @@ def owners(program: Program) -> Mapping[Key, Trust]:
 
 
 def published_above(program: Program, owned: Mapping[Key, Trust]) -> Iterator[Diagnostic]:
-    """Predicates that clients may state although somebody above the domain decides by them."""
+    """Yield an error for each predicate that clients may state although policy or the kernel owns it."""
     for key, owner in sorted(owned.items()):
         predicate = program.predicates[key]
         if key[0] in PREDICATES or predicate.decl is None or direction_of(predicate) not in ("input", "both"):

@@ -1,6 +1,6 @@
-"""What clauses and fact files say in the kernel's words, as far as constants tell it, and where they say it.
+"""Statements of clauses and fact files about kernel predicates, as far as they are constants, with their place.
 
-Checks of a pack ask here. What a variable stands for is not known, so that a clause with one may speak of anything.
+The value of a variable is unknown, so a clause with a variable may concern any tool.
 """
 
 from __future__ import annotations
@@ -17,32 +17,30 @@ from manglecp.mangle.syntax import Clause, Premise
 from manglecp.pack import pack_problem
 
 _MOST: Final = 20
-"""Errors, and warnings, that are told about one fact file. What a program wrote has its mistake on every line."""
+"""Limit per file and severity: generated files repeat a mistake on every line."""
 Args: TypeAlias = tuple[Value | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The head of a clause, or a fact. ``args`` are its constants, None where the value is not known."""
+    """The head of a clause, or a fact. ``args`` are constants, None where the value is unknown."""
 
     args: Args
     clause: Clause | None
     file: str = ""
-    """Where a fact comes from that no clause of a rule file states."""
+    """The file of a fact that is not a clause."""
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """The arguments as they are written."""
         return self.args if self.clause is None else self.clause.head.args
 
     @property
     def premises(self) -> frozenset[Premise]:
-        """What it depends on; nothing, if it is a fact."""
         return frozenset() if self.clause is None else frozenset(self.clause.premises)
 
 
 class Statements:
-    """By predicate and tool. ``complete`` if nothing else is said: no fact file is unreadable."""
+    """Statements by predicate and tool. ``complete`` if every fact file was readable."""
 
     def __init__(
         self, clauses: Iterable[Clause], facts: Iterable[tuple[str, Fact]] = (), complete: bool = True
@@ -63,28 +61,27 @@ class Statements:
             self._by_tool.setdefault(key, {}).setdefault(said.args[0], []).append(said)
 
     def each(self, predicate: str, arity: int) -> list[Statement]:
-        """All that is said with this predicate, whichever tool it is about."""
         return self._by_key.get((predicate, arity), [])
 
     def of(self, tool: str, predicate: str, arity: int) -> list[Statement]:
-        """What may be said of the tool."""
+        """Return the statements that may concern the tool."""
         known = self._by_tool.get((predicate, arity), {})
         return [*known.get(tool, ()), *known.get(None, ())]
 
     def could_be(self, tool: str, predicate: str, arity: int) -> bool:
-        """Does anything say it of this tool, or might something that cannot be read?"""
+        """Return whether a statement about the tool exists, or may exist in an unreadable file."""
         return not self.complete or bool(self.of(tool, predicate, arity))
 
 
 class Complaints:
-    """Problems at the places of statements."""
+    """Diagnostics at the places of statements, without duplicates."""
 
     def __init__(self) -> None:
         self._found: dict[Diagnostic, None] = {}
         self._of_files: Counter[tuple[str, str]] = Counter()
 
     def say(self, said: Statement, column: int | None, message: str, fix: str | None, *, error: bool = True) -> None:
-        """A problem at this statement, at an argument of it if ``column`` says which."""
+        """Add a problem at a statement, or at the argument in ``column``."""
         severity: Literal["error", "warning"] = "error" if error else "warning"
         if said.clause is not None:
             head = said.clause.head

@@ -1,8 +1,7 @@
-"""What a pack's parts say about each other: names of actions, skills, parameters and intents that have to exist.
+"""Consistency of a pack: actions, skills, parameters, steps and intents that clauses name have to exist.
 
-Looked at are constants in the heads of clauses, where they have a place to point at, and in fact files; what a variable
-stands for is known only when a request comes. Nothing here needs a program that was analysed, so that these problems
-are told together with those of the language.
+Only constants in heads of clauses and in fact files are checked. No analysed program is needed, so these problems are
+reported together with those of the language.
 """
 
 from __future__ import annotations
@@ -25,15 +24,12 @@ from manglecp.mangle import Duration, NotPlain, Trust, argument_span, plain
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Premise, Term, Unit, Variable
 from manglecp.pack import Pack, pack_problem
 
-# Texts that stand in rules and reach a client: descriptions, instructions, reasons, and what declarations say.
-#
-# A rule file holds no character that nobody sees (:mod:`manglecp.pack.loader`), but a rule can write one as an
-# escape. It is shown written out in the end; here it is told to whoever wrote it, with its place. A rule may look for
-# such characters in its body, and facts of a pack's own predicates may list them.
+# Rule files have no invisible characters (:mod:`manglecp.pack.loader`), but a rule can escape one. Bodies of rules and
+# facts of the pack's own predicates may contain them.
 
 
 def hidden_texts(units: Iterable[Unit]) -> Iterator[Diagnostic]:
-    """Everything that a pack would say with a character that nobody sees."""
+    """Yield an error for each text for clients that has an invisible character."""
     for unit in units:
         heads = (clause.head for clause in unit.clauses if clause.head.predicate in PREDICATES)
         for atom in (*heads, *(about for decl in unit.decls for about in decl.descr)):
@@ -61,19 +57,12 @@ def _texts(term: Term) -> Iterator[str]:
                 waiting += args
 
 
-# Words that were probably meant to be the kernel's, and are nobody's.
-#
-# Whoever writes ``prohibted`` has a predicate of their own that nothing reads, and a pack without that policy. The
-# language sees nothing wrong with it. So a head that no rule reads and that nobody declared is held against the
-# kernel's words: in policy a slip is an error, since it would let through what should be forbidden; elsewhere it is a
-# doubt.
-
-
-_ALIKE: Final = 0.8
+# ``prohibted`` is a valid predicate that no rule reads, in a pack without that policy. In policy such a misspelling is
+# an error, because it would permit what should be forbidden; elsewhere it is a warning.
 
 
 def misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
-    """A problem for each predicate that looks like a slip, or that policy derives for nobody."""
+    """Yield a problem for each undeclared, unread predicate that resembles a kernel predicate or belongs to policy."""
     known = {*PREDICATES, *_declared(decls), *_read(clauses)}
     told: set[str] = set()
     for clause in clauses:
@@ -92,7 +81,6 @@ def misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagn
 
 
 def _declared(decls: Iterable[Decl]) -> Iterator[str]:
-    """Predicates that somebody meant to have, and those that their descriptions name."""
     for decl in decls:
         yield decl.atom.predicate
         for described in decl.descr:
@@ -107,14 +95,8 @@ def _read(clauses: Iterable[Clause]) -> Iterator[str]:
 def _alike(name: str) -> str | None:
     import difflib  # only needed where a predicate is read by nobody
 
-    found = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=_ALIKE)
+    found = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=0.8)
     return found[0] if found else None
-
-
-# Does what a pack's clauses refer to exist: steps, parts of results, addresses, and tools that can stand together?
-#
-# Each of these would otherwise be found when the tool is put together, one flaw at a time, or do nothing silently.
-# Looked at are constants; a step, a parameter or an intent that a variable may stand for is taken as there.
 
 
 _STEPS: Final = (
@@ -124,118 +106,25 @@ _STEPS: Final = (
     ("macro_result", 4, 2),
     ("nothing_to_undo", 2, 1),
 )
-"""Where a clause refers to a step of its tool, arguments of actions aside."""
+"""References to a step of the same tool."""
 _POINTERS: Final = (
     *(("arg_step", 5, 4), ("macro_result", 4, 3), ("undo_out", 4, 3), ("extract", 3, 2), ("keep", 3, 2)),
 )
 _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 
 
-def check_references(pack: Pack, statements: Statements, complaints: Complaints) -> None:
-    """Complain about whatever is referred to and not there."""
-    check = _ReferenceCheck(pack, statements, complaints)
-    check.steps()
-    check.pointers()
-    check.context()
-    check.optional()
-    check.conflicts()
-    check.suggestions()
-    check_results(pack, statements, complaints)
-
-
 def may_have_step(statements: Statements, tool: str, number: int) -> bool:
-    """Could the tool have a step of this number? Yes, unless all its steps are known and none has it."""
+    """Return False only if all steps of the tool are known and none has this number."""
     steps = statements.of(tool, "macro_step", 3)
     return not statements.complete or any(one.args[1] in (number, None) for one in steps)
 
 
-class _ReferenceCheck:
-    def __init__(self, pack: Pack, statements: Statements, complaints: Complaints) -> None:
-        self.pack = pack
-        self.statements = statements
-        self._say = complaints.say
-
-    def steps(self) -> None:
-        for predicate, arity, column in _STEPS:
-            for said in self.statements.each(predicate, arity):
-                tool, number = said.args[0], said.args[column]
-                if not isinstance(tool, str) or not isinstance(number, int):
-                    continue
-                if not may_have_step(self.statements, tool, number):
-                    self._say(said, column, f"{tool} has no step {number}", "write a macro_step clause for it")
-                elif predicate != "macro_result" and column > 1 and number == said.args[1]:
-                    self._say(said, column, f"step {number} of {tool} waits for itself", "name an earlier step")
-
-    def pointers(self) -> None:
-        for predicate, arity, column in _POINTERS:
-            for said in self.statements.each(predicate, arity):
-                text = said.args[column]
-                if isinstance(text, str) and not _POINTER.fullmatch(text):
-                    fix = "write '' for the whole, '/a/0' for a part of it, ~0 for ~ and ~1 for / in a name"
-                    self._say(said, column, f"{text!r} is no JSON Pointer", fix)
-
-    def context(self) -> None:
-        for said in self.statements.each("needs_resource", 4):
-            address = said.args[1]
-            if isinstance(address, str) and uri(address) is None:
-                self._say(said, 1, f"{address!r} is no address that anyone should open", "write a path or a URI")
-        for said in self.statements.each("instruction", 3):
-            text = said.args[2]
-            if isinstance(text, str) and not text.strip():
-                self._say(said, 2, "the instruction is empty", "say what to mind", error=False)
-
-    def optional(self) -> None:
-        """A parameter that may be left out is one that the tool has."""
-        for said in self.statements.each("optional_param", 2):
-            tool, name = said.args
-            if isinstance(tool, str) and isinstance(name, str) and self.statements.complete:
-                known = set(self._parameters(tool))
-                if name not in known and None not in known:
-                    message = f"{tool} has no parameter {name!r} that could be left out"
-                    self._say(said, 1, message, did_you_mean(name, {one for one in known if one}), error=False)
-
-    def _parameters(self, tool: str) -> Iterator[str | None]:
-        """What its call arguments may be called; None for one that may be called anything."""
-        named = [one.args[1] for one in self.statements.of(tool, "macro_param", 3)]
-        named += [one.args[3] for one in self.statements.of(tool, "arg_from", 4)]
-        yield from (name if isinstance(name, str) else None for name in named)
-        for step in self.statements.of(tool, "macro_step", 3):
-            action = self.pack.actions.get(step.args[2]) if isinstance(step.args[2], str) else None
-            yield from (None,) if action is None else action.input_schema.get("properties", ())
-
-    def conflicts(self) -> None:
-        """Rivals are two tools, of which neither needs the other."""
-        rivals: dict[frozenset[object], list[Statement]] = {}
-        for said in self.statements.each("conflicts", 2):
-            if None in said.args:
-                continue
-            if said.args[0] == said.args[1]:
-                self._say(said, 1, f"{said.args[0]} cannot be its own rival", "name another tool", error=False)
-            rivals.setdefault(frozenset(said.args), []).append(said)
-        for said in self.statements.each("requires", 2):
-            tool, needed = said.args
-            if tool == needed:
-                continue
-            if any(other.premises <= said.premises for other in rivals.get(frozenset(said.args), ())):
-                message = f"{tool} requires {needed} and is in conflict with it, so that it is never offered"
-                self._say(said, 1, message, "remove one of the two", error=False)
-
-    def suggestions(self) -> None:
-        listed = {intent.name for intent in self.pack.settings.intents}
-        for said in self.statements.each("suggests", 3):
-            name = said.args[0]
-            if isinstance(name, str) and listed and name not in listed:
-                message = f"the intent {name!r} is not listed in pack.toml"
-                self._say(said, 0, message, did_you_mean(name, listed), error=False)
-
-
 ON_ERROR: Final = ("stop", "continue", "undo")
 _WHERE: Final = {"action": "write it in actions.py, under @action", "skill": "write it in skills/NAME.md"}
-"""What would fix a name in a pack that has nothing of the kind."""
 
 
 def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -> list[Diagnostic]:
-    """Everything that is wrong, and what is doubtful, with the constants of the pack's clauses and fact files."""
+    """Return all errors and warnings about the constants of the pack's clauses and fact files."""
     check = _CrossCheck(pack, clauses, statements)
     check.run()
     return check.complaints.problems
@@ -261,7 +150,13 @@ class _CrossCheck:
         on_error = ", ".join(f'"{value}"' for value in ON_ERROR)
         self._values("on_error", 3, 2, ON_ERROR.__contains__, f"what happens after an error is one of {on_error}")
         check_arguments(self.pack, self.statements, self.complaints)
-        check_references(self.pack, self.statements, self.complaints)
+        self._steps()
+        self._pointers()
+        self._context()
+        self._optional()
+        self._conflicts()
+        self._suggestions()
+        check_results(self.pack, self.statements, self.complaints)
         self._schemas("macro_param", 3)
         self._schemas("macro_output", 2)
         self._tools()
@@ -304,10 +199,83 @@ class _CrossCheck:
                 fix = flaw.fix if isinstance(flaw, Flaw) else None
                 self._say(said, column, str(flaw), fix)
 
+    # --- references ------------------------------------------------------------------------------------------------
+
+    def _steps(self) -> None:
+        for predicate, arity, column in _STEPS:
+            for said in self._each(predicate, arity):
+                tool, number = said.args[0], said.args[column]
+                if not isinstance(tool, str) or not isinstance(number, int):
+                    continue
+                if not may_have_step(self.statements, tool, number):
+                    self._say(said, column, f"{tool} has no step {number}", "write a macro_step clause for it")
+                elif predicate != "macro_result" and column > 1 and number == said.args[1]:
+                    self._say(said, column, f"step {number} of {tool} waits for itself", "name an earlier step")
+
+    def _pointers(self) -> None:
+        for predicate, arity, column in _POINTERS:
+            for said in self._each(predicate, arity):
+                text = said.args[column]
+                if isinstance(text, str) and not _POINTER.fullmatch(text):
+                    fix = "write '' for the whole, '/a/0' for a part of it, ~0 for ~ and ~1 for / in a name"
+                    self._say(said, column, f"{text!r} is no JSON Pointer", fix)
+
+    def _context(self) -> None:
+        for said in self._each("needs_resource", 4):
+            address = said.args[1]
+            if isinstance(address, str) and uri(address) is None:
+                self._say(said, 1, f"{address!r} is no address that anyone should open", "write a path or a URI")
+        for said in self._each("instruction", 3):
+            text = said.args[2]
+            if isinstance(text, str) and not text.strip():
+                self._say(said, 2, "the instruction is empty", "say what to mind", error=False)
+
+    def _optional(self) -> None:
+        for said in self._each("optional_param", 2):
+            tool, name = said.args
+            if isinstance(tool, str) and isinstance(name, str) and self.statements.complete:
+                known = set(self._parameters(tool))
+                if name not in known and None not in known:
+                    message = f"{tool} has no parameter {name!r} that could be left out"
+                    self._say(said, 1, message, did_you_mean(name, {one for one in known if one}), error=False)
+
+    def _parameters(self, tool: str) -> Iterator[str | None]:
+        """Yield the names that call arguments may have; None if one may have any name."""
+        named = [one.args[1] for one in self.statements.of(tool, "macro_param", 3)]
+        named += [one.args[3] for one in self.statements.of(tool, "arg_from", 4)]
+        yield from (name if isinstance(name, str) else None for name in named)
+        for step in self.statements.of(tool, "macro_step", 3):
+            action = self.pack.actions.get(step.args[2]) if isinstance(step.args[2], str) else None
+            yield from (None,) if action is None else action.input_schema.get("properties", ())
+
+    def _conflicts(self) -> None:
+        rivals: dict[frozenset[object], list[Statement]] = {}
+        for said in self._each("conflicts", 2):
+            if None in said.args:
+                continue
+            if said.args[0] == said.args[1]:
+                self._say(said, 1, f"{said.args[0]} cannot be its own rival", "name another tool", error=False)
+            rivals.setdefault(frozenset(said.args), []).append(said)
+        for said in self._each("requires", 2):
+            tool, needed = said.args
+            if tool == needed:
+                continue
+            if any(other.premises <= said.premises for other in rivals.get(frozenset(said.args), ())):
+                message = f"{tool} requires {needed} and is in conflict with it, so that it is never offered"
+                self._say(said, 1, message, "remove one of the two", error=False)
+
+    def _suggestions(self) -> None:
+        listed = {intent.name for intent in self.pack.settings.intents}
+        for said in self._each("suggests", 3):
+            name = said.args[0]
+            if isinstance(name, str) and listed and name not in listed:
+                message = f"the intent {name!r} is not listed in pack.toml"
+                self._say(said, 0, message, did_you_mean(name, listed), error=False)
+
     # --- tools and intents -----------------------------------------------------------------------------------------
 
     def _tools(self) -> None:
-        """Tools that could be offered and cannot be made."""
+        """Warn about tools that are never defined: a mistyped name has no effect otherwise."""
         told: set[str] = set()
         made = {one.args[0] for one in self._each("macro", 2) if isinstance(one.args[0], str)}
         for predicate, arity, column in _TOOLS:
@@ -334,7 +302,6 @@ class _CrossCheck:
                 self._say(said, 1, f"steps are counted from 1, not {said.args[1]}", None)
 
     def _errors(self) -> None:
-        """What happens after the error of a step needs the step, and undoing needs something that can be undone."""
         for said in self._each("on_error", 3):
             tool, number, what = said.args
             if not isinstance(tool, str) or not isinstance(number, int):
@@ -345,7 +312,7 @@ class _CrossCheck:
                 self._say(said, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
 
     def _intents(self) -> None:
-        """Intents that the manifest names and no rule knows, and the other way round."""
+        """Warn about intents that pack.toml lists and no rule reads, and the reverse."""
         mentioned: dict[str, Clause] = {}
         for clause in self.clauses:
             for name in _intents_of(clause):
@@ -374,7 +341,7 @@ _TOOLS: Final = (
     *(("reversible", 1, 0), ("idempotent", 1, 0), ("instruction", 3, 0), ("needs_skill", 2, 0)),
     *(("needs_resource", 4, 0), ("needs_confirmation", 1, 0), ("valid_for", 2, 0), ("valid_until", 2, 0)),
 )
-"""Where clauses name tools. A name that is mistyped there does nothing, silently."""
+"""Columns that name tools."""
 
 
 def _score(value: object) -> bool:
@@ -382,7 +349,7 @@ def _score(value: object) -> bool:
 
 
 def _intents_of(clause: Clause) -> Iterable[str | None]:
-    """The intents that a clause asks for; None for one that takes any."""
+    """Yield the intents that a clause requires; None if it may be any."""
     for premise in clause.premises:
         if isinstance(premise, Literal) and premise.atom.key == ("intent", 1):
             (name,) = premise.atom.args

@@ -1,4 +1,4 @@
-"""What a domain tells of itself (MANI-02), and everything that is wrong with a pack."""
+"""The manifest of a domain (MANI-02), and the survey of all problems of a pack."""
 
 from __future__ import annotations
 
@@ -39,12 +39,6 @@ from manglecp.wire.messages import (
     Status,
 )
 
-# The manifest of a domain: what it is about and what may be said to it, never which tools it has (MANI-02).
-#
-# Everything in it is read off the pack, the declarations of its rules and the limits that are enforced, so that it
-# cannot promise anything else.
-
-
 EXTENSIONS: Final = {
     "x-why_not": {
         "option": f'options["x-why_not"]: array of at most {MOST_NAMES} tool names',
@@ -60,7 +54,7 @@ EXTENSIONS: Final = {
         "cancel": 'payload["x-request_key"] of cancel, which macro_invoke takes too: the run of that key stops',
     },
 }
-"""What this implementation has beyond the protocol or as its optional parts (OPEN-50)."""
+"""Extensions and optional parts of the protocol (OPEN-50)."""
 
 
 def manifest(
@@ -70,7 +64,7 @@ def manifest(
     auth: Auth | None = None,
     extensions: dict[str, Any] | None = None,
 ) -> Manifest:
-    """The manifest message. ``endpoints`` are for HTTP; ``extensions`` are added, such as why a server is degraded."""
+    """Return the manifest. ``endpoints`` are for HTTP; ``extensions`` are added to the built-in ones."""
     pack = domain.pack
     beginning = outline_manifest(pack.settings, status, endpoints, auth or _auth(pack)).payload
     affinities = dict(pack.settings.domain.affinities) or UNSET
@@ -111,13 +105,7 @@ def _external(external: ExternalDescription) -> ExternalPredicate:
 
 def _limits(pack: Pack) -> ServerLimits:
     limits = pack.settings.limits
-    return ServerLimits(
-        max_message_bytes=limits.max_message_bytes,
-        max_facts_per_request=limits.max_facts_per_request,
-        max_derived_facts=limits.max_derived_facts,
-        max_intervals_per_atom=limits.max_intervals_per_atom,
-        max_compute_ms=limits.max_compute_ms,
-    )
+    return ServerLimits(**{name: getattr(limits, name) for name in ServerLimits.__struct_fields__})
 
 
 def _auth(pack: Pack) -> Auth:
@@ -133,13 +121,6 @@ def _extensions(domain: Domain, more: dict[str, Any]) -> dict[str, Any]:
     return {**EXTENSIONS, "x-structured_facts": structured, "x-pack_digest": domain.digest, **more}
 
 
-# Everything that is wrong with a pack, whatever else is wrong with it.
-#
-# Reading and loading each stop when something cannot be used. A survey goes on with what there is: a mistake in the
-# settings does not hide one in a rule. It must not invent mistakes either, so that whatever a broken part could have
-# said is taken as said, and doubts are told only about a pack that could be read.
-
-
 T = TypeVar("T")
 
 
@@ -150,10 +131,11 @@ def survey(
     *,
     degrade: bool = False,
 ) -> tuple[Domain | None, tuple[Diagnostic, ...]]:
-    """The domain, if there is one, and all problems; warnings are among them.
+    """Return the domain, or None, and all problems including warnings.
 
-    ``serve`` has the pack find out what it says it can; without it that is not tried. ``degrade`` as of
-    :func:`manglecp.pack.loader.read_pack`.
+    Reading and loading each stop at a part they cannot use; a survey continues with the others. To avoid false errors,
+    everything that a broken part could define is assumed to exist, and warnings need a readable pack. ``serve`` runs
+    the pack's generators. ``degrade`` as in :func:`manglecp.pack.read_pack`.
     """
     try:
         pack = read_pack(folder, params, degrade=degrade)
@@ -171,7 +153,6 @@ def survey(
 
 
 def _more(partial: Pack, known: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    """The problems of reading, and those of loading what could be read."""
     broken = {problem.file for problem in known if problem.severity == "error"}
     try:
         Domain.load(_assuming(partial, broken))
@@ -185,7 +166,6 @@ def _more(partial: Pack, known: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...
 
 
 def _assuming(pack: Pack, broken: set[str]) -> Pack:
-    """The pack with whatever its broken parts could have held."""
     if _any_in("actions", broken):
         pack = replace(pack, actions=_Assumed(pack.actions, _ACTION))
     if _any_in("skills", broken):
@@ -200,7 +180,7 @@ def _any_in(part: str, files: set[str]) -> bool:
 
 
 class _Assumed(Mapping[str, T], Generic[T]):
-    """What is known, and anything else that is asked for."""
+    """A mapping that has every key: known values, else ``assumed``."""
 
     def __init__(self, known: Mapping[str, T], assumed: T) -> None:
         self._known = known

@@ -1,11 +1,10 @@
 """Offers: macro-tools that were proven for an identity, stored so that this identity can invoke them.
 
-An offer is stored as one JSON document: the definition and the digest of the question that it answers. Nothing that
-the client sent is in it but what the rules froze into the chain. Values of secret settings are blanks.
+An offer is one JSON document: the definition and the digest of the question that it answers. Secret settings are
+replaced by blanks.
 
-A client that repeats a question gets the same tools, and their offers are stored already. So each process remembers
-what it stored, and writes only offers that are new, changed, removed by another process, or too close to the end of
-their retention. The question of an offer is the first one that proved it.
+Each process remembers what it stored, and writes only offers that are new, changed, removed by another process, or
+close to the end of their retention. The question of an offer is the first one that proved it.
 """
 
 from __future__ import annotations
@@ -32,14 +31,12 @@ from manglecp.pack import Pack
 from manglecp.store import Kept, Store, Transaction
 from manglecp.wire.messages import IntentRequest, IntentResponse
 
-__all__ = ["Offer", "OfferCodec", "OfferService", "question_digest"]
-
 _CACHED: Final = 4_096
 _STORED: Final = 2_048
 _LARGEST: Final = 8_192
-"""Bytes of a document that is remembered: clients decide how many there are and how large they are."""
+"""Larger documents are not cached: clients influence their number and size."""
 _FRESH_SECONDS: Final = 1.0
-"""How long an offer is found without a look at the store, where another process may have replaced it."""
+"""How long a cached offer is used before the store is read again."""
 Path = tuple[str | int, ...]
 
 
@@ -52,15 +49,13 @@ class Offer:
 
     @cached_property
     def chain_digest(self) -> str:
-        """Of the steps as they will run: order, actions, sources of arguments, frozen values, compensation."""
+        """Return the digest of the steps: order, actions, argument sources, frozen values, compensation."""
         definition = self.definition
         steps = [asdict(step) for step in definition.steps]
         return digest({"macro_id": definition.macro_id, "ordered": definition.ordered, "steps": steps})
 
 
 class _Stored(NamedTuple):
-    """What this process stored for an identity and a macro_id."""
-
     question: bytes
     definition: Definition
     digest: str
@@ -78,7 +73,6 @@ class OfferService:
 
     def __init__(self, domain: Domain, store: Store, *, clock: Callable[[], int] = time.time_ns) -> None:
         self.domain = domain
-        """With the newest facts that generators found out."""
         self.codec = OfferCodec(domain.pack)
         self._store = store
         self._clock = clock
@@ -91,7 +85,7 @@ class OfferService:
         return await asyncio.to_thread(self.evaluate_blocking, request, identity)
 
     def evaluate_blocking(self, request: IntentRequest, identity: Identity) -> IntentResponse:
-        """The same in the calling thread."""
+        """Evaluate in the calling thread."""
         domain, now_ns = self.domain, self._clock()
         answer = respond(domain, request, identity, lambda: now_ns)
         if answer.definitions:
@@ -105,9 +99,9 @@ class OfferService:
         self.domain = domain
 
     async def find(self, identity: str, macro_id: str) -> Kept | None:
-        """The offer that was last stored for this identity, valid now or not; None past its retention.
+        """Return the offer last stored for this identity, valid now or not; None past its retention.
 
-        A valid one is cached for a moment: until then an offer that another process stores does not replace it here.
+        A valid offer is cached briefly: an offer stored by another process becomes visible after ``_FRESH_SECONDS``.
         """
         now_ms, key = self._clock() // 1_000_000, (identity, macro_id)
         found = self._found.get(key)
@@ -158,7 +152,7 @@ class OfferService:
         return Kept(definition.macro_id, self.domain.digest, document, *_window(definition))
 
     def _known(self, name: str, question: bytes, definitions: Sequence[Definition]) -> list[_Stored] | None:
-        """What this process stored when the same question had the same answer; None if anything differs."""
+        """Return what this process stored if the same question had the same answer, else None."""
         known = []
         for definition in definitions:
             one = self._stored.get((name, definition.macro_id))
@@ -168,7 +162,7 @@ class OfferService:
         return known
 
     def _are_stored(self, name: str, known: Sequence[_Stored], now_ms: int) -> bool:
-        """Whether the store still has all of them, for at least as long as new offers would be kept."""
+        """Return whether the store has all of them, for at least the retention of new offers."""
         with self._store.read_statement() as tx:
             entries = self._store.registry.entries(tx, name, [one.definition.macro_id for one in known])
         for one in known:
@@ -180,7 +174,7 @@ class OfferService:
 
 
 def _window(definition: Definition) -> tuple[int | None, int | None]:
-    """The validity in milliseconds, rounded to its inside."""
+    """Return the validity in milliseconds, rounded inwards."""
     return (
         None if definition.not_before is None else -(-definition.not_before // 1_000_000),
         None if definition.expires_at is None else definition.expires_at // 1_000_000,
@@ -192,7 +186,7 @@ def _is_valid(kept: Kept, now_ms: int) -> bool:
 
 
 def _question_key(request: IntentRequest, identity: Identity, facts_version: str) -> bytes:
-    """A question without its time. Members in another order make another question."""
+    """Digest a question without its time. The order of members matters."""
     who = (identity.name, sorted(identity.permissions), identity.trust)
     return hashlib.sha256(msgspec.json.encode((who, facts_version, request.payload))).digest()
 
@@ -200,7 +194,7 @@ def _question_key(request: IntentRequest, identity: Identity, facts_version: str
 def question_digest(
     request: IntentRequest, identity: Identity, pack_digest: str, now_ns: int, facts_version: str = ""
 ) -> str:
-    """The digest of everything that determines the answer: pack, identity, request, time, and facts found out."""
+    """Return the digest of what determines the answer: pack, identity, request, time and generated facts."""
     asked: dict[str, Any] = msgspec.to_builtins(request.payload)
     who = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
     known = {"facts": facts_version} if facts_version else {}
@@ -211,11 +205,11 @@ def question_digest(
 
 
 class _Blank(msgspec.Struct, frozen=True):
-    """A text that is not written down: its path, and its parts."""
+    """A text with secrets, which is not stored: its path, and its parts."""
 
     place: Path
     parts: tuple[str, ...]
-    """Every second one, from the second on, is the name of a setting."""
+    """Odd parts are names of settings."""
 
 
 class _Document(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,12 +1,8 @@
-"""Why these tools, and why not the others: proof hints, read off a finished evaluation.
+"""Proof hints: why these tools were selected, read from a finished evaluation.
 
-Three ideas:
-
-* **A hint is a proof that was read aloud.** For every tool of the answer there is one proof; its leaves are the
-  supporting facts, its rules the chain, and its shape the tree.
-* **The machinery stays out of it.** What the kernel derives on the way (weights, closures) is skipped: what such a step
-  rests on stands in its place. Absences are left out: most of them are about what policy did not say.
-* **Bounded.** A tree is cut where it becomes large, from the bottom, and says so.
+For every tool of the response there is one proof: its leaves are the supporting facts, its rules the rule chain, its
+shape the tree. Predicates that only the kernel uses are skipped, and absences are left out, because most concern
+policy. Trees are bounded; they are cut furthest from the root.
 """
 
 from __future__ import annotations
@@ -38,22 +34,12 @@ if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Selected
 
 
-# Why a tool that spoke to the intent is not in the answer, as far as whoever asks may know.
-#
-# A tool that policy excludes is not mentioned at all: it looks like a name that nobody knows. Reasons about other
-# tools name only those that may be mentioned.
-
-
-# What became of each rule for one request: rule coverage, for whoever writes a pack.
-#
-# All rules count, the kernel's too, so that the numbers are those of the diagnostics: fired, dormant and inapplicable
-# make the total. Details are told of the pack's own rules: a rule is named by the predicate of its head, and what it
-# misses by the names of predicates. Of policy there are only the counts, unless whoever asks holds
-# ``explain_policy``.
+# Rule coverage counts all rules, including the kernel's; fired, dormant and inapplicable rules add up to the total.
+# Details are limited to the pack's own rules, by predicate names.
 
 
 def rule_coverage(evaluation: Evaluation) -> RuleCoverage:
-    """Counts of all rules, and details of the dormant ones that whoever asks may know about."""
+    """Return counts of all rules, and details of the dormant ones that the caller may see."""
     coverage = evaluation.result.coverage(selector="intent")
     sight = Sight(evaluation.domain, evaluation.identity)
     details = [_dormant(rule, sight) for rule in coverage.rules if _is_told(rule, sight)]
@@ -85,14 +71,12 @@ def _dormant(covered: Covered, sight: Sight) -> DormantRule:
 
 
 MOST_NODES: Final = 100
-"""A tree with more nodes is cut."""
 DEEPEST: Final = 24
-"""So is one that goes deeper."""
 MOST_SUPPORTING: Final = 100
 
 _ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust"})
 _REPEATS: Final = frozenset({"core"})
-"""Says again what the candidate's own proof says."""
+"""Repeats the proof of the candidate."""
 
 _REASONS: Final = {
     "no rule mentions it": "No rules reference this predicate",
@@ -103,12 +87,12 @@ NodeType = Literal["server", "session", "derived"]
 
 
 def hints_wanted(options: Options) -> bool:
-    """Without this, nothing of all that is computed."""
+    """Return whether the request asks for proof hints or why-not answers."""
     return options.include_proof_hints or bool(options.why_not)
 
 
 class Hints:
-    """The hints of one evaluation. How a tool came about is found once, whoever asks first."""
+    """The hints of one evaluation."""
 
     def __init__(self, evaluation: Evaluation, deadline: float) -> None:
         self.evaluation = evaluation
@@ -119,7 +103,7 @@ class Hints:
         self._derivations: dict[str, Derivation] = {}
 
     def about(self, definitions: Sequence[Definition]) -> ProofHints:
-        """The hints for an answer that returns these tools."""
+        """Return the hints for a response with these tools."""
         exclusions = Exclusions(self.evaluation, self.sight, {definition.tool for definition in definitions})
         asked = self.evaluation.request.payload.options.why_not
         return ProofHints(
@@ -135,7 +119,6 @@ class Hints:
     # --- derivations -----------------------------------------------------------------------------------------------
 
     def derivations(self, definitions: Sequence[Definition]) -> tuple[Derivation, ...]:
-        """How these tools came about."""
         selected = {one.tool: one for one in self.evaluation.selected}
         for one in definitions:
             if one.tool not in self._derivations:
@@ -161,14 +144,13 @@ class Hints:
         return [self.sight.wire(fact) for fact in sorted(facts, key=lambda fact: fact.text)[:MOST_SUPPORTING]]
 
     def _is_own(self, node: Node) -> bool:
-        """Did the client say so?"""
         return node.origin == "session" and node.ground is not None and self._readable(node.ground)
 
     def _readable(self, fact: Fact) -> bool:
         return fact.predicate in self.evaluation.domain.profile.readable
 
     def _children(self, node: Node) -> list[Node]:
-        """What a node rests on, as far as it is shown; for what is skipped, what that rests on."""
+        """Return the shown premises of a node; skipped premises are replaced by theirs."""
         found: dict[Node, None] = {}
         seen: set[Node] = set()
         work = list(reversed(node.premises))
@@ -187,7 +169,6 @@ class Hints:
         return list(found)
 
     def _preorder(self, root: Node) -> list[Node]:
-        """Every node that may be shown, once, from the selection down."""
         found: dict[Node, None] = {}
         work = [root]
         while work:
@@ -200,7 +181,7 @@ class Hints:
     # --- trees -----------------------------------------------------------------------------------------------------
 
     def _tree(self, root: Node) -> ProofTree:
-        """Level by level until there is no more room, so that what is cut off is furthest from the selection."""
+        """Build the tree breadth-first, so that what is cut is furthest from the selection."""
         levels: list[tuple[Node, int, list[int]]] = [(root, 1, [])]
         cut: set[int] = set()
         for place, (node, depth, below) in enumerate(levels):  # it grows
@@ -221,7 +202,7 @@ class Hints:
         return trees[0]
 
     def _distinct(self, nodes: list[Node]) -> list[Node]:
-        """Without leaves that read the same: of predicates that are shown by name, one is enough."""
+        """Remove leaves with equal text."""
         found: dict[object, Node] = {}
         for node in nodes:
             found.setdefault((self._text(node), self._type(node)) if not node.premises else node, node)
@@ -241,9 +222,9 @@ class Hints:
     # --- facts that nobody used ------------------------------------------------------------------------------------
 
     def _unmatched(self) -> list[UnmatchedFact]:
-        """One entry per predicate and reason: thousands of facts of one kind say no more than one of them.
+        """Return one entry per predicate and reason.
 
-        Nothing is said of facts that hidden rules look at: which of them those used is not to be found out.
+        Facts that hidden rules read are left out: whether those rules used them must not be disclosed.
         """
         hidden = self._looked_at_in_silence()
         own = [fact for fact in self.evaluation.session if self._readable(fact) and fact.key not in hidden]

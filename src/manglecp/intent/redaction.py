@@ -1,13 +1,8 @@
-"""What an explanation may show, and to whom.
+"""Redaction: what an explanation may show to a caller.
 
-Three ideas:
-
-* **Names are public, values are not.** A proof is told in predicate names. Arguments are shown only of predicates that
-  the manifest publishes and of those that say what was selected; everything else appears by its name.
-* **Policy is silent.** What policy owns, and what rests on it, is left out unless whoever asks holds the permission
-  ``explain_policy``.
-* **A last look at every text.** Whatever leaves passes a scan for what looks like a credential. It is the second line:
-  values that a client must not see are not written in the first place.
+Predicate names are public, values are not: arguments are shown only of published predicates and of those about
+selection. What policy owns is hidden from callers without the permission ``explain_policy``. Every text is also
+scanned for credentials, as a second line of defence.
 """
 
 from __future__ import annotations
@@ -26,17 +21,15 @@ from manglecp.wire import snake_case
 if TYPE_CHECKING:
     from manglecp.intent.domain import Domain
     from manglecp.intent.identity import Identity
-    from manglecp.pack import Pack
 
 
 EXPLAIN_POLICY: Final = "explain_policy"
-"""Whoever holds this permission is told what policy did."""
+"""The permission to see decisions of policy."""
 
 REDACTED: Final = "[redacted]"
 MOST_CHARACTERS: Final = 512
-"""Longer texts are cut."""
 MOST_OF_A_VALUE: Final = 4096
-"""Longer strings in a client's own facts are cut; no more of any text is looked at."""
+"""Limit of strings in a client's own facts, and of what is scanned."""
 CUT: Final = "…"
 
 SELECTION: Final = frozenset(
@@ -45,7 +38,7 @@ SELECTION: Final = frozenset(
         *("candidate", "chosen", "final_selected"),
     }
 )
-"""What says which tools were selected; shown with arguments."""
+"""Predicates about selection, shown with arguments."""
 
 POLICY_WORDS: Final = frozenset({"prohibited", "permitted", "intent_denied", "fact_denied", "effect_denied"})
 
@@ -89,18 +82,17 @@ _SECRET_NAME: Final = re.compile(
 )
 _SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
 _LEAST_SECRET: Final = 8
-"""Shorter settings are not looked for: a client could find them out by guessing what is redacted."""
+"""Shorter settings are not redacted: redaction would confirm a guess."""
 
 
 def scrub(text: str) -> str:
-    """The text without what looks like a token, a key, a password or a connection string."""
+    """Redact what looks like a token, key, password or connection string."""
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def is_secret_setting(name: str) -> bool:
-    """Is a setting of this name a credential?"""
     return _SECRET_SETTING.search(snake_case(name)) is not None
 
 
@@ -111,7 +103,7 @@ def secret_values(pack: Pack) -> tuple[str, ...]:
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
-    """So that none is hidden in part because it holds another."""
+    """Sort so that no text is replaced in part by one that it contains."""
     return tuple(sorted(set(texts), key=lambda text: (-len(text), text)))
 
 
@@ -123,12 +115,11 @@ def _short(text: str, most: int) -> str:
 
 
 def trust_of(clause: Clause) -> Trust:
-    """How far the source of a clause is trusted."""
     return Trust.DOMAIN if clause.span is None else clause.span.source.trust
 
 
 def policy_predicates(program: Program) -> frozenset[Key]:
-    """Return the predicates of policy: their most trusted clause, or their declaration, is policy's."""
+    """Return the predicates of policy, by their most trusted clause or their declaration."""
     trust: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
         key = clause.head.key
@@ -156,26 +147,25 @@ class Sight:
     # --- whose -----------------------------------------------------------------------------------------------------
 
     def hides(self, key: Key, clause: Clause | None = None) -> bool:
-        """Is it policy's, and whoever asks not to know? ``clause`` is the rule that derived a fact."""
+        """Return whether it belongs to policy and the caller may not see policy. ``clause`` derived the fact."""
         if self.explains_policy:
             return False
         return key in self._policy or (clause is not None and trust_of(clause) is Trust.POLICY)
 
     def shows_arguments(self, predicate: str) -> bool:
-        """May the arguments of such facts be told: are they published, or about selection itself?"""
+        """Return whether the predicate is published or about selection."""
         return predicate in self._published or predicate in SELECTION
 
     # --- texts -----------------------------------------------------------------------------------------------------
 
     def text(self, text: str) -> str:
-        """A text of the server's."""
         text = text[: 2 * MOST_OF_A_VALUE]
         for known in self._known:
             text = text.replace(known, REDACTED)
         return _short(_PATH.sub(REDACTED, scrub(text)), MOST_CHARACTERS)
 
     def fact(self, fact: Fact, own: bool = False) -> str:
-        """A fact as canonical text, or its predicate's name; ``own`` if it came from whoever asks."""
+        """Return a fact as redacted text, or only its predicate. ``own`` if the caller stated it."""
         if not self.shows_arguments(fact.predicate):
             return self.text(fact.predicate)
         hidden = self._secret_positions(fact.key)
@@ -187,7 +177,7 @@ class Sight:
         return _short(scrub(text[: 2 * MOST_OF_A_VALUE]), MOST_CHARACTERS) if own else self.text(text)
 
     def wire(self, fact: Fact) -> dict[str, Any]:
-        """A client's fact in the form in which it was sent."""
+        """Return a redacted fact in wire form."""
         written: dict[str, Any] = dict(self._profile.write(fact))
         hidden = self._secret_positions(fact.key)
         args: Iterable[Any] = written.get("args", ())
@@ -195,7 +185,6 @@ class Sight:
         return written
 
     def _secret_positions(self, key: Key) -> frozenset[int]:
-        """The arguments that are credentials by their name."""
         predicate = self._predicates.get(key)
         if _SECRET_NAME.search(snake_case(key[0])):
             return frozenset(range(key[1]))
@@ -209,7 +198,6 @@ class Sight:
 
 
 def _scrubbed(value: Any) -> Any:
-    """JSON with every string scrubbed."""
     if type(value) is str:
         return _short(scrub(value[: MOST_OF_A_VALUE + 1]), MOST_OF_A_VALUE)
     if type(value) is list:
@@ -222,24 +210,19 @@ def _scrubbed(value: Any) -> Any:
     return value
 
 
-# Settings that are credentials by their name: clients never see them, whatever rules make of them.
-#
-# An action may need one, so it may be the value of an argument. Everywhere else, in descriptions, instructions,
-# resources and schemas, it is replaced. Replacing is the last line; whoever checks a pack is told which rule lets one
-# get so far.
-
-
+# A setting that is a credential by its name may be the value of an argument. In descriptions, instructions, resources
+# and schemas it is redacted, and checking the pack names the rule.
 _TOLD: Final = frozenset(
     {
         *("macro", "macro_summary", "macro_param", "macro_output", "instruction", "needs_resource"),
         *("prohibited", "intent_denied", "fact_denied", "effect_denied"),
     }
 )
-"""What clients read."""
+"""Predicates whose texts clients read."""
 
 
 def hiding(pack: Pack) -> Callable[[Any], Any]:
-    """Texts, and JSON with texts in it, without the values of secret settings."""
+    """Return a function that redacts secret settings in texts and JSON."""
     secrets = secret_values(pack)
 
     def hide(value: Any) -> Any:
@@ -255,7 +238,7 @@ def hiding(pack: Pack) -> Callable[[Any], Any]:
 
 
 def told_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
-    """A warning for each rule that makes a text for clients of a secret setting, on whatever way it came there."""
+    """Warn about each rule that puts a secret setting into a text for clients, directly or through other rules."""
     clauses = list(clauses)
     held: dict[tuple[Key, int], str] = {}
     before = -1
@@ -280,7 +263,6 @@ def told_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
 
 
 def _columns(clause: Clause, held: dict[tuple[Key, int], str]) -> list[tuple[int, str]]:
-    """The arguments of the head that hold a secret, and which."""
     secret: dict[str, str] = {}
     for premise in clause.premises:
         if isinstance(premise, Literal):

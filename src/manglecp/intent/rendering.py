@@ -1,14 +1,11 @@
-"""A definition as a client sees it, at one level of detail.
+"""Render a definition at one disclosure level (TOOL-05 to TOOL-07).
 
-The presence table of the specification (TOOL-05 to TOOL-07), member by member:
+* full: macro_id, name, description, input_schema, safety, metadata; output_schema, context_injection and validity
+where present
+* condensed: macro_id, name, one line of description
+* minimal: macro_id, name
 
-    full        macro_id, name, description, input_schema, safety, metadata; output_schema, context_injection and
-                validity where there is something to say
-    condensed   macro_id, name, one line of description
-    minimal     macro_id, name
-
-What is false or empty by default is not written: an answer is as small as it can be without saying less. That arguments
-which a schema does not name are refused holds for every tool, so no schema says it.
+Default values are omitted. Unknown arguments are refused for every tool, so no schema says so.
 """
 
 from __future__ import annotations
@@ -40,13 +37,7 @@ from manglecp.wire.messages import (
     Validity,
 )
 
-# What comes with a tool so that it can be used without having been there before (SKILL-12).
-#
-# All of it is proven for this request: instructions in the order that rules give, skills, resources by priority.
-# Nothing is added that no rule asked for (SKILL-03). Instructions stay under 200 tokens whatever the budget
-# (SKILL-16): what is more is cut where a sentence ends.
-
-
+# Context of a tool (SKILL-12) is derived by rules only (SKILL-03). Instructions stay under 200 tokens (SKILL-16).
 MOST_INSTRUCTION_TOKENS: Final = 199
 MOST_SUMMARY_CHARACTERS: Final = 160
 
@@ -65,15 +56,15 @@ _INERT: Final = frozenset(
         *("image/png", "image/jpeg", "image/gif", "image/webp"),
     }
 )
-"""What an address may hold instead of leading to it: any other kind, HTML and SVG above all, can hold code."""
+"""Media types allowed in data URIs. Others, such as HTML and SVG, can hold code."""
 _BREAKS: Final = re.compile(r"[\t\r\n]")
-"""Whoever opens an address skips these."""
+"""Ignored by readers of addresses."""
 _SPACES: Final = re.compile(r"\s+")
 _MARKDOWN: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
 
 
 def instructions(texts: Iterable[str], counter: Counter) -> str:
-    """Joined by line breaks, as many sentences as stay under the limit."""
+    """Join by line breaks, and keep as many sentences as stay under the limit."""
     whole = "\n".join(text.strip() for text in texts if text.strip())
     if _fits(whole, counter):
         return whole
@@ -91,7 +82,7 @@ def instructions(texts: Iterable[str], counter: Counter) -> str:
 
 
 def _cut(sentence: str, counter: Counter) -> str:
-    """The beginning of a sentence that is too long by itself, between words where it has any."""
+    """Cut a sentence that is too long by itself, between words if possible."""
     least, most = 0, len(sentence)
     while least + 1 < most:
         middle = (least + most) // 2
@@ -109,7 +100,7 @@ def _fits(text: str, counter: Counter) -> bool:
 
 
 def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
-    """From address, relevance and priority: best first, each address once."""
+    """Make resources from address, relevance and priority: best first, unique addresses."""
     best: dict[str, Resource] = {}
     for address, relevance, priority in rows:
         found = uri(address)
@@ -123,10 +114,10 @@ def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
 
 
 def uri(address: str) -> str | None:
-    """An address without a scheme is the path of a file (SKILL-11); one letter and a colon is a drive.
+    """Normalise an address. One without a scheme is a file path (SKILL-11); other schemes are kept (SKILL-10).
 
-    Every scheme is allowed (SKILL-10). None for what is no address, or code to be run, as it stands or as the content
-    of a document. Whoever is named in one, with or without a password, is left out.
+    Returns None for an empty address and for code, such as ``javascript:`` or HTML in ``data:``. User names and
+    passwords are removed.
     """
     address = _BREAKS.sub("", address).strip()
     if scheme := _SCHEME.match(address):
@@ -146,14 +137,14 @@ def _is_code(scheme: str, address: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """The first sentence, without line breaks (OPEN-24)."""
+    """Return the first sentence, without line breaks (OPEN-24)."""
     text = text.strip()
     found = _SENTENCE.match(text.split("\n\n", 1)[0].replace("\n", " "))
     return _SPACES.sub(" ", found.group() if found else text).strip()
 
 
 def summary(content: str) -> str:
-    """What a skill that is only referred to says first: its first paragraph, cut where a sentence ends."""
+    """Return the first paragraph, cut at the end of a sentence."""
     lines = content.strip().splitlines()
     start = next((i for i, line in enumerate(lines) if not _MARKDOWN.match(line)), None)
     if start is None:
@@ -179,29 +170,26 @@ Skills = Mapping[str, SkillText]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A tool and how much of it is shown."""
+    """A tool and its disclosure level."""
 
     definition: Definition
     level: Level
     inline: frozenset[str] = frozenset()
-    """Skills whose text stands in the tool; others are referred to."""
+    """Skills with their text in the tool; others are referenced."""
     resources: int = 0
-    """How many, best first."""
+    """Number of resources, best first."""
 
     def changed(self, **changes: object) -> Shown:
-        """A copy in which these members are others."""
         return replace(self, **changes)  # type: ignore[arg-type]  # members of this class
 
     @property
     def referenced(self) -> tuple[str, ...]:
-        """Skills that are referred to."""
         if self.level != "full":
             return ()
         return tuple(skill for skill in self.definition.skills if skill not in self.inline)
 
 
 def render(tool: Shown, skills: Skills) -> MacroTool:
-    """``skills`` are those of the pack."""
     definition = tool.definition
     if tool.level == "minimal":
         return MacroTool(macro_id=definition.macro_id, name=definition.tool, disclosure_level="minimal")
@@ -275,13 +263,13 @@ def _validity(definition: Definition) -> Validity | UnsetType:
 
 
 def required_skills(tools: Sequence[Shown], skills: Skills) -> tuple[Skill, ...]:
-    """Every skill that a shown tool refers to, once (SKILL-07)."""
+    """Return every referenced skill once (SKILL-07)."""
     wanted: Iterable[str] = sorted({one for tool in tools for one in tool.referenced})
     return tuple(skill(skills[one]) for one in wanted)
 
 
 def skill(text: SkillText) -> Skill:
-    """A skill that is referred to: its description, and a summary in place of its text (SKILL-08)."""
+    """Render a referenced skill: its description, and a summary instead of its text (SKILL-08)."""
     return Skill(
         skill_id=text.skill_id,
         name=escape_invisible(text.name),
@@ -294,7 +282,6 @@ def skill(text: SkillText) -> Skill:
 
 @lru_cache(maxsize=1024)
 def _told(content: str) -> str:
-    """A skill's text as it is shown. It stands in the pack, and is the same for every request."""
     return escape_invisible(content.strip())
 
 
@@ -304,7 +291,6 @@ def _outline(content: str) -> str:
 
 
 def _resource(resource: Mapping[str, str]) -> SkillResource | None:
-    """None for what is no address that anyone should open."""
     address = uri(escape_invisible(resource["uri"]))
     if address is None:
         return None

@@ -1,7 +1,7 @@
-"""The whole way: bytes, a request, an evaluation, definitions, an answer that fits, bytes.
+"""Answer intent requests: evaluate, compose, fit into the budget, encode.
 
-Everything that can be wrong with a request is an error message that answers it. What goes wrong in the server itself is
-one too, ``internal_error``, which tells the client nothing but that; the log has the rest.
+Every invalid request gets an error message. A failure of the server becomes ``internal_error`` without details; the
+log has them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -40,29 +40,25 @@ from manglecp.wire.messages import (
     Message,
 )
 
-if TYPE_CHECKING:
-    from manglecp.intent.domain import Domain
-
-
 _SPEAKING: Final = frozenset({"mandatory", "relevant", "requires"})
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the client is sent, and what the server keeps."""
+    """The response for the client, and the definitions that the server keeps."""
 
     response: IntentResponse
     definitions: tuple[Definition, ...]
     """Of the tools in the response, in their order."""
     flaws: tuple[Flaw, ...] = ()
-    """Why selected tools are missing: what the rules say about them makes no tool. For whoever runs the server."""
+    """Why selected tools are missing; for the operator."""
 
 
 def respond(
     domain: Domain, request: IntentRequest, identity: Identity, clock: Callable[[], int] = time.time_ns
 ) -> Answer:
-    """The answer to a request; a :class:`WireError` if there is none."""
+    """Answer a request. Raises :class:`WireError`."""
     started = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
     options = request.payload.options
@@ -89,7 +85,6 @@ def respond(
 
 
 def _explain_in_time(evaluation: Evaluation) -> float:
-    """When the time of a request is over: explaining is part of it, and ends then."""
     limit = evaluation.result.model.limits.seconds
     deadline = time.monotonic() + (math.inf if limit is None else max(limit - evaluation.duration_ns / 1e9, 0.0))
     evaluation.result.explain_until(deadline)
@@ -103,7 +98,7 @@ def _late(error: LimitError) -> WireError:
 
 
 def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:
-    """The tools that are to be shown, best first: by score, preference and upgrade, then the cap (OPEN-21)."""
+    """Return the disclosed tools, best first: by score, preference and upgrade, then the cap (OPEN-21)."""
     payload = evaluation.request.payload
     settings, preference = evaluation.domain.pack.settings.disclosure, payload.options.disclosure_preference
     wanted = [
@@ -126,7 +121,6 @@ def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], 
 def _fitted(
     evaluation: Evaluation, tools: list[tuple[Definition, Level]], sources: dict[str, tuple[str, ...]]
 ) -> Fitted:
-    """What of them goes into the budget (OPEN-22)."""
     pack = evaluation.domain.pack
     settings = pack.settings.disclosure
     counting = counter(settings.tokens)
@@ -140,8 +134,8 @@ def _fitted(
 
 
 def _sources(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
-    """The predicates that a tool's proof goes through, by macro_id; told to whoever asked why (TOOL-20). Those of the
-    kernel say little about the tool, and stand there only where the pack has none of its own."""
+    """Return the predicates of each tool's proof by macro_id (TOOL-20); those of the kernel only if there are no
+    others."""
     chains = {one.macro_id: one.rule_chain for one in derivations}
     return {
         macro_id: tuple(name for name in chain if name not in PREDICATES)
@@ -163,7 +157,7 @@ def _diagnostics(evaluation: Evaluation, fitted: Fitted) -> Diagnostics:
 
 
 def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callable[[], int] = time.time_ns) -> bytes:
-    """The bytes that answer the bytes of an intent request, whatever they are."""
+    """Answer the bytes of an intent request, valid or not."""
     message: Message | None = None
     try:
         settings = domain.pack.settings
@@ -183,27 +177,15 @@ def _type(message: Message) -> str:
     return str(message.__struct_config__.tag)
 
 
-# What the first request would otherwise pay for: the vocabulary of the token counter, time zones, generated code.
-#
-# Measured on the incident example, five fresh processes on two cores: the first request takes 63 to 69 ms without
-# this and 0.9 to 1.2 ms after it, and warming up takes 67 to 71 ms. Most of it is the vocabulary, which is loaded
-# once for a process. On a busy machine all of these are a few times as long.
-#
-# A server warms up each domain before it listens. Loading does not do it by itself: whoever checks a pack, asks one
-# question from a shell or reads a manifest would pay for what is never used.
-
-
+# Warming up loads the token vocabulary, time zones and generated code. Incident example, two cores: the first request
+# takes 63 to 69 ms without it, 0.9 to 1.2 ms after it. A server warms up before it listens; loading a domain does not,
+# because checking a pack or reading a manifest does not need it.
 SECONDS: Final = 2.0
-"""No request is begun later than this."""
 _NOBODY: Final = "x-warm-up"
-"""An intent that no pack has, for a pack that lists none."""
 
 
 def warm_up(domain: Domain) -> None:
-    """Ask what anybody may ask, and forget the answers. What a request brings ends with it, so no answer changes.
-
-    External predicates are not asked: where a pack has some, rules are not run.
-    """
+    """Evaluate every listed intent once, unless the pack has external predicates, and discard the responses."""
     counter(domain.pack.settings.disclosure.tokens).count(b"warm")
     for name in _zones(domain):
         zone(name)
@@ -221,7 +203,7 @@ def _request(intent: str) -> bytes:
 
 
 def _zones(domain: Domain) -> Iterator[str]:
-    """Texts that rules hand to functions of time: the names of zones are among them, and others are none."""
+    """Yield constant arguments of time functions; names of zones are among them."""
     for rule in domain.program.rules:
         for term in _terms(rule.clause):
             if isinstance(term, Apply) and term.function.startswith("fn:time:"):

@@ -1,9 +1,8 @@
-"""How many tokens a text costs a model, and who says so.
+"""Token counts.
 
-With the extra ``tokens`` installed the count is exact for the vocabulary that is named (``o200k_base`` or
-``cl100k_base``). Without it, it is an estimate from the bytes: pieces of words, digits and signs, about as long as
-vocabularies cut them. On JSON and English it is within a tenth of the exact count, on other languages it may be a fifth
-too high. Every answer says which of the two it is, so that nobody takes one for the other.
+With the extra ``tokens`` the count is exact for the vocabulary (``o200k_base`` or ``cl100k_base``). Otherwise it is an
+estimate from pieces of words, digits and punctuation: within a tenth of the exact count on JSON and English, up to a
+fifth too high on other languages. Every response names the method.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ class Counter(Protocol):
 
 
 class Estimate:
-    """A count without a vocabulary: pieces of about the size of a token."""
-
     by: Final = "estimate"
     _pieces: Final = re.compile(rb"[A-Za-z]{1,9}|[0-9]{1,3}|[^A-Za-z0-9\s\x80-\xff]{1,4}|[\x80-\xff]{1,4}|\s{16,64}")
 
@@ -36,7 +33,7 @@ class Estimate:
 
 
 class Vocabulary:
-    """An exact count. About 25 µs for a kilobyte of JSON."""
+    """An exact count; about 25 µs per kilobyte of JSON."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.by = name
@@ -47,15 +44,14 @@ class Vocabulary:
 
 
 ESTIMATE: Final = Estimate()
-_BEST: Final = "o200k_base"
 
 
 @cache
 def counter(setting: TokenCounting = "auto") -> Counter:
-    """Who counts, by the setting of the pack; the estimate where the vocabulary is not installed."""
+    """Return the counter for the setting; the estimate if the vocabulary is not installed."""
     if setting == "estimate":
         return ESTIMATE
-    name = _BEST if setting == "auto" else setting
+    name = "o200k_base" if setting == "auto" else setting
     try:
         vocabularies = import_module("rs_bpe.bpe").openai
     except ImportError:
@@ -63,24 +59,19 @@ def counter(setting: TokenCounting = "auto") -> Counter:
     return Vocabulary(name, getattr(vocabularies, name)())
 
 
-# The tokens of an answer, of which most was counted before.
-#
-# Vocabularies cut a text into words first, and no word goes on from a letter or digit into a quotation mark. So a
-# text can be cut there, and the tokens of the parts add up to those of the whole. Answers are cut where one tool ends
-# and the next begins, and around the times of a window: what stays the same from one answer to the next is counted
-# once.
-
-
+# Tokenizers split a text into words first, and no word continues from a letter or digit into a quotation mark. So
+# counts of parts that are split there add up. Responses are split between tools and around the times of a window, so
+# that parts that repeat are counted once.
 _PLACE: Final = re.compile(rb'"(?:,"name":|:"[0-9]{4}-|,"expires_at":|\},"metadata":)')
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _SHORTEST: Final = 64
-"""Shorter parts are counted faster than they are found; most of them are times."""
+"""Shorter parts, mostly times, are faster to count than to look up."""
 _LONGEST: Final = 8192
-"""Clients have a say in texts, and so in what is remembered."""
+"""Longer parts are not cached: clients influence texts."""
 
 
 def count(text: bytes, counter: Counter) -> int:
-    """As ``counter.count(text)``."""
+    """Return ``counter.count(text)``, with cached parts."""
     return sum([_count(part, counter) for part in _parts(text)])
 
 

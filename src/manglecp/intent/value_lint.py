@@ -1,4 +1,4 @@
-"""Do the values that a pack binds go with its actions: arguments, parts of results, static tools?"""
+"""Check the values that a pack binds against the schemas of its actions: arguments, parts of results, static tools."""
 
 from __future__ import annotations
 
@@ -13,20 +13,15 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Flaw
+from manglecp.intent.input_schema import make_validator
 from manglecp.intent.kernel_statements import Complaints, Statement, Statements
 from manglecp.intent.redaction import hiding
 from manglecp.mangle import Base, Key, NotPlain, Program, Value, argument_span, order_key, plain
 from manglecp.mangle.syntax import Apply, Clause, Variable
 from manglecp.pack import ActionDescription, Pack
 
-# Do results have the parts that clauses take from them?
-#
-# The schema of what an action returns says which parts there can be. A way that leads to none of them leads nowhere
-# in every run: a step that waits for what it finds can only fail, and anything else gets nothing, silently. A part
-# may be of a kind that the parameter does not take. Only what a schema rules out is told; where it leaves something
-# open, it counts as there.
-
-
+# A JSON Pointer that the output schema of an action rules out fails in every run, or yields nothing silently. Only what
+# a schema rules out is reported.
 _DEFINITIONS: Final = ("#/$defs/", "#/definitions/")
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _ENTRY: Final = re.compile("0|[1-9][0-9]{0,8}")
@@ -34,7 +29,7 @@ _DEEPEST: Final = 32
 
 
 def check_results(pack: Pack, statements: Statements, complaints: Complaints) -> None:
-    """Complain about parts of results that no run has."""
+    """Report JSON Pointers into results that no result can have."""
     check = _ResultCheck(pack, statements, complaints)
     for said in statements.each("arg_step", 5):
         tool, number, param, source, pointer = said.args
@@ -61,12 +56,10 @@ class _ResultCheck:
         self.complaints = complaints
 
     def actions(self, tool: object, step: str, number: object) -> list[ActionDescription]:
-        """The actions that this step can be; none if constants do not tell."""
-        if not isinstance(tool, str) or not isinstance(number, int) or not self.statements.complete:
+        """Return the possible actions of a step; empty if constants do not determine them."""
+        if not self.statements.complete:
             return []
-        names = [one.args[2] for one in self.statements.of(tool, step, 3) if one.args[1] in (number, None)]
-        known = [self.pack.actions.get(name) for name in names if isinstance(name, str)]
-        return [one for one in known if one is not None] if len(known) == len(names) and None not in known else []
+        return _possible_actions(self.pack, self.statements, step, tool, number) or []
 
     def part(
         self,
@@ -79,7 +72,7 @@ class _ResultCheck:
         *,
         error: bool = True,
     ) -> None:
-        """There is such a part, and the parameter takes what it is."""
+        """Check that the part can exist, and that its type fits the parameter."""
         if not isinstance(pointer, str) or not actions or any(not one.output_schema for one in actions):
             return
         way = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
@@ -91,18 +84,16 @@ class _ResultCheck:
             self.complaints.say(said, column, message, did_you_mean(way[-1], known) if known else None, error=error)
             return
         given = _kinds([kinds for found in ends for kinds in found])
-        wanted = _kinds([kinds for one in taking for kinds in self._taken(one, param)])
+        taken = [_follow(one.input_schema, one.input_schema, [str(param)]) for one in taking]
+        wanted = _kinds([kinds for found in taken for kinds in found])
         if given and wanted and not given & wanted:
             what = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
             message = f"{what} is of type {_told(given)}, and {param!r} takes {_told(wanted)}"
             self.complaints.say(said, column, message, "take another part of the result", error=error)
 
-    def _taken(self, action: ActionDescription, param: object) -> list[Any]:
-        return _follow(action.input_schema, action.input_schema, [str(param)])
-
 
 def _follow(schema: Any, root: Mapping[str, Any], way: Sequence[str], depth: int = 0) -> list[Any]:
-    """The schemas of what can be at the end of a way; none if nothing can be there."""
+    """Return the schemas at the end of a path; empty if no value can be there."""
     found: list[Any] = []
     for one in _alternatives(schema, root, depth):
         if not way or one is True:
@@ -121,7 +112,7 @@ def _follow(schema: Any, root: Mapping[str, Any], way: Sequence[str], depth: int
 
 
 def _alternatives(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[Any]:
-    """What a schema can stand for; True for anything, and nothing for what no value fits."""
+    """Yield the schemas a schema can stand for; True for any value, none if no value is valid."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST or "allOf" in schema:
         if schema is not False:
             yield True
@@ -141,13 +132,12 @@ def _alternatives(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[
 
 
 def _members(schema: Any, way: Sequence[str]) -> set[str]:
-    """What there is where the way was lost last."""
     found = _follow(schema, schema, way[:-1])
     return {name for one in found if isinstance(one, Mapping) for name in one.get("properties", {})}
 
 
 def _kinds(schemas: Sequence[Any]) -> frozenset[str] | None:
-    """The JSON types that values may have; None if they may be anything."""
+    """Return the JSON types of values; None if they may be any."""
     found: set[str] = set()
     for one in schemas:
         kind = one.get("type") if isinstance(one, Mapping) else None
@@ -163,27 +153,19 @@ def _told(kinds: frozenset[str]) -> str:
     return " or ".join(sorted(kinds - ({"integer"} if "number" in kinds else set())))
 
 
-# Do the arguments that a pack binds go with the actions that take them, and does what is called reversible revert?
-#
-# * A parameter is bound once. A fixed value goes before a call argument and that before the result of a step, so that
-#   a clause may stand in where another does not hold. One that can never count is a mistake.
-# * A fixed value is one that the action takes, by the schema of its parameter.
-# * A chain can be taken back if each step with an effect can.
-#
-# What only base facts decide is checked by the same rules over the rows of the base (:func:`check_settled`).
-
-
+# A parameter is bound once: a clause that another one always overrides is an error. A fixed value must match the schema
+# of its parameter. A reversible chain needs an undo for each step with an effect.
 _BINDINGS: Final = {
     "macro_step": (("arg_value", 4), ("arg_from", 4), ("arg_step", 5), ("arg_kept", 5)),
     "undo_step": (("undo_value", 4), ("undo_in", 4), ("undo_out", 4)),
 }
-"""Predicates that bind a parameter of an action, by the one that says which action it is. The first goes first."""
+"""Predicates that bind a parameter, by the predicate of the action, in order of precedence."""
 _UNDOING: Final = {"macro_step": "", "undo_step": " with an undoing action"}
 _SETTLED: Final[tuple[Key, ...]] = (("macro_step", 3), ("undo_step", 3), ("arg_value", 4), ("undo_value", 4))
 
 
 def check_arguments(pack: Pack, statements: Statements, complaints: Complaints) -> None:
-    """What constants tell."""
+    """Check what constants determine."""
     check = _ArgumentCheck(pack, statements, complaints)
     for step, predicates in _BINDINGS.items():
         for predicate, arity in predicates:
@@ -194,8 +176,8 @@ def check_arguments(pack: Pack, statements: Statements, complaints: Complaints) 
 
 
 def check_settled(pack: Pack, base: Base, clauses: Collection[Clause], changing: Collection[Key]) -> list[Diagnostic]:
-    """What the rows of the base tell beyond that. ``changing`` are the predicates that a request can add to or take
-    from; of the others the base has all rows there are."""
+    """Check rows of the base that are not constants. A request can change the predicates in ``changing``; of others the
+    base has all rows."""
     statements = Statements([clause for clause in clauses if clause.head.key in changing])
     derived: dict[Key, list[Statement]] = {}
     for key in (*_SETTLED, ("reversible", 1)):
@@ -225,7 +207,6 @@ class _ArgumentCheck:
         self.hide = hiding(pack)
 
     def exist(self, step: str, predicate: str, arity: int) -> None:
-        """There is the step, and its action has the parameter."""
         for said in self.statements.each(predicate, arity):
             tool, number, param = said.args[:3]
             possible = self._actions(step, tool, number)
@@ -240,23 +221,11 @@ class _ArgumentCheck:
                 self.complaints.say(said, 2, message, did_you_mean(param, known))
 
     def _actions(self, step: str, tool: object, number: object) -> list[ActionDescription] | None:
-        """The actions that this step can be; None if constants do not tell."""
-        if not isinstance(tool, str) or not isinstance(number, int):
-            return None
-        found: dict[str, ActionDescription] = {}
-        for said in self.statements.of(tool, step, 3):
-            _, n, action = said.args
-            if n not in (number, None):
-                continue
-            if not isinstance(action, str) or action not in self.pack.actions:
-                return None
-            found[action] = self.pack.actions[action]
-        return list(found.values()) if found or self.statements.complete else None
+        return _possible_actions(self.pack, self.statements, step, tool, number)
 
     def fit(
         self, step: str, predicate: str, arity: int, which: Iterable[Statement] | None = None, *, error: bool = True
     ) -> None:
-        """A fixed value is one that the action takes."""
         for said in self.statements.each(predicate, arity) if which is None else which:
             tool, number, param, value = said.args
             if not isinstance(param, str) or value is None:
@@ -268,7 +237,6 @@ class _ArgumentCheck:
                 self.complaints.say(said, 3, message, "write a value that its schema allows", error=error)
 
     def bound_once(self, predicates: Iterable[Key]) -> None:
-        """No clause stands where another always goes before it."""
         first: dict[tuple[object, ...], list[tuple[str, Statement]]] = {}
         for predicate, arity in predicates:
             found = [(said.terms[:3], said) for said in self.statements.each(predicate, arity)]
@@ -284,7 +252,7 @@ class _ArgumentCheck:
                 first.setdefault(terms, []).append((predicate, said))
 
     def _one_value(self, predicate: str, said: Statement, others: Iterable[Statement]) -> None:
-        """No two clauses always hold together and give different values. What two facts say is told elsewhere."""
+        """Warn about clauses that always hold together and give different values."""
         for other in others:
             together = other.premises <= said.premises or said.premises <= other.premises
             if together and (other.premises or said.premises) and other.terms[3:] != said.terms[3:]:
@@ -294,7 +262,6 @@ class _ArgumentCheck:
                 return
 
     def revert(self, which: Iterable[Statement]) -> None:
-        """Each step with an effect has an undoing action, or its own action says that it can be taken back."""
         for said in which:
             (tool,) = said.args
             if not isinstance(tool, str) or not self.statements.complete:
@@ -313,8 +280,24 @@ class _ArgumentCheck:
                     break
 
 
+def _possible_actions(
+    pack: Pack, statements: Statements, step: str, tool: object, number: object
+) -> list[ActionDescription] | None:
+    """Return the possible actions of a step; None if constants do not determine them."""
+    if not isinstance(tool, str) or not isinstance(number, int):
+        return None
+    found: dict[str, ActionDescription] = {}
+    for said in statements.of(tool, step, 3):
+        _, n, action = said.args
+        if n not in (number, None):
+            continue
+        if not isinstance(action, str) or action not in pack.actions:
+            return None
+        found[action] = pack.actions[action]
+    return list(found.values()) if found or statements.complete else None
+
+
 def _may_derive(clause: Clause, row: tuple[Value, ...]) -> bool:
-    """Could the row be a conclusion of the rule?"""
     return bool(clause.premises) and all(
         isinstance(term, Variable | Apply) or term == value for term, value in zip(clause.head.args, row, strict=True)
     )
@@ -337,7 +320,6 @@ def _takes(action: ActionDescription, param: str) -> bool:
 
 
 def _misfit(action: ActionDescription, param: str, value: Value) -> str | None:
-    """Why the action would refuse the value."""
     schema = action.input_schema
     taken = schema.get("properties", {}).get(param, True)
     try:
@@ -352,32 +334,22 @@ def _misfit(action: ActionDescription, param: str, value: Value) -> str | None:
     )
 
 
-@lru_cache(maxsize=256)
-def _validator(schema: bytes) -> Any:
-    """Nothing is fetched, and patterns are those that run in linear time."""
-    import jsonschema_rs  # only when a pack has such a value
-
-    limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
-    return jsonschema_rs.Draft202012Validator(schema.decode(), offline=True, pattern_options=limits)
+_validator = lru_cache(maxsize=256)(make_validator)
 
 
-# Tools that no request can change are put together when a pack is loaded, so that a flaw is told then.
-#
-# A tool is settled if only facts say what its chain is: no rule of the pack could add a step or an argument to it.
-# What depends on a request is put together when it is proven, and a flaw keeps the tool out of that answer.
-
-
+# A tool is static if only facts define its chain: no rule could add a step or an argument. Its flaws are reported when
+# the pack is loaded.
 _OF_REQUEST: Final = frozenset({"intent", "intent_param", "client", "client_permission", "client_trust"})
 
 
 def changing(program: Program, readable: Iterable[str]) -> set[Key]:
-    """What a request can add to or take from; ``readable`` are the predicates that clients may state."""
+    """Return the predicates that a request can change; clients may state ``readable``."""
     names = {*readable, *_OF_REQUEST}
     return program.affected_by(key for key in program.predicates if key[0] in names)
 
 
 def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
-    """The settled tools whose facts make no chain."""
+    """Yield an error for each static tool whose facts make no chain."""
     open_tools = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
     if None in open_tools:
         return  # some rule may speak of any tool
@@ -398,7 +370,6 @@ def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[
 
 
 def _tool(clause: Clause) -> object:
-    """The tool that a clause speaks of; None if it may be any."""
     first = clause.head.args[0] if clause.head.args else None
     return None if isinstance(first, Variable) else first
 

@@ -1,11 +1,8 @@
-"""Why a tool that was asked about is not there: ``options["x-why_not"]``.
+"""Why a tool is not in the response: ``options["x-why_not"]``.
 
-Two ideas:
-
-* **Asking must not find out what exists.** Only tools that could serve this intent are spoken of. A name that nobody
-  knows, a tool of another intent and a tool that policy keeps from whoever asks get the same answer.
-* **What blocks is told in predicates.** For each rule that could speak for the tool: which of its premises fails on the
-  way that leads furthest, and below it the same for what that premise is derived from. No rule text, no values.
+Only tools that could serve the intent are explained. An unknown name, a tool of another intent and a tool that policy
+hides from the caller get the same answer, so that the option does not disclose which tools exist. For each rule that
+could select the tool, the first failing premise is named, recursively, without rule texts and values.
 """
 
 from __future__ import annotations
@@ -28,21 +25,12 @@ if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Lookup
 
 
-# Which facts a client could say to get a tool.
-#
-# The engine searches; here it is told where to look, so that an answer gives nothing away and can be read:
-#
-# * Only predicates that clients may state, and only those that the selection reads without passing through policy.
-# * Only values that whoever asks knows, or may (:mod:`manglecp.mangle.explain.assertable`).
-# * Only so many tries, and not beyond the deadline. Every set that is named has been evaluated.
-
-
 OUTPUT: Final = "output"
-"""The phase that leaves tools out which were selected."""
+"""The phase that leaves out selected tools."""
 
 
 class Exclusions:
-    """Of one evaluation, whose answer returns these tools."""
+    """Reasons of one evaluation whose response has the tools ``returned``."""
 
     def __init__(self, evaluation: Evaluation, sight: Sight, returned: Collection[str]) -> None:
         self.evaluation = evaluation
@@ -55,12 +43,12 @@ class Exclusions:
         self.narrow = (constraints.max_tools_returned, constraints.max_tokens_budget) != (None, None)
 
     def all(self) -> list[tuple[str, str, str]]:
-        """Tool, phase and reason, sorted."""
+        """Return tool, phase and reason, sorted."""
         tools = {str(row[0]) for row in self.lookup.all("excluded", 3)} | self.selected.keys()
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
     def of(self, tool: str) -> list[tuple[str, str]]:
-        """Phases and reasons, sorted; none if the tool is returned, was not named, or nobody is to know of it."""
+        """Return phases and reasons, sorted; empty if the tool is returned, unknown or hidden."""
         if self.silent(tool) or tool in self.returned:
             return []
         if tool in self.selected:
@@ -68,21 +56,19 @@ class Exclusions:
         found: set[tuple[str, str]] = set()
         for _, phase, reason in self.lookup.rows("excluded", 3, tool):
             if phase == "exclusion":
-                found |= {("exclusion", _barred(str(kind), str(why))) for _, kind, why in self._bars(tool)}
+                found |= {
+                    ("exclusion", _barred(str(kind), str(why)))
+                    for _, kind, why in self.lookup.rows("barred_by", 3, tool)
+                }
             else:
                 found.add((str(phase), self._about_others(tool, str(reason))))
         return [(phase, self.sight.text(reason)) for phase, reason in sorted(found)]
 
     def silent(self, tool: str) -> bool:
-        """Does policy exclude it, and whoever asks may not know?"""
-        return not self.sight.explains_policy and self.barred_by_policy(tool)
-
-    def barred_by_policy(self, tool: str) -> bool:
-        """Would policy exclude it, whatever speaks for it?"""
-        return bool(self.policy_reasons(tool))
+        """Return whether policy excludes the tool and the caller may not see policy."""
+        return not self.sight.explains_policy and bool(self.policy_reasons(tool))
 
     def policy_reasons(self, tool: str) -> list[str]:
-        """Why policy would exclude it, whether or not anything speaks for it."""
         rows = self.lookup.rows
         found = {str(reason) for _, reason in rows("prohibited", 2, tool)}
         if self.lookup.all("permitted_only", 0) and not rows("permitted", 1, tool):
@@ -90,9 +76,6 @@ class Exclusions:
         for _, action in rows("may_run", 2, tool):
             found |= {str(reason) for _, reason in rows("effect_denied", 2, action)}
         return [self.sight.text(reason) for reason in sorted(found)]
-
-    def _bars(self, tool: str) -> list[tuple[object, ...]]:
-        return list(self.lookup.rows("barred_by", 3, tool))
 
     def _about_others(self, tool: str, reason: str) -> str:
         needed = (str(row[1]) for row in self.lookup.rows("requires", 2, tool))
@@ -115,18 +98,23 @@ def _barred(kind: str, why: str) -> str:
 
 
 MOST_SETS: Final = 8
-_LOCAL: Final = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Sets of facts in wire form, and whether there are no others as small."""
+    """Sets of facts in wire form; ``complete`` if there are no others of that size."""
 
     sets: tuple[tuple[dict[str, Any], ...], ...]
     complete: bool
 
 
 class Unlocking:
+    """Searches facts that a client could state to get a tool. Every set that is returned was evaluated.
+
+    The search is restricted to predicates that clients may state and the selection reads without policy, and to values
+    that the caller may know (:mod:`manglecp.mangle.explain.assertable`).
+    """
+
     def __init__(self, evaluation: Evaluation, sight: Sight, probe: Probe, deadline: float) -> None:
         self.evaluation = evaluation
         self.sight = sight
@@ -136,7 +124,7 @@ class Unlocking:
         self.over = self._readable_from(("offered", 1))
 
     def ways(self, tool: str, named: bool) -> Ways:
-        """What would bring the tool; ``named`` if something speaks for it already."""
+        """Return sets of facts that unlock the tool; ``named`` if a rule already selects it."""
         offered = Fact("offered", (tool,))
         if not named:
             found = self._search(Fact("named", (tool,)))
@@ -146,17 +134,15 @@ class Unlocking:
         return self._told(*self._search(offered))
 
     def _search(self, goal: Fact) -> tuple[list[tuple[Fact, ...]], bool]:
+        # A local caller has access to the server's files.
+        readable = self.evaluation.identity.trust == "local" and self.sight.explains_policy
         found = self.probe.unlock(
-            goal, self.rules, self.evaluation.session, self.over, self.deadline, readable=self._may_read_all()
+            goal, self.rules, self.evaluation.session, self.over, self.deadline, readable=readable
         )
         return list(found.sets), found.complete
 
-    def _may_read_all(self) -> bool:
-        """Does whoever asks sit at the server, with its files?"""
-        return self.evaluation.identity.trust == _LOCAL and self.sight.explains_policy
-
     def _readable_from(self, goal: Key) -> frozenset[Key]:
-        """What clients may state and the goal depends on, other than through what is hidden."""
+        """Return the predicates that clients may state and the goal reads, other than through hidden rules."""
         reads: dict[Key, set[Key]] = {}
         for rule in self.rules:
             keys = (p.atom.key for p in rule.clause.premises if isinstance(p, Literal))
@@ -199,7 +185,7 @@ def _distinct(sets: list[tuple[dict[str, Any], ...]]) -> list[tuple[dict[str, An
 
 
 def _covers(general: tuple[dict[str, Any], ...], special: tuple[dict[str, Any], ...]) -> bool:
-    """Does the first say the same as the second, with any value where that has one?"""
+    """Return whether the first set equals the second up to wildcards."""
     return len(general) == len(special) and all(map(_fact_covers, general, special))
 
 
@@ -211,17 +197,15 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
 
 MOST_REASONS: Final = 16
 MOST_ROWS: Final = 2_000
-"""So many rows are followed to see how far a rule gets."""
+"""Limit of rows in the search for the furthest premise."""
 DEEPEST: Final = 4
-"""So many derivations below the tool's own rules are looked into."""
+"""Limit of nested derivations."""
 
 _SPEAK_FOR: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
 _INTENT: Final[Key] = ("intent", 1)
 
 
 class WhyNots:
-    """Questions about the tools that one answer does not return."""
-
     def __init__(self, evaluation: Evaluation, sight: Sight, exclusions: Exclusions, deadline: float) -> None:
         self.evaluation = evaluation
         self.sight = sight
@@ -233,7 +217,6 @@ class WhyNots:
         self._applying: dict[Key, bool] = {}
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
-        """An answer for each name, in the order of the names, each once."""
         return tuple(map(self._one, dict.fromkeys(names)))
 
     def _one(self, tool: str) -> WhyNot:
@@ -266,7 +249,7 @@ class WhyNots:
     # --- could it serve the intent? --------------------------------------------------------------------------------
 
     def _could_serve(self, tool: str) -> bool:
-        """Could something speak for it under this intent, or does something that could need it?"""
+        """Return whether a rule could select the tool, or a dependent of it, under this intent."""
         seen: set[str] = set()
         work = [tool]
         if self.exclusions.silent(tool):
@@ -282,7 +265,6 @@ class WhyNots:
         return False
 
     def _speaking(self, tool: str) -> Iterator[tuple[Shape, Row]]:
-        """The rules that could speak for the tool under this intent, and what is known when they do."""
         for key in _SPEAK_FOR:
             for shape in self._shapes(key):
                 if not self._applies(shape):
@@ -294,7 +276,7 @@ class WhyNots:
                 yield shape, start
 
     def _shapes(self, key: Key) -> list[Shape]:
-        """The rules for a predicate that may be spoken of, by what they say: their order in files means nothing."""
+        """Return the visible rules of a predicate in an order independent of files."""
         shapes = self.probe.shapes(key)
         return sorted(
             (shape for shape in shapes if not self.sight.hides(key, shape.rule.clause)),
@@ -302,7 +284,7 @@ class WhyNots:
         )
 
     def _is_tool(self, tool: str, shape: Shape, start: Row) -> bool:
-        """Does a rule for many tools mean this one? What no request can change has to agree."""
+        """Return whether a rule with a variable tool can apply to this one: static premises have to hold."""
         if not self._is_defined(tool):
             return False
         for premise in shape.rule.premises:
@@ -320,11 +302,10 @@ class WhyNots:
 
     @cached_property
     def _changing(self) -> set[Key]:
-        """What a request can add to."""
         return changing(self.evaluation.result.program, self.evaluation.domain.profile.readable)
 
     def _applies(self, shape: Shape) -> bool:
-        """Is the rule not for another intent, itself or through what it rests on?"""
+        """Return whether the rule can apply to this intent, also through the predicates it reads."""
         for premise in shape.rule.clause.premises:
             if not self._is_look_up(premise):
                 continue
@@ -348,7 +329,7 @@ class WhyNots:
         return None
 
     def _can_hold(self, key: Key) -> bool:
-        """Is there a fact of it, or could a client state one, or could a rule for this intent derive one?"""
+        """Return whether a fact exists, a client could state one, or a rule for this intent could derive one."""
         known = self._applying.get(key)
         if known is None:
             self._applying[key] = True  # in a recursion nothing speaks against it
@@ -371,10 +352,10 @@ class WhyNots:
         return sorted(str(row[0]) for row in self.evaluation.result.find(("requires", 2), tool, 1))
 
     def _stop(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
-        """Where one rule stops, and why there is nothing for the premise that stops it."""
+        """Yield the failing premise of a rule, and why it fails."""
         place, row = self.probe.furthest(shape, start, MOST_ROWS)
         if place == len(shape.rule.premises):
-            yield f"{self._name(shape.rule.head.predicate)} holds, but not as it is needed"
+            yield f"{self.sight.text(shape.rule.head.predicate)} holds, but not as it is needed"
             return
         premise = shape.as_written(place)
         yield self._words(shape, premise)
@@ -395,20 +376,17 @@ class WhyNots:
         return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
 
     def _words(self, shape: Shape, premise: Premise) -> str:
-        head = self._name(shape.rule.head.predicate)
+        head = self.sight.text(shape.rule.head.predicate)
         if isinstance(premise, Equality) or premise.atom.predicate.startswith(":"):
             return f"{head} asks for other values"
         key = premise.atom.key
         if self.sight.hides(key):
             return f"{head} needs something that is not shown"
-        name = self._name(key[0])
+        name = self.sight.text(key[0])
         if premise.negated:
             return f"{head} is held back by {name}"
         there = self.probe.has_facts(key)
         return f"{head} needs {name}, and {'no such fact fits' if there else 'there is no such fact'}"
-
-    def _name(self, predicate: str) -> str:
-        return self.sight.text(predicate)
 
 
 def _value(premise: Literal, position: int, row: Row) -> object:
