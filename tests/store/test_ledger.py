@@ -15,8 +15,7 @@ from hypothesis import given, strategies as st
 from manglecp.base.hash_chain import EMPTY, GENESIS, Head
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
-from manglecp.store.ledger import KINDS, Entry, Note, verify_export
-from manglecp.store.ledger.entries import COLUMNS
+from manglecp.store.ledger import COLUMNS, KINDS, Entry, Note, verify_export
 from manglecp.store.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,15 +1,8 @@
-"""What outlives a process: the audit ledger, offers, used nonces and durable runs.
+"""Durable state: the audit ledger, offers, used nonces and runs.
 
 * One transaction writes a change, its ledger entry and the evidence for it, or none of them.
-* Rules are code; SQL is what SQLite and PostgreSQL have in common.
+* SQL is what SQLite and PostgreSQL have in common (:mod:`.database`, :mod:`.schema`).
 * An event loop uses ``store.writer``: group commit on one thread.
-
-    database, schema, errors    the interface of a database; tables and their revision
-    sqlite, postgresql          its two implementations
-    ledger                      the append-only log, with a hash chain
-    registry, nonces, runs      offers; used confirmations; durable runs
-    seals                       encryption of values
-    store, writer               all of it together: ``open_store``; access from an event loop
 """
 
 from manglecp.base.lazy import attach

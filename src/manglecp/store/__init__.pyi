@@ -14,13 +14,13 @@ from .errors import (
     StoreError as StoreError,
     Unusable as Unusable,
 )
-from .ledger.checking import verify_export as verify_export
-from .ledger.entries import (
+from .ledger import (
     KINDS as KINDS,
     Body as Body,
     Entry as Entry,
     EntryKind as EntryKind,
     Note as Note,
+    verify_export as verify_export,
 )
 from .registry import Kept as Kept
 from .runs.model import (

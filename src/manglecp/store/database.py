@@ -15,56 +15,44 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-__all__ = ["PATIENCE", "Database", "Dialect", "Rows", "Synchronous", "Transaction"]
-
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
 Synchronous: TypeAlias = Literal["normal", "full"]
 """``normal``: a commit survives the death of the process. ``full``: the loss of power as well."""
 
-PATIENCE: Final = 5.0
-"""Seconds to wait for a lock or a connection."""
+PATIENCE: Final = 5.0  # seconds to wait for a lock or a connection
 
 
 class Rows(Protocol):
-    """What a statement gave."""
+    """The result of a statement."""
 
-    def fetchone(self) -> Any:
-        """The next row, None after the last."""
+    def fetchone(self) -> Any: ...
 
-    def fetchall(self) -> list[Any]:
-        """All rows that are left."""
+    def fetchall(self) -> list[Any]: ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
     @property
-    def rowcount(self) -> int:
-        """How many rows an INSERT, UPDATE or DELETE touched."""
-        ...
+    def rowcount(self) -> int: ...
 
 
 class Transaction(Protocol):
     """Valid inside its block only, and for one thread."""
 
     @property
-    def dialect(self) -> Dialect:
-        """Which SQL it speaks, for the few statements that differ."""
+    def dialect(self) -> Dialect: ...
 
     def execute(self, sql: str, params: Sequence[Any] = (), /) -> Rows:
-        """One statement; ``?`` stands for a value in either dialect."""
+        """Execute one statement; ``?`` is the placeholder in either dialect."""
 
-    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """The same statement for each row of values."""
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> object: ...
 
     def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:
-        """A SELECT whose rows stay as they are until the transaction ends.
-
-        Rows that somebody else has locked are left out, or waited for.
-        """
+        """Execute a SELECT and lock its rows; rows locked by others are skipped, or waited for."""
         ...
 
     def now_ms(self) -> int:
-        """The time that everybody who shares the database agrees on: the server's, or this machine's for a file."""
+        """Return the time of the server, or of this machine for a file: one clock for all users of the database."""
         ...
 
 
@@ -72,26 +60,25 @@ class Database(Protocol):
     """An open database. Threads may share it."""
 
     @property
-    def dialect(self) -> Dialect:
-        """As that of its transactions."""
+    def dialect(self) -> Dialect: ...
 
     @property
     def name(self) -> str:
-        """Where it is, as people may read it: never with a password."""
+        """Its location, for messages: never with a password."""
         ...
 
     def write_transaction(self) -> AbstractContextManager[Transaction]:
-        """A transaction. It commits when its block ends well, and leaves nothing behind when it raises."""
+        """Begin a transaction that commits at the end of its block, and rolls back if the block raises."""
 
     def read_statement(self) -> AbstractContextManager[Transaction]:
-        """For a single statement."""
+        """Begin a read of a single statement."""
 
     def read_transaction(self) -> AbstractContextManager[Transaction]:
-        """A transaction that goes on seeing what there was at its first question."""
+        """Begin a read transaction: a snapshot as of its first statement."""
 
     def damage(self) -> list[str]:
-        """What the database itself finds wrong with its files."""
+        """Return the problems that the database finds in its files."""
         ...
 
     def close(self) -> None:
-        """End all connections. Transactions must be over."""
+        """Close all connections. Transactions must be over."""

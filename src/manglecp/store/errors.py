@@ -1,42 +1,26 @@
-"""What can go wrong in the store.
-
-    StoreError
-    ├── Busy        another process is writing; nothing was done, and it may be tried again
-    ├── Unsure      the connection broke while committing: it was done or it was not
-    ├── Unusable    the database is not a store of ours, is damaged, is of a newer version, or cannot be reached
-    ├── Invalid     a value is outside of its limits, whatever the store holds
-    └── Refused     what the store holds does not admit the change; ``code`` says why
-        ├── Fenced      the run is not the caller's any more
-        ├── KeyTaken    the identity has used this request key already
-        ├── NoRun       there is no such run
-        └── NotOpen     the run or the step is not in a state that admits this
-
-The texts name ids, fields and limits. They never quote what somebody wrote into a field.
-"""
+"""Errors of the store. Messages name ids, fields and limits; they never quote the value of a field."""
 
 from __future__ import annotations
 
-__all__ = ["Busy", "Fenced", "Invalid", "KeyTaken", "NoRun", "NotOpen", "Refused", "StoreError", "Unsure", "Unusable"]
-
 
 class StoreError(Exception):
-    """Nothing was changed, unless it is :class:`Unsure`."""
+    """The base class. Nothing was changed, unless it is :class:`Unsure`."""
 
 
 class Busy(StoreError):
-    """The database is held by someone else for longer than one waits."""
+    """Another process held the database for longer than the time-out; nothing was done, and the caller may retry."""
 
 
 class Unsure(StoreError):
-    """The answer to a commit was lost. Look before doing it again."""
+    """The connection broke while committing: read the state before retrying."""
 
 
 class Unusable(StoreError):
-    """There is no working with this database."""
+    """The database is no store, is damaged, has another revision, or cannot be reached."""
 
 
 class Invalid(StoreError):
-    """A value that no store would take."""
+    """A value is outside of its limits, whatever the store holds."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -45,7 +29,7 @@ class Invalid(StoreError):
 
 
 class Refused(StoreError):
-    """A change that is not admissible now."""
+    """The state of the store does not admit the change; ``code`` is the reason."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -54,7 +38,7 @@ class Refused(StoreError):
 
 
 class Fenced(Refused):
-    """The run was taken over, or is over. The caller must not act on the run again."""
+    """The run was taken over, or is over. The caller must not act on it again."""
 
     def __init__(self, run_id: str, fence: int) -> None:
         super().__init__("fenced", f"run {run_id} is no longer held under fence {fence}")
@@ -63,7 +47,7 @@ class Fenced(Refused):
 
 
 class KeyTaken(Refused):
-    """The run with this key is ``run_id``; whether it is the same request shows in ``request_digest``."""
+    """The identity has used this request key already, for ``run_id``; compare ``request_digest``."""
 
     def __init__(self, run_id: str, request_digest: str) -> None:
         super().__init__("key_taken", f"the request key belongs to run {run_id}")
@@ -72,7 +56,7 @@ class KeyTaken(Refused):
 
 
 class NoRun(Refused):
-    """There is no run of this id, or it was forgotten."""
+    """There is no run of this id, or it was deleted."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__("no_run", f"there is no run {run_id}")
@@ -80,7 +64,7 @@ class NoRun(Refused):
 
 
 class NotOpen(Refused):
-    """The run is not in a state in which this can be said about it."""
+    """The run or the step is not in a state that admits this."""
 
     def __init__(self, message: str) -> None:
         super().__init__("not_open", message)

@@ -1,12 +1,12 @@
 """A store on a PostgreSQL server, which several machines share.
 
-The tables are in the schema ``manglecp``. Write transactions are *read committed*, and lock what has to stay true; read
-transactions see one snapshot. Threads take connections from a small pool; one that broke is replaced. A transaction
-under way is then :class:`.Busy` (the server has rolled it back), unless it broke while committing (:class:`.Unsure`).
-Lock time-outs, deadlocks and serialisation failures are ``Busy`` as well.
+The tables are in the schema ``manglecp``. Write transactions are *read committed* and lock the rows they depend on;
+read transactions see one snapshot. Threads take connections from a small pool; a broken one is replaced, and its
+transaction raises :class:`.Busy` (the server has rolled it back), or :class:`.Unsure` if it broke while committing.
+Lock time-outs, deadlocks and serialisation failures raise ``Busy`` as well.
 
-``synchronous = "normal"`` does not wait until the server has written a commit (``synchronous_commit = off``): a server
-that crashes may lose the last moments. ``full`` waits for the disk. psycopg is imported when a database is opened.
+``synchronous = "normal"`` does not wait for the server's disk (``synchronous_commit = off``): a server crash may lose
+the last commits. ``full`` waits. psycopg is imported when a database is opened.
 """
 
 from __future__ import annotations
@@ -24,16 +24,6 @@ from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
 from manglecp.store.schema import Part, create_parts, has_parts
 
-__all__ = [
-    "PostgresDatabase",
-    "PostgresTransaction",
-    "PostgresUrl",
-    "is_postgres",
-    "unreadable",
-]
-
-# --- postgresql ----------------------------------------------------------------------------------------------------
-
 if TYPE_CHECKING:
     import psycopg
 
@@ -48,12 +38,9 @@ _READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 _MIGRATING: Final = 0x6D636973
-"""The advisory lock of whoever changes the schema."""
 
 
 class PostgresTransaction:
-    """A transaction that somebody else began and ends."""
-
     __slots__ = ("_connection",)
 
     dialect: Final[Dialect] = "postgresql"
@@ -76,8 +63,6 @@ class PostgresTransaction:
 
 
 class PostgresDatabase:
-    """A database on a server."""
-
     dialect: Final[Dialect] = "postgresql"
 
     def __init__(
@@ -146,7 +131,7 @@ class PostgresDatabase:
 
     @contextmanager
     def _borrowed(self, begin: bytes) -> Iterator[psycopg.Connection[Any]]:
-        """A connection in a transaction that has just begun."""
+        """Yield a connection on which a transaction has just begun."""
         deadline = time.monotonic() + self._patience
         if not self._free.acquire(timeout=self._patience):
             raise Busy(
@@ -174,13 +159,13 @@ class PostgresDatabase:
             idle = connection is not None
             try:
                 connection = connection or self._connect()
-                self._say(connection, begin)
+                self._command(connection, begin)
                 return connection
             except self._psycopg.OperationalError as error:
                 if connection is not None:
                     connection.close()
                 if idle:
-                    continue  # it broke while nobody used it
+                    continue  # it broke while idle
                 if time.monotonic() > deadline:
                     raise Busy(
                         f"{self.name} cannot be reached any more: {_first_line(error)}; nothing was changed. Try again."
@@ -190,7 +175,7 @@ class PostgresDatabase:
     def _connect(self) -> psycopg.Connection[Any]:
         connection = self._psycopg.connect(
             self._url.secret,
-            autocommit=True,  # transactions begin and end where this module says so
+            autocommit=True,  # transactions begin and end in this module only
             connect_timeout=max(2, int(self._patience)),
             application_name="manglecp",
         )
@@ -208,7 +193,7 @@ class PostgresDatabase:
         try:
             yield PostgresTransaction(connection)
             committing = True
-            ended = self._say(connection, b"COMMIT")
+            ended = self._command(connection, b"COMMIT")
         except self._psycopg.Error as error:
             broken = connection.broken
             _undo(connection)
@@ -224,8 +209,8 @@ class PostgresDatabase:
         if ended != b"COMMIT":  # the server had given up on it after an error that the block swallowed
             raise StoreError(f"{self.name} has undone the transaction: a statement in it had failed")
 
-    def _say(self, connection: psycopg.Connection[Any], statement: bytes) -> bytes | None:
-        """A statement without values or rows, and what the server says it did: less work than ``execute``."""
+    def _command(self, connection: psycopg.Connection[Any], statement: bytes) -> bytes | None:
+        """Execute a statement without values or rows and return its command status; cheaper than ``execute``."""
         result = connection.pgconn.exec_(statement)
         if result.status == self._psycopg.pq.ExecStatus.COMMAND_OK:
             return result.command_status
@@ -234,7 +219,7 @@ class PostgresDatabase:
         raise self._psycopg.errors.error_from_result(result)
 
     def _failure(self, error: psycopg.Error, *, broken: bool) -> Exception:
-        """What the server says, in the words of this room. Its details quote values; they are left out."""
+        """Translate a driver error. Its details quote values, so they are left out."""
         errors = self._psycopg.errors
         text = error.diag.message_primary or _first_line(error)
         if broken:
@@ -281,7 +266,7 @@ def _settings(synchronous: Synchronous, patience: float) -> str:
 
 
 def _undo(connection: psycopg.Connection[Any]) -> None:
-    """Roll back; a connection that cannot even do that is not used again."""
+    """Roll back; close the connection if that fails."""
     try:
         connection.execute("ROLLBACK")
     except Exception:
@@ -294,7 +279,7 @@ def _first_line(error: BaseException) -> str:
 
 @lru_cache(maxsize=512)
 def _translated(sql: str) -> str:
-    """``?`` as psycopg writes it, except within quotes."""
+    """Return ``sql`` with ``?`` as psycopg's placeholder, except within quotes."""
     pieces = sql.replace("%", "%%").split("'")
     pieces[::2] = [piece.replace("?", "%s") for piece in pieces[::2]]
     return "'".join(pieces)
@@ -308,15 +293,14 @@ _PLACE: Final = re.compile(rf"(?:(?P<user>[^:@]*)(?::[^@]*)?@)?(?P<hosts>{_HOST}
 
 
 def is_postgres(where: str) -> bool:
-    """Is it the address of a server, and not the path of a file?"""
     return where.startswith(_SCHEMES)
 
 
 class PostgresUrl:
-    """``str()`` and ``repr()`` leave out the password; :attr:`secret` is for the driver only.
+    """A PostgreSQL URL; ``str()`` and ``repr()`` leave out the password, :attr:`secret` is for the driver only.
 
-    A URL whose password has signs such as ``@`` or ``/`` in it is split at the wrong places, and an error of the driver
-    would quote a piece of the password. So such a URL is refused here, and nothing of it is quoted.
+    A password with unescaped ``@`` or ``/`` splits the URL at the wrong places, and a driver error would quote a piece
+    of it. Such a URL is refused here, and nothing of it is quoted.
     """
 
     __slots__ = ("_shown", "secret")
@@ -343,7 +327,6 @@ class PostgresUrl:
 
 
 def unreadable() -> Unusable:
-    """Says what such a URL looks like, and nothing of this one."""
     return Unusable(
         "the URL of the PostgreSQL database cannot be read, or has an option that is unknown. It is "
         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE; in user and password, signs other than letters, digits, "

@@ -1,17 +1,10 @@
-"""Which macro-tools were announced to whom, for as long as they can be asked for.
+"""Offers: macro-tools with the identity they were offered to.
 
-An entry belongs to the identity that it was announced to; for anybody else it is not there (OPEN-31). The last
-announcement counts: its validity and its definition take the place of older ones (OPEN-32). Definitions are the same
-for many identities and kept once, under their digest.
-
-How long, at least:
-
-* with the end of a validity window: until then (INVK-11), and a while longer, so that who comes late hears that the
-  tool has expired and not that there is no such tool;
-* without: the retention time, counted from the announcement (INVK-12), or from the beginning of the validity.
-
-A store that holds more entries than it may drops the oldest of those that are not inside a window. Only if that is not
-enough the oldest of the others, and a warning says so (INVK-13, OPEN-30).
+An entry is visible to its identity only (OPEN-31). A later offer replaces the validity and definition of an earlier one
+(OPEN-32). Definitions are shared between identities and stored once, by digest. An entry is kept for the retention time
+after the offer, the beginning or the end of its validity, whichever is last (INVK-11, INVK-12), so that a late call
+gets "expired", not "unknown". A registry above its limit drops the oldest entries outside a validity window, then, with
+a warning, the oldest of the others (INVK-13, OPEN-30).
 """
 
 from __future__ import annotations
@@ -24,12 +17,9 @@ from manglecp.base.digest import digest_bytes
 from manglecp.store.database import Transaction
 from manglecp.store.schema import Part
 
-__all__ = ["MOST_ENTRIES", "REGISTRY", "RETENTION_MS", "Kept", "Registry", "Swept"]
-
 RETENTION_MS: Final = 300_000
 MOST_ENTRIES: Final = 1_000_000
 AT_ONCE: Final = 10_000
-"""Entries that one sweep removes: nobody waits long for it."""
 
 REGISTRY: Final = Part(
     "registry",
@@ -104,7 +94,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Kept(NamedTuple):
-    """A tool as it was announced. ``document`` is its full definition, in bytes that mean something elsewhere."""
+    """An offered tool. ``document`` is its full definition, opaque to the store."""
 
     macro_id: str
     pack_digest: str
@@ -114,20 +104,20 @@ class Kept(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """How many tools were forgotten, and why."""
+    """Counts of deleted tools."""
 
     dropped: int
     """Past their retention."""
     evicted: int
-    """Before that, for want of room."""
+    """Earlier, because the registry was full."""
     evicted_inside: int
-    """Before even their window ended."""
+    """Before their validity ended."""
     more: bool
-    """Something is left to do: sweep again, and let others write in between."""
+    """Whether to sweep again, after other writers had a turn."""
 
 
 class Registry:
-    """The operations, each inside a transaction of its caller."""
+    """Operations of the registry, each inside the caller's transaction."""
 
     __slots__ = ()
 
@@ -140,7 +130,7 @@ class Registry:
         now_ms: int,
         retention_ms: int = RETENTION_MS,
     ) -> None:
-        """What was announced to an identity just now."""
+        """Record offers to an identity."""
         documents: dict[str, tuple[str, int, bytes]] = {}
         entries: dict[str, tuple[object, ...]] = {}
         for tool in tools:
@@ -150,25 +140,25 @@ class Registry:
             documents[digest] = (digest, max(drop_ms, known[1] if known else 0), tool.document)
             validity = (tool.not_before_ms, tool.expires_at_ms)
             entries[tool.macro_id] = (identity, tool.macro_id, tool.pack_digest, digest, *validity, now_ms, drop_ms)
-        # Everybody locks rows in the same order, so that nobody waits in a circle.
+        # One lock order for all writers prevents deadlocks.
         tx.executemany(_PUT_DOCUMENT, [documents[digest] for digest in sorted(documents)])
         tx.executemany(_PUT, [entries[macro_id] for macro_id in sorted(entries)])
 
     def find(self, tx: Transaction, identity: str, macro_id: str, now_ms: int) -> Kept | None:
-        """What was announced to this identity, whether it is valid now or not."""
+        """Return an offer to this identity, whether valid now or not."""
         row = tx.execute(_FIND, (identity, macro_id, now_ms)).fetchone()
         return None if row is None else Kept(*row)
 
     def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
-        """Of these tools those that are there: the digest of the definition, and until when they are, at least."""
+        """Return digest and earliest deletion time of the tools that are registered."""
         marks = ", ".join("?" * len(macro_ids))
         rows = tx.execute(_ENTRIES.format(marks=marks), (identity, *macro_ids)).fetchall()
         return {macro_id: (digest, drop_ms) for macro_id, digest, drop_ms in rows}
 
     def sweep(self, tx: Transaction, now_ms: int, most: int = MOST_ENTRIES, *, at_once: int = AT_ONCE) -> Swept:
-        """Drop what is past its retention; if more than ``most`` are left, evict. ``at_once`` entries at most."""
+        """Delete entries past their retention, then evict those above ``most``; at most ``at_once`` entries."""
         if tx.dialect == "postgresql":
-            # Nobody keeps a tool while it is decided that its definition is not needed.
+            # No writer may register a tool while its definition is tested for use.
             tx.execute("LOCK TABLE registry_document IN SHARE ROW EXCLUSIVE MODE")
         dropped = tx.execute(_DROP, (now_ms, at_once)).rowcount
         # A definition is kept for as long as any of its entries.

@@ -1,11 +1,11 @@
 """The schema of a store, and its revision.
 
 Each part of the store (ledger, registry, …) brings its tables as a :class:`Part`; the table ``store_part`` lists the
-parts that a database has. There are no migrations: a database of another revision is refused.
+parts of a database. There are no migrations: a database of another revision is refused.
 
-Data definition is written once. ``BIGINT`` and ``TEXT`` mean the same everywhere; these stand for what does not:
-``{blob}`` the type of bytes; ``{strict}`` after the closing parenthesis of a table: values have the type of their
-column; ``{clustered}`` the same, and rows are kept in the order of the primary key.
+Data definition is written once. ``BIGINT`` and ``TEXT`` are portable; placeholders stand for what is not: ``{blob}``
+the type of bytes; ``{strict}``, after a table's closing parenthesis: values have the type of their column;
+``{clustered}`` the same, with rows in the order of the primary key.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from typing import Final, NamedTuple
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.errors import Unusable
 
-__all__ = ["REVISION", "ByDialect", "Part", "append_only", "check_revision", "create_parts", "has_parts"]
-
-REVISION: Final = 4
-"""Of the schema. Raise it with every change of a table."""
+REVISION: Final = 4  # increment it with every change of a table
 
 
 class ByDialect(NamedTuple):
-    """The statements of each database, where they differ."""
+    """Statements that differ between the databases."""
 
     sqlite: Sequence[str]
     postgresql: Sequence[str]
@@ -70,13 +67,12 @@ _PARTS: Final = "CREATE TABLE IF NOT EXISTS store_part (name TEXT PRIMARY KEY, v
 
 
 def write(statement: str, dialect: Dialect) -> str:
-    """Return data definition in the dialect of one database."""
     words = _WORDS[dialect]
     return _WORD.sub(lambda found: words.get(found[0], found[0]), statement)
 
 
 def has_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> bool:
-    """Return whether the tables of all parts are there; ``store_part`` has to be. Raises :class:`Unusable`."""
+    """Return whether the tables of all parts exist; ``store_part`` must. Raises :class:`Unusable`."""
     versions = dict(tx.execute("SELECT name, version FROM store_part").fetchall())
     for version in versions.values():
         check_revision(version, name=name)
@@ -84,7 +80,7 @@ def has_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> bool:
 
 
 def create_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> None:
-    """Create the tables that are missing, in a transaction that excludes others which do the same."""
+    """Create missing tables, in a transaction that excludes other creators."""
     tx.execute(write(_PARTS, tx.dialect))
     for part in parts:
         if has_parts(tx, [part], name=name):
@@ -96,7 +92,7 @@ def create_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> None:
 
 
 def check_revision(found: int, *, name: str) -> None:
-    """Raise :class:`Unusable` for a database that another revision has written."""
+    """Raise :class:`Unusable` for a database of another revision."""
     if found > REVISION:
         raise Unusable(
             f"{name} has store revision {found} and this manglecp knows {REVISION}; "

@@ -1,11 +1,9 @@
 """Encryption of values with the store key.
 
-Without a key a value is stored as it is, behind one byte that marks it. With one it is encrypted and authenticated
-(AES-256-GCM, a fresh random nonce each), together with its place: table, run, step, column. A writer of the database
-can delete such a value, but neither read nor alter it, nor move it to another row. A store with a key refuses values
-without one, or they could be forged.
-
-The first eight bytes of the digest of the key stand in front, so that a wrong key is told from a damaged value.
+Without a key a value is stored as it is, behind a marker byte. With one it is encrypted and authenticated (AES-256-GCM,
+random nonce) together with its place: table, run, step, column. A writer of the database can delete such a value, but
+neither read nor alter it, nor move it to another row. A store with a key refuses values without one, or they could be
+forged. The first eight bytes of the key's digest come first, which distinguishes a wrong key from a damaged value.
 """
 
 from __future__ import annotations
@@ -20,8 +18,6 @@ from manglecp.store.errors import Invalid, Unusable
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["Seals"]
-
 KEY_BYTES: Final = 32
 
 _PLAIN: Final = b"\0"
@@ -31,7 +27,7 @@ _NONCE: Final = 12
 
 
 class Seals:
-    """Seals and opens under one key, or under none."""
+    """Seals and opens values under one key, or under none."""
 
     __slots__ = ("_cipher", "_key_id")
 
@@ -53,18 +49,17 @@ class Seals:
 
     @property
     def encrypts(self) -> bool:
-        """Is there a key?"""
         return self._cipher is not None
 
     def seal(self, value: bytes, *place: str) -> bytes:
-        """``place`` says where the value will be; it opens nowhere else."""
+        """Seal a value for ``place``; it opens nowhere else."""
         if self._cipher is None:
             return _PLAIN + value
         nonce = os.urandom(_NONCE)
         return _SEALED + self._key_id + nonce + self._cipher.encrypt(nonce, value, canonical(place))
 
     def unseal(self, sealed: bytes, *place: str) -> bytes:
-        """The value that was sealed for this place. :class:`Unusable` says why it does not open."""
+        """Return the value that was sealed for this place. Raises :class:`Unusable`."""
         where = "/".join(place)
         match sealed[:1]:
             case b"\0" if self._cipher is None:

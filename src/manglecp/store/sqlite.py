@@ -1,11 +1,11 @@
 """A store in one SQLite file that several processes share.
 
 The write-ahead log lets readers read while one process writes. A write transaction takes the write lock when it begins
-(``BEGIN IMMEDIATE``), so it never fails half-way because another process was first. A process that dies leaves nothing
-of its open transaction behind.
+(``BEGIN IMMEDIATE``), so it cannot fail later on a lock upgrade. The open transaction of a killed process is rolled
+back.
 
-Threads that write take turns on one connection. Threads that read a file have connections of their own, so that a long
-query (verifying the ledger) blocks no writer. SQLite checkpoints the log by itself, on the thread that commits.
+Writing threads share one connection behind a lock. Threads that read a file have their own connections, so that a long
+query (verifying the ledger) blocks no writer. SQLite checkpoints the log on the committing thread.
 """
 
 from __future__ import annotations
@@ -24,24 +24,10 @@ from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unusable
 from manglecp.store.schema import REVISION, Part, check_revision, create_parts, has_parts
 
-__all__ = [
-    "APPLICATION_ID",
-    "Failures",
-    "SqliteDatabase",
-    "SqliteTransaction",
-    "is_busy",
-    "transaction",
-]
-
-# --- sqlite --------------------------------------------------------------------------------------------------------
-
-APPLICATION_ID: Final = 0x6D636973
-"""``mcis``, in the header of the file."""
+APPLICATION_ID: Final = 0x6D636973  # ``mcis``, in the header of the file
 
 
 class SqliteDatabase:
-    """An open file, or a database in memory."""
-
     dialect: Final[Dialect] = "sqlite"
 
     def __init__(
@@ -128,7 +114,7 @@ class SqliteDatabase:
         return sqlite3.connect(
             self.path,
             timeout=self._patience,
-            isolation_level=None,  # transactions begin and end where this module says so
+            isolation_level=None,  # transactions begin and end in this module only
             check_same_thread=False,
         )
 
@@ -149,8 +135,8 @@ class SqliteDatabase:
                 self._idle_readers.append(connection)
 
     def _identify(self) -> None:
-        """Leave alone what belongs to another program."""
-        # One moment: somebody else may be setting up the new file.
+        """Raise :class:`Unusable` for a database of another program."""
+        # One snapshot: another process may be creating the file.
         with transaction(self._connection, "BEGIN DEFERRED") as tx:
             found = self._pragma("application_id")
             used = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
@@ -185,7 +171,7 @@ class SqliteDatabase:
             tx.execute(f"PRAGMA user_version = {REVISION}")
 
     def _check_revision(self) -> bool:
-        """Return whether the file is a store already. Raises :class:`Unusable` for one of another revision."""
+        """Return whether the file is a store already. Raises :class:`Unusable` for another revision."""
         found = int(self._pragma("user_version"))
         if found:
             check_revision(found, name=self.name)
@@ -196,7 +182,7 @@ class SqliteDatabase:
 
 
 def _create(path: Path) -> None:
-    """An empty file that only its owner reads, if there is none. SQLite gives its side files the same mode."""
+    """Create an empty file with mode 0600 if there is none. SQLite gives its side files the same mode."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
@@ -207,8 +193,6 @@ def _create(path: Path) -> None:
 
 
 class SqliteTransaction:
-    """A transaction that somebody else began and ends."""
-
     __slots__ = ("execute", "executemany")
 
     dialect: Final[Dialect] = "sqlite"
@@ -218,14 +202,14 @@ class SqliteTransaction:
         self.executemany = connection.executemany
 
     def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:  # noqa: ARG002
-        return self.execute(sql, params)  # whoever writes is alone
+        return self.execute(sql, params)  # a writer is alone
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
 
 class transaction:
-    """From ``begin`` to a commit; if the block raises, nothing was done."""
+    """Begin with ``begin`` and commit; roll back if the block raises."""
 
     __slots__ = ("_begin", "_connection")
 
@@ -247,7 +231,7 @@ class transaction:
 
 
 class Failures:
-    """What SQLite says about this file, as errors of this room; a context manager for as often as one likes."""
+    """Re-entrant context manager that translates SQLite errors into store errors."""
 
     __slots__ = ("_path", "_patience")
 
@@ -255,8 +239,7 @@ class Failures:
         self._path = path
         self._patience = patience
 
-    def __enter__(self) -> None:
-        """Nothing has failed yet."""
+    def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is None:
@@ -277,6 +260,5 @@ class Failures:
 
 
 def is_busy(error: sqlite3.OperationalError) -> bool:
-    """Does somebody else hold what was asked for?"""
     # The low byte: SQLITE_BUSY has variants such as SQLITE_BUSY_SNAPSHOT.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

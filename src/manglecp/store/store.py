@@ -1,4 +1,4 @@
-"""Locate a store, open it, and create what is missing.
+"""Locate a store, open it, and create missing tables.
 
 A store is a path, ``sqlite:///path``, ``postgresql://…`` or ``:memory:``; by default a file in the state directory of
 the user, which no other user may enter.
@@ -26,17 +26,14 @@ from manglecp.store.seals import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.writer import Writer
 
-__all__ = ["Store", "open_database", "open_store", "place_of", "state_directory"]
-
 PARTS: Final[Sequence[Part]] = (LEDGER, REGISTRY, NONCES, RUNS)
-"""Everything that a store has tables for."""
 
 FILE_NAME: Final = "store.sqlite3"
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Everything that lasts, behind one database, so that one transaction can change any of it."""
+    """All durable state behind one database, so that one transaction can change any of it."""
 
     database: Database
     ledger: Ledger
@@ -45,22 +42,18 @@ class Store:
     runs: RunStore
     seals: Seals
     writer: Writer
-    """For event loops."""
 
     def write_transaction(self) -> AbstractContextManager[Transaction]:
-        """As :meth:`Database.write_transaction`."""
         return self.database.write_transaction()
 
     def read_transaction(self) -> AbstractContextManager[Transaction]:
-        """As :meth:`Database.read_transaction`."""
         return self.database.read_transaction()
 
     def read_statement(self) -> AbstractContextManager[Transaction]:
-        """As :meth:`Database.read_statement`."""
         return self.database.read_statement()
 
     def close(self) -> None:
-        """End the writer's threads, and close the database."""
+        """Stop the writer's threads and close the database."""
         self.writer.close()
         self.database.close()
 
@@ -72,7 +65,7 @@ def open_store(
     key: bytes | None = None,
     patience: float = PATIENCE,
 ) -> Store:
-    """Open it, or make it. ``key``: 32 bytes that values of runs are sealed with."""
+    """Open or create a store. ``key``: 32 bytes that values of runs are sealed with."""
     seals = Seals(key)
     database = open_database(where, synchronous=synchronous, patience=patience)
     ledger, runs = Ledger(), RunStore(database, seals)
@@ -87,18 +80,16 @@ def open_database(
     patience: float = PATIENCE,
     parts: Sequence[Part] = PARTS,
 ) -> Database:
-    """The database alone, with the tables of these parts. ``synchronous``: by default as the environment says."""
+    """Open the database alone, with the tables of ``parts``. ``synchronous`` defaults to the environment variable."""
     place = place_of(where)
     synchronous = synchronous or _synchronous()
     if isinstance(place, PostgresUrl):
         return PostgresDatabase(place, parts=parts, synchronous=synchronous, patience=patience)
-    if place is None:
-        return SqliteDatabase(":memory:", parts=parts, synchronous=synchronous, patience=patience)
-    return SqliteDatabase(place, parts=parts, synchronous=synchronous, patience=patience)
+    return SqliteDatabase(place or ":memory:", parts=parts, synchronous=synchronous, patience=patience)
 
 
 def state_directory() -> Path:
-    """Where this user's stores and secrets are; made if it is not there."""
+    """Return the directory of this user's stores and secrets; create it if it is missing."""
     if given := os.environ.get("MANGLECP_STATE_DIR"):
         folder = Path(given)
     elif base := os.environ.get("XDG_STATE_HOME"):
@@ -116,7 +107,6 @@ def state_directory() -> Path:
 
 
 def _synchronous() -> Synchronous:
-    """What whoever runs a command says about power that may fail."""
     match os.environ.get("MANGLECP_STORE_SYNCHRONOUS") or "normal":
         case "normal":
             return "normal"
@@ -126,7 +116,7 @@ def _synchronous() -> Synchronous:
 
 
 def place_of(where: str | Path | None) -> Path | PostgresUrl | None:
-    """Where a store is that somebody names; None is memory."""
+    """Parse the location of a store; None is memory. Raises :class:`Unusable`."""
     if where is None:
         return state_directory() / FILE_NAME
     if isinstance(where, Path):

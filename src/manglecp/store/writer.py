@@ -1,11 +1,11 @@
 """Access to a store from an event loop: group commit on one writer thread, grouped reads on one reader thread.
 
-One batch is under way at a time; what is submitted meanwhile forms the next one. A new batch is handed over after a few
-event-loop iterations, so that concurrent requests share one thread switch and one transaction. A batch is one
-transaction. If it fails, each function runs again alone in a transaction of its own, so that an error reaches only the
-caller that caused it: functions must be repeatable. A result is delivered after the commit, never before.
+One batch runs at a time; jobs submitted meanwhile form the next. A new batch is flushed after a few event-loop
+iterations, so that concurrent requests share one thread switch and one transaction. If the transaction fails, each job
+runs again in its own, so that an error reaches only the caller that caused it: jobs must be repeatable. Results are
+delivered after the commit.
 
-Locks keep the store's order across a batch: all functions run first, then all their ledger entries are appended.
+Locks keep the store's order across a batch: all jobs run first, then all their ledger entries are appended.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.store.database import Database, Transaction
 from manglecp.store.errors import Unsure
-from manglecp.store.ledger.entries import Note
-from manglecp.store.ledger.log import Ledger
-
-__all__ = ["Writer"]
+from manglecp.store.ledger import Ledger, Note
 
 T = TypeVar("T")
 _MAX_BATCH: Final = 64
-_LINGER: Final = 3
-"""Event-loop iterations in which further jobs may join a batch."""
+_LINGER: Final = 3  # event-loop iterations in which further jobs may join a batch
 
 
 class Writer:
@@ -46,7 +42,6 @@ class Writer:
         return result
 
     async def append(self, notes: Sequence[Note]) -> None:
-        """Append to the ledger."""
         await self._writes.submit(_no_work, notes)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
@@ -60,7 +55,7 @@ class Writer:
         await self._reads.drain()
 
     def close(self) -> None:
-        """End both threads; a batch that is under way is finished first."""
+        """Finish the current batch and end both threads."""
         self._writes.close()
         self._reads.close()
 
@@ -82,8 +77,7 @@ class _Batches:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._pending: list[_Job] = []
-        self._active = False
-        """A batch is lingering or under way."""
+        self._active = False  # A batch is lingering or under way
         self._waiters: list[asyncio.Future[None]] = []
 
     def submit(self, work: Callable[[Transaction], Any], notes: Sequence[Note]) -> asyncio.Future[Any]:
@@ -169,5 +163,4 @@ class _Batches:
         return [result for job in batch for result in self._results([job])]
 
 
-def _no_work(_: Transaction) -> None:
-    """Of a job that only appends to the ledger."""
+def _no_work(_: Transaction) -> None: ...

@@ -1,9 +1,4 @@
-"""Durable runs: what a chain with effects must not forget when its process dies.
-
-model        runs, steps and decisions
-tables       where they are kept, and what must never happen there
-run_store    the journal: steps, ownership, decisions, queries
-"""
+"""Durable runs: ``model`` (runs, steps, decisions), ``tables`` (the schema), ``run_store`` (the journal)."""
 
 from manglecp.base.lazy import attach
 

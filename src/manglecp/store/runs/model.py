@@ -1,12 +1,12 @@
-"""Runs and steps as they are kept, and what is told to the journal. Immutable; nothing here does anything.
+"""Runs, steps and decisions, as immutable records.
 
     run     running ──▶ succeeded | failed | cancelled
             running ◀──▶ needs_decision ──▶ failed
     step    started ──▶ done | failed | unknown
             unknown ──▶ done | failed               a person decided
-            (nothing) ──▶ done | failed | skipped   what needs no record before it happens
+            (nothing) ──▶ done | failed | skipped   steps that need no record before they are sent
 
-Everything typed ``bytes`` is the caller's: the journal seals it, keeps it, gives it back and deletes it.
+Members of type ``bytes`` are opaque to the journal: it seals, stores, returns and deletes them.
 """
 
 from __future__ import annotations
@@ -16,33 +16,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "ENDS",
-    "Decision",
-    "NewRun",
-    "OwnedRun",
-    "Retention",
-    "Run",
-    "RunState",
-    "RunView",
-    "Step",
-    "StepEnd",
-    "StepKind",
-    "StepSettled",
-    "StepStart",
-    "StepState",
-    "Values",
-    "Verdict",
-]
-
 StepKind: TypeAlias = Literal["do", "undo"]
 
 Verdict: TypeAlias = Literal["happened", "did_not", "resume", "abort"]
-"""``resume``: no step is in doubt (any more); let the run go on."""
+"""``resume``: no step is in doubt; continue the run."""
 
 
 class RunState(StrEnum):
-    """Where a run stands. Only one that is running is carried out."""
+    """The state of a run."""
 
     RUNNING = "running"
     NEEDS_DECISION = "needs_decision"
@@ -55,18 +36,18 @@ ENDS = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED})
 
 
 class StepState(StrEnum):
-    """Where one attempt at a step stands."""
+    """The state of one attempt at a step."""
 
     STARTED = "started"
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
     UNKNOWN = "unknown"
-    """It was started, and nobody can say whether it happened."""
+    """Started, and the outcome cannot be determined."""
 
 
 class Values(msgspec.Struct, frozen=True, kw_only=True):
-    """What a resume needs beside the steps. Gone when the run has ended."""
+    """Values that a resume needs beside the steps; deleted when the run has ended."""
 
     plan: bytes | None = None
     args: bytes | None = None
@@ -74,20 +55,20 @@ class Values(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """An invocation that is being accepted, and owned by the process that accepts it."""
+    """An invocation at admission, owned by the admitting process."""
 
     run_id: str
     identity: str
     macro_id: str
     pack_digest: str
     request_digest: str
-    """Of what the invocation asks for: two with one key must have the same."""
+    """Requests with the same key must have the same digest."""
     request_key: str | None = None
     admission: bytes
     """The admission record. It holds digests only, so it is not sealed, and stays."""
     values: Values
     owner: str
-    """Names one process in one life: a process that was started again is another owner."""
+    """Unique per process start: a restarted process is another owner."""
     claim_ms: int
 
 
@@ -102,18 +83,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     request_digest: str
     state: RunState
     code: str | None
-    """Why it needs a decision, or why it was ended by one."""
+    """Why it needs a decision, or was ended by one."""
     step: int | None
-    """The step that a decision is needed on."""
+    """The step that needs a decision."""
     kind: StepKind | None
     fence: int
     owner: str | None
     claim_until_ms: int
     takeovers: int
-    """How often it changed hands since a step of it was last done."""
+    """Ownership changes since a step was last done."""
     cancel: bool
     revision: int
-    """Grows with every change that a watcher might want to see."""
+    """Incremented with every change that a watcher may need."""
     created_ms: int
     touched_ms: int
     ended_ms: int | None
@@ -129,16 +110,15 @@ class StepStart(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     tier: int
     repeatable: bool
-    """The action is idempotent: if its outcome stays unknown, there may be another attempt."""
+    """The action is idempotent: an unknown outcome allows another attempt."""
     input: bytes | None
     """None if it holds a secret."""
     input_digest: str
     witness: str | None = None
-    """Of the turn that permits it."""
 
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a call that was started."""
+    """The end of a call that was started."""
 
     number: int
     kind: StepKind = "do"
@@ -148,11 +128,11 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     output_digest: str | None = None
     code: str | None = None
     note: bytes | None = None
-    """What else the caller wants back: a reason, a duration."""
+    """Opaque further data of the caller: a reason, a duration."""
 
 
 class StepSettled(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that ended without a record of its start: a read, one that was skipped, one that was never sent."""
+    """A step without a start record: a read, a skipped step, or one that was never sent."""
 
     number: int
     kind: StepKind = "do"
@@ -170,7 +150,7 @@ class StepSettled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at a step. ``input``, ``output`` and ``note`` are None where values are not asked for."""
+    """One attempt at a step; ``input``, ``output`` and ``note`` are None in a :class:`RunView`."""
 
     number: int
     kind: StepKind
@@ -185,7 +165,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None
     witness: str | None
     decided_by: str | None
-    """The person who said how it ended, where one had to."""
+    """The person who decided its outcome."""
     started_ms: int
     ended_ms: int | None
     input: bytes | None = None
@@ -194,17 +174,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with all that its owner needs to go on. After a takeover no step of it is ``started``."""
+    """A run with everything its owner needs to continue. After a takeover no step is ``started``."""
 
     run: Run
     admission: bytes
     values: Values
     steps: tuple[Step, ...]
-    """In the order in which they were recorded."""
+    """In the order of recording."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as an operator may see it: no values."""
+    """A run without values, for operators."""
 
     run: Run
     admission: bytes
@@ -212,26 +192,23 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says about a run that cannot go on by itself.
-
-    ``happened`` and ``did_not`` are about a step whose outcome is unknown.
-    """
+    """A person's decision; ``happened`` and ``did_not`` are about a step whose outcome is unknown."""
 
     verdict: Verdict
     step: int | None = None
     kind: StepKind = "do"
     output: bytes | None = None
-    """With ``happened``: what the action returned, if that is known."""
+    """With ``happened``: the output of the action, if known."""
     output_digest: str | None = None
     answer: bytes | None = None
-    """With ``abort``: the run's answer from now on."""
+    """With ``abort``: the answer of the run."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is over is kept, in milliseconds."""
+    """How long ended runs and their answers are kept."""
 
     keyed_answers_ms: int = 24 * 3_600_000
     other_answers_ms: int = 5 * 60_000
-    """Of a run without request key: long enough for whoever still waits for it."""
+    """For runs without request key: long enough for a waiting client."""
     runs_ms: int = 30 * 24 * 3_600_000
-    """With the run its request key is forgotten."""
+    """The request key is deleted with the run."""

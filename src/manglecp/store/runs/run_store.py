@@ -1,9 +1,9 @@
-"""The journal of runs with effects: what is recorded about a run before and after each step, and who owns it.
+"""The journal of runs with effects: records before and after each step, and ownership.
 
 * A step has a row before it is sent and another state after it; recovery continues at the first step without a row.
 * Ownership ends at a time of the database's clock unless a heartbeat extends it. A takeover raises the fencing token
-  (``fence``), and every statement of the owner before tests it: a late owner writes nothing and gets :class:`.Fenced`.
-* A step that was started and has no end is *in doubt*. An action that may be repeated is; for any other the database
+  (``fence``), which every statement of an owner tests: a late owner writes nothing and gets :class:`.Fenced`.
+* A step that was started and has no end is *in doubt*. A repeatable action is retried; for any other the database
   refuses a second attempt until a person has decided.
 
 Methods that take a transaction are part of it: append to the ledger last, and commit both.
@@ -37,17 +37,14 @@ from manglecp.store.runs.model import (
 )
 from manglecp.store.seals import Seals
 
-__all__ = ["DID_NOT_HAPPEN", "POISONED", "OnPoisoned", "RunStore", "Swept", "pauses"]
-
 ABORTED: Final = "aborted"
 DID_NOT_HAPPEN: Final = "did_not_happen"
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 POISONED: Final = "poisoned"
 _MAX_UNREADABLE: Final = 100
-"""Runs that one search for a takeover passes over."""
 
 OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
-"""Called with a run that was parked, in the transaction that does so: the place for a ledger entry."""
+"""Called for a parked run inside the parking transaction, to append a ledger entry."""
 
 # --- SQL: runs -------------------------------------------------------------------------------------------------------
 
@@ -197,7 +194,7 @@ _GO_ON: Final = """
 
 
 class Swept(NamedTuple):
-    """How many were deleted. If one of them is as large as the limit, there may be more to sweep."""
+    """Counts of deleted rows. If one equals the limit, there may be more to sweep."""
 
     answers: int
     runs: int
@@ -210,16 +207,15 @@ class _Held(NamedTuple):
 
 
 class _Statement(NamedTuple):
-    """Touches one row of steps, under a run that is held."""
+    """A statement that changes one row of steps, under a run that is held."""
 
     sql: str
-    """``{held}`` stands once for a table with one row, ``held``: touched_ms and revision of the run as they are now.
-    ``{blob}`` is the type of bytes."""
+    """``{held}``: a one-row table ``held`` with touched_ms and revision of the run; ``{blob}``: the type of bytes."""
     before: tuple[Any, ...]
     after: tuple[Any, ...]
-    """Values for the places before and after ``{held}``."""
+    """Values for the placeholders before and after ``{held}``."""
     refusal: str
-    """The message if it touches no row."""
+    """The message if no row changes."""
 
 
 class RunStore:
@@ -227,7 +223,7 @@ class RunStore:
 
     def __init__(self, database: Database, seals: Seals, retention: Retention | None = None) -> None:
         self._database = database
-        self._values = _ValueSeals(seals)
+        self._seals = seals
         self._retention = retention or Retention()
 
     def accept(self, tx: Transaction, new: NewRun) -> None:
@@ -239,11 +235,11 @@ class RunStore:
         run_id, values = new.run_id, new.values
         row = (
             *(run_id, new.identity, new.macro_id, new.pack_digest, new.request_key, new.request_digest),
-            *(new.owner, now_ms + new.claim_ms, now_ms, now_ms, self._values.seal_run(values.slots, run_id, "slots")),
+            *(new.owner, now_ms + new.claim_ms, now_ms, now_ms, self._seal(values.slots, "runs", run_id, "slots")),
         )
         if tx.execute(_ACCEPT, row).rowcount == 1:
-            plan = self._values.seal_run(values.plan, run_id, "plan")
-            args = self._values.seal_run(values.args, run_id, "args")
+            plan = self._seal(values.plan, "runs", run_id, "plan")
+            args = self._seal(values.args, "runs", run_id, "args")
             tx.execute(_PUT_VALUES, (run_id, new.admission, plan, args))
             return
         taken = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
@@ -311,7 +307,7 @@ class RunStore:
         return {run_id for run_id, fence in runs.items() if kept.get(run_id) != fence}
 
     def release(self, tx: Transaction, run_id: str, fence: int, *, after_ms: int = 0) -> None:
-        """Leave the run to others, after a while; this does not count as a takeover."""
+        """Give up ownership, for others from ``after_ms`` on; this does not count as a takeover."""
         now_ms = tx.now_ms()
         if tx.execute(_RELEASE, (now_ms + after_ms, now_ms, run_id, fence)).rowcount != 1:
             raise Fenced(run_id, fence)
@@ -354,7 +350,7 @@ class RunStore:
         then += [self._settle(run_id, one, len(settled) - at) for at, one in enumerate(settled, 1)]
         cancel = self._write(tx, run_id, fence, then, len(settled) + 1, slots, progress=progress)
         for name, value in (kept or {}).items():
-            tx.execute(_KEEP, (run_id, name, self._values.seal_kept(value, run_id, name)))
+            tx.execute(_KEEP, (run_id, name, self._seals.seal(value, "run_kept", run_id, name)))
         return cancel
 
     def settled(
@@ -386,7 +382,7 @@ class RunStore:
         tx.execute(_DOUBT, (held.now_ms, run_id))
         tx.execute(_NEEDS_DECISION, (code, step, None if step is None else kind, run_id))
         if answer is not None:
-            tx.execute(_ANSWER, (self._values.seal_run(answer, run_id, "answer"), run_id))
+            tx.execute(_ANSWER, (self._seal(answer, "runs", run_id, "answer"), run_id))
 
     def _write(
         self,
@@ -399,7 +395,7 @@ class RunStore:
         *,
         progress: bool = False,
     ) -> bool:
-        sealed = self._values.seal_run(slots, run_id, "slots")
+        sealed = self._seal(slots, "runs", run_id, "slots")
         return _hold(tx, run_id, fence, changes=changes, progress=progress, slots=sealed, then=then).cancel
 
     def _close(
@@ -408,16 +404,16 @@ class RunStore:
         keep = self._retention
         until = (None, None) if answer is None else (now_ms + keep.other_answers_ms, now_ms + keep.keyed_answers_ms)
         tx.execute(_CLOSE, (state.value, code, now_ms, now_ms, *until, run_id))
-        tx.execute(_ERASE_VALUES, (self._values.seal_run(answer, run_id, "answer"), run_id))
+        tx.execute(_ERASE_VALUES, (self._seal(answer, "runs", run_id, "answer"), run_id))
         tx.execute(_DOUBT, (now_ms, run_id))
         tx.execute(_ERASE_STEPS, (run_id,))
 
     def _start(self, run_id: str, one: StepStart, later: int) -> _Statement:
-        """``later``: how many changes of the run come after this one in the same transaction."""
+        """Build the row; ``later`` counts the changes of the run after this one in the transaction."""
         place = (run_id, one.kind, one.number, one.attempt)
         row = (
             *(*place, later, one.call_id, one.action, one.tier, int(one.repeatable), one.input_digest, one.witness),
-            self._values.seal_step(one.input, *place, "input"),
+            self._seal(one.input, *_step_place(*place), "input"),
         )
         return _Statement(_START, row, (), _in_the_way(*place))
 
@@ -428,16 +424,16 @@ class RunStore:
         row = (
             *(*place, later, one.state.value, one.call_id, one.action, one.tier, int(one.tier == 0)),
             *(one.input_digest, one.output_digest, one.code),
-            self._values.seal_step(one.input, *place, "input"),
-            self._values.seal_step(one.output, *place, "output"),
-            self._values.seal_step(one.note, *place, "note"),
+            self._seal(one.input, *_step_place(*place), "input"),
+            self._seal(one.output, *_step_place(*place), "output"),
+            self._seal(one.note, *_step_place(*place), "note"),
         )
         return _Statement(_SETTLE, row, (), _in_the_way(*place))
 
     def _finish(self, run_id: str, one: StepEnd) -> _Statement:
         place = (run_id, one.kind, one.number, one.attempt)
-        output = self._values.seal_step(one.output, *place, "output")
-        note = self._values.seal_step(one.note, *place, "note")
+        output = self._seal(one.output, *_step_place(*place), "output")
+        note = self._seal(one.note, *_step_place(*place), "note")
         changed = (one.state.value, one.output_digest, one.code, output, note)
         return _Statement(_FINISH, changed, place, f"{_attempt_name(*place)} is not under way")
 
@@ -476,13 +472,13 @@ class RunStore:
             raise NotOpen(f"the outcome of {decision.kind} step {decision.step} of run {run_id} is not unknown")
         place = (run_id, decision.kind, decision.step, row[0])
         if decision.verdict == "happened":
-            output = self._values.seal_step(decision.output, *place, "output")
+            output = self._seal(decision.output, *_step_place(*place), "output")
             tx.execute(_DECIDE, ("done", None, by, output, decision.output_digest, *place))
         else:
             tx.execute(_DECIDE, ("failed", DID_NOT_HAPPEN, by, None, None, *place))
 
     def free_key(self, tx: Transaction, run_id: str) -> None:
-        """Let the request key of a run that is over begin another one."""
+        """Detach the request key from a run that is over, so that it can begin another."""
         tx.execute("UPDATE runs SET request_key = NULL WHERE run_id = ? AND ended_ms IS NOT NULL", (run_id,))
 
     def request_cancel(self, tx: Transaction, run_id: str, identity: str) -> bool:
@@ -504,16 +500,16 @@ class RunStore:
         return None if row is None else _run(row)
 
     def answer(self, tx: Transaction, run_id: str) -> bytes | None:
-        """Return the answer; None if there is none yet, or none any more. Raises :class:`.NoRun`."""
+        """Return the answer; None if there is none yet, or it was deleted. Raises :class:`.NoRun`."""
         row = tx.execute("SELECT answer FROM run_values WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise NoRun(run_id)
-        return self._values.open_run(row[0], run_id, "answer")
+        return self._open(row[0], "runs", run_id, "answer")
 
     def kept(self, tx: Transaction, identity: str, run_id: str, name: str) -> bytes | None:
-        """Return what a run of this identity kept for later runs; None also if it is another identity's."""
+        """Return a value that a run kept for later runs of the same identity; None also for another identity."""
         row = tx.execute(_KEPT, (run_id, name, identity)).fetchone()
-        return None if row is None else self._values.open_kept(row[0], run_id, name)
+        return None if row is None else self._seals.unseal(row[0], "run_kept", run_id, name)
 
     def show(self, tx: Transaction, run_id: str) -> RunView | None:
         """Return a run with its steps, without their values; None if there is none."""
@@ -530,7 +526,7 @@ class RunStore:
         run = self.run(tx, run_id)
         admission, *sealed = tx.execute(_SELECT_VALUES, (run_id,)).fetchone()
         names = ("plan", "args", "slots")
-        values = {name: self._values.open_run(value, run_id, name) for name, value in zip(names, sealed, strict=True)}
+        values = {name: self._open(value, "runs", run_id, name) for name, value in zip(names, sealed, strict=True)}
         rows = tx.execute(_SELECT_STEPS_WITH_VALUES, (run_id,)).fetchall()
         steps = tuple(self._step(row, run_id) for row in rows)
         return OwnedRun(run=run, admission=admission, values=Values(**values), steps=steps)
@@ -554,16 +550,23 @@ class RunStore:
             tx.executemany("UPDATE runs SET answer_until_ms = NULL WHERE run_id = ?", answers)
         return Swept(len(answers), len(runs))
 
+    # Each sealed value is bound to its table, run, step and column.
+
+    def _seal(self, value: bytes | None, *place: str) -> bytes | None:
+        return None if value is None else self._seals.seal(value, *place)
+
+    def _open(self, sealed: bytes | None, *place: str) -> bytes | None:
+        return None if sealed is None else self._seals.unseal(sealed, *place)
+
     def _step(self, row: tuple[Any, ...], run_id: str) -> Step:
         members = _step_members(row[:-3])
         place = (run_id, members["kind"], members["number"], members["attempt"])
         for name, sealed in zip(("input", "output", "note"), row[-3:], strict=True):
-            members[name] = self._values.open_step(sealed, *place, name)
+            members[name] = self._open(sealed, *_step_place(*place), name)
         return Step(**members)
 
 
 def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
-    """Yield seconds between one poll and the next."""
     pause = first
     while True:
         yield pause
@@ -647,6 +650,10 @@ def _attempt_name(run_id: str, kind: StepKind, number: int, attempt: int) -> str
     return f"attempt {attempt} to {kind} step {number} of run {run_id}"
 
 
+def _step_place(run_id: str, kind: StepKind, number: int, attempt: int) -> tuple[str, str, str]:
+    return "steps", run_id, f"{kind}/{number}/{attempt}"
+
+
 def _run(row: tuple[Any, ...]) -> Run:
     values = dict(zip(_RUN, row, strict=True))
     values["state"] = RunState(values["state"])
@@ -659,34 +666,3 @@ def _step_members(row: tuple[Any, ...]) -> dict[str, Any]:
     members["state"] = StepState(members["state"])
     members["repeatable"] = bool(members["repeatable"])
     return members
-
-
-class _ValueSeals:
-    """Seals values that may be missing; each is bound to its table, run, step and column, and opens nowhere else."""
-
-    def __init__(self, seals: Seals) -> None:
-        self._seals = seals
-
-    def seal_run(self, value: bytes | None, run_id: str, column: str) -> bytes | None:
-        return None if value is None else self._seals.seal(value, "runs", run_id, column)
-
-    def open_run(self, sealed: bytes | None, run_id: str, column: str) -> bytes | None:
-        return None if sealed is None else self._seals.unseal(sealed, "runs", run_id, column)
-
-    def seal_kept(self, value: bytes, run_id: str, name: str) -> bytes:
-        return self._seals.seal(value, "run_kept", run_id, name)
-
-    def open_kept(self, sealed: bytes, run_id: str, name: str) -> bytes:
-        return self._seals.unseal(sealed, "run_kept", run_id, name)
-
-    def seal_step(
-        self, value: bytes | None, run_id: str, kind: StepKind, number: int, attempt: int, column: str
-    ) -> bytes | None:
-        return None if value is None else self._seals.seal(value, "steps", run_id, f"{kind}/{number}/{attempt}", column)
-
-    def open_step(
-        self, sealed: bytes | None, run_id: str, kind: StepKind, number: int, attempt: int, column: str
-    ) -> bytes | None:
-        if sealed is None:
-            return None
-        return self._seals.unseal(sealed, "steps", run_id, f"{kind}/{number}/{attempt}", column)

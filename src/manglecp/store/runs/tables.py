@@ -1,12 +1,10 @@
 """The tables of the journal.
 
-What must never happen is forbidden here, whatever the code above does: by the index ``steps_once`` a step is started
-again only if no attempt at it is under way, done or skipped, and none that must not be repeated is in doubt. So no
-effect is sent twice unless its action is idempotent.
+The unique index ``steps_once`` enforces at-most-once: a step is started again only if no attempt at it is under way,
+done or skipped, and none that must not be repeated is in doubt. There are no other constraints: PostgreSQL prepares
+them anew for every statement, which made a step a tenth slower.
 
-There are no other checks: PostgreSQL prepares them anew for every statement, which made a step a tenth slower.
-
-A row of ``runs`` is written with every step and every heartbeat, so it is kept small: what changes seldom is in
+A row of ``runs`` is written with every step and every heartbeat, so it is kept small: rarely changed columns are in
 ``run_values``, and no index has a column that a step or a heartbeat changes.
 """
 
@@ -15,8 +13,6 @@ from __future__ import annotations
 from typing import Final
 
 from manglecp.store.schema import ByDialect, Part
-
-__all__ = ["RUNS"]
 
 RUNS: Final = Part(
     "runs",
@@ -91,7 +87,7 @@ RUNS: Final = Part(
     CREATE UNIQUE INDEX steps_once ON steps (run_id, kind, number)
     WHERE state IN ('started', 'done', 'skipped') OR (state = 'unknown' AND repeatable = 0)
     """,
-        # Room for the next version of a row beside it, and no attempt to compress what is encrypted.
+        # Free space for the next version of a row in its page; no compression of encrypted values.
         ByDialect(
             sqlite=(),
             postgresql=(

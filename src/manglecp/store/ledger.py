@@ -1,0 +1,313 @@
+"""The audit ledger: one append-only hash chain for the whole store.
+
+Every entry has a sequence number, a timestamp, a kind, a run and an identity, a body, and the hash of its predecessor
+(:mod:`manglecp.base.hash_chain`). The hash covers the canonical JSON of the entry, which is also its line in an export.
+The head is kept in its own row, which each append locks: there is one chain however many processes write, and
+truncation is detected. A database owner can rewrite the whole chain; comparing with a head noted elsewhere reveals it.
+
+Bodies hold digests, ids, codes and times, never arguments, outputs or secrets.
+Append last in a transaction: other appenders wait until it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+
+import msgspec
+
+from manglecp.base.hash_chain import EMPTY, GENESIS, Head, row_hash
+from manglecp.base.json import Uncanonical, canonical
+from manglecp.store.database import Dialect, Transaction
+from manglecp.store.errors import Invalid, Unusable
+from manglecp.store.schema import Part, append_only
+
+EntryKind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decision", "confirmation", "policy", "audit"]
+
+KINDS: Final[frozenset[str]] = frozenset(get_args(EntryKind))
+
+MOST_BYTES: Final = 4_194_304
+
+
+Body: TypeAlias = Mapping[str, Any] | msgspec.Raw
+"""An object or its canonical JSON; a member of the object may be canonical JSON too."""
+
+
+class Note(NamedTuple):
+    """An entry to append."""
+
+    kind: EntryKind
+    body: Body
+    run: str | None = None
+    identity: str | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry of the ledger."""
+
+    seq: int
+    at_ms: int
+    kind: str
+    run: str | None
+    identity: str | None
+    body: dict[str, Any]
+    prev_hash: str
+    row_hash: str
+
+    @property
+    def head(self) -> Head:
+        return Head(self.seq, self.row_hash)
+
+    def computed_hash(self) -> str:
+        return row_hash(msgspec.structs.asdict(self))
+
+
+COLUMNS: Final = Entry.__struct_fields__
+
+
+class Prepared(NamedTuple):
+    """A valid note, and the canonical JSON of its body."""
+
+    note: Note
+    body: bytes
+
+
+def prepared(note: Note) -> Prepared:
+    """Validate a note. Raises :class:`.Invalid`."""
+    if note.kind not in KINDS:
+        raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
+    try:
+        body = bytes(note.body) if isinstance(note.body, msgspec.Raw) else canonical(dict(note.body))
+    except Uncanonical as error:
+        raise Invalid("body", str(error)) from None
+    if len(body) > MOST_BYTES:
+        raise Invalid("body", f"it has {len(body)} bytes, and {MOST_BYTES} are allowed")
+    return Prepared(note, body)
+
+
+def following(head: Head, given: Prepared, at_ms: int) -> tuple[Head, Sequence[Any]]:
+    """Return the head after this note, and the row to write."""
+    (kind, _, run, identity), body = given
+    values = (head.seq + 1, at_ms, kind, run, identity, msgspec.Raw(body), head.row_hash)
+    own_hash = row_hash(dict(zip(COLUMNS, values, strict=False)))
+    return Head(head.seq + 1, own_hash), (*values[:5], body.decode(), head.row_hash, own_hash)
+
+
+def read_row(row: Sequence[Any]) -> Entry:
+    """Return the entry of a row. Raises :class:`.Unusable` if it is damaged."""
+    members = dict(zip(COLUMNS, row, strict=True))
+    try:
+        body = msgspec.json.decode(members["body"], type=dict[str, Any])
+        if canonical(body).decode() != members["body"]:
+            raise ValueError
+        return msgspec.convert(members | {"body": body}, Entry)
+    except (ValueError, TypeError, RecursionError):
+        raise Unusable(f"entry {row[0]} is damaged: it is no entry any more") from None
+
+
+def write_line(entry: Entry) -> bytes:
+    return canonical(msgspec.structs.asdict(entry))
+
+
+def read_line(line: bytes) -> Entry:
+    """Parse a line of an export. The message of a :class:`ValueError` quotes nothing of the line."""
+    try:
+        entry = msgspec.json.decode(line, type=Entry)
+        again = write_line(entry)
+    except (ValueError, RecursionError):
+        raise ValueError("no entry of a ledger") from None
+    if again != line:
+        raise ValueError("not in canonical form: keys sorted, no spaces")
+    return entry
+
+
+Row = TypeVar("Row")
+
+MOST_FINDINGS: Final = 100
+
+
+class Verified(NamedTuple):
+    """The result of verifying a ledger; ``head`` is that of its last entry."""
+
+    head: Head
+    entries: int
+    findings: list[str]
+
+    @property
+    def sound(self) -> bool:
+        return not self.findings
+
+
+def check(rows: Iterable[Row], read: Callable[[Row], Entry], expect: Head | None) -> Verified:
+    """Verify a chain of rows. ``expect``: an entry, noted earlier, that the ledger has to contain.
+
+    After a wrong row the next is compared with what is there, so that one change gives one finding.
+    """
+    findings: list[str] = []
+    head = EMPTY
+    number = 0
+    met = expect is None or expect == EMPTY
+    for number, row in enumerate(rows, 1):
+        try:
+            entry = read(row)
+        except (ValueError, Unusable) as error:
+            findings.append(str(error) if isinstance(error, Unusable) else f"line {number}: {error}")
+            head = Head(head.seq + 1, "")
+            continue
+        findings += _place(entry, head)
+        head = entry.head
+        met = met or head == expect
+        if len(findings) > MOST_FINDINGS:
+            findings[MOST_FINDINGS:] = ["and more"]
+    if not met:
+        assert expect is not None
+        findings.append(f"entry {expect.seq}: the ledger does not have the entry that was expected here")
+    return Verified(head, number, findings)
+
+
+def verify_export(lines: Iterable[bytes], *, expect: Head | None = None) -> Verified:
+    """Verify the lines of an export as a whole ledger."""
+    return check((line.rstrip(b"\n") for line in lines), read_line, expect)
+
+
+def _place(entry: Entry, before: Head) -> Iterable[str]:
+    if entry.seq != before.seq + 1:
+        yield f"entry {entry.seq}: it follows entry {before.seq}"
+    if before.row_hash and entry.prev_hash != before.row_hash:
+        yield f"entry {entry.seq}: it names another entry than {before.seq} as the one before it"
+    if entry.row_hash != entry.computed_hash():
+        yield f"entry {entry.seq}: its content is not what was hashed"
+
+
+LEDGER: Final = Part(
+    "ledger",
+    (
+        """
+            CREATE TABLE ledger (
+                seq       BIGINT PRIMARY KEY CHECK (seq > 0),
+                at_ms     BIGINT NOT NULL,
+                kind      TEXT NOT NULL,
+                run       TEXT,
+                identity  TEXT,
+                body      TEXT NOT NULL,
+                prev_hash TEXT NOT NULL,
+                row_hash  TEXT NOT NULL
+            ) {strict}
+            """,
+        "CREATE INDEX ledger_of_run ON ledger (run, seq) WHERE run IS NOT NULL",
+        append_only("ledger", "entries"),
+        """
+            CREATE TABLE ledger_head (
+                one      BIGINT PRIMARY KEY CHECK (one = 1),
+                seq      BIGINT NOT NULL,
+                row_hash TEXT NOT NULL
+            ) {strict}
+            """,
+        f"INSERT INTO ledger_head VALUES (1, 0, '{GENESIS}')",
+    ),
+)
+
+_SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM ledger"
+_PLACES: Final = f"({', '.join('?' for _ in COLUMNS)})"
+_MOVE: Final = "UPDATE ledger_head SET seq = ?, row_hash = ? WHERE one = 1"
+
+_PAGE: Final = 1000
+_AT_ONCE: Final = 500  # rows of one statement: databases limit its values
+
+# The head and the time in one statement: on PostgreSQL each is a round trip.
+_HEAD: Final = "SELECT seq, row_hash, {now} FROM ledger_head WHERE one = 1"
+_NOW: Final[dict[Dialect, str]] = {
+    "sqlite": "NULL",
+    "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+}
+
+
+@cache
+def _insert(entries: int) -> str:
+    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES {', '.join([_PLACES] * entries)}"
+
+
+class Ledger:
+    """Operations of the ledger, each inside the caller's transaction."""
+
+    __slots__ = ()
+
+    def append(
+        self,
+        tx: Transaction,
+        kind: EntryKind,
+        body: Body,
+        *,
+        run: str | None = None,
+        identity: str | None = None,
+    ) -> Head:
+        """Append an entry. Raises :class:`.Invalid` if the body is too long or has no canonical JSON."""
+        return self.append_all(tx, [Note(kind, body, run, identity)])
+
+    def append_all(self, tx: Transaction, notes: Sequence[Note]) -> Head:
+        """Append entries in their order; cheaper than one by one."""
+        head = None
+        for start in range(0, len(notes), _AT_ONCE):
+            head = self._append(tx, notes[start : start + _AT_ONCE])
+        return self.head(tx) if head is None else head
+
+    def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
+        given = [prepared(note) for note in notes]
+        seq, last, now = tx.locked(_HEAD.format(now=_NOW[tx.dialect]), wait=True).fetchone()
+        head = Head(seq, last)
+        at_ms = tx.now_ms() if now is None else now
+        values: list[Any] = []
+        for one in given:
+            head, row = following(head, one, at_ms)
+            values += row
+        insert = _insert(len(notes))
+        if tx.dialect == "postgresql":  # one round trip
+            tx.execute(f"WITH moved AS ({_MOVE}) {insert}", [*head, *values])
+        else:
+            tx.execute(_MOVE, head)
+            tx.execute(insert, values)
+        return head
+
+    def head(self, tx: Transaction) -> Head:
+        return Head(*tx.execute("SELECT seq, row_hash FROM ledger_head WHERE one = 1").fetchone())
+
+    def entry(self, tx: Transaction, seq: int) -> Entry | None:
+        row = tx.execute(f"{_SELECT} WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else read_row(row)
+
+    def rows(
+        self,
+        tx: Transaction,
+        since: int = 0,
+        limit: int = 100,
+        *,
+        kind: str | None = None,
+        run: str | None = None,
+        identity: str | None = None,
+    ) -> list[Entry]:
+        """Return the first entries after number ``since``, in their order."""
+        wanted = {"kind": kind, "run": run, "identity": identity}
+        given = {f" AND {name} = ?": value for name, value in wanted.items() if value is not None}
+        sql = f"{_SELECT} WHERE seq > ?{''.join(given)} ORDER BY seq LIMIT ?"
+        return [read_row(row) for row in tx.execute(sql, (since, *given.values(), limit)).fetchall()]
+
+    def verify(self, tx: Transaction, *, expect: Head | None = None) -> Verified:
+        """Recompute the chain. ``expect``: an entry, noted earlier, that the ledger has to contain."""
+        verified = check(_bare_rows(tx), read_row, expect)
+        if (head := self.head(tx)) != verified.head:
+            missing = f"entry {head.seq}: the head of the ledger is not its last entry, number {verified.head.seq}"
+            return verified._replace(findings=[*verified.findings, missing])
+        return verified
+
+    def export(self, tx: Transaction) -> Iterator[bytes]:
+        """Yield one line of canonical JSON for each entry."""
+        return (write_line(read_row(row)) + b"\n" for row in _bare_rows(tx))
+
+
+def _bare_rows(tx: Transaction) -> Iterator[Sequence[Any]]:
+    """Yield every row as stored, by number."""
+    page = tx.execute(f"{_SELECT} ORDER BY seq LIMIT ?", (_PAGE,)).fetchall()
+    while page:
+        yield from page
+        page = tx.execute(f"{_SELECT} WHERE seq > ? ORDER BY seq LIMIT ?", (page[-1][0], _PAGE)).fetchall()
