@@ -1,10 +1,8 @@
-"""What can happen, and the rows of the log.
+"""Changes, and events: the rows of the log.
 
-A change says what was asked for, not what came of it: a claim has an owner and a duration, and which fencing token that
-gives follows from the state. Only so can the state be computed again. A row of the log is an event: a change, when and
-by whom, the mutation that allowed it where one is needed, and its place in the hash chain.
-
-The canonical JSON of a row is both what is hashed and a line of an export.
+A change is a request, not its result: a claim has an owner and a duration, and its fencing token follows from the
+state. That makes the state replayable. An event is a change with time, actor, the mutation that allowed it, and its
+place in the hash chain. The canonical JSON of an event is both what is hashed and a line of an export.
 """
 
 from __future__ import annotations
@@ -19,25 +17,6 @@ from manglecp.base.json import canonical
 from manglecp.issues.model import DEFAULT_PRIORITY, Instant, Mutation
 from manglecp.wire import Fault, decode
 
-__all__ = [
-    "Add",
-    "AddDependency",
-    "Change",
-    "Claim",
-    "Close",
-    "Discover",
-    "Event",
-    "FreeChange",
-    "GatedChange",
-    "Release",
-    "RemoveDependency",
-    "Renew",
-    "Update",
-    "action_of",
-    "read_event",
-    "write_event",
-]
-
 SCHEMA: Final = "manglecp.issue_event.v1"
 
 _QUOTED: Final = re.compile("'.*'", re.DOTALL)
@@ -46,12 +25,10 @@ _QUOTED: Final = re.compile("'.*'", re.DOTALL)
 class _Change(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A member that has its default is not written, so that there is one way to write a change."""
+    """Defaults are omitted, so that a change has one encoding."""
 
 
 class Add(_Change, frozen=True, kw_only=True, tag="issue.add"):
-    """A new issue."""
-
     title: str
     description: str = ""
     priority: int = DEFAULT_PRIORITY
@@ -59,26 +36,26 @@ class Add(_Change, frozen=True, kw_only=True, tag="issue.add"):
 
 
 class Claim(_Change, frozen=True, kw_only=True, tag="issue.claim"):
-    """The actor becomes the owner. A lease that ran out is taken over."""
+    """Take the lease for the actor, or take over one that ran out."""
 
     ttl: int
 
 
 class Renew(_Change, frozen=True, kw_only=True, tag="issue.renew"):
-    """The lease lasts longer. ``fence`` proves that it is still the actor's."""
+    """Extend the lease; ``fence`` proves that the actor still holds it."""
 
     fence: int
     ttl: int
 
 
 class Release(_Change, frozen=True, kw_only=True, tag="issue.release"):
-    """The lease is given back, and the issue is open again."""
+    """Give the lease back; the issue is open again."""
 
     fence: int
 
 
 class Update(_Change, frozen=True, kw_only=True, tag="issue.update"):
-    """Members that are not given stay as they are."""
+    """Change members; those not given stay as they are."""
 
     title: str | msgspec.UnsetType = msgspec.UNSET
     description: str | msgspec.UnsetType = msgspec.UNSET
@@ -87,12 +64,12 @@ class Update(_Change, frozen=True, kw_only=True, tag="issue.update"):
     labels: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     assignee: str | msgspec.UnsetType | None = msgspec.UNSET
     note: str = ""
-    """Added to the notes as lines of its own."""
+    """Appended to the notes."""
     fence: int | None = None
 
 
 class Discover(_Change, frozen=True, kw_only=True, tag="issue.discover"):
-    """A new issue that was found while working on another."""
+    """Add an issue that was found while working on another."""
 
     parent: str
     title: str
@@ -102,31 +79,24 @@ class Discover(_Change, frozen=True, kw_only=True, tag="issue.discover"):
 
 
 class Close(_Change, frozen=True, kw_only=True, tag="issue.close"):
-    """The issue is done. Only evidence that permits it makes one."""
-
     note: str = ""
     fence: int | None = None
 
 
 class AddDependency(_Change, frozen=True, kw_only=True, tag="dep.add"):
-    """The issue waits for, or is related to, another."""
-
     edge: str
-    """The type of the edge; ``type`` says what kind of change this is."""
+    """The type of the edge; ``type`` is the tag of the change."""
     depends_on: str
     fence: int | None = None
 
 
 class RemoveDependency(_Change, frozen=True, kw_only=True, tag="dep.remove"):
-    """That is so no more."""
-
     edge: str
     depends_on: str
     fence: int | None = None
 
 
-FreeChange: TypeAlias = Add | Claim | Renew | Release
-"""Needs no right: it takes nothing away from what is known."""
+FreeChange: TypeAlias = Add | Claim | Renew | Release  # needs no right: nothing known is changed
 
 GatedChange: TypeAlias = Update | Discover | Close | AddDependency | RemoveDependency
 """Needs a ``MutationReady`` whose action is the tag."""
@@ -135,11 +105,10 @@ Change: TypeAlias = FreeChange | GatedChange
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A row of the log. Its hash covers all of it, the hash of the row before included."""
+    """A row of the log. Its hash covers the whole row, including the hash of the row before."""
 
     schema: Literal["manglecp.issue_event.v1"] = SCHEMA
     seq: int
-    """1, 2, 3 and so on."""
     at: Instant
     actor: str
     issue: str
@@ -152,7 +121,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def following(
         head: Head, *, at: Instant, actor: str, issue: str, change: Change, mutation: Mutation | None
     ) -> Event:
-        """The next row after ``head``, with its number and hashes."""
+        """Return the next row after ``head``, with its number and hashes."""
         event = Event(
             seq=head.seq + 1,
             at=at,
@@ -167,33 +136,29 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def action(self) -> str:
-        """``issue.close``"""
         return action_of(self.change)
 
     @property
     def head(self) -> Head:
-        """What the next row follows."""
         return Head(self.seq, self.row_hash)
 
     def computed_hash(self) -> str:
-        """What ``row_hash`` has to be."""
         return row_hash(msgspec.to_builtins(self))
 
 
 def action_of(change: Change) -> str:
-    """``issue.close``, ``dep.add``: the tag, which is also the action that a right has to name."""
+    """Return the tag, such as ``issue.close``: the action that a right has to name."""
     tag = change.__struct_config__.tag
     assert isinstance(tag, str)
     return tag
 
 
 def write_event(event: Event) -> bytes:
-    """The canonical JSON of the row, without a line break."""
     return canonical(msgspec.to_builtins(event))
 
 
 def read_event(row: bytes) -> Event:
-    """From its canonical JSON; a :class:`ValueError` says why it is none, and repeats nothing of what it found."""
+    """Parse canonical JSON. The message of a :class:`ValueError` quotes nothing of the row."""
     try:
         event = msgspec.convert(decode(row), Event)
         again = write_event(event)

@@ -1,8 +1,8 @@
-"""Is what is stored what the events say?
+"""Audit, export and import of the log.
 
-The log is read as bare rows. Each must be the canonical JSON of an event, have its place in the hash chain, and be
-admissible after the ones before it. Folding the events gives the state again, in memory; every row of the tables that
-differs from it is named, with both values.
+Each row must be the canonical JSON of an event, have its place in the hash chain, and be admissible after its
+predecessors. Folding the events recomputes the state in memory; every row of the tables that differs is reported with
+both values.
 """
 
 from __future__ import annotations
@@ -19,29 +19,17 @@ from manglecp.issues.memory import replay
 from manglecp.issues.tables import Folded, IssueStore, IssueTables, Line
 from manglecp.store import Refused, StoreError
 
-__all__ = [
-    "Audit",
-    "BadLog",
-    "audit",
-    "export_log",
-    "fold",
-    "import_log",
-]
-
-# --- audit ---------------------------------------------------------------------------------------------------------
-
 
 class Audit(NamedTuple):
-    """What was found, how many issues there are, and after which event."""
+    """Findings (empty if sound), the number of issues, and the head."""
 
     head: Head
     issues: int
     findings: list[str]
-    """Empty if everything is what it should be."""
 
 
 def audit(store: IssueStore, expected: Head | None = None) -> Audit:
-    """Compute everything again. ``expected`` is an event that the log has to have, as somebody noted it earlier."""
+    """Recompute the state from the log. ``expected``: an event, noted earlier, that the log has to contain."""
     findings = [f"database: {text}" for text in store.damage()]
     with store.read_transaction() as tables:
         folded, wrong = fold(tables.lines())
@@ -55,7 +43,7 @@ def audit(store: IssueStore, expected: Head | None = None) -> Audit:
 
 
 def fold(lines: Iterable[Line]) -> tuple[Folded, list[str]]:
-    """The state that the rows of a log make, and what is wrong with the rows."""
+    """Return the state that the rows make, and what is wrong with the rows."""
     folded = Folded()
     findings: list[str] = []
     for line in lines:
@@ -94,7 +82,7 @@ def _differences(tables: IssueTables, folded: Folded) -> Iterator[str]:
 
 
 def _contents(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
-    """Every row of the tables by a name that people understand."""
+    """Return every row of the tables by a readable name."""
     rows: dict[str, Mapping[str, Any]] = {}
     for issue in tables.issues():
         rows[f"issue {issue.id}"] = msgspec.structs.asdict(issue)
@@ -114,7 +102,7 @@ MOST_PROBLEMS: Final = 100
 
 
 class BadLog(StoreError):
-    """A file that cannot be imported: pairs of a line number and what is wrong with the line."""
+    """A file that cannot be imported: pairs of line number and problem."""
 
     def __init__(self, problems: list[tuple[int, str]]) -> None:
         super().__init__("\n".join(f"line {line}: {text}" for line, text in problems))
@@ -122,14 +110,13 @@ class BadLog(StoreError):
 
 
 def export_log(store: IssueStore) -> Iterator[bytes]:
-    """The lines, as they were written."""
     with store.read_transaction() as tables:
         for line in tables.lines():
             yield line.row + b"\n"
 
 
 def import_log(store: IssueStore, lines: Iterable[bytes]) -> Head:
-    """Fill an empty memory with the lines of an export."""
+    """Fill an empty memory with the lines of an export. Raises :class:`BadLog`."""
     checked = _check(lines)
     with store.write_transaction() as tables:
         if tables.head().seq:
@@ -141,7 +128,7 @@ def import_log(store: IssueStore, lines: Iterable[bytes]) -> Head:
 
 
 def _check(lines: Iterable[bytes]) -> Folded:
-    """The whole file, before anything is written."""
+    """Validate the whole file before the first write."""
     folded = Folded()
     problems: list[tuple[int, str]] = []
     for number, line in enumerate(lines, 1):

@@ -1,8 +1,8 @@
-"""From a change to a row of the log, and back: the only ways in which the tables change.
+"""Operations on issue memory; the only ways in which the tables change.
 
-To *record* a change is to carry it out and to append the event that says so; to *mutate* is the same for a change that
-needs a right, and takes it. To *replay* an event is to carry out the same change again and to compare: equal events,
-hashes and snapshots included, are the proof that the log means what it says.
+*Record* applies a change and appends its event; *mutate* does so for a change that needs a right, and spends the right.
+*Replay* applies the change of an event again and compares: equal events, including hashes and snapshots, prove that the
+log and the state agree.
 """
 
 from __future__ import annotations
@@ -35,26 +35,12 @@ from manglecp.issues.tables import Folded, IssueStore, IssueTables
 from manglecp.issues.transitions import Step, apply, blockers, found, snapshot
 from manglecp.store import Refused, StoreError, Unusable
 
-__all__ = [
-    "Blocked",
-    "Detail",
-    "IssueMemory",
-    "NewId",
-    "View",
-    "events",
-    "mutate",
-    "record",
-    "replay",
-]
-
-# --- log -----------------------------------------------------------------------------------------------------------
-
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
 
 def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = None) -> Iterator[Event]:
-    """The events in their order. For who relies on them: a row that is none any more is :class:`.Unusable`."""
+    """Yield the events in their order. Raises :class:`.Unusable` for a damaged row."""
     for line in tables.lines(issue=issue, upto=upto):
         try:
             event = read_event(line.row)
@@ -64,7 +50,7 @@ def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = 
 
 
 def record(tables: IssueTables, *, at: Instant, actor: str, issue: str, change: FreeChange) -> Event:
-    """Carry out a change that needs no right, and append its event."""
+    """Apply a change that needs no right, and append its event."""
     event = _carry_out(tables, at, actor, issue, change, None)
     _append(tables, event)
     return event
@@ -73,7 +59,7 @@ def record(tables: IssueTables, *, at: Instant, actor: str, issue: str, change: 
 def mutate(
     tables: IssueTables, ready: MutationReady, *, at: Instant, actor: str, issue: str, change: GatedChange
 ) -> Event:
-    """Carry out a change that somebody has a right to, append its event with the evidence, and spend the right."""
+    """Apply a change under a right, append its event with the evidence, and spend the right."""
     event = _carry_out(tables, at, actor, issue, change, evidence_of(ready))
     _append(tables, event)
     # Last, and before the commit: a refusal above leaves the right as it was, and of two threads that hold the same
@@ -84,7 +70,7 @@ def mutate(
 
 
 def replay(tables: IssueTables, event: Event) -> list[str]:
-    """Carry out the change of an event and append the event as it is; everything that is wrong with it."""
+    """Apply the change of an event and append the event as it is; return everything wrong with it."""
     wrong: list[str] = []
     evidence = None
     if (known := event.mutation) is not None:
@@ -136,14 +122,14 @@ def _append(tables: IssueTables, event: Event) -> None:
 
 
 class Blocked(NamedTuple):
-    """An issue that cannot be begun. Without blockers it was set aside by hand."""
+    """An issue that cannot be claimed. Without blockers it was set aside by hand."""
 
     issue: Issue
     blockers: list[tuple[Edge, Issue]]
 
 
 class Detail(NamedTuple):
-    """Everything about one issue."""
+    """An issue with its edges, lease and history."""
 
     issue: Issue
     lease: Lease | None
@@ -151,29 +137,25 @@ class Detail(NamedTuple):
     dependents: list[Edge]
     blockers: list[tuple[Edge, Issue]]
     snapshot: str
-    """What an intent may pin, as ``issue://ID@SNAPSHOT``."""
+    """An intent may pin it, as ``issue://ID@SNAPSHOT``."""
 
 
 class View:
-    """The tables at one moment."""
+    """A snapshot of the tables."""
 
     def __init__(self, tables: IssueTables, now: Instant) -> None:
         self._tables = tables
         self.now = now
 
     def head(self) -> Head:
-        """The event after which this is so."""
         return self._tables.head()
 
     def ready(self) -> Iterable[Issue]:
-        """What a claim would get, in the order in which it would.
-
-        Issues that are open, or whose holder let the lease run out, and that wait for no other issue.
-        """
+        """Return claimable issues in the order of claiming: open or with an expired lease, and not blocked."""
         return self._tables.frontier(self.now)
 
     def blocked(self) -> list[Blocked]:
-        """Issues that are not closed and cannot be begun, with the reasons."""
+        """Return issues that are not closed and cannot be claimed, with the reasons."""
         return [
             Blocked(issue, waiting)
             for issue in self._tables.issues()
@@ -182,7 +164,7 @@ class View:
         ]
 
     def list(self, status: Status | None = None, label: str | None = None, assignee: str | None = None) -> list[Issue]:
-        """In the order in which they were added."""
+        """Return issues in the order in which they were added."""
         return [
             issue
             for issue in self._tables.issues(status)
@@ -190,7 +172,7 @@ class View:
         ]
 
     def show(self, issue: str) -> Detail:
-        """One issue and what surrounds it; a refusal if there is none of this id."""
+        """Return one issue and what surrounds it. Raises :class:`.Refused` if there is none."""
         one = found(self._tables, issue)
         digest = snapshot(self._tables, issue)
         assert digest is not None  # it was found
@@ -204,7 +186,6 @@ class View:
         )
 
     def history(self, issue: str | None = None) -> Iterable[Event]:
-        """The events, of one issue or of all."""
         if issue is not None:
             found(self._tables, issue)
         return events(self._tables, issue=issue)
@@ -216,8 +197,7 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
 
-NewId: TypeAlias = Callable[[], str]
-"""A fresh id; one that is taken is asked for again."""
+NewId: TypeAlias = Callable[[], str]  # returns a fresh id; called again if the id is taken
 
 _ATTEMPTS: Final = 8
 
@@ -233,20 +213,20 @@ class IssueMemory:
     # --- what needs no right ------------------------------------------------------------------------------------------
 
     def add(self, actor: str, change: Add, issue: str | None = None) -> Issue:
-        """A new issue, under the given id or a fresh one."""
+        """Add an issue under the given id or a fresh one."""
         with self._store.write_transaction() as tables:
             issue = self._fresh(tables) if issue is None else issue
             self._record(tables, actor, issue, change)
             return found(tables, issue)
 
     def claim(self, actor: str, issue: str, ttl: int = DEFAULT_TTL) -> Lease:
-        """Become the only one who works on the issue, for ``ttl`` seconds."""
+        """Take the lease on an issue for ``ttl`` seconds."""
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, Claim(ttl=ttl))
             return self._lease(tables, issue)
 
     def claim_next(self, actor: str, ttl: int = DEFAULT_TTL) -> Lease | None:
-        """Claim the first issue that can be claimed; nothing if there is none."""
+        """Claim the first claimable issue; return None if there is none."""
         with self._store.write_transaction() as tables:
             now = self._now()
             issue = next(iter(tables.frontier(now)), None)
@@ -256,13 +236,13 @@ class IssueMemory:
             return self._lease(tables, issue.id)
 
     def renew(self, actor: str, issue: str, fence: int, ttl: int = DEFAULT_TTL) -> Lease:
-        """The lease, from now on for ``ttl`` seconds. Refused if the fence is not the current one."""
+        """Extend the lease to ``ttl`` seconds from now. Refused if the fence is not the current one."""
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, Renew(fence=fence, ttl=ttl))
             return self._lease(tables, issue)
 
     def release(self, actor: str, issue: str, fence: int) -> Issue:
-        """Give the issue back, for others to claim."""
+        """Give the lease back."""
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, Release(fence=fence))
             return found(tables, issue)
@@ -270,23 +250,23 @@ class IssueMemory:
     # --- what needs a right -------------------------------------------------------------------------------------------
 
     def update(self, ready: MutationReady, actor: str, issue: str, change: Update) -> Issue:
-        """The issue as it is then. ``ready`` is spent by it."""
+        """Change members of an issue; spends ``ready``."""
         return self._mutate(ready, actor, issue, change)
 
     def discover(self, ready: MutationReady, actor: str, change: Discover, issue: str | None = None) -> Issue:
-        """A new issue, found while working on ``change.parent``."""
+        """Add an issue that was found while working on ``change.parent``; spends ``ready``."""
         return self._mutate(ready, actor, issue, change)
 
     def close(self, ready: MutationReady, actor: str, issue: str, change: Close) -> Issue:
-        """The closed issue. ``ready`` is spent by it."""
+        """Close an issue; spends ``ready``."""
         return self._mutate(ready, actor, issue, change)
 
     def add_dependency(self, ready: MutationReady, actor: str, issue: str, change: AddDependency) -> Issue:
-        """The issue as it is then. Refused if the edge would close a circle. ``ready`` is spent by it."""
+        """Add an edge; spends ``ready``. Refused if the edge would close a cycle."""
         return self._mutate(ready, actor, issue, change)
 
     def remove_dependency(self, ready: MutationReady, actor: str, issue: str, change: RemoveDependency) -> Issue:
-        """The issue as it is then. ``ready`` is spent by it."""
+        """Remove an edge; spends ``ready``."""
         return self._mutate(ready, actor, issue, change)
 
     def _mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
@@ -299,7 +279,7 @@ class IssueMemory:
 
     @contextmanager
     def view(self, as_of: int | None = None) -> Iterator[View]:
-        """The memory now, or as it was just after the event of this number."""
+        """Yield the memory as of now, or just after the event of this number."""
         with self._store.read_transaction() as tables:
             if as_of is None:
                 yield View(tables, self._now())
@@ -320,7 +300,6 @@ class IssueMemory:
         return record(tables, at=self._now(), actor=actor, issue=issue, change=change)
 
     def _now(self) -> Instant:
-        """Read inside the transaction: waiting for the lock makes no lease older than it is."""
         return stamp(self._clock())
 
     def _fresh(self, tables: IssueTables) -> str:

@@ -1,4 +1,4 @@
-"""What texts, ids and numbers may be. Whoever writes one that is not gets told the rule, never the text."""
+"""Issues, edges, leases and mutations, and the limits of their members. Errors name the rule, never the text."""
 
 from __future__ import annotations
 
@@ -14,39 +14,9 @@ import msgspec
 from manglecp.harness import Mutation as Intent
 from manglecp.store import Invalid
 
-__all__ = [
-    "BLOCKING",
-    "DEFAULT_PRIORITY",
-    "DEFAULT_TTL",
-    "EDGE_TYPES",
-    "ID",
-    "MOST_EDGES",
-    "Clock",
-    "Edge",
-    "Instant",
-    "Issue",
-    "Lease",
-    "Mutation",
-    "Status",
-    "check_id",
-    "check_labels",
-    "check_name",
-    "check_priority",
-    "check_text",
-    "check_title",
-    "check_ttl",
-    "is_instant",
-    "later",
-    "stamp",
-    "system_clock",
-]
-
-# --- model ---------------------------------------------------------------------------------------------------------
-
 # --- limits --------------------------------------------------------------------------------------------------------
 
-ID: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-"""Fits into a URI, a file name and a shell word without quotes."""
+ID: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # fits into a URI, a file name and a shell word without quotes
 
 LONGEST_TITLE: Final = 200
 LONGEST_TEXT: Final = 65_536
@@ -64,13 +34,11 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 
 
 def check_id(text: str, field: str = "id") -> None:
-    """Raises :class:`Invalid` for what is no id of an issue."""
     if _ID.fullmatch(text) is None:
         raise Invalid(field, "an id is 1 to 64 letters, digits, dots, underscores and hyphens; the first no sign")
 
 
 def check_title(text: str) -> None:
-    """Raises :class:`Invalid` for an empty title, a long one, and more than one line."""
     if not text.strip():
         raise Invalid("title", "it is empty")
     if len(text) > LONGEST_TITLE:
@@ -79,7 +47,6 @@ def check_title(text: str) -> None:
 
 
 def check_text(text: str, field: str) -> None:
-    """Raises :class:`Invalid` for a long text and for control characters."""
     if len(text) > LONGEST_TEXT:
         raise Invalid(field, f"it has {len(text):,} characters, and {LONGEST_TEXT:,} are allowed")
     if any(unicodedata.category(sign) in ("Cc", "Cs") for sign in set(text) - {"\n", "\t"}):
@@ -87,14 +54,12 @@ def check_text(text: str, field: str) -> None:
 
 
 def check_name(text: str, field: str) -> None:
-    """Of a person or a worker."""
     if not text.strip() or len(text) > LONGEST_NAME:
         raise Invalid(field, f"a name has 1 to {LONGEST_NAME} characters")
     _check_line(text, field)
 
 
 def check_labels(labels: Sequence[str]) -> None:
-    """Raises :class:`Invalid` for too many, malformed, unsorted or repeated labels."""
     if len(labels) > MOST_LABELS:
         raise Invalid("labels", f"there are {len(labels):,}, and {MOST_LABELS} are allowed")
     if any(_LABEL.fullmatch(label) is None for label in labels):
@@ -104,19 +69,17 @@ def check_labels(labels: Sequence[str]) -> None:
 
 
 def check_priority(priority: int) -> None:
-    """Raises :class:`Invalid` outside of the scale."""
     if not 0 <= priority <= LOWEST_PRIORITY:
         raise Invalid("priority", f"it is a number from 0, the most urgent, to {LOWEST_PRIORITY}")
 
 
 def check_ttl(seconds: int) -> None:
-    """Raises :class:`Invalid` for a lease that is too short or too long."""
     if not SHORTEST_TTL <= seconds <= LONGEST_TTL:
         raise Invalid("ttl", f"a lease lasts from {SHORTEST_TTL} to {LONGEST_TTL:,} seconds")
 
 
 def _check_line(text: str, field: str) -> None:
-    """Nothing that a terminal or a reader would show as something else than it is (threats 3)."""
+    """Reject what a terminal or a reader would show as something else than it is (threats 3)."""
     if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in set(text)):
         raise Invalid(field, "it has line breaks, control characters or invisible ones")
 
@@ -125,25 +88,21 @@ def _check_line(text: str, field: str) -> None:
 
 
 class Status(StrEnum):
-    """Where an issue stands."""
-
     OPEN = "open"
     IN_PROGRESS = "in_progress"
-    """Somebody holds a lease. This is the only status with a lease, and a claim the only way into it."""
+    """Leased. The only status with a lease; a claim is the only way into it."""
     BLOCKED = "blocked"
-    """Set aside by hand. An issue that waits for others is open; the edges say what it waits for."""
+    """Set aside by hand. An issue that waits for others is open, with blocking edges."""
     CLOSED = "closed"
 
 
 BLOCKING: Final = frozenset({"blocks", "parent-child", "conditional-blocks", "waits-for"})
-"""While the other issue is not closed, this one cannot be claimed. These edges form no cycle."""
+"""Edges that prevent a claim until the other issue is closed. They form no cycle."""
 
 EDGE_TYPES: Final = BLOCKING | {"related", "discovered-from", "relates-to", "duplicates", "supersedes", "replies-to"}
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work, as the events up to now have made it."""
-
     id: str
     title: str
     description: str = ""
@@ -156,7 +115,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: Instant
     closed_at: Instant | None = None
     born: int
-    """The number of the event that added it. Among issues of one priority the elder is first."""
+    """The number of the event that added it; among issues of one priority the oldest comes first."""
     fence: int = 0
     """How often it was claimed."""
 
@@ -170,43 +129,40 @@ class Edge(msgspec.Struct, frozen=True, order=True):
 
     @property
     def blocking(self) -> bool:
-        """Does the issue have to wait until the other one is closed?"""
         return self.type in BLOCKING
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The right of one worker to be the only one on an issue, for a time."""
+    """A worker's exclusive right to an issue, for a time."""
 
     issue: str
     owner: str
     fence: int
-    """The fencing token: which claim of the issue this is. A holder who was robbed shows an old one."""
+    """The fencing token: the number of this claim. It is outdated after a takeover."""
     acquired_at: Instant
     expires_at: Instant
     renewed_at: Instant | None = None
 
     @property
     def lease_id(self) -> str:
-        """Made of the issue and the fence; a later lease on the same issue has another one."""
         return f"lease1_{self.issue}_{self.fence}"
 
     def is_live(self, now: Instant) -> bool:
-        """Has it not run out by then?"""
         return now < self.expires_at
 
 
 class Mutation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a change was allowed: the evidence, what it was a right to, and what the change did."""
+    """Why a change was allowed: the evidence, the authorised intent, and the effect."""
 
     witness_id: str
-    """Of the turn, as it is told."""
+    """Of the turn's record."""
     call_id: str | msgspec.UnsetType = msgspec.UNSET
-    """Of the turn, however it is told: one turn mutates once. Events of older memories do not have it."""
+    """Of the turn, whichever record it has: one turn mutates once. Events of older memories do not have it."""
     intent: Intent
-    """The mutation that was authorised: action, inputs, instruction, claims."""
+    """The authorised mutation: action, inputs, instruction, claims."""
     session_refs: tuple[str, ...]
     trajectory_refs: tuple[str, ...]
-    """Where the turn is told in full."""
+    """References to the full record of the turn."""
     before: str | None
     """Digest of the issue's snapshot; null where there was no issue yet."""
     after: str
@@ -214,32 +170,27 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 # --- instants ------------------------------------------------------------------------------------------------------
 
-Instant: TypeAlias = str
-"""``2026-01-31T12:00:00.000Z``"""
+Instant: TypeAlias = str  # ``2026-01-31T12:00:00.000Z``
 
-Clock: TypeAlias = Callable[[], datetime]
-"""What time it is, with a time zone."""
+Clock: TypeAlias = Callable[[], datetime]  # returns the current time, with a time zone
 
 _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
 
 
 def system_clock() -> datetime:
-    """The clock of this machine; where the store takes one, tests give another."""
     return datetime.now(UTC)
 
 
 def stamp(moment: datetime) -> Instant:
-    """The moment as it is stored. One without a zone is taken for local time."""
+    """Return the moment as it is stored. One without a zone is taken as local time."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def later(instant: Instant, seconds: int) -> Instant:
-    """So many seconds after it."""
     return stamp(datetime.fromisoformat(instant) + timedelta(seconds=seconds))
 
 
 def is_instant(text: str) -> bool:
-    """Is it a time that exists, in exactly the stored form?"""
     if _FORM.fullmatch(text) is None:
         return False
     try:

@@ -1,20 +1,13 @@
-"""What a ``MutationReady`` is a right to.
+"""The change that a ``MutationReady`` authorises: the ``inputRefs`` of the turn's mutation name it.
 
-The turn says it, in the ``inputRefs`` of its mutation. The gate lets an input pass only if a consumed result or an
-earlier join carries it, and every input is part of the evidence digest. A join is no place to look at an issue, so the
-input that names the subject may not stand among the joins. Then it proves two things at once: that the turn looked at
-this issue, and that the right is for no other one.
+The gate passes an input only if a consumed result or an earlier join carries it, and every input is in the evidence
+digest. The input that names the subject may not be a join, so it proves that the turn read this issue. Exactly one is
+allowed; other inputs may stand beside it:
 
-    issue://ID                     issue.update, issue.close; issue.discover: ID is the parent
-    issue://ID@sha256:HEX          the same, and only while the issue's snapshot has this digest
-    dependency://ID/TYPE/ON        dep.add, dep.remove: the edge of this type from ID to ON
+    issue://ID[@sha256:HEX]   issue.update, issue.close, issue.discover (ID is the parent); pinned to a snapshot
+    dependency://ID/TYPE/ON   dep.add, dep.remove: the edge of this type from ID to ON
 
-An intent has exactly one such input. With two it would be a right to either, with none a right to anything. Other
-inputs may stand beside it.
-
-The right is looked at first and spent last (:func:`manglecp.harness.states.redeem`), inside the transaction: what is
-refused does not use it up. That its evidence was used is part of the same transaction, so it is used up in every
-process and for ever. Used up is the turn, by its call: told again under another session it is still the same turn.
+The right is checked first and spent last, in the transaction: a refusal does not use it up. Its turn is spent for good.
 """
 
 from __future__ import annotations
@@ -34,8 +27,6 @@ from manglecp.store import Refused
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
-__all__ = ["Evidence", "check_intent", "evidence_of", "spend"]
-
 LARGEST_EVIDENCE: Final = 65_536
 
 _SUBJECTS: Final = ("issue://", "dependency://")
@@ -43,7 +34,7 @@ _PINNED: Final = re.compile(rf"(issue://{ID})@(sha256:[0-9a-f]{{64}})")
 
 
 class Evidence(NamedTuple):
-    """What stays of a turn that mutated something."""
+    """The evidence of a turn that mutated an issue."""
 
     witness_id: str
     call_id: str | msgspec.UnsetType
@@ -53,7 +44,7 @@ class Evidence(NamedTuple):
 
 
 def subject(issue: str, change: GatedChange) -> str:
-    """The input that an intent for this change has."""
+    """Return the input that an intent for this change has."""
     check_id(issue)
     match change:
         case AddDependency() | RemoveDependency():
@@ -67,8 +58,8 @@ def subject(issue: str, change: GatedChange) -> str:
 
 
 def evidence_of(ready: MutationReady) -> Evidence:
-    """What a right rests on. The right is not spent."""
-    from manglecp.harness import Forged, MutationReady  # who only asks does not load what judges turns
+    """Return the evidence of a right without spending it."""
+    from manglecp.harness import Forged, MutationReady  # queries do not load the harness
 
     if not isinstance(ready, MutationReady):
         raise Forged(f"a {type(ready).__name__} is no MutationReady")
@@ -80,7 +71,7 @@ def evidence_of(ready: MutationReady) -> Evidence:
 
 
 def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: GatedChange) -> None:
-    """Refuse evidence that is no right to this change, or was used for another."""
+    """Refuse evidence that does not authorise this change, or was used for another."""
     intent = evidence.intent
     kind, action = _demanded(change)
     if (intent.kind, intent.action) != (kind, action):
@@ -105,14 +96,12 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
 
 
 def spend(ready: MutationReady, change: GatedChange) -> None:
-    """Use up a right that was examined."""
     from manglecp.harness import redeem  # as above
 
     redeem(ready, *_demanded(change))
 
 
 def _demanded(change: GatedChange) -> tuple[str, str]:
-    """Kind and action of the mutation."""
     return ("dependency" if isinstance(change, AddDependency | RemoveDependency) else "issue"), action_of(change)
 
 

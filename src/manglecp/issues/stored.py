@@ -1,7 +1,7 @@
 """The tables of issue memory in a database.
 
-The log is one row per event, kept as the canonical JSON that was hashed, with the columns beside it that are searched
-for. The other tables hold what is the case; whoever doubts them can compute them from the log (:mod:`.audit`).
+The log is one row per event: the canonical JSON that was hashed, with indexed columns beside it. The other tables hold
+the state, which an audit recomputes from the log (:mod:`.integrity`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ from manglecp.issues.model import BLOCKING, EDGE_TYPES, Edge, Instant, Issue, Le
 from manglecp.issues.tables import Line
 from manglecp.store import PATIENCE, Database, Part, Transaction, Unusable, append_only, open_database
 
-__all__ = ["ISSUES", "StoredIssues", "StoredTables", "open_issues"]
-
 
 def _words(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(words))
 
 
 def _upsert(table: str, columns: Sequence[str]) -> str:
-    """The first column is the key."""
     places = ", ".join("?" for _ in columns)
     changed = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
     return (
@@ -132,8 +129,6 @@ _FRONTIER: Final = f"""
 
 
 class StoredIssues:
-    """An :class:`.IssueStore` in a database."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -157,12 +152,12 @@ class StoredIssues:
 
 
 def open_issues(where: str | Path | None = None, *, patience: float = PATIENCE) -> StoredIssues:
-    """Open issue memory, or create it, at a place that :func:`manglecp.store.open_database` takes."""
+    """Open or create issue memory at a location that :func:`manglecp.store.open_database` takes."""
     return StoredIssues(open_database(where, parts=[ISSUES], patience=patience))
 
 
 class StoredTables:
-    """The tables inside a transaction that somebody else began and ends."""
+    """The tables inside the caller's transaction."""
 
     def __init__(self, tx: Transaction) -> None:
         self._execute = tx.execute

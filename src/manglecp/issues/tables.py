@@ -1,8 +1,8 @@
-"""What a database has to offer to hold issue memory, and nothing more.
+"""The tables of issue memory: the interface, and an implementation in memory.
 
-The rules are in :mod:`.transitions` and need rows by key only; what has to be quick on many rows (the frontier, the
-issues of one status) is asked for as a whole, so that a database can use its indexes. :class:`.folded.Folded` does the
-same in memory and is the oracle of every other implementation.
+The rules are in :mod:`.transitions` and need rows by key only; queries over many rows (the frontier, the issues of one
+status) are methods, so that a database can use its indexes. :class:`Folded` is the test oracle of other
+implementations.
 """
 
 from __future__ import annotations
@@ -17,18 +17,9 @@ from manglecp.base.hash_chain import EMPTY, Head
 from manglecp.issues.events import Event, write_event
 from manglecp.issues.model import Edge, Instant, Issue, Lease, Mutation, Status
 
-__all__ = [
-    "Folded",
-    "IssueStore",
-    "IssueTables",
-    "Line",
-]
-
-# --- tables --------------------------------------------------------------------------------------------------------
-
 
 class Line(NamedTuple):
-    """A row of the log: the canonical JSON of an event, and what the database says about it to find it again."""
+    """A row of the log: the canonical JSON of an event, and its indexed columns."""
 
     seq: int
     issue: str
@@ -41,97 +32,87 @@ class IssueTables(Protocol):
 
     # --- what is the case ---
 
-    def issue(self, issue: str) -> Issue | None:
-        """None if there is none of this id."""
+    def issue(self, issue: str) -> Issue | None: ...
 
     def put_issue(self, issue: Issue) -> None:
-        """Write it, whether it was there before or not."""
+        """Insert or replace."""
 
     def lease(self, issue: str) -> Lease | None:
-        """The one on this issue, which may have run out; None if there is none."""
+        """Return the lease on this issue, live or expired; None if there is none."""
 
     def put_lease(self, lease: Lease) -> None:
-        """Write it in place of any other on this issue."""
+        """Insert or replace."""
 
     def drop_lease(self, issue: str) -> None:
-        """Nothing happens if there is none."""
+        """Delete the lease, if there is one."""
 
     def edges_from(self, issue: str) -> list[Edge]:
-        """What the issue depends on, sorted."""
+        """Return what the issue depends on, sorted."""
         ...
 
     def edges_to(self, issue: str) -> list[Edge]:
-        """What depends on the issue, sorted."""
+        """Return what depends on the issue, sorted."""
         ...
 
-    def put_edge(self, edge: Edge) -> None:
-        """Write one that is not there yet."""
+    def put_edge(self, edge: Edge) -> None: ...
 
     def drop_edge(self, edge: Edge) -> None:
-        """Nothing happens if it is not there."""
+        """Delete the edge, if it exists."""
 
     def is_spent(self, witness_id: str, call_id: str | msgspec.UnsetType) -> bool:
-        """Whether this evidence, or the same turn told otherwise, has mutated something."""
+        """Return whether this evidence, or another record of the same turn, has mutated an issue."""
         ...
 
     def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None:
-        """Remember that this evidence is spent, and on what."""
+        """Record that this evidence is spent."""
 
     def mutations(self) -> Iterable[tuple[int, str, Mutation]]:
-        """With the number of the event and the issue, in their order."""
+        """Yield event number, issue and mutation, in their order."""
         ...
 
     # --- what happened ---
 
-    def head(self) -> Head:
-        """Of the last event; of an empty log before the first."""
+    def head(self) -> Head: ...
 
-    def append(self, event: Event) -> None:
-        """Add a row to the log, which follows the head."""
+    def append(self, event: Event) -> None: ...
 
     def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterable[Line]:
-        """The rows of the log in their order, of one issue or of all, as they were written."""
+        """Return the rows of the log in their order, of one issue or of all, as they were written."""
         ...
 
     # --- questions over many rows ---
 
     def issues(self, status: Status | None = None) -> Iterable[Issue]:
-        """In the order in which they were added."""
+        """Return issues in the order in which they were added."""
         ...
 
     def frontier(self, now: Instant) -> Iterable[Issue]:
-        """What can be claimed, the most urgent first, then the eldest.
+        """Return claimable issues, the most urgent first, then the oldest.
 
-        An issue can be claimed if it is open, or in progress under a lease that ran out, and no issue that is not
-        closed blocks it.
+        Claimable: open, or in progress under a lease that ran out, and not blocked by an issue that is not closed.
         """
         ...
 
 
 class IssueStore(Protocol):
-    """Where the tables are."""
-
     def write_transaction(self) -> AbstractContextManager[IssueTables]:
-        """One transaction, after every other one that writes and before the next. Nothing of it stays if it raises."""
+        """Begin a serialised write transaction; it is rolled back if its block raises."""
         ...
 
-    def read_transaction(self) -> AbstractContextManager[IssueTables]:
-        """The state at one moment."""
-        ...
+    def read_transaction(self) -> AbstractContextManager[IssueTables]: ...
 
     def damage(self) -> list[str]:
-        """What the database itself finds wrong with its files."""
+        """Return the problems that the database finds in its files."""
         ...
 
-    def close(self) -> None:
-        """End what connects to the database."""
+    def close(self) -> None: ...
 
 
 # --- folded --------------------------------------------------------------------------------------------------------
 
 
 class Folded:
-    """Made by applying events to it (:func:`.transitions.replay`)."""
+    """Tables in memory, made by replaying events (:func:`.memory.replay`)."""
 
     def __init__(self) -> None:
         self._issues: dict[str, Issue] = {}

@@ -1,18 +1,12 @@
-"""Which change is admissible, and what it does. Everything that holds for issue memory is in this file.
+"""Which change is admissible, and what it does; the rules of issue memory are all in this module.
 
-Theory. The state is issues, edges between them, and leases.
+The state is issues, edges and leases. An issue is open, in progress, blocked (set aside by hand) or closed. It is in
+progress exactly while it has a lease, so a claim is the only way into that status, and every way out drops the lease.
+Renewing, releasing, and changing an issue in progress require the fencing token of a live lease. An expired lease can
+be taken over by any worker; the takeover has the next token. An issue cannot be claimed while a blocking edge leads to
+an issue that is not closed, and blocking edges form no cycle.
 
-* An issue is open, in progress, blocked (set aside by hand) or closed. It is in progress exactly while it has a lease,
-  so a claim is the only way into that status, and every way out of it drops the lease.
-* A lease belongs to one claim. The claim's number, the fencing token, has to be shown to renew the lease, to release it
-  and to change the issue while it is in progress. It counts for as long as the lease is live. When it has run out, the
-  issue can be claimed by anyone, its last holder included; that claim has the next number, and the old one is worth
-  nothing from then on.
-* An issue that depends on another by a blocking edge waits until the other is closed: it cannot be claimed before that.
-  Blocking edges form no cycle, or nobody could ever begin.
-
-Whether a lease is live is decided at the time of the change. Nothing is decided by anything but the state and the
-change, and everything is checked before anything is written.
+Leases are tested at the time of the change. Everything is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -39,11 +33,9 @@ from manglecp.issues.model import EDGE_TYPES, Edge, Instant, Issue, Lease, Statu
 from manglecp.issues.tables import IssueTables
 from manglecp.store import Invalid, Refused
 
-__all__ = ["Step", "apply", "blockers", "found", "snapshot"]
-
 
 class Step(NamedTuple):
-    """A change with its circumstances: an event that is not in the log yet."""
+    """A change with time and actor: an event that is not in the log yet."""
 
     seq: int
     at: Instant
@@ -53,7 +45,7 @@ class Step(NamedTuple):
 
 
 def apply(tables: IssueTables, step: Step) -> None:
-    """Carry out a change, or raise :class:`Invalid` or :class:`Refused` and do nothing."""
+    """Apply a change. Raises :class:`Invalid` or :class:`Refused` and then changes nothing."""
     model.check_id(step.issue)
     model.check_name(step.actor, "actor")
     if not is_instant(step.at):
@@ -84,7 +76,7 @@ def apply(tables: IssueTables, step: Step) -> None:
 
 
 def found(tables: IssueTables, issue: str) -> Issue:
-    """The issue, or a refusal if there is none of this id."""
+    """Return the issue. Raises :class:`Refused` if there is none."""
     model.check_id(issue)
     one = tables.issue(issue)
     if one is None:
@@ -93,7 +85,7 @@ def found(tables: IssueTables, issue: str) -> Issue:
 
 
 def snapshot(tables: IssueTables, issue: str) -> str | None:
-    """The digest of an issue and of what it depends on. A claim changes it, a lease that is renewed does not."""
+    """Return the digest of an issue and its edges. A claim changes it, renewing a lease does not."""
     one = tables.issue(issue)
     if one is None:
         return None
@@ -102,7 +94,7 @@ def snapshot(tables: IssueTables, issue: str) -> str | None:
 
 
 def blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
-    """What keeps the issue waiting: edges, and the issues at their ends."""
+    """Return the blocking edges of the issue whose other end is not closed, with those issues."""
     ends = [(edge, found(tables, edge.depends_on)) for edge in tables.edges_from(issue) if edge.blocking]
     return [(edge, end) for edge, end in ends if end.status is not Status.CLOSED]
 
@@ -219,7 +211,7 @@ def _renew(tables: IssueTables, step: Step, change: Renew) -> None:
 
 
 def _release(tables: IssueTables, step: Step, change: Release) -> None:
-    """Also of a lease that ran out, as long as nobody has taken it over."""
+    """Release the lease, also an expired one that was not taken over."""
     issue = found(tables, step.issue)
     _own_lease(tables, step, change.fence)
     tables.drop_lease(issue.id)
@@ -238,7 +230,7 @@ def _own_lease(tables: IssueTables, step: Step, fence: int) -> Lease:
 
 
 def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Instant) -> None:
-    """An issue in progress is changed by the holder of its live lease, known by the fencing token."""
+    """Require the fencing token of the live lease for an issue in progress."""
     lease = tables.lease(issue.id)
     if lease is None:
         if fence is not None:
@@ -291,7 +283,7 @@ def _edge(tables: IssueTables, step: Step, change: AddDependency | RemoveDepende
 
 
 def _path(tables: IssueTables, start: str, end: str) -> list[str] | None:
-    """A way along blocking edges, without recursion: chains are as long as people make them."""
+    """Return a path along blocking edges; iterative, because chains have any length."""
     came_from: dict[str, str | None] = {start: None}
     for here in (work := [start]):
         if here == end:
