@@ -105,14 +105,14 @@ def default_governance() -> PolicyPackage:
     return package_of(
         {"name": "manglecp-default", "version": "1.0.0", "description": "Proven chains, one gate before each effect."},
         {
-            # what may be asked for, and how it comes back
+            # requests and their results
             "filter": {"mode": "forbidden"},
             "parallel": {"allowed": True, "maxBranches": 1024},  # counted over a whole turn
             "transport": {"parallelToolCalls": True, "ordering": "any"},
             "truncation": {"maxBytes": 1_048_576, "marker": "…", "strategy": "middle"},
             "boundary": {"allowedEditSurfaces": ["toolhost"], "shellEditsForbidden": True},
             "sandbox": {"profile": "strict"},
-            # what is shown of it
+            # visibility
             "render": {
                 "operatorView": "as_in_the_ledger",
                 "reminderView": "observability_event",
@@ -125,7 +125,7 @@ def default_governance() -> PolicyPackage:
             },
             "compaction": {"enabled": False},
             "scope": {"roles": {"orchestrator": {"read": ["run://"], "write": ["run://"]}}},
-            # how a run goes on
+            # continuation of a run
             "decomposition": {"allowedPatterns": ["single", "chain", "parallel"], "maxFanOut": 256},
             "handoff": {"allowedTargets": [], "requiredArtifactRefs": [], "requireReturnPath": True},
             "stop": {},
@@ -133,7 +133,7 @@ def default_governance() -> PolicyPackage:
                 "handledStopReasons": ["tool_use", "pause_turn", "end_turn"],
                 "continuation": {"tool_use": "continue", "pause_turn": "resume", "end_turn": "stop"},
             },
-            # who has to have looked
+            # required controls
             "governance": {
                 "claimed": True,
                 "requiredControls": ["policyProvenance", "guardrailStages", "observabilityMode", "riskTier"],
@@ -154,7 +154,7 @@ def default_governance() -> PolicyPackage:
                 },
             },
             "mutation": {"mode": "instruction_linked"},
-            # what it takes to change any of this
+            # gates for changes of this package
             "eval-gate": {
                 "dataset": "manglecp-invocations-labelled",
                 "profileRef": "bench://manglecp-invocations",

@@ -8,7 +8,9 @@ invalid facts is still a message, and a client has to receive every error.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 TYPES: Final[Mapping[str, type[Message]]] = {**CLIENT_TYPES, **SERVER_TYPES}
 
 _REF: Final = "#/$defs/"
+_REFERENCE: Final = re.compile(rf'"\$ref": "{re.escape(_REF)}(\w+)"')
 _STRUCTURAL: Final = frozenset({"$ref", "properties", "items"})
 _NULL: Final = {"type": "null"}
 _END: Final = {
@@ -83,7 +86,7 @@ _DETAILS: Final = {
         "schema_errors": {"type": "array", "items": {"$ref": f"{_REF}SchemaError"}},
         "budget": {
             "type": "object",
-            "properties": {"limit": _AMOUNT, "consumed": _AMOUNT, "unit": {"type": "string"}},
+            "properties": {"limit": _AMOUNT, "consumed": _AMOUNT, "unit": _TEXT},
             "required": ["limit", "consumed", "unit"],
         },
         "partial_results_available": {"type": "boolean"},
@@ -206,18 +209,8 @@ def _reachable(name: str, found: Mapping[str, Any]) -> set[str]:
     while pending:
         if (current := pending.pop()) not in seen:
             seen.add(current)
-            pending += _references(found[current])
+            pending += _REFERENCE.findall(json.dumps(found[current]))
     return seen
-
-
-def _references(node: Any) -> Iterable[str]:
-    if isinstance(node, dict):
-        if isinstance(reference := node.get("$ref"), str):
-            yield reference.removeprefix(_REF)
-        node = list(node.values())
-    if isinstance(node, list):
-        for part in node:
-            yield from _references(part)
 
 
 def _resolved(node: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:

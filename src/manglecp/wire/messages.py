@@ -6,7 +6,7 @@ The docstrings of the structs are the descriptions in the JSON schemas.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import UNSET as UNSET, Meta, UnsetType as UnsetType
@@ -63,7 +63,6 @@ SIDE_EFFECTS: Final = (
     "authentication",
     "destructive",
 )
-"""The standard categories; others begin with ``x-``."""
 SideEffect: TypeAlias = Annotated[str, one_of_or_own(*SIDE_EFFECTS)]
 PRESENCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "full": (frozenset({"description", "input_schema", "safety"}), frozenset()),
@@ -75,8 +74,7 @@ PRESENCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
         ),
     ),
 }
-"""By disclosure level, the members that a macro-tool has to have and those that it may not have (seed 003, 2.2). A
-client accepts a condensed tool without its line (OPEN-24)."""
+"""Required and forbidden members of a macro-tool by disclosure level (seed 003, 2.2; OPEN-24)."""
 
 
 class SkillReference(Part, frozen=True, kw_only=True):
@@ -292,11 +290,9 @@ class Diagnostics(
     phases_completed: Count | None
     rule_coverage: RuleCoverage | UnsetType = UNSET
     tokens: Object | UnsetType = UNSET
-    """``{"count": N, "by": "estimate" | "o200k_base"}``: what the tools and skills of this answer cost."""
-    tools_proven: Count | UnsetType = UNSET
-    """If not all of them are shown."""
-    facts_version: str | UnsetType = UNSET
-    """Of what the server has found out and answers by; other facts have another one."""
+    """Cost of the tools and skills: ``{"count": N, "by": "estimate" | "o200k_base"}``."""
+    tools_proven: Count | UnsetType = UNSET  # unless all are sent
+    facts_version: str | UnsetType = UNSET  # of the generated facts
 
 
 class IntentResult(Part, frozen=True, kw_only=True):
@@ -564,7 +560,7 @@ class CancelPayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-r
 
     request_id: RequestId
     request_key: str | None = None
-    """Of the invocation, wherever and by whomever it is carried out."""
+    """Key of the invocation, which may run in another replica."""
 
 
 class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
@@ -581,7 +577,7 @@ class AuthenticatePayload(Part, frozen=True, kw_only=True):
     token: str
 
     def __repr__(self) -> str:
-        """Without the token: what is printed ends up in logs."""
+        """Return a text without the token, which must not get into logs."""
         return f"AuthenticatePayload(scheme={self.scheme!r}, token=…)"
 
 
@@ -614,24 +610,9 @@ class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate
 ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate
 ServerMessage: TypeAlias = Manifest | IntentResponse | InvokeResponse | Progress | ErrorMessage | AuthenticateResponse
 
-CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {
-    "intent_request": IntentRequest,
-    "invoke_request": InvokeRequest,
-    "cancel": Cancel,
-    "authenticate": Authenticate,
-}
-SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {
-    "manifest": Manifest,
-    "intent_response": IntentResponse,
-    "invoke_response": InvokeResponse,
-    "progress": Progress,
-    "error": ErrorMessage,
-    "authenticate_response": AuthenticateResponse,
-}
-"""The registry: seven types of the base table and three that other sections define (OPEN-01)."""
-
-
-# --- messages to bytes ------------------------------------------------------------------------------------------------
+# Seven types of the base table and three that other sections define (OPEN-01).
+CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}
+SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {m.__struct_config__.tag: m for m in get_args(ServerMessage)}
 
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 

@@ -255,6 +255,7 @@ def value_size(value: Any, most: int) -> int:
 
 MAX_ERRORS: Final = 50
 _MAX_TEXT: Final = 200
+_TYPES: Final = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
 _MAX_LISTED: Final = 2_000  # visits of validators that list errors, per call
 _ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf", "not", "if")
 _INSIDE: Final = frozenset(  # keywords that lead to other schemas, besides properties and additionalProperties
@@ -354,7 +355,7 @@ def _convert(error: Any, above: str) -> Iterator[SchemaError]:
             yield _error(f"{path}/{_escape(name)}", f"Property '{name}' is not known", keyword)
     elif keyword == "type":
         expected = " or ".join(error.kind.types) or "another type"
-        yield _error(path, f"Expected {expected}, got {_type_name(error.instance)}", keyword)
+        yield _error(path, f"Expected {expected}, got {_TYPES.get(type(error.instance), 'object')}", keyword)
     else:
         yield _error(path, error.message, keyword)
 
@@ -362,11 +363,6 @@ def _convert(error: Any, above: str) -> Iterator[SchemaError]:
 def _error(path: str, message: str, keyword: str) -> SchemaError:
     path, message = escape_invisible(path)[:_MAX_TEXT], escape_invisible(message)[:_MAX_TEXT]
     return SchemaError(path=path, message=message, keyword=keyword)
-
-
-def _type_name(value: Any) -> str:
-    names = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-    return names.get(type(value), "object")
 
 
 def _escape(part: str) -> str:

@@ -55,6 +55,21 @@ _KINDS_OF_CONSTRUCTORS: Final[dict[type, str]] = {
 }
 
 
+def _agreed(candidates: set[str], default: str) -> cached_property[str]:
+    """Return the property for the kind that plain JSON means: the only candidate that the bound allows."""
+
+    def kind(shape: Shape) -> str:
+        possible = shape.kinds & candidates
+        return next(iter(possible)) if len(possible) == 1 and "any" not in shape.kinds else default
+
+    return cached_property(kind)
+
+
+def _part(type_: type, name: str) -> cached_property[Shape]:
+    """Return the property for the shape of a part of compound values."""
+    return cached_property(lambda shape: _joined(getattr(m, name) for m in shape.members if isinstance(m, type_)))
+
+
 class Shape:
     """The bound of one argument, or of a part of one."""
 
@@ -70,52 +85,21 @@ class Shape:
         """The names of the allowed kinds; ``any`` for all."""
         return frozenset(_kind(member) for member in self.members)
 
-    # The kinds that plain JSON of each type means.
+    text = _agreed({"string", "name", "time", "duration", "bytes"}, "string")
+    number = _agreed({"number", "float64", "time", "duration"}, "number")
+    array = _agreed({"list", "pair"}, "list")
+    object = _agreed({"map", "struct"}, "map")
 
-    @cached_property
-    def text(self) -> str:
-        return self._agreed({"string", "name", "time", "duration", "bytes"}, "string")
-
-    @cached_property
-    def number(self) -> str:
-        return self._agreed({"number", "float64", "time", "duration"}, "number")
-
-    @cached_property
-    def array(self) -> str:
-        return self._agreed({"list", "pair"}, "list")
-
-    @cached_property
-    def object(self) -> str:
-        return self._agreed({"map", "struct"}, "map")
+    element = _part(ListType, "element")
+    first = _part(PairType, "first")
+    second = _part(PairType, "second")
+    key = _part(MapType, "key")
+    value = _part(MapType, "value")
 
     @cached_property
     def fraction(self) -> bool:
         """Whether a JSON number with a fraction is allowed."""
         return not self.kinds.isdisjoint(("float64", "any")) or self.kinds.isdisjoint(("number", "time", "duration"))
-
-    def _agreed(self, candidates: set[str], default: str) -> str:
-        possible = self.kinds & candidates
-        return next(iter(possible)) if len(possible) == 1 and "any" not in self.kinds else default
-
-    @cached_property
-    def element(self) -> Shape:
-        return _joined(m.element for m in self.members if isinstance(m, ListType))
-
-    @cached_property
-    def first(self) -> Shape:
-        return _joined(m.first for m in self.members if isinstance(m, PairType))
-
-    @cached_property
-    def second(self) -> Shape:
-        return _joined(m.second for m in self.members if isinstance(m, PairType))
-
-    @cached_property
-    def key(self) -> Shape:
-        return _joined(m.key for m in self.members if isinstance(m, MapType))
-
-    @cached_property
-    def value(self) -> Shape:
-        return _joined(m.value for m in self.members if isinstance(m, MapType))
 
     def field(self, label: Value) -> Shape:
         return self._fields.get(label, ANYTHING)

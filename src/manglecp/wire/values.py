@@ -3,13 +3,11 @@
 Plain JSON means what the shape agrees on. Other values are wrapped with their kind:
 
     {"_type": "name", "value": "/x"}        likewise string, int64, float64, time, duration, bytes: the value as text
-    {"_type": "list", "value": [a, b]}      where arrays are pairs
-    {"_type": "pair", "value": [a, b]}      where arrays are lists
+    {"_type": "pair", "value": [a, b]}      where arrays are lists; likewise list
     {"_type": "map", "value": [[k, v]]}     where objects are structs, or with keys that plain text cannot express
     {"_type": "struct", "value": {"l": v}}  where objects are maps; labels lose their slash
 
-``true`` and ``false`` are the names ``/true`` and ``/false``. Integers beyond 2^53 - 1, and floats without a fraction,
-are wrapped, because not every JSON reader preserves them.
+``true`` and ``false`` are names. Integers beyond 2^53 - 1, and floats that look like integers, are wrapped.
 """
 
 from __future__ import annotations
@@ -195,10 +193,6 @@ def _null(_data: None, _shape: Shape, _depth: int) -> Value:
     raise Fault("null stands for any value, and a fact states a particular one", "give the value")
 
 
-def _boolean(data: bool, _shape: Shape, _depth: int) -> Value:
-    return TRUE if data else FALSE
-
-
 def _integer(data: int, shape: Shape, _depth: int) -> Value:
     kind = shape.number
     if kind == "number":
@@ -334,7 +328,7 @@ def _part(data: Any, shape: Shape, depth: int, step: str | int) -> Value:
 
 _BY_JSON: Final[Mapping[type, Callable[[Any, Shape, int], Value]]] = {
     type(None): _null,
-    bool: _boolean,
+    bool: lambda data, _shape, _depth: TRUE if data else FALSE,
     int: _integer,
     float: _fraction,
     list: _array,
