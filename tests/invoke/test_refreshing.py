@@ -45,7 +45,7 @@ class World:
         self.broken: str | Exception | None = None
         self._loop = asyncio.get_running_loop()
 
-    def ask(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Any]:
+    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Any]:
         assert (aid, inputs["settings"], seconds > 0) == ("AID.FACTS.SCAN.v1", {}, True)
         self.passes += 1
         answer: Future[Any] = Future()

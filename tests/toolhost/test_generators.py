@@ -357,7 +357,7 @@ class Replaced:
         self.asked = 0
         self.ended = 0
 
-    def ask(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Any]:
+    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Any]:
         assert aid.startswith("AID.")
         assert seconds > 0
         self.asked += 1

@@ -5,7 +5,7 @@ the pack may have changed when they are set up, and the file must list the same 
 idempotency, timeouts, schemas and programs.
 
 The operator decides the sandbox: ``strict``, plus the programs that are allowed by name, unless the pack may have the
-profile that it asks for. Actions share a host only with those of the same rights: those that start programs are kept
+profile that it requests. Actions share a host only with those of the same rights: those that start programs are kept
 apart, and so are those that write the folders of the pack. A folder setting is readable by all of them. Without a
 workspace, hosts work in a temporary folder.
 """
@@ -38,8 +38,6 @@ _WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delet
 
 
 class HostRights(NamedTuple):
-    """What the actions of a host need."""
-
     starts: bool  # programs
     writes: bool  # the folders of the pack
 
@@ -69,8 +67,7 @@ def _writes(action: ActionDescription) -> bool:
 _FILE: Final = "actions.py"
 T = TypeVar("T")
 _AGAIN: Final = "read it again"
-_MOST_SETTINGS: Final = 100_000
-"""Bytes: the kernel's limit on one environment variable."""
+_MOST_SETTINGS: Final = 100_000  # bytes: the kernel's limit on one environment variable
 
 
 @contextlib.asynccontextmanager
@@ -90,7 +87,7 @@ async def serve_actions(
 
     ``workspace`` are the folders that actions may write; they work in the first. ``programs`` are those that they may
     start, by name or absolute path. ``degrade`` allows an incomplete sandbox, ``allow_weaker`` the profile that the
-    pack asks for. Raises :class:`PackError` if the pack cannot be served as described.
+    pack requests. Raises :class:`PackError` if the pack cannot be served as described.
     """
     with contextlib.ExitStack() as places:
         plugins: list[Served] = []
@@ -106,7 +103,6 @@ async def serve_actions(
 
 
 def _longest(pack: Pack) -> float:
-    """Return the timeout of the pool: the environment's, or at least the longest timeout of an action."""
     usual = default_timeout(os.environ)
     if os.environ.get(TIMEOUT_VARIABLE, "").strip():
         return usual
@@ -114,8 +110,6 @@ def _longest(pack: Pack) -> float:
 
 
 class _Hosting(NamedTuple):
-    """The operator's options for the hosts of a pack."""
-
     environ: Mapping[str, str]
     workspace: Sequence[str]
     programs: Sequence[str]
@@ -198,13 +192,11 @@ def profile_of(
 
 
 def _weaker(pack: Pack, allowed: bool) -> Profile | None:
-    """Return the profile that the pack asks for, if it is weaker and allowed."""
     wished = pack.settings.sandbox
     return wished if allowed and wished in ("none", "standard") else None
 
 
 def _compare(described: Mapping[str, ActionDescription], listed: Catalogue) -> None:
-    """Refuse actions that differ from their description."""
     actions = {action.aid: action for action in described.values()}
     for aid in sorted(actions.keys() | listed.keys()):
         if aid not in listed or aid not in actions or not _same(actions[aid], listed[aid]):

@@ -1,6 +1,6 @@
-"""``@action`` and ``@external``: what a function declares about itself, so that it can be called from outside.
+"""``@action`` and ``@external``: declarations that make a function callable from outside.
 
-The tier of an action is the highest tier of its effects, in whatever order; an unknown effect is dangerous:
+The tier of an action is the highest tier of its effects; an unknown effect is dangerous:
 
     0  safe        nothing changes
     1  write       files, databases and pages change
@@ -43,9 +43,7 @@ _READABLE: Final = frozenset({"filesystem", "database", "browser", "network"})
 
 
 def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
-    """Return the highest tier of the effects. Raises ValueError for ``mutates=False`` with an effect that cannot be a
-    read.
-    """
+    """Return the highest tier of the effects; raises ValueError if ``mutates=False`` contradicts one."""
     tier = SAFE
     for effect in effects:
         least = _tier(effect)
@@ -77,8 +75,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Declaration(NamedTuple):
-    """The arguments of a decorator."""
-
     effects: tuple[str, ...]
     tier: int
     reversible: bool
@@ -91,9 +87,7 @@ class Declaration(NamedTuple):
     tags: tuple[str, ...] = ()
     replay_inputs: tuple[str, ...] = ()
     external: dict[str, Any] | None = None
-    """The external predicate that it serves."""
     generator: dict[str, Any] | None = None
-    """The facts that it generates."""
 
 
 def action(
@@ -153,7 +147,6 @@ def action(
 
 
 def mark(function: F, said: Declaration) -> F:
-    """Attach a declaration to a function."""
     setattr(function, _ATTRIBUTE, said)
     return function
 
@@ -174,7 +167,6 @@ def serving(candidate: Any) -> Any:
 
 
 def declaration(candidate: object) -> Declaration | None:
-    """Return the declaration of an action; None for anything else."""
     try:
         said = getattr(candidate, _ATTRIBUTE, None)
     except Exception:  # other objects of a module may raise here

@@ -1,7 +1,7 @@
-"""What an action may use of its host while it runs: settings, slots, progress and logs.
+"""The host's services for a running action: settings, slots, progress and logs.
 
-An action that needs it has a parameter annotated ``Context``; callers do not see that parameter. Reports leave the host
-on a descriptor of their own, one line of JSON each. They are advisory: a slow reader loses some, and is told how many,
+An action that needs them has a parameter annotated ``Context``; callers do not see that parameter. Reports leave the
+host on their own descriptor, one line of JSON each. They are advisory: a slow reader loses some and gets their number,
 but never blocks the action.
 
 Lease events are not advisory. They wait for the reader; without one, or if too many wait, they go to standard error.
@@ -26,8 +26,9 @@ _MAX_TRACE: Final = 64_000
 
 
 def describe(error: BaseException) -> str:
-    """Return the name and text of an exception, even if it fails to describe itself. Of a group, the first cause is
-    named.
+    """Return the name and text of an exception, even if its ``__str__`` raises.
+
+    Of a group, the first cause is named.
     """
     name = type(error).__name__
     try:
@@ -40,23 +41,19 @@ def describe(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> None:
-    """Write a traceback to standard error, if possible."""
     try:
         from traceback import format_exception  # only failures pay for it
 
         sys.stderr.write("".join(format_exception(error))[-_MAX_TRACE:])
-    except BaseException:  # nothing is left to say it with
+    except BaseException:  # standard error is unusable
         return
 
 
-SETTINGS: Final = "MANGLECP_SETTINGS"
-"""The environment variable with the settings of the pack: a JSON object of texts."""
-_LINE: Final = 4096
-"""PIPE_BUF: a line up to this size is written whole or not at all."""
+SETTINGS: Final = "MANGLECP_SETTINGS"  # the environment variable with the settings of the pack: a JSON object of texts
+_LINE: Final = 4096  # PIPE_BUF: a line up to this size is written whole or not at all
 _TEXT: Final = 512
 _SHORT: Final = 32
-_WAITING: Final = 1024
-"""Lines about leases that wait for their reader."""
+_WAITING: Final = 1024  # lines about leases that wait for their reader
 _LARGEST: Final = 1e308
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -99,11 +96,10 @@ class Reports:
             self._drain()
         elif self._drain() and self._write(line) == 0:
             self._lost = 0
-        else:  # the action is more important than what it tells
+        else:  # an action never fails because of its reports
             self._lost += 1
 
     def close(self) -> None:
-        """Flush waiting reports."""
         self._drain()
         self._give_up()
 
@@ -124,7 +120,6 @@ class Reports:
             _complain(b"".join(waiting).decode())
 
     def _write(self, line: bytes) -> int:
-        """Write one line; return the errno, 0 for none."""
         assert self._descriptor is not None
         try:
             os.write(self._descriptor, line)
@@ -181,14 +176,13 @@ def _number(value: float | None) -> float | None:
 
 
 def _short(value: object) -> object:
-    """Truncate a text, with a digest that identifies it."""
     if not isinstance(value, str) or len(value) <= _SHORT * 2:
         return value
     return f"{value[:_SHORT]} sha256:{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def _complain(text: str) -> None:
-    """Write to standard error, which a tool may have closed."""
+    """Write to standard error, which an action may have closed."""
     try:
         sys.stderr.write(text)
     except (AttributeError, OSError, ValueError):

@@ -17,7 +17,6 @@ from manglecp.toolhost.hints import ArrayOf, Choice, Constrained, MapOf, Record,
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _ANNOTATIONS: Final = frozenset({"title", "description", "examples"})
-"""Keywords that restrict nothing."""
 
 
 def schema(shape: Shape) -> dict[str, Any]:
@@ -63,7 +62,6 @@ def _record_schema(record: Record) -> dict[str, Any]:
 Converter: TypeAlias = Callable[[Any], Any]
 _SHOWN: Final = 80
 _SAID: Final = 400
-"""Characters of a value, and of a constructor's message, that an error repeats."""
 
 
 class ConversionError(ValueError):
@@ -307,7 +305,6 @@ def _multiple(value: float, of: float) -> bool:
 
 
 def _decimal(number: float) -> tuple[int, int]:
-    """Return digits and decimal exponent of the shortest text of a number."""
     if isinstance(number, int):
         return number, 0
     mantissa, _, exponent = repr(number).partition("e")
@@ -349,7 +346,6 @@ def _expected(what: str, value: Any) -> ConversionError:
 
 
 def _shown(value: Any) -> str:
-    """Return an excerpt of the value. Containers are only named."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else f"an array of {len(value)}"
     text = repr(value) if not isinstance(value, str) else repr(value[:_SHOWN])
@@ -378,7 +374,7 @@ def encode_value(value: Any) -> str:
     if not text.isascii():
         try:
             text.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair: JSON can say it, UTF-8 cannot
+        except UnicodeEncodeError:  # half of a surrogate pair: valid in JSON, not in UTF-8
             text = _escape(value)
     if isinstance(value, _CONTAINERS):  # after encoding, which refuses what contains itself
         _check_names(value)
@@ -386,7 +382,7 @@ def encode_value(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert what the JSON encoder does not know. Its library is loaded already, or the value could not exist."""
+    """Convert values that the JSON encoder does not support. Their library is loaded already."""
     if isinstance(value, (set, frozenset)):
         try:
             return sorted(value)

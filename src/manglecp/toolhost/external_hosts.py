@@ -29,9 +29,7 @@ from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 _FILE: Final = "externals.py"
 BATCH: Final = 1_000
-"""Questions of one call."""
-_GRACE: Final = 5.0
-"""Seconds beyond its deadline that a call is awaited: dispatch returns an error by itself."""
+_GRACE: Final = 5.0  # seconds beyond its deadline that a call is awaited: dispatch returns an error by itself
 
 
 @contextlib.contextmanager
@@ -46,7 +44,7 @@ def serve_externals(
     """Start hosts for the external predicates of a pack and yield them as the engine takes them.
 
     ``size`` is the number of hosts. They get the strict sandbox unless ``allow_weaker`` lets the pack have the profile
-    that it asks for; ``degrade`` allows an incomplete sandbox. Raises :class:`PackError` if the pack cannot be served
+    that it requests; ``degrade`` allows an incomplete sandbox. Raises :class:`PackError` if the pack cannot be served
     as described.
     """
     if not pack.externals or pack.externals_file is None:
@@ -80,8 +78,6 @@ def _dispatcher(
 
 
 class _Predicate:
-    """The callable of one predicate."""
-
     def __init__(
         self,
         external: ExternalDescription,
@@ -102,12 +98,12 @@ class _Predicate:
             batch = questions[start : start + BATCH]
             try:
                 inputs = [list(map(to_json, question, self._inputs)) for question in batch]
-                answers += self._read(self._ask(inputs, deadline - time.monotonic()), len(batch))
+                answers += self._read(self._call(inputs, deadline - time.monotonic()), len(batch))
             except Fault as fault:
                 raise self._fault(f"met a value that cannot travel: {fault.message}") from None
         return answers
 
-    def _ask(self, inputs: list[list[Any]], seconds: float) -> bytes:
+    def _call(self, inputs: list[list[Any]], seconds: float) -> bytes:
         if seconds <= 0:
             raise self._fault(f"did not answer within {self._external.seconds:g} s")
         call = self._dispatcher.call(self._external.aid, inputs={"inputs": inputs}, timeout=seconds)
@@ -122,7 +118,7 @@ class _Predicate:
             return result.output_json.encode()
         if result["type"] == "timeout":
             raise self._fault(f"did not answer within {self._external.seconds:g} s")
-        # What its own code says about an error may be secret; its kind is not.
+        # The message of an error may contain secrets; its kind does not.
         raise self._fault(f"failed: {result.get('code') or result.get('status') or result['type']}")
 
     def _read(self, output: bytes, count: int) -> list[list[tuple[Value, ...]]]:

@@ -24,11 +24,8 @@ from manglecp.toolhost.actions import Declaration, mark, serve_with
 from manglecp.toolhost.conversion import encode_value
 
 CACHE: Final = "cache"
-"""The one parameter that is not a setting."""
-LARGEST: Final = 262_144
-"""Bytes of an encoded block of facts; an answer has at most three of them."""
-PIECE: Final = 0.25
-"""Seconds after which a piece is returned, if there is one."""
+LARGEST: Final = 262_144  # bytes of an encoded block of facts; an answer has at most three of them
+PIECE: Final = 0.25  # seconds after which a piece is returned, if there is one
 _BLOCK: Final = 256
 _LONGEST: Final = 3_600.0
 _SHORTEST: Final = 0.05
@@ -180,7 +177,6 @@ class _Passes:
         self._loose = True
 
     def _split(self, name: str, rows: list[Any], *, begins: bool = True) -> None:
-        """Split rows into blocks that fit into an answer."""
         for row in rows:
             if not isinstance(row, (tuple, list, dict)) or not row:
                 raise TypeError(f"a fact is a tuple such as ('file', path, 12), not a {type(row).__name__}")
@@ -223,7 +219,6 @@ def _is_halved(text: str) -> bool:
 
 
 def _converted(name: str, text: str | None, hint: Any) -> Any:
-    """Convert a setting to the annotated type of its parameter."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     if type(None) in options and not text:
         return None

@@ -39,7 +39,6 @@ _OLD: Final = 30 * 86_400
 
 
 def cache_root() -> Path:
-    """Return the folder of this user's caches."""
     if given := os.environ.get("MANGLECP_CACHE_DIR"):
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -90,7 +89,7 @@ def serve_facts(
 
     ``cache`` is the root of cache folders; by default this user's; False: none. ``programs`` are those that generators
     may start, by name or absolute path, if they name them too. ``degrade`` allows an incomplete sandbox,
-    ``allow_weaker`` the profile that the pack asks for. ``told`` is called with the progress of passes.
+    ``allow_weaker`` the profile that the pack requests. ``told`` is called with the progress of passes.
     """
     if not pack.generators or pack.generators_file is None:
         yield None
@@ -121,7 +120,6 @@ def _cache(pack: Pack, wanted: Path | bool) -> Path | None:
 
 
 def _profile(pack: Pack, programs: Sequence[str], *, allow_weaker: bool) -> Profile | None:
-    """Return the sandbox profile; None is the strictest that allows the programs."""
     if allow_weaker and pack.settings.sandbox in ("none", "standard"):
         return pack.settings.sandbox
     return None if programs else "strict"
@@ -159,12 +157,12 @@ class _Host:
         self._lock = threading.Lock()
         self._closed = False
 
-    def ask(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Answer | DispatchError]:
+    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Answer | DispatchError]:
         with self._lock:
             if self._closed:
                 raise RuntimeError("closed")
             if self._dispatcher is None:
-                # It keeps what it has seen in memory, for as long as it is asked, so nothing but its death replaces it.
+                # It keeps what it has seen in memory, so only its death replaces it.
                 limits = PoolLimits(attempts=1, calls_per_host=_ENDLESS, growth=_ENDLESS, pipelined=1)
                 longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
                 dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)

@@ -74,15 +74,11 @@ class Field(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Declared members; ``build`` makes the Python object of them."""
-
     fields: tuple[Field, ...]
     build: Callable[..., Any]
 
 
 class Union(NamedTuple):
-    """Any of the options; the converter decides the order."""
-
     options: tuple[Shape, ...]
 
 
@@ -107,14 +103,11 @@ _SCALARS: Final[dict[Any, Scalar]] = {
 }
 _ARRAYS: Final[dict[Any, Callable[[list[Any]], Any]]] = {list: list, Sequence: list}
 _QUALIFIERS: Final = ("Required", "NotRequired", "ReadOnly")
-_DEEPEST: Final = 50
-"""Nested classes. A generic class can contain itself without ever being the same hint twice."""
+_DEEPEST: Final = 50  # Nested classes. A generic class can contain itself without ever being the same hint twice.
 
 
 def shape(hint: Any) -> Shape:
-    """Return the shape of a resolved hint (``typing.get_type_hints(..., include_extras=True)``); raises
-    :class:`HintError`.
-    """
+    """Return the shape of a resolved hint (with ``include_extras=True``); raises :class:`HintError`."""
     return _shape(hint, ())
 
 
@@ -153,7 +146,7 @@ def _shape(hint: Any, outer: tuple[Any, ...]) -> Shape:
 
 def _union(options: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
     msgspec = sys.modules.get("msgspec")
-    unset = msgspec.UnsetType if msgspec is not None else None  # says that a member may be missing: a default says so
+    unset = msgspec.UnsetType if msgspec is not None else None  # marks an optional member, as its default does
     read = tuple(_shape(option, outer) for option in options if unset is None or option is not unset)
     return Union(read) if len(read) > 1 else read[0]
 
@@ -196,7 +189,6 @@ _SIMPLE: Final = (str, int, bool, type(None))
 
 
 def choice(options: Iterable[Any], hint: object) -> Choice:
-    """Return the choice between these values; members of enums stand for their values."""
     results = tuple(options)
     values = tuple(option.value if isinstance(option, Enum) else option for option in results)
     if not values:
@@ -209,7 +201,6 @@ def choice(options: Iterable[Any], hint: object) -> Choice:
 
 
 def of_class(hint: Any, read: Read) -> Shape:
-    """Return the shape of a class, or of a generic class with arguments."""
     cls = typing.get_origin(hint) or hint
     if issubclass(cls, Enum):
         return choice(cls, hint)
@@ -296,7 +287,6 @@ def _bindings(cls: Any, bound: Bindings) -> Iterable[tuple[Any, Bindings]]:
 
 
 def _declaring(cls: Any, name: str, classes: Iterable[Any]) -> Any:
-    """Return the class that declares a member."""
     if not issubclass(cls, dict):
         return next(base for base in cls.__mro__ if name in getattr(base, "__annotations__", ()))
     # A TypedDict does not inherit: it has the hints of its bases as its own, the same objects.
@@ -337,7 +327,7 @@ _KIND_OF: Final = {str: "string", bool: "boolean", int: "integer", float: "numbe
 def constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
     """Return a shape with the keywords of its metadata. The tightest of several constraints counts."""
     keywords: dict[str, Any] = {}
-    if isinstance(inner, Constrained):  # a NewType of something that has limits already
+    if isinstance(inner, Constrained):  # a NewType of a type that has limits already
         keywords.update(inner.keywords)
         inner = inner.inner
     about = kinds(inner)

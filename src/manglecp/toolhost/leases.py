@@ -22,7 +22,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from manglecp.base.ids import random_id
 
 MAX_TTL: Final = 300.0
-"""Seconds. No token lives longer."""
 
 Reason: TypeAlias = Literal["not_found", "expired", "consumed", "tool_mismatch", "input_mismatch", "tier_insufficient"]
 """Why a token is refused, in the order of the checks; ``not_found`` is no token of this host."""
@@ -35,8 +34,6 @@ _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
 
 class _Claims(NamedTuple):
-    """The content of a token, in wire order."""
-
     id: str
     expires: float
     aid: str
@@ -82,12 +79,12 @@ class LeaseBook:
         self._key = key
         self._clock = clock
         self._audit = audit
-        self._used: dict[str, float] = {}
-        """When a used token can be forgotten: from then on it is refused as expired."""
+        self._used: dict[str, float] = {}  # when a used token can be forgotten: from then on it is refused as expired
 
     def check(self, token: str, aid: str, input_digest: str, call_id: str, tier: int) -> Reason | None:
-        """Use the token for this call; return None if it is valid, else the reason of the refusal. A token is valid
-        once.
+        """Use the token for this call; return None if it is valid, else the reason of the refusal.
+
+        Each is valid once.
         """
         claims, now = _open(self._key, token), self._clock()
         reason = "not_found" if claims is None else self._refusal(claims, now, aid, input_digest, call_id, tier)

@@ -171,26 +171,21 @@ def _misfit(schema: Schema, args: tuple[Value, ...]) -> Fault:
     return Fault("its values do not fit together, as the Decl bounds them")
 
 
-MOST_BYTES: Final = 1 << 28
-"""Of one pass, encoded."""
+MOST_BYTES: Final = 1 << 28  # of one pass, encoded
 _FILE: Final = "facts.py"
-_GRACE: Final = 5.0
-"""Seconds beyond its deadline that a piece is awaited: dispatch returns an error by itself."""
+_GRACE: Final = 5.0  # seconds beyond its deadline that a piece is awaited: dispatch returns an error by itself
 _LONGEST_PAUSE: Final = 60.0
 _SAID: Final = 300
 
 
 class Host(Protocol):
-    """One process at a time."""
-
-    def ask(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Answer | DispatchError]:
-        """RuntimeError if it is closed."""
+    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Answer | DispatchError]:
+        """Call an action; raises RuntimeError if the host is closed."""
 
     def end(self) -> None:
-        """The next question begins another one, which remembers nothing."""
+        """End the process; the next call starts another one, without memory."""
 
-    def close(self) -> None:
-        """End the process for good."""
+    def close(self) -> None: ...
 
 
 class NoFacts(Exception):
@@ -215,8 +210,6 @@ class Looking(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The result of a pass, for :meth:`Generated.take`."""
-
     generator: str
     change: Change
     version: str
@@ -239,8 +232,6 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 class _Generator:
-    """One generator: its facts, and when it is due."""
-
     def __init__(self, said: GeneratorDescription) -> None:
         self.said = said
         self.known = Known()
@@ -333,7 +324,6 @@ class Generated:
             return Looked(name, change, self._version({name: change.sum}))
 
     def take(self, looked: Looked) -> None:
-        """Commit a change."""
         self._of[looked.generator].known.take(looked.change)
 
     def refuse(self, looked: Looked) -> None:
@@ -353,7 +343,7 @@ class Generated:
         }
         parts: dict[str, set[Fact]] = {}
         whole, count, size, process = not said.changes, 0, 0, None
-        waiting = self._ask(said, inputs, began)
+        waiting = self._request(said, inputs, began)
         while True:
             output = self._answer(said, waiting)
             size += len(output)
@@ -364,7 +354,7 @@ class Generated:
                 raise NoFacts(said.name, "its host was replaced in the middle of a pass")
             process = piece.process
             if not piece.over:
-                waiting = self._ask(said, inputs, began)
+                waiting = self._request(said, inputs, began)
             whole = whole or piece.first
             for name, begins, given in piece.parts:
                 try:
@@ -378,7 +368,7 @@ class Generated:
                 count += len(facts)
             if count > self._most:
                 raise self._too_many(said)
-            self._tell(said, piece, count, began)
+            self._report(said, piece, count, began)
             if piece.over:
                 return parts, whole
 
@@ -390,12 +380,12 @@ class Generated:
     def _too_many(self, said: GeneratorDescription) -> NoFacts:
         return NoFacts(said.name, f"more than {self._most:,} facts: raise limits.max_base_facts in pack.toml")
 
-    def _tell(self, said: GeneratorDescription, piece: _Piece, count: int, began: float) -> None:
+    def _report(self, said: GeneratorDescription, piece: _Piece, count: int, began: float) -> None:
         if self._told is not None:
             done, total, what = piece.progress or (None, None, "")
             self._told(Looking(said.name, done, total, what, count, time.monotonic() - began, piece.over))
 
-    def _ask(
+    def _request(
         self, said: GeneratorDescription, inputs: Mapping[str, Any], began: float
     ) -> tuple[Future[Answer | DispatchError], float]:
         left = began + said.seconds - time.monotonic()
@@ -403,7 +393,7 @@ class Generated:
             self._host.end()
             raise _late(said)
         try:
-            return self._host.ask(said.aid, inputs, left), left
+            return self._host.call(said.aid, inputs, left), left
         except RuntimeError:
             raise NoFacts(said.name, "it is no longer served") from None
 

@@ -1,8 +1,8 @@
-"""Patterns of JSON Schema, in the words of :mod:`re`.
+r"""Patterns of JSON Schema, translated to :mod:`re`.
 
-JSON Schema has the regular expressions of ECMAScript. The two languages look alike and differ in details: the end of a
-text, what a blank is, what may stand unescaped in a class. What means the same everywhere is translated; what does not,
-or is not in both (words' edges, back references, flags, possessive repeats, ``\\p``), is refused with the place.
+JSON Schema has the regular expressions of ECMAScript, which differ from Python's in details: the end of a text, what
+white space is, what may stand unescaped in a class. Portable constructs are translated; others (word boundaries, back
+references, flags, possessive repeats, ``\p``) are refused with their position.
 """
 
 from __future__ import annotations

@@ -162,7 +162,6 @@ def _defaults(function: Any) -> dict[str, Any]:
 
 
 NAMELESS: Final = frozenset({"actions", "__init__"})
-"""Files that are named after their folder."""
 _MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -227,7 +226,6 @@ def load(plugin: str | Source) -> Plugin:
 
 
 def _place(module: ModuleType, folder: str | None) -> None:
-    """Set where relative imports begin; ``folder`` is that of a package."""
     spec = type(os.__spec__)(module.__name__, None, origin=module.__file__, is_package=folder is not None)
     if folder is not None:
         spec.submodule_search_locations = module.__path__ = [folder]
@@ -273,7 +271,6 @@ def _locate(where: str) -> tuple[str, str, str]:
 
 
 def _path_of_module(name: str) -> str | None:
-    """Return the path of a module. Unlike ``find_spec``, this runs nothing of its packages."""
     folders: list[str] | None = None
     within = ""
     for part in name.split("."):

@@ -108,7 +108,6 @@ def digest_state_fast(slots: Mapping[int, Artifact]) -> str:
 
 
 def fnv1a64(data: bytes) -> str:
-    """Return FNV-1a with upstream's basis, as 16 hexadecimal digits."""
     value = _FNV_BASIS
     for byte in data:
         value = ((value ^ byte) * _FNV_PRIME) & _MASK_64

@@ -1,18 +1,8 @@
 """The calling side of the IPC contract: actions by id, one pool of warm hosts per plugin, one result per call.
 
-From the caller inwards:
-
-    dispatcher    several plugins, budget, lookup
-    catalogue     what a plugin offers
-    pool          the path of one call, and runs with a host of their own
-    rights        no effect that the harness has not authorised
-    breakers      circuit breakers per action
-    idempotency   one effect per key
-    hosts         slots, queue and supervision of warm hosts
-    lease_issuer  a lease for every call
-    process       one host process, which launch starts
-    responses     response matching, deadlines, lost calls
-    messages      calls, answers and errors on the wire
+From the caller inwards: dispatcher (plugins, budget, lookup), catalogue (actions of a plugin), pool (the path of one
+call), rights, breakers, idempotency, hosts (slots, queue, supervision), lease_issuer, process (one host, which launch
+starts), responses (matching, deadlines, lost calls), messages (the wire format).
 """
 
 from manglecp.toolhost.dispatch.catalogue import Catalogue, Listing, list_plugin

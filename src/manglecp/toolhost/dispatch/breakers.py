@@ -1,16 +1,11 @@
 """Circuit breakers, one per action, so that a broken action never bars its neighbours.
 
-=========== ======================= =============================================================
-state       admits                  leaves it
-=========== ======================= =============================================================
-closed      every call              to open, at the ``threshold``-th failure in a row
-open        no call                 to half-open, ``cooldown`` seconds after it opened
-half-open   exactly one, the probe  to closed if the probe succeeds; to open again if it fails
-=========== ======================= =============================================================
+*Closed* admits every call, and opens at the ``threshold``-th failure in a row. *Open* admits none, and is half-open
+``cooldown`` seconds later. *Half-open* admits exactly one call, the probe, which closes the breaker or opens it again.
 
 A call is admitted with a :class:`Permit` of the current period: the late answer of a call from before the breaker
-opened changes nothing. A probe that is abandoned (cancelled, never sent) makes room for another one. The clock is
-passed in and must be monotonic.
+opened changes nothing. A probe that is abandoned (cancelled, never sent) is replaced by another. The clock is passed in
+and must be monotonic.
 """
 
 from __future__ import annotations
@@ -25,8 +20,6 @@ COOLDOWN: Final = 30.0
 
 
 class BreakerState(Enum):
-    """See the table above."""
-
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
@@ -90,7 +83,7 @@ class Breaker:
             self._enter(BreakerState.OPEN)
 
     def abandoned(self, permit: Permit) -> None:
-        """Record an end that tells nothing about the action."""
+        """Record an end that is no evidence about the action."""
         if permit.period == self._period:
             self._probing = False
 
@@ -103,8 +96,6 @@ class Breaker:
 
 
 class Breakers:
-    """Breakers by action."""
-
     def __init__(self, clock: Callable[[], float], *, threshold: int = THRESHOLD, cooldown: float = COOLDOWN) -> None:
         self._clock = clock
         self._threshold = threshold

@@ -276,7 +276,6 @@ async def list_plugin(
 
 
 def _family(source: Source) -> str:
-    """Return the prefix of the ids of a plugin's actions."""
     return action_id(plugin_name(source.path), "", 1).removesuffix("P.v1")
 
 

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-CALLS_PER_RUN: Final = 64
-"""The budget of a run, as upstream has it."""
-_LARGE: Final = 1 << 19
-"""Characters of an input that is parsed in a thread, so that it does not block the event loop."""
+CALLS_PER_RUN: Final = 64  # the budget of a run, as upstream has it
+_LARGE: Final = 1 << 19  # characters of an input that is parsed in a thread, so that it does not block the event loop
 
 
 class Served(NamedTuple):
@@ -43,8 +41,6 @@ class Served(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A call, and the pool that runs it."""
-
     pool: Pool
     call: Call
 
@@ -124,12 +120,10 @@ class Dispatcher:
 
     @property
     def actions(self) -> dict[str, ActionProfile]:
-        """The profiles of all actions."""
         return {aid: self._plugins[number].catalogue[aid] for aid, number in self._of.items()}
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """The pools, in the order of the plugins."""
         return tuple(self._pools)
 
     async def call(

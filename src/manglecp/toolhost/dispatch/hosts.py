@@ -22,12 +22,9 @@ from manglecp.toolhost.dispatch.messages import CallRefused, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_type
 
-_MAX_FAILED_STARTS: Final = 2
-"""Failed starts in a row after which calls no longer wait for a slot."""
-_SIZE_CHECK_CALLS: Final = 64
-"""Calls between two checks of the memory of a busy host."""
-_PROBE: Final = b'{"aid":"_health"}\n'
-"""Every host answers this, and none runs anything for it."""
+_MAX_FAILED_STARTS: Final = 2  # failed starts in a row after which calls no longer wait for a slot
+_SIZE_CHECK_CALLS: Final = 64  # calls between two checks of the memory of a busy host
+_PROBE: Final = b'{"aid":"_health"}\n'  # every host answers this without running an action
 
 
 class HostSlot:
@@ -39,10 +36,8 @@ class HostSlot:
         self.exclusive = False
         self.resting = False
         """A run holds this slot and is between two calls: its host owes nothing and may be replaced if it dies."""
-        self.due = False
-        """The host has served long enough or has grown: a successor is wanted."""
-        self.retiring = False
-        """The successor is up: no new call gets the old host."""
+        self.due = False  # the host has served long enough or has grown: a successor is wanted
+        self.retiring = False  # the successor is up: no new call gets the old host
         self.served = 0
         self.failures = 0
         self.trouble: tuple[ErrorType, str] = ("crash", "")
@@ -88,7 +83,6 @@ class HostQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of calls that have no host yet."""
         return len(self._waiters)
 
     async def acquire(self, deadline: float, *, exclusive: bool) -> HostSlot:
@@ -193,7 +187,6 @@ class HostSupervisor:
         self._tasks = [self._loop.create_task(self._supervise(slot)) for slot in self._queue.slots]
 
     async def close(self) -> None:
-        """Stop every host."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

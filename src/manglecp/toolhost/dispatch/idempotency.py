@@ -22,8 +22,7 @@ from manglecp.toolhost.state import apply_state, state_delta
 
 TTL: Final = 60.0
 MAX_ENTRIES: Final = 1_024
-MAX_BYTES: Final = 67_108_864
-"""Of all kept answers together."""
+MAX_BYTES: Final = 67_108_864  # of all kept answers together
 
 _Name: TypeAlias = tuple[str, str, str]
 
@@ -39,8 +38,6 @@ class _Entry(NamedTuple):
 
 
 class _Memory:
-    """Entries by age, bounded in number and bytes."""
-
     def __init__(self) -> None:
         self._entries: dict[_Name, _Entry] = {}
         self._size = 0

@@ -70,7 +70,6 @@ def default_timeout(environ: Mapping[str, str]) -> float:
 
 
 def default_pool_size(environ: Mapping[str, str]) -> int:
-    """Return the number of hosts per plugin."""
     name = "MACHINA_TOOLHOST_POOL_SIZE"
     text = environ.get(name, "").strip()
     if not text:
@@ -81,8 +80,6 @@ def default_pool_size(environ: Mapping[str, str]) -> int:
 
 
 class PoolLimits(NamedTuple):
-    """Limits of one pool."""
-
     pipelined: int = 32
     """Calls of tier 0 that share a host."""
     queued: int = 1_024
@@ -104,7 +101,6 @@ class PoolLimits(NamedTuple):
     """Seconds that a run may keep an idle host. Its next call gets another one."""
 
     def check(self) -> None:
-        """Raise ValueError for an invalid limit, by name."""
         for name in ("pipelined", "attempts", "calls_per_host"):
             _check_number(name, getattr(self, name), whole=True, least=1)
         _check_number("queued", self.queued, whole=True, least=0)
@@ -123,8 +119,7 @@ def _check_number(name: str, value: object, *, whole: bool, least: float) -> Non
         raise ValueError(f"limits: {name} is {value!r}, and has to be {kind} of at least {least}")
 
 
-EVERY: Final = "*"
-"""Allows every program that an action names."""
+EVERY: Final = "*"  # allows every program that an action names
 
 _PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")
 _SYSTEM: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
@@ -149,7 +144,6 @@ class ProgramFinder:
         self._settings = settings or {}
 
     def find(self, name: str) -> str | None:
-        """Return the absolute path of a program, given by name or path."""
         named = self._settings.get(name, name)
         if named.startswith("/"):
             return shutil.which(named)
@@ -244,7 +238,7 @@ class HostCommand:
         The paths, the user that root becomes and ``degrade`` are those of :mod:`manglecp.toolhost.sandbox`; ``limits``
         are fields of its policy: ``memory``, ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``.
         ``settings`` reach the actions through the environment, which other users cannot read, unlike the command line.
-        A host that cannot be sandboxed as asked exits at once.
+        A host that cannot be sandboxed as requested exits at once.
         """
         options = ["--sandbox", sandbox]
         for option, paths in (("--workspace", workspace), ("--readable", readable), ("--executable", executables)):

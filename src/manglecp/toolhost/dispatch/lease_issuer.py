@@ -37,8 +37,7 @@ class LeaseIssuer:
 
     def __init__(self, audit: Audit | None, *, on_pipe: bool) -> None:
         self._audit = audit
-        self._on_pipe = on_pipe
-        """The host issues leases itself, on its pipe."""
+        self._on_pipe = on_pipe  # the host issues leases itself, on its pipe
         self._loop = asyncio.get_running_loop()
 
     async def issue(

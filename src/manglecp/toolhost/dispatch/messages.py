@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]
-"""How a step ended (contract, section 6)."""
+Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]  # how a step ended (contract, section 6)
 ErrorType = Literal[
     "timeout",  # no answer before the deadline (IPC-28)
     "crash",  # the host process ended, or was ended because its answers could no longer be matched (IPC-29)
@@ -86,8 +85,7 @@ class CallRefused(Exception):
         self.code = code
 
 
-MAX_REQUEST: Final = 10_485_760
-"""Bytes that a host takes in one line (IPC-37, OPEN-62)."""
+MAX_REQUEST: Final = 10_485_760  # bytes that a host takes in one line (IPC-37, OPEN-62)
 
 _STATUSES: Final = frozenset(get_args(Status))
 _encoder: Final = msgspec.json.Encoder()

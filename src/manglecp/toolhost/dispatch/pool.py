@@ -93,12 +93,10 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        """The number of calls that have no host yet."""
         return self._queue.waiting
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of the hosts that are up."""
         return [slot.host.pid for slot in self._queue.slots if slot.host is not None]
 
     async def close(self) -> None:

@@ -35,10 +35,8 @@ from manglecp.toolhost.dispatch.responses import (
     ResponseMatcher,
 )
 
-KILL_GRACE: Final = 0.2
-"""Seconds between SIGTERM and SIGKILL."""
-STOP_GRACE: Final = 0.05
-"""Seconds that a host has to exit after an empty line, as upstream gives it."""
+KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
+STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as upstream gives it
 STDERR_KEPT: Final = 8_192
 EVENT_LIMIT: Final = 65_536
 PIPE_SIZE: Final = 1_048_576
@@ -49,8 +47,7 @@ _UNSENT: Final = "the deadline passed before the request could be sent"
 _AT_ONCE: Final = 64
 _CHUNK: Final = 65_536
 """Bytes of a first read. Most answers have fewer, and so small a buffer is not mapped and unmapped each time."""
-_LONG_CHUNK: Final = 262_144
-"""Bytes of the next read after a full one."""
+_LONG_CHUNK: Final = 262_144  # bytes of the next read after a full one
 _F_SETPIPE_SZ: Final = 1031
 
 

@@ -19,15 +19,14 @@ from typing import Any, Final, Literal
 
 from manglecp.toolhost.dispatch.messages import Call, DispatchError, ErrorCode, ErrorType, decode, failure
 
-MAX_OUTPUT: Final = 1_048_576
-"""Bytes that one answer may have, its newline not counted (IPC-36)."""
+MAX_OUTPUT: Final = 1_048_576  # bytes that one answer may have, its newline not counted (IPC-36)
 
 
 class LineBuffer:
     """Splits a stream into lines at byte 0x0A, holding at most one line.
 
     U+2028, a carriage return or a form feed is content. A line that outgrows the limit is dropped *while* it is read;
-    what follows it cannot be told from its tail, so the stream is over: :attr:`overflowed` stays true.
+    what follows it is indistinguishable from its tail, so the stream is over: :attr:`overflowed` stays true.
     """
 
     def __init__(self, limit: int = MAX_OUTPUT) -> None:
@@ -60,7 +59,6 @@ class LineBuffer:
         return lines
 
     def half(self) -> bytes:
-        """Return the incomplete last line."""
         return b"".join(self._pieces)
 
     def _give_up(self) -> None:
@@ -70,7 +68,6 @@ class LineBuffer:
 
 
 WORK_TIME: Final = 30.0
-"""Seconds that a request may keep its host busy, by default."""
 
 Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "cancelled"]
 
@@ -117,16 +114,13 @@ class Request:
         self.call_id = call_id
         self.answer = answer
         self.shared = shared
-        self.hasty = hasty
-        """The caller waits for less than the action may take."""
+        self.hasty = hasty  # the caller waits for less than the action may take
         self.work_time = work_time
-        """Seconds that the action may take."""
         self.sent = False
         self.excused = False
         self.loss: tuple[Loss, str] | None = None
         self.deadline = inf
-        self.left = False
-        """The host works on it, and no caller waits any more."""
+        self.left = False  # the host works on it, and no caller waits any more
 
     def written(self, count: int) -> None:
         """Record that so many more bytes were written."""
@@ -134,7 +128,6 @@ class Request:
         self.rest = b"" if count == len(self.rest) else memoryview(self.rest)[count:]
 
     def settle(self) -> None:
-        """Clear the deadline."""
         self.deadline = inf
 
 
@@ -151,8 +144,7 @@ class ResponseMatcher:
         on_left: Callable[[Request], None] | None = None,
     ) -> None:
         self._on_late = on_late
-        self._on_left = on_left
-        """Called when the host begins a request whose caller has left."""
+        self._on_left = on_left  # called when the host begins a request whose caller has left
         self._lines = LineBuffer(limit)
         self._waiting: deque[Request] = deque()
         self.spoiled = False
@@ -164,7 +156,6 @@ class ResponseMatcher:
 
     @property
     def open(self) -> Iterable[Request]:
-        """The open requests, oldest first."""
         return self._waiting
 
     @property
@@ -177,7 +168,6 @@ class ResponseMatcher:
         return any(other is not request and not other.answer.done() for other in self._waiting)
 
     def add(self, request: Request) -> None:
-        """Append a request."""
         self._waiting.append(request)
 
     def withdraw(self, request: Request) -> None:
@@ -248,8 +238,7 @@ class ResponseMatcher:
             self._waiting[0].loss = (loss, detail)
 
 
-_TIMER_ROUNDING: Final = 0.001
-"""Seconds that a timer may fire too early: some event loops count in milliseconds."""
+_TIMER_ROUNDING: Final = 0.001  # seconds that a timer may fire too early: some event loops count in milliseconds
 
 
 class DeadlineTimer:
@@ -327,12 +316,10 @@ def may_repeat(call: Call, lost: HostLost, *, probe: bool) -> bool:
 
 
 def loss_type(lost: HostLost) -> ErrorType:
-    """Return the error type of a loss."""
     return _MEANING[lost.loss][0]
 
 
 def loss_error(call: Call, lost: HostLost) -> DispatchError:
-    """Return the error for the caller."""
     kind, code = _MEANING[lost.loss]
     if (
         lost.sent and not call.idempotent and code != "oversize"

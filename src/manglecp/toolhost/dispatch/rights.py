@@ -1,4 +1,4 @@
-"""The right to make a call: what its authority says about this action, these input bytes, this call id.
+"""The right to make a call: its authority names the action, the input bytes and the call id.
 
 Above tier 0 there is one kind of right: a ``MutationReady`` of the harness whose mutation names the call. It is spent
 just before anything is sent, once, also under concurrency. A call that was sent is never sent again for it, because its
@@ -88,7 +88,6 @@ class Right:
         self._spent = True
 
     def _demand(self, *, effect: bool) -> None:
-        """Require an authority of the right type."""
         if effect is self._demanded:
             return
         authority = self._call.authority

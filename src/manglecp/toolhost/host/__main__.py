@@ -2,7 +2,7 @@
 
 Order of checks and exit status are those of the contract: 2 too few arguments, 3 the plugin, then 2 the mode or a
 missing AID, 4 an unknown AID, 5 an invalid request, 0 everything else, also a tool that failed. Two are ours: 6 the
-host cannot be sandboxed as asked, and 7 a tool closed the pipe in this process.
+host cannot be sandboxed as requested, and 7 a tool closed the pipe in this process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _KEY_SIZE: Final = 32
 
 
 def main(argv: list[str]) -> int:
-    """Run the command line; return the exit status."""
     standard_descriptors()
     default_interrupt()
     try:

@@ -49,8 +49,6 @@ class Confinement(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The parsed command line."""
-
     positions: list[str]
     sha256: str | None
     progress: int | None

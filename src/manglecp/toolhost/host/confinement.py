@@ -1,4 +1,4 @@
-"""What a host does to itself after its plugin was found and before it runs: parent death signal, sources, sandbox.
+"""The steps of a host between finding its plugin and running it: parent death signal, sources, sandbox.
 
 The plugin is left with the interpreter, its own folder to read, and the workspaces. Of a shared folder, such as
 ``/tmp`` or a home, it can read its own file only. It works in the first workspace and keeps its temporary files there.
@@ -85,7 +85,7 @@ _WORLD_WRITABLE: Final = 0o002
 
 
 class ConfinementError(Exception):
-    """The host cannot be sandboxed as asked. It must exit: what it has given up it cannot get back."""
+    """The host cannot be sandboxed as requested. It must exit: a partial sandbox cannot be undone."""
 
     def __init__(self, reason: str, manifest: dict[str, Any]) -> None:
         super().__init__(reason)
@@ -146,7 +146,6 @@ def _manifest(profile: str, active: tuple[str, ...] = (), missing: dict[Any, str
 
 
 def _check_interpreter(manifest: dict[str, Any]) -> None:
-    """Check that the plugin will be able to import."""
     for folder in (os.__file__.rpartition("/")[0], __file__.rpartition("/")[0]):
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ConfinementError(
@@ -168,7 +167,7 @@ def _is_open(folder: str) -> bool:
 
 
 def _move_temporary_files(workspace: tuple[str, ...]) -> None:
-    # By now this can do no harm whatever lies there already.
+    # Safe by now, also with existing files.
     os.environ.pop("TMPDIR", None)
     if workspace:
         folder = f"{workspace[0]}/.tmp"

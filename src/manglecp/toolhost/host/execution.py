@@ -87,7 +87,6 @@ def _handlers() -> list[Any]:
 
 
 _CANCELLING: Final = 1.0
-"""Seconds that cancelled tasks have to end."""
 
 
 class InvalidInput(Exception):

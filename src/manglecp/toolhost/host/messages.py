@@ -13,10 +13,8 @@ from typing import Any, Final, NoReturn
 
 from manglecp.toolhost.canonical import unique
 
-MAX_REQUEST: Final = 10 * 1024 * 1024
-"""Bytes of one request, its newline not counted (OPEN-62)."""
-MAX_ANSWER: Final = 1024 * 1024
-"""Bytes of one answer, its newline not counted (IPC-36)."""
+MAX_REQUEST: Final = 10 * 1024 * 1024  # bytes of one request, its newline not counted (OPEN-62)
+MAX_ANSWER: Final = 1024 * 1024  # bytes of one answer, its newline not counted (IPC-36)
 OVERSIZE: Final = "stdin exceeds 10MB limit"
 
 
@@ -43,7 +41,6 @@ def parse(data: bytes | str) -> Any:
 
 
 def encode(answer: dict[str, Any]) -> bytes:
-    """Return an answer as bytes, without a newline."""
     try:
         return _encode(answer).encode()
     except UnicodeEncodeError:

@@ -19,8 +19,7 @@ from typing import Any, Final
 from manglecp.toolhost.host.messages import MAX_REQUEST
 
 _CHUNK: Final = 1 << 16
-_HIGH: Final = (512, 128, 3)
-"""Where private descriptors begin; lower where a limit of the process wants it."""
+_HIGH: Final = (512, 128, 3)  # where private descriptors begin; lower where a limit of the process wants it
 
 
 class Oversize(Exception):

@@ -1,6 +1,6 @@
-"""System calls by name, through ctypes: a failed call is an `OSError` that names it.
+"""System calls by name, through ctypes: a failed call raises an `OSError` that names it.
 
-The table has only those that the sandbox makes or judges. From 424 on the numbers are the same on every architecture.
+The table has only those that the sandbox makes or filters. From 424 on the numbers are the same on every architecture.
 """
 
 import ctypes
@@ -148,21 +148,20 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "vhangup": (153, 58),
 }
 
-NEWEST = 469
-"""The last call that was looked at when the lists of :mod:`.seccomp` were made (`file_setattr`, Linux 6.17)."""
+NEWEST = 469  # the last call that was reviewed for the lists of :mod:`.seccomp` (`file_setattr`, Linux 6.17)
 
 _COLUMNS = {"x86_64": 0, "aarch64": 1}
 _AUDIT_ARCHITECTURES = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
 
 def number(name: str, machine: str | None = None) -> int | None:
-    """The number of a call; None where there is none, as on every architecture that is not in the table."""
+    """Return the number of a call; None on an architecture that is not in the table."""
     column = _COLUMNS.get(machine or os.uname().machine)
     return None if column is None else _NUMBERS[name][column]
 
 
 def audit_architecture(machine: str | None = None) -> int | None:
-    """How seccomp calls the architecture a system call was made for."""
+    """Return the audit constant by which seccomp identifies an architecture."""
     return _AUDIT_ARCHITECTURES.get(machine or os.uname().machine)
 
 
@@ -174,7 +173,7 @@ _libc.syscall.argtypes = [ctypes.c_long] * 7
 
 
 def call(name: str, *arguments: int) -> int:
-    """A system call by its name. Pointers are passed as addresses; the caller keeps the buffers alive."""
+    """Make a system call by name. Pointers are passed as addresses; the caller keeps the buffers alive."""
     found = number(name)
     if found is None:
         raise Unsupported(f"no system call {name} on {os.uname().machine}")
@@ -187,7 +186,6 @@ def call(name: str, *arguments: int) -> int:
 
 
 def prctl(option: int, value: int = 0) -> None:
-    """For options that take one number."""
     call("prctl", option, value)
 
 
@@ -197,10 +195,8 @@ def address(buffer: Buffer) -> int:
 
 
 def text(value: str) -> Buffer:
-    """A path as the kernel wants it."""
     return ctypes.create_string_buffer(os.fsencode(value))
 
 
 def packed(value: bytes) -> Buffer:
-    """A structure as the kernel wants it."""
     return ctypes.create_string_buffer(value, len(value))

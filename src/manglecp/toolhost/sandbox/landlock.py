@@ -1,7 +1,7 @@
 """Landlock: which files may be used, and which processes a signal reaches.
 
-A ruleset names the rights it judges; what it judges is refused except below the paths that rules give. The kernel looks
-at the file that is really opened, so symbolic links, `..` and `/proc/self/root` lead nowhere new, and a file cannot be
+A ruleset lists the access rights it handles; these are refused except below the paths that rules grant. The kernel
+checks the file that is really opened, so symbolic links, `..` and `/proc/self/root` gain nothing, and a file cannot be
 linked or moved to a place where more is allowed.
 """
 
@@ -57,12 +57,12 @@ Rule = tuple[str, int]
 
 
 def version() -> int:
-    """The ABI of this kernel: what it can judge."""
+    """Return the Landlock ABI of this kernel."""
     return call("landlock_create_ruleset", 0, 0, _CREATE_RULESET_VERSION)
 
 
 def restrict_files(rules: Iterable[Rule]) -> None:
-    """From here on only what the rules give. Before ABI 3 a file could be emptied without the right to write it."""
+    """Allow only what the rules grant. Before ABI 3 a file could be truncated without the right to write it."""
     abi = version()
     if abi < 3:
         raise Unsupported(f"Landlock ABI {abi}, 3 is needed (Linux 6.2)")
@@ -70,7 +70,7 @@ def restrict_files(rules: Iterable[Rule]) -> None:
 
 
 def restrict_scopes() -> None:
-    """Signals and abstract sockets reach only processes that are confined by this same call: oneself and children."""
+    """Limit signals and abstract sockets to processes in this same domain: this one and its children."""
     abi = version()
     if abi < 6:
         raise Unsupported(f"Landlock ABI {abi}, 6 is needed (Linux 6.12)")
@@ -105,7 +105,7 @@ _PT_INTERP = 3
 
 
 def executed_by(path: str) -> Iterator[str]:
-    """The program, and its loader if it names one."""
+    """Yield the program, and its loader if it names one."""
     yield path
     loader = _loader(path)
     if loader:
@@ -113,7 +113,7 @@ def executed_by(path: str) -> Iterator[str]:
 
 
 def _loader(path: str) -> str | None:
-    """The loader of a dynamically linked 64-bit program; None for everything else."""
+    """Return the loader of a dynamically linked 64-bit program; None for other files."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         head = os.pread(descriptor, 64, 0)

@@ -1,7 +1,7 @@
-"""A network with nothing in it and a disk that cannot be written.
+"""An empty network namespace and a read-only disk.
 
-Root makes these namespaces directly. Other users first make a user namespace with themselves as the only user; inside
-it they may make the others. Such a namespace also counts its processes by itself, so that a limit on processes is one
+Root creates these namespaces directly. Other users first create a user namespace with themselves as the only user,
+which lets them create the others. A user namespace also counts its own processes, so that a limit on processes is one
 of this worker and not of all that the user runs.
 """
 
@@ -28,7 +28,7 @@ _ONLY_DATA = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC
 
 
 def enter_user_namespace() -> None:
-    """As the same user and group, with all capabilities inside. OSError where that is not allowed."""
+    """Enter a user namespace as the same user and group, with all capabilities inside. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     call("unshare", _CLONE_NEWUSER)
     _write("/proc/self/setgroups", "deny")  # the kernel maps a group for the unprivileged only after this
@@ -37,15 +37,15 @@ def enter_user_namespace() -> None:
 
 
 def leave_network() -> None:
-    """Have a network with nothing in it: not even the loopback device is up."""
+    """Enter an empty network namespace: not even the loopback device is up."""
     call("unshare", _CLONE_NEWNET)
 
 
 def make_disk_read_only(writable: Iterable[str], shield: Shield = NOTHING) -> None:
-    """Every mount is read-only but those of the folders given, and of these what is shielded is.
+    """Make every mount read-only except the given folders without their shielded parts.
 
-    Landlock does not judge changes of mode, owner, times and extended attributes; a read-only mount refuses them. What
-    was written is data: a mount without execution refuses also to map a file as code, and so stops a loader.
+    Landlock does not handle changes of mode, owner, times and extended attributes; a read-only mount refuses them.
+    Writable mounts are noexec: such a mount also refuses to map a file as code, and so stops a loader.
     """
     call("unshare", _CLONE_NEWNS)
     root = text("/")
@@ -60,7 +60,7 @@ def make_disk_read_only(writable: Iterable[str], shield: Shield = NOTHING) -> No
 
 
 def _enter_working_folder_again() -> None:
-    """We still stand in the folder below the new mount, which is read-only also in a workspace."""
+    """Re-enter the working folder: the process is still in the folder below the new mount, which is read-only."""
     try:
         os.chdir(os.getcwd())  # noqa: PTH109  # pathlib would be the slowest import of a worker
     except OSError:  # closed to the user that root became

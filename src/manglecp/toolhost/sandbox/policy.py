@@ -1,4 +1,4 @@
-"""What a profile is asked to allow, and what became of it."""
+"""The policy of a sandbox, and the result of applying it."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -24,14 +24,14 @@ MiB = 1 << 20
 
 
 class Policy(NamedTuple):
-    """What is left to a worker. All paths are absolute; one that does not exist is a mistake and raises."""
+    """The resources of a worker. All paths are absolute; one that does not exist raises."""
 
     workspace: tuple[str, ...] = ()
     """Folders that may be read and written: the only writable places."""
     readable: tuple[str, ...] = ()
     """Files and folders that may be read besides the interpreter and the libraries: the plugin, its data."""
     executables: tuple[str, ...] = ()
-    """Programs that profile `spawn` may start. A script needs its interpreter named as well."""
+    """Programs that profile `spawn` may start. A script needs its interpreter listed as well."""
     user: tuple[int, int] | None = None
     """User and group to become first; only root can. Root itself has no limit on processes."""
     memory: int = 2048 * MiB
@@ -41,14 +41,13 @@ class Policy(NamedTuple):
     processes: int = 64
     """Processes and threads of the worker together; counted only in `spawn` and `strict`."""
     cpu_seconds: int | None = None
-    """Over the whole life of each process, which then ends in whatever call it is. None: no limit, for the deadline of
-    a call is kept by dispatch."""
+    """Over the life of each process. None: no limit; dispatch enforces the deadline of a call."""
     code: tuple[str, ...] = ()
     """Files and folders of the plugin. They may be read, and never written, also not in a workspace."""
 
 
 class Enforcement(NamedTuple):
-    """Which walls stand and why others do not; what a manifest records."""
+    """Active mechanisms, and missing ones with reasons; recorded in a manifest."""
 
     profile: Profile
     active: tuple[Mechanism, ...]
@@ -56,12 +55,11 @@ class Enforcement(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Do all walls stand that the profile asks for?"""
         return not self.missing
 
 
 class SandboxUnavailable(RuntimeError):
-    """The kernel cannot enforce the profile. The process may be confined in part: it must not go on, only end."""
+    """The kernel cannot enforce the profile. The process may be partly confined: it must exit."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self.enforcement = enforcement
@@ -71,8 +69,8 @@ class SandboxUnavailable(RuntimeError):
 
 
 class Closed(ValueError):
-    """A path of the policy is closed to the worker's user: a mistake of the caller, not of the kernel."""
+    """A path of the policy is closed to the worker's user: an error of the caller, not of the kernel."""
 
 
 class Unsupported(Exception):
-    """One mechanism is not to be had; the text says why."""
+    """A mechanism is unavailable; the text is the reason."""

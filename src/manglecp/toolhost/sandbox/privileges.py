@@ -1,4 +1,4 @@
-"""Who the process is and how much it may use: its user, its capabilities, its resource limits."""
+"""User, capabilities and resource limits of the process."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ _MOST_CAPABILITIES = 64
 
 
 def become(user: int, group: int) -> None:
-    """Be this user and group for good, without other groups."""
+    """Change user and group for good, and drop supplementary groups."""
     parent, signal = os.getppid(), _signal_of_parent()
     os.setgroups([])
     os.setresgid(group, group, group)
@@ -33,7 +33,7 @@ def become(user: int, group: int) -> None:
 
 
 def _signal_of_parent() -> int:
-    """What the kernel sends us when our parent ends; 0 for nothing."""
+    """Return the parent death signal; 0 for none."""
     found = packed(bytes(4))
     prctl(_PR_GET_PDEATHSIG, address(found))
     signal: int = struct.unpack("=i", found.raw)[0]
@@ -41,7 +41,7 @@ def _signal_of_parent() -> int:
 
 
 def drop_capabilities() -> None:
-    """None is left, and none comes back with a program that root starts (the bounding set is empty)."""
+    """Drop all capabilities; the empty bounding set keeps programs of root from regaining any."""
     for capability in range(_MOST_CAPABILITIES):
         try:
             prctl(_PR_CAPBSET_DROP, capability)
@@ -54,17 +54,17 @@ def drop_capabilities() -> None:
 
 
 def refuse_new_privileges() -> None:
-    """Setuid bits and file capabilities do nothing from here on."""
+    """Set no_new_privs: setuid bits and file capabilities have no effect from here on."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def refuse_dumps() -> None:
-    """Others of the same user can neither trace this process nor read its memory, and it leaves no core."""
+    """Prevent tracing and reading of memory by processes of the same user, and core dumps."""
     prctl(_PR_SET_DUMPABLE, 0)
 
 
 def limit_resources(policy: Policy) -> None:
-    """Memory, file sizes, open files and CPU time of this process, for good. No core dumps."""
+    """Limit memory, file sizes, open files and CPU time for good. No core dumps."""
     _lower(resource.RLIMIT_AS, policy.memory)
     _lower(resource.RLIMIT_FSIZE, policy.file_size)
     _lower(resource.RLIMIT_NOFILE, policy.open_files)
@@ -74,7 +74,7 @@ def limit_resources(policy: Policy) -> None:
 
 
 def limit_processes(policy: Policy) -> None:
-    """Only meaningful in a user namespace, which counts by itself; outside it all processes of the user are counted."""
+    """Limit processes. Call it in a user namespace: outside, all processes of the user are counted."""
     if os.getuid() == 0:
         raise Unsupported(
             "the kernel does not limit the processes of root; run as another user, or go without this limit (--degrade)"

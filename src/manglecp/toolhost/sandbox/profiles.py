@@ -1,12 +1,12 @@
 """The four profiles: which mechanisms, in which order.
 
-none      nothing; for plugins that are as trusted as the operator
-standard  the network, programs and all files can be used, but only the workspace written, and nothing gained
-strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
-spawn     as strict, but the named programs can be started; they are confined as the worker is
+    none      nothing; for plugins that are as trusted as the operator
+    standard  network, programs and files are available, but only the workspace is writable, and privileges never grow
+    strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
+    spawn     as strict, but the named programs can be started; they are confined as the worker is
 
-The order follows from what each step needs: a namespace needs what the capabilities still give, Landlock and seccomp
-need no_new_privs, and seccomp comes last because it refuses the calls that the others make.
+The order follows from dependencies: a namespace needs capabilities, Landlock and seccomp need no_new_privs, and seccomp
+comes last because it refuses the calls that the others make.
 """
 
 import json
@@ -23,8 +23,7 @@ from .shielding import PACKAGE, Shield, prefixes, shield
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
 
 _MODULE = __name__
-_PROBES = 3
-"""How often a child is asked that may be killed for want of memory, for one."""
+_PROBES = 3  # attempts with a probe child, which may be killed for lack of memory
 
 # Where systems keep what an interpreter loads late: libraries, time zones, randomness. No configuration, no names.
 _LIBRARIES = (
@@ -48,9 +47,9 @@ _Step = tuple[Mechanism, Callable[[], None]]
 
 
 def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = False) -> Enforcement:
-    """Confine this process for good; what could not be done raises, or is listed if `degrade` says that less will do.
+    """Confine this process for good; raises if a mechanism is missing, or lists it with `degrade`.
 
-    Call it before there are threads: some mechanisms confine only the thread that asks.
+    Call it before there are threads: some mechanisms confine only the calling thread.
     """
     if profile not in PROFILES:
         raise ValueError(f"unknown sandbox profile {profile!r}")
@@ -81,7 +80,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
 
 
 def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
-    """What :func:`apply` would achieve here, found out by a child that does it. This process stays as it is."""
+    """Return what :func:`apply` would achieve here, measured in a child process."""
     for _ in range(_PROBES):
         answer = _asked(profile, policy)
         if isinstance(answer, list):
@@ -91,9 +90,9 @@ def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforceme
 
 
 def _asked(profile: Profile, policy: Policy | None) -> list[Any] | str:
-    """What the child found, or why it found nothing. It may be short of anything, as this process may be.
+    """Return the result of the child, or why there is none.
 
-    A new interpreter, and no copy of this process: some libraries start threads in every copy.
+    A new interpreter, not a fork: some libraries start threads in every fork.
     """
     import subprocess  # only a probe pays for it
 
@@ -107,7 +106,7 @@ def _asked(profile: Profile, policy: Policy | None) -> list[Any] | str:
 
 
 def _answer(told: str) -> None:
-    """What the child of a probe does."""
+    """Run the probe in the child process."""
     profile, policy = json.loads(told)
     given = Policy._make(tuple(value) if isinstance(value, list) else value for value in policy)
     try:
@@ -157,7 +156,7 @@ def _files(profile: Profile, policy: Policy) -> Iterator[landlock.Rule]:
 
 
 def _interpreter() -> Iterator[str]:
-    """What late imports read: the standard library, installed packages, shared libraries, this package."""
+    """Yield what late imports read: the standard library, installed packages, shared libraries, this package."""
     own = [f"{prefix}/{folder}" for prefix in prefixes() for folder in dict.fromkeys(("lib", sys.platlibdir))]
     for path in dict.fromkeys([*own, *_LIBRARIES, PACKAGE]):
         if os.access(path, os.F_OK):
@@ -165,7 +164,7 @@ def _interpreter() -> Iterator[str]:
 
 
 def _check(policy: Policy) -> None:
-    """Mistakes of the caller are not to be taken for walls that the kernel refuses."""
+    """Raise for errors of the caller, which must not be mistaken for mechanisms that the kernel refuses."""
     for path in (*policy.workspace, *policy.readable, *policy.executables, *policy.code):
         if not path.startswith("/"):
             raise ValueError(f"not an absolute path: {path!r}")
@@ -185,7 +184,7 @@ def _check_shield(shielded: Shield) -> None:
 
 
 def _check_reach(policy: Policy) -> None:
-    """Root without its capabilities, or the user that it became, may find closed what root could open."""
+    """Check access again: root without capabilities, or the user it became, may lack access that root had."""
     asked = (
         (policy.workspace, os.R_OK | os.W_OK | os.X_OK, "read and written"),
         ((*policy.code, *policy.readable), os.R_OK, "read"),

@@ -1,12 +1,12 @@
 """Seccomp: which system calls a worker may make.
 
-The filter names what is refused. A list of what is allowed would be shorter to trust, but it breaks with every release
-of a C library, and here it is not the only wall. Two rules make up for it: a call newer than the lists is answered with
-ENOSYS, as an older kernel would, and a call made for another architecture ends the process.
+The filter is a deny-list: an allow-list breaks with every release of a C library, and here it is not the only
+mechanism. Two rules compensate: a call newer than the lists returns ENOSYS, as on an older kernel, and a call of
+another architecture kills the process.
 
-A refusal is EPERM, which programs know how to report. `clone3` is ENOSYS instead: its flags are behind a pointer that a
-filter cannot follow, and the C library then falls back to `clone`, whose flags it can judge. So is `openat2`. To read
-an extended attribute by path is answered as on a file system that has none: to copy a file with them is not an error.
+A refusal is EPERM. `clone3` and `openat2` are ENOSYS instead: their flags are behind a pointer that a filter cannot
+follow, and the C library falls back to `clone` and `openat`. Reading an extended attribute by path returns what a file
+system without them returns, so that copying a file with its attributes does not fail.
 """
 
 import struct
@@ -57,9 +57,9 @@ _CLONE_THREAD = 0x1_0000
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the parent's terminal
 # The owner of a descriptor gets a signal of choice when it can be read: a way to kill without calling kill.
 _OWNER_BY_FCNTL = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
-_WATCH_BY_FCNTL = (1024, 1026)  # F_SETLEASE, F_NOTIFY: be told, and asked to wait for, when others open a file
+_WATCH_BY_FCNTL = (1024, 1026)  # F_SETLEASE, F_NOTIFY: notifications and delays when other processes open a file
 _OWNER_BY_IOCTL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
-# Whose mode is which argument. A file that is written here and runs as its owner would carry his rights to everybody.
+# Whose mode is which argument. A setuid file written here would give its owner's rights to every user.
 _MODE_AT = {
     "chmod": 1,
     "fchmod": 1,
@@ -94,7 +94,7 @@ class _Test(NamedTuple):
 
 
 def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
-    """Calls that pass if all of their tests do."""
+    """Return the calls that pass if all of their tests do."""
     judged: dict[str, tuple[_Test, ...]] = {"ioctl": (_Test(1, _TERMINAL_INPUT, unless=True),)}
     judged |= {name: (_Test(at, (0,), mask=_SET_ID),) for name, at in _MODE_AT.items()}
     if profile == "strict":
@@ -149,7 +149,7 @@ def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -
 
 
 def _on(call_number: int, body: list[bytes]) -> list[bytes]:
-    """The body for one call; it always returns, so the number is still loaded for whatever comes after it."""
+    """Return the body for one call; it always returns, so the number is still loaded for the next instruction."""
     return [_instruction(_JUMP_EQUAL, call_number, 0, len(body)), *body]
 
 
@@ -167,7 +167,7 @@ def _body(tests: tuple[_Test, ...]) -> Iterator[bytes]:
 
 
 def program(profile: Profile, own_pid: int, machine: str | None = None) -> bytes:
-    """The filter of a profile, ready for the kernel."""
+    """Return the BPF program of a profile."""
     architecture = audit_architecture(machine)
     if architecture is None:
         raise Unsupported("the filter is written for x86_64 and aarch64")
@@ -197,7 +197,7 @@ _ALL_THREADS = 1
 
 
 def restrict_calls(profile: Profile, own_pid: int) -> None:
-    """For all threads of this process and all that it starts, for good."""
+    """Install the filter for all threads and children of this process, for good."""
     code = packed(program(profile, own_pid))
     described = packed(struct.pack("=H6xQ", len(code) // 8, address(code)))
     call("seccomp", _SET_MODE_FILTER, _ALL_THREADS, address(described))

@@ -1,15 +1,13 @@
-"""What must not be written although it lies in a workspace.
+"""Read-only paths inside a writable workspace.
 
-A project that is worked on often holds the environment that this very host runs in, the plugin, or a program that is
-named. Code written there would run outside a sandbox the next time that a host is started. So
-all of it is *shielded*: bound over itself as a mount of its own, read-only.
+A workspace often contains the environment of this host, the plugin, or an allowed program. Code written there would
+run outside a sandbox at the next start of a host. So these paths are *shielded*: bind-mounted over themselves,
+read-only.
 
-* A folder above a shielded one could be renamed and another put into its place. The kernel renames no mount, so each
-  folder between the workspace and the shielded one becomes a mount, too.
-* A symbolic link cannot be held like that. A shielded path that leads over a link in a workspace is refused.
-* Landlock cannot take away what it gave for the folder above. Without a mount namespace a workspace with anything to
-  shield in it is refused.
-* A workspace within a shielded folder is refused: there would be nothing to write, or nothing to shield.
+* A folder above a shielded one could be renamed and replaced. The kernel renames no mount point, so each folder between
+  the workspace and the shielded one becomes a mount, too.
+* Refused are: a shielded path over a symbolic link in a workspace (links cannot be mounted); anything to shield without
+  a mount namespace (Landlock cannot revoke a right below a folder); a workspace inside a shielded folder.
 """
 
 # pathlib would be the slowest import of a worker:
@@ -26,10 +24,10 @@ PACKAGE = __file__.rpartition("/toolhost/")[0]
 
 
 class Shield(NamedTuple):
-    """Real paths, those above others first."""
+    """Real paths, parents first."""
 
     held: tuple[str, ...]
-    """Folders that can be written but not moved away."""
+    """Folders that are writable but cannot be moved."""
     read_only: tuple[str, ...]
 
 
@@ -37,12 +35,12 @@ NOTHING = Shield((), ())
 
 
 def prefixes() -> tuple[str, ...]:
-    """The folders of this Python and, in a virtual environment, of the one below it."""
+    """Return the folders of this Python and, in a virtual environment, of its base."""
     return tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)))
 
 
 def shield(policy: Policy) -> Shield:
-    """What to shield in the workspaces of this policy; ValueError where that cannot be done."""
+    """Return what to shield in the workspaces of this policy; raises ValueError where that is impossible."""
     workspaces = tuple(os.path.realpath(path) for path in policy.workspace)
     read_only: list[str] = []
     if workspaces:
@@ -76,7 +74,7 @@ def _inside(path: str, folders: Iterable[str]) -> bool:
 
 
 def within(path: str, folder: str) -> bool:
-    """Is the path the folder, or inside of it? By the letters alone."""
+    """Return whether the path is the folder or inside of it, lexically."""
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
@@ -106,7 +104,7 @@ def _between(workspace: str, path: str) -> Iterator[str]:
 
 
 def _links(path: str) -> Iterator[str]:
-    """Every symbolic link that is passed on the way to this path, by its own real place."""
+    """Yield every symbolic link on the way to this path, by its own real path."""
     here, rest, left = "/", path.split("/")[::-1], 40
     while rest and left:
         part = rest.pop()
