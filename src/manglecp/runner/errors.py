@@ -1,7 +1,4 @@
-"""What the runner refuses.
-
-A selection is never refused with an error: what cannot be read is a selection too, ``INVALID``.
-"""
+"""Errors of the runner. Unparsable selections raise none of them: they are selections too, ``INVALID``."""
 
 from __future__ import annotations
 

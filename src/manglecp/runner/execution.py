@@ -17,8 +17,7 @@ from manglecp.runner.errors import BadTransaction
 from manglecp.runner.log import canonical
 from manglecp.toolhost import Artifact, Slots, StateError, apply_state, full_state
 
-LARGEST_OUTPUT: Final = 1_048_576
-"""Bytes of an output, as the contract limits them."""
+LARGEST_OUTPUT: Final = 1_048_576  # bytes of an output, as the contract limits them
 
 T = TypeVar("T")
 
@@ -56,8 +55,7 @@ async def settled(answer: T | Awaitable[T]) -> T:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-LARGEST_STATE: Final = 10 * 1024 * 1024
-"""Bytes. A host reads no longer request than that."""
+LARGEST_STATE: Final = 10 * 1024 * 1024  # Bytes. A host reads no longer request than that.
 _PATH: Final = re.compile(r"/slots/([0-7])")
 
 

@@ -4,8 +4,8 @@
 Keys are sorted, so the two hashes stand first in every line and take 161 bytes: what was hashed is ``{`` and the rest
 of the line, and a verifier never re-encodes numbers or texts.
 
-That much is upstream's format. A chain alone does not reveal a missing tail, and anyone can compute another one. So the
-last record, ``run_end``, counts the records and, given a key, seals them with an HMAC. Without a key, keep
+That much is upstream's format. A chain alone does not reveal a missing tail, and any writer can compute another one. So
+the last record, ``run_end``, counts the records and, given a key, seals them with an HMAC. Without a key, keep
 :attr:`RunLog.head` elsewhere and verify against it.
 """
 
@@ -40,7 +40,6 @@ def canonical(value: Any) -> bytes:
 
 
 def copy_json(value: Any) -> Any:
-    """Return a deep copy."""
     try:
         return json.loads(canonical(value))
     except RecursionError as error:
@@ -104,9 +103,7 @@ def _is(text: object, shape: re.Pattern[str]) -> bool:
 GENESIS: Final = "0" * 64
 END: Final = "run_end"
 LONGEST: Final = 64 * 1024 * 1024
-"""Bytes of one line."""
-_HASHES: Final = 161
-"""Where the record goes on after its two hashes."""
+_HASHES: Final = 161  # where the record goes on after its two hashes
 
 
 class Sink(Protocol):
@@ -185,8 +182,6 @@ class RunLog:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event, without its hashes."""
-
     event: str
     step: int
     payload: Mapping[str, Any]

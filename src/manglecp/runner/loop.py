@@ -1,4 +1,4 @@
-"""The loop of a run: menu, selection, patch, action, commit; until something ends it.
+"""The loop of a run: menu, selection, patch, action, commit; until an end condition.
 
 Every decision of a run follows from its request and from what selectors and actions return, and all of that is logged.
 So a run can be replayed from its log alone (:mod:`.playback`).
@@ -26,10 +26,8 @@ from manglecp.runner.selectors import ControlMode, Selector, Situation, choose
 from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
 
 STEPS: Final = 64
-INVALID_PICKS: Final = 8
-"""Tolerated; one more ends the run."""
-VISITS: Final = 3
-"""To one situation; one more ends the run."""
+INVALID_PICKS: Final = 8  # tolerated; one more ends the run
+VISITS: Final = 3  # to one situation; one more ends the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,6 @@ class Budget:
 
 @dataclass(slots=True)
 class Spending:
-    """The used part of a budget."""
-
     budget: Budget
     invalid_picks: int = 0
     _visits: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -69,8 +65,7 @@ class Spending:
         return self._visits[situation] <= self.budget.visits
 
 
-META_TAG: Final = "tag.meta"
-"""Actions that every menu has, whatever the tags."""
+META_TAG: Final = "tag.meta"  # actions that are on every menu
 
 
 @dataclass(frozen=True)
@@ -140,8 +135,7 @@ def _texts(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
 T = TypeVar("T")
 START = "run_start"
 _LONGEST_ERROR = 4_000
-_FLAGGED = (0, 2, 6, 7)
-"""The slots whose presence is part of the goal digest, as upstream has it."""
+_FLAGGED = (0, 2, 6, 7)  # the slots whose presence is part of the goal digest, as upstream has it
 
 
 class EndReason(StrEnum):
@@ -234,7 +228,7 @@ class _Loop:
 
     async def run(self) -> Result:
         budget = self.spending.budget
-        self._tell(
+        self._emit(
             START,
             goal_id=self.request.goal_id,
             control_mode=self.request.control_mode.value,
@@ -251,29 +245,29 @@ class _Loop:
                 reason = await self._step(moved)
             except _Raised as raised:
                 ended = Result(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
-                self._tell(END, **ended.members(), raised=raised.text)
+                self._emit(END, **ended.members(), raised=raised.text)
                 raise raised.error from None
             moved = self.spending.invalid_picks == picks
             self.step += 1
         result = Result(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
-        self._tell(END, **result.members())
+        self._emit(END, **result.members())
         return result
 
     async def _step(self, moved: bool) -> EndReason | None:
         """Run one step; return why it was the last one, or None."""
         menu = _given("menu", self.menu, self.state)
         menu_digest, state_digest = menu.digest, digest_state(self.state)
-        self._tell("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
+        self._emit("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
         if moved and not self.spending.visit(menu_digest, state_digest):
-            self._tell("loop_guard_triggered", menu_digest=menu_digest, state_digest=state_digest)
+            self._emit("loop_guard_triggered", menu_digest=menu_digest, state_digest=state_digest)
             return EndReason.LOOP_GUARD
         selection = await self._select(menu, menu_digest, state_digest)
         offer = menu.get(selection.sid) if selection.sid is not None else None
         if selection.kind is Kind.NOOP:
-            self._tell("noop")
+            self._emit("noop")
             return EndReason.NOOP
         if selection.kind is Kind.ASK_SUP:
-            self._tell("ask_sup")
+            self._emit("ask_sup")
             return EndReason.ASK_SUP
         if offer is None:
             return self._invalid_pick(selection.why)
@@ -284,7 +278,7 @@ class _Loop:
             except PatchRefused as refused:
                 return self._invalid_pick(str(refused))
             inputs = merged.inputs
-            self._tell("inputs_patched", inputs=inputs, blocked=list(merged.blocked))
+            self._emit("inputs_patched", inputs=inputs, blocked=list(merged.blocked))
         return await self._act(selection, offer, inputs)
 
     async def _select(self, menu: Menu, menu_digest: str, state_digest: str) -> Selection:
@@ -302,21 +296,21 @@ class _Loop:
             self.policy,
         )
         if choice.policy is not None:
-            self._tell("selector_policy_raw", **choice.policy.members())
+            self._emit("selector_policy_raw", **choice.policy.members())
         if choice.fallback is not None:
-            self._tell("selector_fallback_raw", **choice.fallback.members())
-        self._tell("selector_chosen", source=choice.source, **choice.chosen.members())
+            self._emit("selector_fallback_raw", **choice.fallback.members())
+        self._emit("selector_chosen", source=choice.source, **choice.chosen.members())
         return choice.chosen
 
     async def _act(self, selection: Selection, offer: Offer, inputs: dict[str, Any]) -> EndReason | None:
         named = {"aid": offer.aid, "sid": selection.sid, "deterministic": offer.deterministic}
-        # Before the effect: a log that ends here says that the action may have happened.
-        self._tell("tool_start", **named, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
+        # Before the effect: if the log ends here, the action may have happened.
+        self._emit("tool_start", **named, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
         began = time.perf_counter()
         outcome = await self._attempt(offer.aid, inputs)
         duration_ms = round((time.perf_counter() - began) * 1000)
         if outcome.status is not StepStatus.OK:
-            self._tell(
+            self._emit(
                 "tool_error",
                 **named,
                 status=outcome.status.value,
@@ -327,12 +321,12 @@ class _Loop:
             if outcome.status is StepStatus.INVALID_PICK:
                 return self._invalid_pick(f"{offer.aid} does not take these inputs")
             if outcome.status is StepStatus.BREAKER_TRIP:
-                self._tell("breaker", aid=offer.aid)
+                self._emit("breaker", aid=offer.aid)
                 return EndReason.BREAKER_TRIP
             return EndReason.TOOL_ERROR
         tx_patch = diff_state(self.state, outcome.state)
         self.inputs, self.state = inputs, outcome.state
-        self._tell(
+        self._emit(
             "tool_ok",
             **named,
             output=outcome.output,
@@ -342,7 +336,7 @@ class _Loop:
             duration_ms=duration_ms,
         )
         if _given("goal_done", self.goal_done, dict(self.state)):
-            self._tell("goal_done", goal_id=self.request.goal_id)
+            self._emit("goal_done", goal_id=self.request.goal_id)
             return EndReason.GOAL_DONE
         return None
 
@@ -360,8 +354,8 @@ class _Loop:
 
     def _invalid_pick(self, why: str) -> EndReason | None:
         within = self.spending.invalid_pick()
-        self._tell("invalid_pick", why=why, count=self.spending.invalid_picks)
+        self._emit("invalid_pick", why=why, count=self.spending.invalid_picks)
         return None if within else EndReason.MAX_INVALID
 
-    def _tell(self, event: str, **payload: Any) -> None:
+    def _emit(self, event: str, **payload: Any) -> None:
         self.log.write(event, self.step, payload)

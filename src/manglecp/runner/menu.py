@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from manglecp.runner.errors import BadMenu
 
-MOST_ENTRIES: Final = 9_999
-"""A SID has four digits: what is numbered higher could never be picked."""
+MOST_ENTRIES: Final = 9_999  # A SID has four digits: what is numbered higher could never be picked
 SID: Final = re.compile(r"SID[0-9]{4}")
 _LONGEST_NAME: Final = 256
 _MOST_TAGS: Final = 64
@@ -47,8 +46,6 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An offer and its SID."""
-
     sid: str
     offer: Offer
 
@@ -112,7 +109,6 @@ class Menu:
             raise BadMenu(f"no menu: {type(error).__name__} {error}") from None
 
     def tagged(self, tags: Iterable[str]) -> Menu:
-        """Keep the entries with one of these tags."""
         wanted = frozenset(tags)
         return Menu(tuple(entry for entry in self.entries if entry.offer.tags & wanted))
 
@@ -128,11 +124,9 @@ class Menu:
         )
 
     def get(self, sid: str) -> Offer | None:
-        """Return the offer of this SID, or None."""
         return next((entry.offer for entry in self.entries if entry.sid == sid), None)
 
     def members(self) -> list[dict[str, Any]]:
-        """Return the logged form."""
         return [entry.members() for entry in self.entries]
 
     @property

@@ -152,7 +152,6 @@ class _Recording:
         return (self._step, "goal_done") in self._by_step
 
     def result(self) -> Result:
-        """Return the result of a run that an exception ended."""
         inputs = patched = dict(self._records[0].payload["inputs"])
         for record in self._records:
             if record.event == "menu_built":

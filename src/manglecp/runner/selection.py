@@ -26,8 +26,7 @@ from manglecp.runner.log import canonical, copy_json
 from manglecp.runner.menu import Menu
 from manglecp.wire import Fault, decode
 
-LONGEST: Final = 65_536
-"""Characters of a selection. A policy may print as many bytes, and a patch has to fit in."""
+LONGEST: Final = 65_536  # Characters of a selection. A policy may print as many bytes, and a patch has to fit in.
 
 _SPACES: Final = " \t\n\v\f\r"
 _PICK: Final = re.compile(r"<PICK><(SID[0-9]{4})>(.*)<END>", re.DOTALL)
@@ -171,11 +170,9 @@ def _from_base64(text: str) -> str:
         raise _Unread("the patch is no base64 of UTF-8") from None
 
 
-DEEPEST: Final = 32
-"""Nesting depth. A host written in C++ reads no more."""
+DEEPEST: Final = 32  # Nesting depth. A host written in C++ reads no more.
 LARGEST_PATCH: Final = 65_536
-LARGEST_INPUTS: Final = 1_048_576
-"""Bytes of all inputs after the merge: many small patches are a large one."""
+LARGEST_INPUTS: Final = 1_048_576  # bytes of all inputs after the merge: many small patches are a large one
 MOST_BLOCKED: Final = 64
 """Blocked keys. Each is named with its whole path, so a small patch could make a large report of them."""
 

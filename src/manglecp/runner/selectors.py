@@ -36,7 +36,7 @@ from manglecp.toolhost import Breaker
 
 
 class ControlMode(StrEnum):
-    """Who decides.
+    """Which selector decides.
 
     A selector that neither decides nor is compared is not called, and a failing policy is an invalid selection;
     upstream calls both in every mode and replaces a failing policy by the fallback.
@@ -90,22 +90,22 @@ class Choice:
 async def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> Choice:
     """Call the selectors of the mode. A missing policy that has to decide is INVALID."""
     mode = situation.control_mode
-    said_by_policy = said_by_fallback = None
+    policy_selection = fallback_selection = None
     if mode is not ControlMode.FALLBACK_ONLY:
-        said_by_policy = await _ask(policy, situation)
-    deciding = said_by_policy if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
+        policy_selection = await _select(policy, situation)
+    deciding = policy_selection if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
     if deciding is None or (mode is ControlMode.BLENDED and deciding.kind is Kind.INVALID):
-        said_by_fallback = await _ask(fallback, situation)
-        return Choice(said_by_fallback, "fallback", said_by_fallback, said_by_policy)
-    return Choice(deciding, "policy", None, said_by_policy)
+        fallback_selection = await _select(fallback, situation)
+        return Choice(fallback_selection, "fallback", fallback_selection, policy_selection)
+    return Choice(deciding, "policy", None, policy_selection)
 
 
-async def _ask(selector: Selector | None, situation: Situation) -> Selection:
+async def _select(selector: Selector | None, situation: Situation) -> Selection:
     if selector is None:
         return Selection.invalid("", "there is no policy")
     try:
         return (await settled(selector(situation))).within(situation.menu)
-    except Exception as error:  # whatever a selector does, the run goes on and counts it
+    except Exception as error:  # counted as an invalid selection; the run goes on
         return Selection.invalid("", f"the selector raised {type(error).__name__}")
 
 
@@ -128,14 +128,12 @@ class FirstFit:
 
 
 def _suffice(situation: Situation, offer: Offer) -> bool:
-    """Return whether the inputs have every required argument."""
     required = (offer.inputs_schema or {}).get("required")
     return not isinstance(required, list) or all(name in situation.inputs for name in required)
 
 
 _INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_GLANCE: Final = 0.01
-"""Seconds between two checks whether the child is alive, when it prints nothing."""
+_GLANCE: Final = 0.01  # seconds between two checks whether the child is alive, when it prints nothing
 _NOT_STARTED: Final = 127
 _SORRY: Final = b"not started: "
 _LAUNCHER: Final = """
@@ -221,7 +219,6 @@ def _resource_limits(limits: Limits) -> list[tuple[int, int]]:
 
 
 def _read(child: subprocess.Popen[bytes], deadline: float, limits: Limits, stop: threading.Event) -> tuple[bytes, str]:
-    """Return the output of the child, and why it was stopped."""
     assert child.stdout is not None
     source = child.stdout.fileno()
     os.set_blocking(source, False)
@@ -230,7 +227,7 @@ def _read(child: subprocess.Popen[bytes], deadline: float, limits: Limits, stop:
     with selectors.DefaultSelector() as selector:
         selector.register(source, selectors.EVENT_READ)
         while True:
-            # Asked before reading: what a child that is gone has printed is then all there.
+            # Checked before reading: the output of an exited child is then complete.
             gone = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
             while open_end:
                 try:
@@ -293,7 +290,7 @@ class ExternalPolicy:
             ended = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
         finally:
             stop.set()
-            self.breaker.abandoned(permit)  # unless it is told better
+            self.breaker.abandoned(permit)  # no effect once the permit is settled below
         selection = self._read(ended).within(situation.menu)
         if selection.kind is Kind.INVALID:
             self.breaker.failed(permit)
