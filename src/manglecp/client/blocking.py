@@ -3,8 +3,8 @@
     with BlockingClient("https://desk.example", token=token) as client:
         found = client.evaluate("investigate_build", facts=facts)
 
-A thread of its own runs the event loop, so that connections live on between calls. Callbacks run in that thread. Who
-interrupts a call cancels the request.
+A background thread runs the event loop, so that connections outlive a call. Callbacks run in that thread. Interrupting
+a call cancels the request.
 """
 
 from __future__ import annotations
@@ -50,25 +50,20 @@ class BlockingClient:
 
     @property
     def manifest(self) -> ManifestPayload:
-        """The newest manifest."""
         return self._client.manifest
 
     @property
     def identity(self) -> Authenticated | None:
-        """The authenticated identity; None without a session."""
         return self._client.identity
 
     @property
     def state(self) -> WorkingState:
-        """The facts that evaluations take from, and invocations change."""
         return self._client.state
 
     def ready(self) -> ManifestPayload:
-        """As :meth:`Client.ready`."""
         return self._wait(self._client.ready())
 
     def refresh(self) -> ManifestPayload:
-        """As :meth:`Client.refresh`."""
         return self._wait(self._client.refresh())
 
     def evaluate(
@@ -82,7 +77,6 @@ class BlockingClient:
         return self._wait(self._client.evaluate(intent, params, facts, **more))
 
     def upgrade(self, tool: Tool | str) -> Tool:
-        """As :meth:`Client.upgrade`."""
         return self._wait(self._client.upgrade(tool))
 
     def invoke(self, tool: Tool | str, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:

@@ -1,12 +1,12 @@
-"""A client: declare an intent, get the tools that fit, invoke one, and go on from there (companion, section 11).
+"""A client: declare an intent, get the tools that fit, invoke one, and follow a suggestion (companion, section 11).
 
     async with Client("https://desk.example", token=token, on_confirm=ask) as client:
         found = await client.evaluate("investigate_build", facts=[{"pred": "build_result", "args": ["pay", 7, "red"]}])
         outcome = await client.invoke(found["explain_build_failure"], {"build": 7})
         further = await client.follow(outcome)
 
-It keeps a working state of facts, which the deltas of invocations change, and which goes along with every intent. It
-refuses to send what the server would refuse, asks a person where consent is needed, and repeats what may be repeated.
+Deltas of invocations change a working state of facts, which is sent with every intent. Requests are validated before
+they are sent, approval is requested where a tool needs it, and requests that are safe to repeat are retried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from manglecp.base.text import truncate
@@ -48,7 +47,7 @@ from manglecp.wire.messages import (
 FromState = Literal["needed", "all", "none"]
 """Which working facts are sent: those that the intent lists, all that the server lists, or none."""
 _MOST_TOOLS: Final = 1_000
-_MOST_QUESTIONS: Final = 3
+_MOST_QUESTIONS: Final = 3  # for one invocation: before it, with the server's challenge, and once more
 """Approval requests for one invocation: before it, with the server's challenge, and once more."""
 
 
@@ -71,13 +70,10 @@ class Client:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         **options: Any,
     ) -> None:
-        """``answer_seconds`` is how long an answer may take, None for as long as it takes; ``boot_seconds`` how long
-        to wait for a server that boots or drains.
-
-        ``options`` go to the transport: see :func:`manglecp.client.transports.transport_to`.
+        """``answer_seconds`` limits the wait for a response (None: no limit), ``boot_seconds`` that for a booting or
+        draining server. ``options`` go to the transport: see :func:`manglecp.client.transports.transport_to`.
         """
         self.state = WorkingState() if state is None else state
-        """What the client holds to be true; it goes along with intents, and invocations change it."""
         self._on_confirm = on_confirm
         self._on_progress = on_progress
         self._connection = Connection(
@@ -99,9 +95,7 @@ class Client:
             raise
         return self
 
-    async def __aexit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def connect(self) -> None:
@@ -123,12 +117,12 @@ class Client:
         return self._connection.identity
 
     async def ready(self) -> ManifestPayload:
-        """Wait until the server takes requests. Its manifest then is whole; that of one that boots may not be."""
+        """Wait until the server takes requests, and return its manifest, which is complete then."""
         await self._connection.prepared()
         return self.manifest
 
     async def refresh(self) -> ManifestPayload:
-        """Read the manifest again where new ones do not come by themselves."""
+        """Read the manifest again on transports that receive no updates."""
         return await self._connection.refresh()
 
     # --- intents ---------------------------------------------------------------------------------------------------
@@ -144,10 +138,10 @@ class Client:
         options: Options | None = None,
         from_state: FromState = "needed",
     ) -> Evaluation:
-        """The tools that fit the intent, given the working facts and these.
+        """Return the tools that fit the intent, given the working facts and these.
 
-        :class:`Refused` tells all that is wrong with the facts. Of the working state, facts that the server derives
-        itself, does not know or would not take are left out.
+        Raises :class:`Refused` with every violation in the facts. Working facts that the server derives itself, does
+        not list or would reject are left out.
         """
         checks = await self._connection.prepared()
         given = checks.check(facts)
@@ -191,7 +185,7 @@ class Client:
         return answer
 
     async def upgrade(self, tool: Tool | str) -> Tool:
-        """The tool in full: the same intent again, with the wish to know more of it."""
+        """Return the tool in full, by repeating its intent with a request to disclose it."""
         tool = self._found(tool)
         known = self._tools.get(tool.macro_id, tool)  # perhaps it was upgraded before: one id, one definition
         if "full" in (tool.level, known.level):
@@ -207,7 +201,6 @@ class Client:
         raise Refused("macro_not_found", f"the server does not show {tool.name} in full any more; evaluate again")
 
     def _found(self, tool: Tool | str) -> Tool:
-        """By id or name, out of what was evaluated, the newest first."""
         if isinstance(tool, Tool):
             return tool
         for known in reversed(self._tools.values()):
@@ -225,10 +218,7 @@ class Client:
         facts: Iterable[Mapping[str, Any]] = (),
         **more: Any,
     ) -> Evaluation:
-        """A suggested intent, with the continuation facts and those of the caller (NEXT-03).
-
-        ``more`` goes to :meth:`evaluate`.
-        """
+        """Evaluate a suggested intent, the continuation facts and these (NEXT-03); ``more`` as in :meth:`evaluate`."""
         suggested = which if isinstance(which, SuggestedIntent) else outcome.suggestion(which)
         checks = self._connection.checks
         continued = checks.check(outcome.continuation_facts).facts  # what the server would not take is left out
@@ -251,8 +241,7 @@ class Client:
         """Invoke a tool, and apply its delta to the working state unless ``apply`` is false.
 
         A tool that is not shown in full is upgraded first, and its arguments are checked. ``request_key`` makes the
-        server do it once, however often it is asked; without one the client makes its own. To cancel it, cancel the
-        task that waits here.
+        invocation idempotent; the default is a random key. Cancelling the waiting task cancels the invocation.
         """
         tool = await self.upgrade(tool)
         schema = tool.definition.input_schema
@@ -261,8 +250,7 @@ class Client:
         key = request_key or secrets.token_urlsafe(18)
         token = await self._agreed(tool, given, ask)
         questions, evaluated = 1, False
-        first: ServerError | None = None
-        """What the server had against the first consent: why everything after it was necessary."""
+        first: ServerError | None = None  # the error about the first approval, which explains the later ones
         while True:
             payload = InvokePayload(
                 macro_id=tool.macro_id, args=given, eval_time=eval_time, confirmation_token=token, request_key=key
@@ -297,7 +285,7 @@ class Client:
         return answer
 
     async def _still_there(self, tool: Tool) -> bool:
-        """Does the same question still bring the same tool (ERR-45)? One of another id is for the caller to see."""
+        """Return whether the same intent still yields this macro_id (ERR-45)."""
         answer = await self._evaluate(tool.asked)
         return any(definition.macro_id == tool.macro_id for definition in answer.payload.macro_tools)
 

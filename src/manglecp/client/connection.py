@@ -1,10 +1,10 @@
-"""A server as a client sees it over time: manifest, readiness, authentication, requests and retries.
+"""The connection of a client: manifest, readiness, authentication, requests and retries.
 
-The newest manifest counts, whether it came first, later or after a reconnect (MANI-34). Nothing is sent while it says
-``booting`` or ``draining`` (CLI-14). A session is authenticated after the manifest that begins it (SEC-13); without a
-session every request carries the credential. A request is repeated unchanged only if waiting helps, as the server says,
-or if the connection was lost and a repetition is harmless: with exponential back-off (CLI-07), at least as late as the
-server asks (CLI-06), and at most five times (CLI-08, OPEN-43). All else is up to the caller (OPEN-44).
+The newest manifest counts, whether it came first, later or after a reconnect (MANI-34). Nothing is sent while it is
+``booting`` or ``draining`` (CLI-14). A session is authenticated after its first manifest (SEC-13); without a session
+every request carries the credential. A request is retried unchanged only if the error is transient, or if the
+connection was lost and a repetition is harmless: with exponential back-off (CLI-07), not before ``retry_after_ms``
+(CLI-06), and at most five times (CLI-08, OPEN-43). The caller handles all other errors (OPEN-44).
 """
 
 from __future__ import annotations
@@ -39,28 +39,15 @@ from manglecp.wire.messages import (
 MOST_RETRIES: Final = 5
 
 _TRANSIENT: Final = frozenset({"server_not_ready", "rate_limited"})
+# Recoverable, but not by repeating the same request (ERR-42 to ERR-46, OPEN-44).
 _CHANGE_FIRST: Final = frozenset(
     {
-        "unsupported_version",
-        "message_too_large",
-        "auth_required",
-        "auth_invalid",
-        "invalid_facts",
-        "unknown_predicate",
-        "arity_mismatch",
-        "type_mismatch",
-        "too_many_facts",
-        "evaluation_timeout",
-        "derivation_limit_exceeded",
-        "interval_limit_exceeded",
-        "macro_not_found",
-        "macro_expired",
-        "schema_validation_failed",
-        "confirmation_required",
-        "confirmation_invalid",
+        *("unsupported_version", "message_too_large", "auth_required", "auth_invalid", "invalid_facts"),
+        *("unknown_predicate", "arity_mismatch", "type_mismatch", "too_many_facts", "evaluation_timeout"),
+        *("derivation_limit_exceeded", "interval_limit_exceeded", "macro_not_found", "macro_expired"),
+        *("schema_validation_failed", "confirmation_required", "confirmation_invalid"),
     }
 )
-"""Recoverable, but not by saying the same again (ERR-42 to ERR-46, OPEN-44)."""
 
 
 def repeatable(error: ServerError) -> bool:
@@ -74,8 +61,7 @@ def repeatable(error: ServerError) -> bool:
 class RetryPolicy:
     """How often a request is repeated, and after which delay. ``chance`` returns the jitter, from 0 to 1.
 
-    ``longest_ms`` bounds the delay. Where the server asks for a longer one, the error is raised: an earlier retry is
-    forbidden.
+    ``longest_ms`` bounds the delay. If ``retry_after_ms`` is longer, the error is raised.
     """
 
     most: int = MOST_RETRIES
@@ -121,7 +107,6 @@ class Credential:
         return not isinstance(self._source, str)
 
     def forget(self) -> None:
-        """Drop a token that the server rejected."""
         if self.renewable:
             self._token = None
 
@@ -142,7 +127,6 @@ class Credential:
         return cast(Scheme, "bearer" if "bearer" in taken else taken[0])
 
     async def headers(self, taken: Sequence[str]) -> dict[str, str]:
-        """Return the headers for transports without a session."""
         token = await self.token()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise Refused("bad_token", "a token has letters, digits and signs, and no blanks")
@@ -152,10 +136,8 @@ class Credential:
 
 
 T = TypeVar("T")
-_POLL_MS: Final = 250
-"""First interval of polling a manifest that says ``booting``, where there is no session."""
-_LOOK_SECONDS: Final = 0.2
-"""Interval of checking a session while waiting for its next manifest."""
+_POLL_MS: Final = 250  # first interval of polling the manifest without a session
+_LOOK_SECONDS: Final = 0.2  # interval of checking a session for its next manifest
 _AUTH_ERRORS: Final = frozenset({"auth_required", "auth_invalid"})
 _log = logging.getLogger(__name__)
 
@@ -172,7 +154,6 @@ class Connection:
         on_manifest: Callable[[ManifestPayload], object] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``answer_seconds`` is how long an answer may take, None for as long as it takes."""
         self._transport = transport
         self._credential = credential
         self._retrying = retry_policy or RetryPolicy()
@@ -192,7 +173,6 @@ class Connection:
 
     @property
     def manifest(self) -> ManifestPayload:
-        """The newest one. Raises :class:`Refused` before there was any."""
         if self._manifest is None:
             raise Refused("not_connected", "the client is not connected; it is used inside its async with block")
         return self._manifest
@@ -204,7 +184,6 @@ class Connection:
 
     @property
     def keeps_request_keys(self) -> bool:
-        """Whether the server announces idempotency by request key."""
         extensions = self.manifest.extensions
         return extensions is not UNSET and "x-request_key" in extensions
 
@@ -217,13 +196,12 @@ class Connection:
             await self._connect()
 
     async def close(self) -> None:
-        """End the connection. Nothing but :meth:`open` connects again."""
         self._closed = True
         self.identity = None
         await self._transport.close()
 
     async def refresh(self) -> ManifestPayload:
-        """Read the manifest again where it does not come by itself."""
+        """Read the manifest again on transports that receive no updates."""
         if not self._transport.session:
             async with self._getting_ready:
                 await self._connect()
@@ -292,9 +270,11 @@ class Connection:
                 raise Refused("auth_required", "the server wants a credential, and there is none: give token")
 
     async def _wait_until_ready(self) -> None:
-        """Wait for a manifest that is neither ``booting`` nor ``draining``, by polling where none comes by
-        itself (MANI-28, MANI-32). Where a server drains, another one may answer at the same address: a connection that
-        lasts is made anew once everything that was asked on it is answered (MANI-31)."""
+        """Wait for a manifest that is neither ``booting`` nor ``draining`` (MANI-28, MANI-32); poll without a session.
+
+        A session with a draining server is reconnected once its pending requests are done: another server may answer at
+        the same address (MANI-31).
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._boot_seconds
         polls = 0

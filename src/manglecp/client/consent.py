@@ -1,8 +1,8 @@
-"""A person's consent before a tool does what needs one (companion, section 9.4).
+"""Approval before a tool with effects is invoked (companion, section 9.4).
 
-Whoever is asked sees what would be done, to what and with which effects. The answer is a token, or None, which ends the
-matter: nothing is sent. ``True`` agrees without a token. Then the server is asked; it refuses and says what is to be
-signed, and the question comes once more with its *challenge*; or it has been told to trust this client, and does it.
+The callback receives the tool, its arguments and effects, and returns a token, or None, and then nothing is sent.
+``True`` approves without a token: the server accepts that, or returns a *challenge* to sign, with which the callback is
+called again.
 
     async with Client(url, on_confirm=Signer(secret, "ada", ask=in_a_dialog)) as client: …
 """
@@ -24,7 +24,11 @@ from manglecp.wire import sign_confirmation
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An approval request. ``text`` is the server's sentence once there is a challenge, else the tool's."""
+    """An approval request. ``text`` is the server's sentence once there is a challenge, else the tool's.
+
+    ``challenge`` is what to sign: ``nonce``, ``issued_ms``, ``args_digest``, ``expires_at``. ``refusal`` is the
+    server's error about the previous approval.
+    """
 
     tool: Tool
     args: Mapping[str, Any]
@@ -33,16 +37,14 @@ class Question:
     text: str
     identity: str | None = None
     challenge: Mapping[str, Any] | None = field(default=None, repr=False)
-    """What the server wants signed: ``nonce``, ``issued_ms``, ``args_digest``, ``expires_at``."""
     refusal: ServerError | None = None
-    """The server's error about the approval before, if there was one."""
 
 
 OnConfirm: TypeAlias = Callable[[Question], "str | bool | Awaitable[str | bool | None] | None"]
 
 
 async def consent(on_confirm: OnConfirm, question: Question) -> str | bool:
-    """A token, True for consent without one, False for none."""
+    """Return a token, True for approval without one, False for none."""
     answer = on_confirm(question)
     if inspect.isawaitable(answer):
         answer = await answer
@@ -50,7 +52,7 @@ async def consent(on_confirm: OnConfirm, question: Question) -> str | bool:
 
 
 class Signer:
-    """Signs for a person who agrees, with the secret that came with the credential. It never shows the secret."""
+    """Signs approvals with the secret that belongs to the credential. ``repr`` does not show the secret."""
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class Signer:
         ask: Callable[[Question], bool | Awaitable[bool]],
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """``identity`` is the name under which the server knows the client; the session's if it has one."""
+        """``identity`` is the client's name at the server; by default that of the session."""
         self._secret = secret
         self._identity = identity
         self._ask = ask
@@ -76,7 +78,7 @@ class Signer:
         return self.token(question) if agreed is True else None
 
     def token(self, question: Question) -> str:
-        """Over exactly what was shown: the tool and the arguments that this client sends, never others."""
+        """Sign the tool and the arguments of the question."""
         challenge = question.challenge or {}
         nonce, issued_ms = challenge.get("nonce"), challenge.get("issued_ms")
         if not isinstance(nonce, str) or type(issued_ms) is not int:

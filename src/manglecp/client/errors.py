@@ -1,15 +1,7 @@
-"""Everything that can go wrong for a client, as one small tree.
+"""The exceptions of a client.
 
-    ClientError
-    ├── ServerError      the server answered with an error
-    ├── ConnectionLost   nobody can say what became of the request
-    │   └── NoAnswer     the connection is there, the answer is not
-    ├── Unreadable       the server sent something that is no message
-    └── Refused          this client does not send that
-
-As text an error has the first of what is wrong with which facts or arguments, so that whoever sees only that can begin.
-What a server says is shown with every character in plain sight: it may hold what a terminal would obey. It may have any
-shape, too: what cannot be read of its details is passed over.
+Their text includes the first violations of facts or arguments. Text of a server is escaped, and details that do not
+have the expected shape are ignored.
 """
 
 from __future__ import annotations
@@ -21,17 +13,16 @@ from manglecp.base.text import truncate
 from manglecp.wire import WireError
 from manglecp.wire.messages import UNSET, ErrorPayload
 
-_LONGEST: Final = 2_000
-"""Characters of a server's text that are repeated."""
+_LONGEST: Final = 2_000  # characters of a server's text that are repeated
 _FIRST: Final = 3
 
 
 class ClientError(Exception):
-    """The root of the tree."""
+    """The base class of the client's exceptions."""
 
 
 class ServerError(ClientError):
-    """The server's answer is an error. ``details`` is empty where it gave none."""
+    """The server responded with an error. ``details`` is empty where it sent none."""
 
     def __init__(
         self,
@@ -51,7 +42,6 @@ class ServerError(ClientError):
 
     @classmethod
     def of(cls, payload: ErrorPayload) -> ServerError:
-        """The exception for an error message."""
         return cls(
             payload.code,
             payload.message,
@@ -69,15 +59,15 @@ class ConnectionLost(ClientError):
 
 
 class NoAnswer(ConnectionLost):
-    """The answer did not come in the time that the caller allows."""
+    """The connection is open, and the response did not arrive within the time limit."""
 
 
 class Unreadable(ClientError):
-    """The server sent no message, one that is too long, or one for another request. It is discarded."""
+    """The server sent no valid message, one that is too long, or one for another request. It is discarded."""
 
 
 class Refused(ClientError):
-    """This client does not send that. ``code`` is the server's where it has one for the same thing."""
+    """The client does not send the request. ``code`` is the server's code for the same error, if there is one."""
 
     def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(code, message)
@@ -87,7 +77,6 @@ class Refused(ClientError):
 
     @classmethod
     def of(cls, error: WireError) -> Refused:
-        """What this side found wrong with a message, before it was sent."""
         return cls(error.code, error.message, error.details)
 
     def __str__(self) -> str:

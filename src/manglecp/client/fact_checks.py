@@ -1,9 +1,9 @@
-"""What a client looks at before it sends anything: facts, limits and arguments (companion, section 11).
+"""Validation of facts, limits and arguments before a request is sent (companion, section 11).
 
-The manifest says less about a predicate than its declaration does: ``string`` stands for texts, names, times and the
-like. Each of its words becomes a shape that takes all of them, and then the reader of the server looks at the facts, so
-that a client refuses nothing for reasons of its own. A predicate that the manifest does not list is a warning
-(CLI-02), everything else is an error, told at once and with the codes that a server would use.
+The manifest is less specific about a predicate than its declaration: ``string`` covers texts, names, times and others.
+Each type name becomes a shape that accepts all of them, and the server's own fact checker validates the facts, so that
+a client rejects nothing that the server would accept. A predicate that the manifest does not list is a warning
+(CLI-02); every other violation is an error, with the server's codes.
 """
 
 from __future__ import annotations
@@ -40,15 +40,13 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "boolean": Shape(union((Singleton(TRUE), Singleton(FALSE)))),
     "any": ANYTHING,
 }
-_MOST_ARGUMENTS: Final = 1_024
-"""A predicate of more counts as unknown: the server must not choose how much memory is used."""
-_UNSAID: Final[ArgType] = "any"
+_MOST_ARGUMENTS: Final = 1_024  # a larger arity counts as unknown: the server must not exhaust memory
 _UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), None), "input", ("string",))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Facts that can be sent, in their order and with arguments in theirs, and what is odd about some of them."""
+    """Facts that can be sent, with positional arguments where possible, and the violations of the others."""
 
     facts: tuple[FactObject, ...]
     violations: tuple[Violation, ...] = ()
@@ -69,7 +67,6 @@ class FactChecks:
         self._milliseconds = "epoch_ms" in manifest.facts_profile.time_formats
 
     def intent(self, name: str) -> IntentDescription | None:
-        """None if the manifest does not list it, which forbids nothing (MANI-13)."""
         return next((intent for intent in self._manifest.intents if intent.name == name), None)
 
     def knows(self, fact: Mapping[str, Any]) -> bool:
@@ -85,7 +82,7 @@ class FactChecks:
         return fact.get("pred") in {*needed, *said.optional_facts, UPGRADE}
 
     def check(self, facts: Iterable[Mapping[str, Any]]) -> Checked:
-        """Every fact, on its own."""
+        """Validate each fact on its own."""
         checking = FactChecker(self._vocabulary, lambda _key, _args: True, time.time_ns())
         right: list[FactObject] = []
         errors: list[Violation] = []
@@ -123,7 +120,7 @@ class FactChecks:
             raise Refused.of(too_many_facts(len(facts), limit))
 
     def _positional(self, fact: Any) -> Any:
-        """Named arguments in their order, where the manifest names them: not every server takes names (OPEN-10)."""
+        """Convert named arguments to positional ones where the manifest names them (OPEN-10)."""
         named = fact.get("named_args") if type(fact) is dict else None
         if type(named) is not dict or fact.get("args") is not None:
             return fact
@@ -136,7 +133,7 @@ class FactChecks:
 
 
 def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the arguments, if they fit (CLI-04)."""
+    """Return a copy of the arguments. Raises :class:`Refused` if they do not fit the schema (CLI-04)."""
     try:
         copied: dict[str, Any] = plain(args)
     except NotPlain as wrong:
@@ -151,7 +148,7 @@ def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[
 
 
 def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
-    """The message, if the server takes one of this size (CLI-03)."""
+    """Return the message. Raises :class:`Refused` if it exceeds the server's limit (CLI-03)."""
     limit = manifest.limits.max_message_bytes
     if len(data) > limit:
         raise Refused.of(too_large(len(data), limit))
@@ -159,13 +156,13 @@ def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
 
 
 def _published(described: PredicateSchema, *, temporal: bool) -> Published:
-    types = described.arg_types
+    types: Sequence[ArgType] = described.arg_types
     if len(types) != described.arity:  # unknown types
-        types = tuple(_UNSAID for _ in range(described.arity))
+        types = ["any"] * described.arity
     names = None if described.arg_names is UNSET or len(described.arg_names) != described.arity else described.arg_names
     shapes = tuple(_SHAPES[word] for word in types)
     schema = Schema(described.predicate, shapes, names, temporal=temporal and described.temporal)
-    return Published(schema, described.direction, types)
+    return Published(schema, described.direction, tuple(types))
 
 
 def _wrong(index: int, fact: Any, issue: str, message: str) -> Violation:

@@ -1,4 +1,4 @@
-"""What a client gets back: the answer as it came, and what is needed to go on from there."""
+"""Results of evaluations and invocations, with the requests that led to them."""
 
 from __future__ import annotations
 
@@ -36,53 +36,47 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A macro-tool, and the question that it answers."""
+    """A macro-tool, and the request that it was offered for."""
 
     definition: MacroTool
     asked: Asked = field(repr=False)
 
     @property
     def macro_id(self) -> str:
-        """What the server knows the tool by, for as long as the tool is valid."""
         return self.definition.macro_id
 
     @property
     def name(self) -> str:
-        """For people and models; two servers may each have one of that name."""
         return self.definition.name
 
     @property
     def description(self) -> str:
-        """Empty where the tool is shown without one."""
         return "" if self.definition.description is UNSET else self.definition.description
 
     @property
     def level(self) -> Level:
-        """How much of the tool the server shows."""
         return self.definition.disclosure_level
 
     @property
     def effects(self) -> tuple[str, ...] | None:
-        """What it changes; None if the tool is not shown in full."""
+        """The side effects; None if the tool is not shown in full."""
         if self.definition.safety is UNSET:
             return None
         return self.definition.safety.side_effects or ("none",)  # OPEN-25
 
     @property
     def needs_consent(self) -> bool:
-        """Whether a person has to approve it."""
         return self.definition.safety is not UNSET and self.definition.safety.requires_user_confirmation
 
     @property
     def repeatable(self) -> bool:
-        """Whether it is idempotent."""
         return self.effects == ("none",) or (
             self.definition.safety is not UNSET and self.definition.safety.idempotent is True
         )
 
     @property
     def score(self) -> float | None:
-        """A hint for ranking and nothing else (OPEN-57)."""
+        """A hint for ranking only (OPEN-57)."""
         metadata = self.definition.metadata
         return None if metadata is UNSET or metadata.score is UNSET else metadata.score
 
@@ -97,7 +91,6 @@ class Evaluation:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """In the order of the server, each with the question that brought it."""
         return tuple(Tool(definition, self.asked) for definition in self.result.macro_tools)
 
     def __iter__(self) -> Iterator[Tool]:
@@ -131,26 +124,22 @@ class Outcome:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What the tool returned."""
         return self.answer.result
 
     @property
     def summary(self) -> str:
-        """What happened, in one sentence of the server."""
         return self.answer.observability.summary
 
     @property
     def suggestions(self) -> tuple[SuggestedIntent, ...]:
-        """Intents that may come next; :meth:`Client.follow` takes one."""
         return self.answer.next.suggested_intents
 
     @property
     def continuation_facts(self) -> tuple[FactObject, ...]:
-        """Facts to send with the next intent."""
         return self.answer.next.continuation_facts
 
     def suggestion(self, which: int | str = 0) -> SuggestedIntent:
-        """By position or name."""
+        """Return a suggested intent by position or name."""
         for place, found in enumerate(self.suggestions):
             if which in (place, found.name):
                 return found

@@ -1,10 +1,8 @@
 """Several servers as one: intents go to those whose domain fits, and the best of similar tools is kept.
 
-Each server is evaluated on its own, with its own working state: one server's delta means nothing to another. It is told
-only facts whose predicates it lists, so that nobody learns what is meant for somebody else.
-
-Tools of one name are similar. Scores are hints (OPEN-57): they choose between similar tools and order the rest, and a
-tool without one comes after those that have one.
+Each server is evaluated on its own, with its own working state, and receives only facts whose predicates it lists, so
+that no server receives facts meant for another. Tools of one name are similar. Scores are hints (OPEN-57): they choose
+between similar tools and order the rest; tools without a score come last.
 """
 
 from __future__ import annotations
@@ -30,17 +28,15 @@ class RoutedTool:
 
     @property
     def name(self) -> str:
-        """The name of the tool, which another server may use for another tool."""
         return self.tool.name
 
     async def invoke(self, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
-        """As :meth:`Client.invoke`, on its own server."""
         return await self.client.invoke(self.tool, args, **more)
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """The tools of all servers that were asked, best first; ``failures`` says which did not answer, and why."""
+    """The tools of all servers, best first; ``failures`` are the errors of servers that did not respond."""
 
     tools: tuple[RoutedTool, ...]
     evaluations: Mapping[str, Evaluation]
@@ -54,7 +50,7 @@ class Routed:
 
 
 class Router:
-    """Clients that are connected, by the id of their domain; of two with one id, the later is ``id#2``."""
+    """Connected clients by the id of their domain; of two with one id, the later is ``id#2``."""
 
     def __init__(self, clients: Sequence[Client]) -> None:
         self.clients: dict[str, Client] = {}
@@ -64,9 +60,9 @@ class Router:
             self.clients[name if not same else f"{name}#{same + 1}"] = client
 
     def choose(self, intent: str, categories: Collection[str] = ()) -> dict[str, Client]:
-        """The servers of these categories that list the intent; if none lists it, all of these categories.
+        """Return the servers of these categories that list the intent; if none lists it, all of these categories.
 
-        Lists may be incomplete (MANI-13), so a server is not passed over for its list alone.
+        Lists may be incomplete (MANI-13).
         """
         fitting = {
             name: client
@@ -89,10 +85,7 @@ class Router:
         categories: Collection[str] = (),
         **more: Any,
     ) -> Routed:
-        """Ask all that fit at the same time. One that fails does not keep the others from answering.
-
-        ``more`` goes to :meth:`Client.evaluate`.
-        """
+        """Evaluate the intent on all servers that fit, concurrently; ``more`` goes to :meth:`Client.evaluate`."""
         chosen = self.choose(intent, categories)
         if not chosen:
             raise Refused("no_server", f"no server is of {', '.join(sorted(categories)) or 'any kind'}")
@@ -129,7 +122,6 @@ def _categories(client: Client) -> tuple[str, ...]:
 
 
 def _best(tools: Iterable[RoutedTool]) -> tuple[RoutedTool, ...]:
-    """Of one name the best, of equally good ones the first."""
     kept: dict[str, RoutedTool] = {}
     for tool in tools:
         rival = kept.get(tool.name)

@@ -1,9 +1,9 @@
-"""The facts that a client holds to be true, changed by the deltas of invocations (seed 000, section 4).
+"""The working facts of a client, changed by the deltas of invocations (seed 000, section 4).
 
-A delta is applied as one transaction: every fact that a retraction matches is removed, then each assertion that is not
-there yet is appended. Two facts are equal if predicate, arguments and time are; provenance and lifetime never matter
-(DATA-42). In a retraction, null in place of an argument matches any value, null inside a value does not; a ``t`` that
-is there has to be equal (OPEN-46).
+A delta is applied as one transaction: every fact that a retraction matches is removed, then each new assertion is
+appended. Two facts are equal if predicate, arguments and time are; provenance and lifetime do not matter (DATA-42). In
+a retraction, null in place of an argument matches any value, null inside a value does not; ``t``, if given, has to be
+equal (OPEN-46).
 """
 
 from __future__ import annotations
@@ -46,15 +46,12 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 FactObject: TypeAlias = dict[str, Any]
-"""One fact as it travels: ``pred``, ``args``, perhaps ``t``, ``source`` and ``category``."""
-MOST_FACTS: Final = 100_000
-"""The default limit: servers must not fill a client's memory."""
+MOST_FACTS: Final = 100_000  # servers must not fill a client's memory
 
 _TIMED: Final = Schema("", (), None, temporal=True)
 _ALWAYS: Final = "always"
 _Time: TypeAlias = Interval | str | None
-_Place: TypeAlias = tuple[str, int | tuple[str, ...]]
-"""Predicate and number of arguments, or their names: only facts of one place can be the same."""
+_Place: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class _FactKey:
 
 
 class WorkingState:
-    """Facts in the order in which they came, each once. Safe to share between threads."""
+    """Distinct facts in the order of their assertion. Safe to share between threads."""
 
     def __init__(self, facts: Iterable[Mapping[str, Any]] = (), *, most: int = MOST_FACTS) -> None:
         self._facts: dict[_FactKey, FactObject] = {}
@@ -91,7 +88,6 @@ class WorkingState:
 
     @property
     def facts(self) -> tuple[FactObject, ...]:
-        """Copies of all facts."""
         return tuple(_copy(fact) for fact in self._facts.values())
 
     def __len__(self) -> int:
@@ -161,7 +157,6 @@ class WorkingState:
 
 
 def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
-    """Return the key of an entry; None if it is no fact."""
     if not isinstance(entry, Mapping):
         return None
     name, args, named = entry.get("pred"), entry.get("args"), entry.get("named_args")
@@ -188,7 +183,7 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
 def _time(said: Any) -> _Time:
     """Return the interval, so that two notations of one are equal; None without a time.
 
-    What only an evaluation can tell, such as ``now``, is compared as it is written.
+    Times that only an evaluation resolves, such as ``now``, are compared as text.
     """
     if said is None:
         return None
@@ -200,7 +195,7 @@ def _time(said: Any) -> _Time:
 
 
 def _key(value: Any) -> bytes:
-    """Equal for equal values: the order of members does not count, and whole numbers may be wrapped (DATA-19)."""
+    """Encode equal values equally: the order of members does not count, and whole numbers may be wrapped (DATA-19)."""
     return msgspec.json.encode(_unwrapped(plain(value)), order="sorted")
 
 
@@ -223,6 +218,6 @@ def _copy(fact: Mapping[str, Any]) -> FactObject:
 
 
 def restated(fact: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a working fact as it is sent: stated by the client, whatever its origin (DATA-46)."""
+    """Return a working fact as the client sends it, without its origin (DATA-46)."""
     said = {name: value for name, value in fact.items() if name not in ("category", "source")}
     return {**said, "category": "session"} if "category" in fact else said

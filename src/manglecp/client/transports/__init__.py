@@ -13,27 +13,27 @@ from manglecp.client.transports.session import MAX_ANSWER_BYTES, SessionTranspor
 
 
 class ServerSession(Protocol):
-    """One session, as a server has it."""
+    """A session of a server object."""
 
     async def __aenter__(self) -> Any: ...
 
     async def __aexit__(self, *_: object) -> None: ...
 
     async def receive(self, data: bytes, /) -> None:
-        """Take one message. What there is to answer goes to ``send``, maybe after this returns."""
+        """Process one message. Responses go to ``send``, maybe after this returns."""
 
 
 class Server(Protocol):
-    """What has sessions."""
+    """An object that opens sessions."""
 
     def session(
         self, transport: Literal["websocket", "stdio"], /, *, send: Callable[[bytes], Awaitable[None]]
     ) -> ServerSession:
-        """Open one; the manifest and all answers go to ``send``."""
+        """Open a session; the manifest and all responses go to ``send``."""
 
 
 class MemoryTransport(SessionTransport):
-    """``like`` is the transport that the session counts as: only standard streams have local trust (TRANS-28)."""
+    """A session of a server in this process; ``like`` is the transport that it counts as (TRANS-28)."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MemoryTransport(SessionTransport):
         self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def lose(self) -> None:
-        """End the connection as a broken network would; for tests of what clients do then."""
+        """End the connection as a broken network would; for tests."""
         self._messages.put_nowait(None)
 
     async def _open(self) -> None:
@@ -82,7 +82,7 @@ Target: TypeAlias = str | Sequence[str | Path] | Server | Transport
 
 
 def transport_to(target: Target, **options: Any) -> Transport:
-    """``options`` are those of the transport: all but HTTP take ``connect_seconds``, all take ``max_answer_bytes``."""
+    """Return a transport with these options: all but HTTP take ``connect_seconds``, all take ``max_answer_bytes``."""
     if isinstance(target, str):
         return _over_a_network(target, options)
     if isinstance(target, Sequence):

@@ -1,9 +1,8 @@
 """HTTP: the manifest from its well-known address, one POST for each request (companion, section 3.2).
 
-Answers are counted while they arrive and are never decompressed: a small body that becomes a large one is not taken.
-Redirects are followed on the same host only. To cancel a request is to close its connection (TRANS-40). A connection
-may also be lost, so a server lets a run with a request key go on: to stop that one, it is told so in a message, if it
-says that it takes one.
+Responses are limited while they arrive and never decompressed. Redirects are followed on the same host only. Closing
+the connection cancels a request (TRANS-40), except a run with a request key, which survives a lost connection: it is
+cancelled by a message, if the server supports that.
 """
 
 from __future__ import annotations
@@ -54,7 +53,8 @@ _UNREACHED: Final = frozenset({502, 503, 504})
 class HttpTransport:
     """``url`` is any address on the server, or that of its manifest.
 
-    ``hosts`` are those that the server may lead to besides its own; ``insecure`` lets networks be used without TLS.
+    ``hosts`` are further hosts that the server may redirect to; ``insecure`` allows networks without TLS; ``network``
+    replaces the network in tests.
     """
 
     session: Final = False
@@ -70,7 +70,6 @@ class HttpTransport:
         tls: ssl.SSLContext | None = None,
         network: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """``network`` takes the place of the network in tests."""
         check_address(url, _SCHEMES, insecure=insecure)
         self._url = url if urlsplit(url).path.endswith("/manifest.json") else urljoin(url, MANIFEST_PATH)
         self._max_bytes = max_answer_bytes
@@ -90,7 +89,7 @@ class HttpTransport:
         return self._client is not None and self._endpoints is not None
 
     async def connect(self, on_manifest: OnManifest) -> Manifest:  # noqa: ARG002 - none comes by itself
-        """Fetch the manifest; if it is the one that is known, the server does not send it again."""
+        """Fetch the manifest, conditionally if one is cached."""
         if self._client is None:
             self._client = self._opened()
         asked = {} if self._etag is None else {"If-None-Match": self._etag}
@@ -114,7 +113,6 @@ class HttpTransport:
         return message
 
     def _resolved(self, base: str, address: str) -> str:
-        """Relative to where the manifest was found (TRANS-12)."""
         return resolve_address(base, address, _SCHEMES, hosts=self._hosts, insecure=self._insecure)
 
     async def request(
@@ -177,7 +175,7 @@ class HttpTransport:
     async def _fetched(
         self, method: str, url: str, *, headers: dict[str, str], content: bytes | None = None
     ) -> tuple[httpx.Response, bytes, str]:
-        """The response, its body and where it was found."""
+        """Return the response, its body and its final address."""
         client = self._client
         if client is None:
             raise ConnectionLost("there is no connection")
@@ -215,7 +213,7 @@ class HttpTransport:
         return b"".join(parts)
 
     def _message(self, response: httpx.Response, data: bytes) -> ServerMessage:
-        """The envelope, also of errors (TRANS-14). Who stands between may answer without one."""
+        """Return the envelope, also of errors (TRANS-14). A proxy may respond without one."""
         status = response.status_code
         if response.headers.get("content-type", "").split(";")[0].strip().lower() == _JSON:
             if status == 200:

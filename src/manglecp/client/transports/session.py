@@ -1,4 +1,4 @@
-"""What every transport offers, and what those with a lasting connection share.
+"""The transport interface, and the base class of transports with a session.
 
 Responses arrive in any order and are matched by id (TRANS-33). Progress and responses for unknown ids are dropped
 (PROG-07): the request may have been cancelled. A message that cannot be decoded ends the connection: its request is
@@ -44,7 +44,7 @@ MAX_ANSWER_BYTES: Final = 1 << 24
 
 
 class Transport(Protocol):
-    """A connection, or the way to make one, to one server."""
+    """A connection to one server."""
 
     @property
     def session(self) -> bool:
@@ -91,7 +91,6 @@ class Conversation:
         return await asyncio.shield(self._first)
 
     def begin(self, request: str, on_progress: OnProgress | None) -> asyncio.Future[ServerMessage]:
-        """Return the future of the response."""
         if self._ended is not None:
             raise ConnectionLost(str(self._ended))
         answer: asyncio.Future[ServerMessage] = asyncio.get_running_loop().create_future()
@@ -124,7 +123,6 @@ class Conversation:
                 answer.set_result(message)
 
     def end(self, reason: ClientError) -> None:
-        """Fail every pending request with this reason."""
         if self._ended is not None:
             return
         self._ended = reason
@@ -186,8 +184,7 @@ class SessionTransport(ABC):
     # --- for subclasses --------------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def _open(self) -> None:
-        """Open the connection anew."""
+    async def _open(self) -> None: ...
 
     @abstractmethod
     async def _read(self) -> bytes:
@@ -269,7 +266,6 @@ class SessionTransport(ABC):
             conversation.end(ConnectionLost(f"reading failed: {type(error).__name__}"))
 
     def _cancel(self, request: str) -> None:
-        """Send the cancellation in the background: the caller does not wait for it."""
         task = asyncio.create_task(self._send_quietly(cancellation(request)))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
@@ -286,7 +282,7 @@ _LONGEST: Final = 200
 
 
 def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
-    """The address, if it may be talked to."""
+    """Return the address. Raises :class:`Refused` if it is malformed, has credentials or is not secure."""
     parts = _split(url)
     if parts.scheme not in schemes or not parts.hostname:
         raise Refused("bad_address", f"{display_address(url)} is not an address with {' or '.join(sorted(schemes))}")
@@ -304,7 +300,7 @@ def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
 def resolve_address(
     base: str, address: str, schemes: Collection[str], *, hosts: Collection[str], insecure: bool
 ) -> str:
-    """An address that a server gave, seen from ``base``: on the same host, or on one that the caller named."""
+    """Return an address that the server gave. Raises :class:`Refused` for a host that the caller did not allow."""
     url = check_address(urljoin(base, address), schemes, insecure=insecure)
     here, there = _split(base), _split(url)
     if here.scheme in _SECURE and there.scheme not in _SECURE:
@@ -317,7 +313,7 @@ def resolve_address(
 
 
 def unreachable_message(url: str, error: Exception) -> str:
-    """Why there is no connection, as far as it is known, and what to look at."""
+    """Describe why there is no connection."""
     _, host, port = origin(url)
     where = f"{truncate(host, 100)}:{port}"
     cause: BaseException | None = error
@@ -335,13 +331,12 @@ def unreachable_message(url: str, error: Exception) -> str:
 
 
 def origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port, so that two addresses of one server compare equal."""
+    """Return scheme, host and port, so that two addresses of one server compare equal."""
     parts = _split(url)
     return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
 
 
 def _upgraded(here: SplitResult, there: SplitResult) -> bool:
-    """From http to https on one host, both on their usual ports."""
     return (
         here.hostname == there.hostname
         and here.scheme not in _SECURE
@@ -370,5 +365,5 @@ def _loopback(host: str) -> bool:
 
 
 def display_address(url: str) -> str:
-    """Without what may be a secret in it."""
+    """Return the address without parts that may be secret."""
     return truncate(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _LONGEST)

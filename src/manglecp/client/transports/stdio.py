@@ -1,7 +1,7 @@
 """Standard streams: the server is a subprocess, one line is one message (companion, section 3.3).
 
-The client owns its life. What it writes to stderr is kept apart, as much of it as fits, for whoever wants to know why
-it failed. To end it, stdin is closed and it may finish; one that does not is terminated with all that it started.
+The last of its stderr is kept for error messages. To end the server, its stdin is closed; after a time limit its
+process group is terminated.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from manglecp.base.text import truncate
 from manglecp.client.errors import ConnectionLost, Refused, Unreadable
 from manglecp.client.transports.session import MAX_ANSWER_BYTES, SessionTransport
 
-_KEPT: Final = 65_536
-"""Bytes of stderr."""
+_KEPT: Final = 65_536  # bytes of stderr
 _PIECE: Final = 4_096
-_LAST_WORDS: Final = 1.0
-"""Seconds in which what a server said before it ended is there."""
+_LAST_WORDS: Final = 1.0  # seconds to wait for the rest of stderr
 
 
 class StdioTransport(SessionTransport):
-    """``command`` are its words; no shell reads them. ``env`` is added to this process's environment."""
+    """``command`` is run without a shell; ``env`` is added to this process's environment."""
 
     def __init__(
         self,
@@ -53,7 +51,6 @@ class StdioTransport(SessionTransport):
 
     @property
     def stderr(self) -> str:
-        """The last of what the server wrote there."""
         return self._stderr.decode(errors="replace")
 
     async def _open(self) -> None:
@@ -118,10 +115,9 @@ class StdioTransport(SessionTransport):
                 await _over(self._listening)
 
     async def _last_words(self) -> str:
-        """What it said to people before it ended, which nearly always is why."""
         if self._listening is not None:
             await asyncio.wait([self._listening], timeout=_LAST_WORDS)
-        lines = bytes(self._stderr).decode(errors="replace").strip().splitlines()
+        lines = self.stderr.strip().splitlines()
         return f", and said last: {truncate(lines[-1], 500)}" if lines else ""
 
     async def _listen_to_stderr(self, process: asyncio.subprocess.Process) -> None:
@@ -149,7 +145,7 @@ async def _discard(process: asyncio.subprocess.Process) -> None:
 
 
 async def _over(task: asyncio.Task[None]) -> None:
-    """Let it read to the end, unless somebody keeps the pipe open."""
+    """Let it read to the end, unless another process keeps the pipe open."""
     await asyncio.wait([task], timeout=1.0)
     task.cancel()
     with suppress(asyncio.CancelledError, Exception):
@@ -157,7 +153,7 @@ async def _over(task: asyncio.Task[None]) -> None:
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """To the server and to everything that it started, as long as it runs and its number is its own."""
+    """Signal the process group of the server, while it runs and its id is not reused."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError, PermissionError):

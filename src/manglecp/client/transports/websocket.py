@@ -1,7 +1,6 @@
 """WebSocket: one text frame is one message, the manifest comes first (companion, section 3.1).
 
-Frames are neither compressed nor split, and none longer than an answer may be is taken. The library answers pings and
-sends its own, so that a connection which is dead is found out.
+Frames are not compressed, and their size is limited. Pings of the library detect a dead connection.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _TOO_BIG: Final = 1009
 
 
 class _Direct(connect):
-    """A connection that follows no redirect, which would take the credential elsewhere."""
+    """A connection that follows no redirect, which would expose the credential."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
 class WebSocketTransport(SessionTransport):
-    """``insecure`` lets networks be used without TLS."""
+    """``insecure`` allows networks without TLS."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class WebSocketTransport(SessionTransport):
 
 
 def _told(url: str, error: Exception) -> ClientError:
-    """Why there is no connection: the server may say so in a message, and when to come back."""
+    """Return the exception for a failed handshake: the server's own error, if it sent one."""
     if isinstance(error, InvalidStatus):
         status, body = error.response.status_code, error.response.body
         with suppress(ClientError):
