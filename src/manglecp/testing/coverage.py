@@ -1,6 +1,6 @@
 """Which rules of a pack never fired during a test session.
 
-Every evaluation goes through the base of a domain, which is wrapped here. Rules of the kernel and facts do not count.
+The base of a domain is wrapped, so that every evaluation is counted. Rules of the kernel and facts do not count.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from manglecp.intent import Domain, trust_of
 from manglecp.mangle import Base, Result, Trust
 from manglecp.mangle.explain import rule_ref
 
-__all__ = ["PackCoverage", "RuleCoverage", "with_coverage"]
-
 
 @dataclass(slots=True)
 class RuleCoverage:
-    """One rule: where it stands, and whether it ever fired. ``missing`` is what it missed when it missed least."""
+    """One rule: its place, and whether it ever fired. ``missing`` is the smallest set of predicates that it lacked."""
 
     place: str
     text: str
@@ -26,7 +24,6 @@ class RuleCoverage:
     missing: tuple[str, ...] | None = None
 
     def take(self, fired: bool, missing: tuple[str, ...] | None) -> None:
-        """What one evaluation showed: did it fire, and what did it miss?"""
         self.fired = self.fired or fired
         if missing is not None and (self.missing is None or len(missing) < len(self.missing)):
             self.missing = missing
@@ -41,16 +38,14 @@ class PackCoverage:
 
     @property
     def fired(self) -> int:
-        """How many rules fired at least once."""
         return sum(rule.fired for rule in self.rules.values())
 
     @property
     def percent(self) -> int:
-        """Rounded down: 100 means all of them."""
+        """The percentage of rules that fired, rounded down."""
         return 100 * self.fired // len(self.rules) if self.rules else 100
 
     def never(self) -> Iterator[RuleCoverage]:
-        """The rules that no test ever fired."""
         return (rule for rule in self.rules.values() if not rule.fired)
 
     def take(self, result: Result) -> None:
@@ -61,7 +56,7 @@ class PackCoverage:
                 self.rules[key].take(covered.status == "fired", covered.missing)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """For another process, which adds it to what it knows."""
+        """Return the counts for :meth:`add` in another process."""
         return [
             {"place": one.place, "text": one.text, "fired": one.fired, "missing": one.missing}
             for one in self.rules.values()
@@ -75,7 +70,7 @@ class PackCoverage:
             self.rules.setdefault(key, RuleCoverage(*key)).take(bool(rule["fired"]), missing)
 
     def lines(self) -> Iterator[str]:
-        """The report: how many fired, then each rule that never did and what it missed."""
+        """Return the report: how many rules fired, and each that did not with what it lacked."""
         yield f"{self.pack}: {self.fired} of {len(self.rules)} rules fired ({self.percent} %)"
         for rule in self.never():
             yield f"  never fired: {rule.place}"

@@ -14,17 +14,15 @@ from manglecp.pack import Pack
 from manglecp.wire import decode as decode_json, parse_fact_argument, parse_fact_objects, read_instant, receive
 from manglecp.wire.messages import VERSION
 
-__all__ = ["Fact", "Now", "as_facts", "facts_of_file", "instant", "message"]
-
 Fact: TypeAlias = str | Mapping[str, Any]
-"""In Mangle, such as ``'p("a", 1)@[now]'``, or as it travels: ``{"pred": "p", "args": ["a", 1]}``."""
+"""Mangle text, such as ``'p("a", 1)@[now]'``, or a JSON object: ``{"pred": "p", "args": ["a", 1]}``."""
 Now: TypeAlias = str | datetime | None
-"""RFC 3339, a datetime with its zone, or the clock."""
+"""RFC 3339, a datetime with a time zone, or None for the clock."""
 _MILLISECOND: Final = 1_000_000
 
 
 def instant(now: Now) -> int:
-    """In nanoseconds since 1970; ``ValueError`` if it is no time."""
+    """Return nanoseconds since 1970. Raises ``ValueError``."""
     if now is None:
         return time.time_ns() // _MILLISECOND * _MILLISECOND
     if isinstance(now, datetime):
@@ -35,7 +33,7 @@ def instant(now: Now) -> int:
 
 
 def as_facts(facts: Iterable[Fact], now: int) -> list[Any]:
-    """As they travel. ``now`` in a fact is the time of the intent."""
+    """Return facts as JSON objects. ``now`` in a fact is the time of the intent."""
     found: list[Any] = []
     for fact in facts:
         found += parse_fact_argument("facts", fact, now) if isinstance(fact, str) else [dict(fact)]
@@ -43,7 +41,7 @@ def as_facts(facts: Iterable[Fact], now: int) -> list[Any]:
 
 
 def facts_of_file(file: Path, now: int) -> list[dict[str, Any]]:
-    """Of ``.mg``, a JSON array of facts, or a recorded request."""
+    """Read facts from ``.mg``, a JSON array of facts, or a recorded request."""
     if file.suffix == ".mg":
         return parse_fact_objects(decode(file.name, file.read_bytes()), now)
     document: Any = decode_json(file.read_bytes())
@@ -52,7 +50,7 @@ def facts_of_file(file: Path, now: int) -> list[dict[str, Any]]:
 
 
 def message(kind: str, payload: Mapping[str, Any], pack: Pack) -> Any:
-    """The message, or the :class:`manglecp.wire.errors.WireError` that answers it."""
+    """Return the decoded message. Raises :class:`manglecp.wire.errors.WireError`."""
     envelope = {"type": kind, "id": "test", "manglecp": VERSION, "payload": payload}
     limit = pack.settings.limits.max_message_bytes
     data = json.dumps(envelope, ensure_ascii=False).encode(errors="surrogatepass")

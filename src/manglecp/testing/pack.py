@@ -1,4 +1,4 @@
-"""A pack under test. Loaded once; what a test changes about it is another object over the same rules."""
+"""A pack under test, loaded once; variants of it share the same rules."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from manglecp.toolhost import Generated, serve_externals, serve_facts
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, IntentResult
 
-__all__ = ["Pack", "load_pack"]
-
 OWNER: Final = Identity("local", frozenset({EXPLAIN_POLICY}), "local")
 _MACRO: Final = ("macro", 2)
 
@@ -38,12 +36,11 @@ def load_pack(
     degrade: bool = False,
     coverage: PackCoverage | None = None,
 ) -> Pack:
-    """The pack in a folder, with the values of its params; :class:`manglecp.pack.diagnostics.PackError` if it is wrong.
+    """Load the pack in a folder, with these params. Raises :class:`manglecp.pack.diagnostics.PackError`.
 
-    ``programs`` are those that its hosts may start, ``cache`` is where its generators of facts keep things: nowhere,
-    unless a test wants it otherwise. ``degrade`` also takes a machine that cannot lock the pack's Python files in
-    completely. ``coverage`` is told which rules fire. Close the pack when it is no longer needed, or use it in a
-    ``with`` block.
+    ``programs`` are those that its hosts may start; ``cache`` is the folder of its fact generators, by default none;
+    ``degrade`` accepts a machine that cannot fully sandbox the pack's Python files; ``coverage`` counts the rules that
+    fire. Close the pack, or use it in a ``with`` block.
     """
     hosts = ExitStack()
     try:
@@ -62,14 +59,14 @@ def load_pack(
 
 
 class Finding:
-    """What finds facts out, and the domain that knows all of them."""
+    """The fact generators of a pack, and the domain with their newest facts."""
 
     def __init__(self, generated: Generated, domain: Domain) -> None:
         self._generated = generated
         self._domain = domain
 
     def again(self) -> Domain:
-        """Look once more; :class:`manglecp.toolhost.passes.NoFacts` if nothing comes of it."""
+        """Run the generators again. Raises :class:`manglecp.toolhost.passes.NoFacts`."""
         for name in self._generated.names:
             looked = self._generated.look(name)
             self._domain = self._domain.changed(looked.added, looked.removed, looked.version)
@@ -79,7 +76,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Pack:
-    """The caller is ``local``, to whom everything is disclosed, unless :meth:`asking` names another."""
+    """A loaded pack. The caller is ``local``, with full disclosure, unless :meth:`asking` sets another.
+
+    ``hosts`` is closed with the pack; variants share it, except those of :meth:`fresh`.
+    """
 
     domain: Domain = field(repr=False)
     identity: Identity = OWNER
@@ -88,17 +88,14 @@ class Pack:
     programs: tuple[str, ...] = ()
     degrade: bool = False
     hosts: ExitStack = field(default_factory=ExitStack, repr=False)
-    """What is ended when the pack is closed. What :meth:`asking` and the like return is closed with it."""
     finding: Finding | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
-        """What ``pack.toml`` calls it."""
         return self.domain.pack.name
 
     @property
     def folder(self) -> Path:
-        """Where it was loaded from."""
         return Path(self.domain.pack.folder)
 
     # --- what a test changes ---------------------------------------------------------------------------------------
@@ -112,23 +109,23 @@ class Pack:
         return replace(self, identity=Identity(who, frozenset(permissions), trust))
 
     def with_actions(self, **functions: Function) -> Pack:
-        """The same pack with these functions in place of the actions of their names.
+        """Return the pack with these functions in place of the actions of their names.
 
-        A function takes what the action takes, by name, and returns what the action would return. Rights, schemas and
-        policy are those of the action.
+        A function takes the parameters of the action by name, and returns its output. Rights, schemas and policy are
+        those of the action.
         """
         return replace(self, functions={**self.functions, **check_functions(self.domain.pack, functions)})
 
     def with_workspace(self, *folders: Path | str, programs: Iterable[str] = ()) -> Pack:
-        """The same pack, with folders that its actions may write; they work in the first."""
+        """Return the pack with folders that its actions may write; the first is their working directory."""
         return replace(self, workspace=folders, programs=tuple(programs))
 
     def look_again(self) -> Pack:
-        """The same pack, by what its generators of facts find out now."""
+        """Return the pack with the facts that its generators find now."""
         return self if self.finding is None else replace(self, domain=self.finding.again())
 
     def fresh(self) -> Pack:
-        """The same pack with runs and hosts of its own, to be closed on its own."""
+        """Return the pack with its own runs and hosts, to be closed on its own."""
         return replace(self, hosts=ExitStack())
 
     # --- asking ----------------------------------------------------------------------------------------------------
@@ -144,9 +141,9 @@ class Pack:
         budget: int | None = None,
         max_tools: int | None = None,
     ) -> Answer:
-        """The answer to an intent at a time; :class:`manglecp.testing.Refused` if it is refused.
+        """Evaluate an intent at a time, which ``now`` in facts also means. Raises :class:`manglecp.testing.Refused`.
 
-        ``now`` in a fact is that time. ``level``, ``budget`` and ``max_tools`` are wishes of the client.
+        ``level``, ``budget`` and ``max_tools`` are options of the request.
         """
         __tracebackhide__ = True
         at = instant(now)
@@ -166,7 +163,7 @@ class Pack:
         return Answer(self, request, at, answer.response.payload, answer.definitions, answer.flaws)
 
     def facts(self, file: Path | str, now: Now = None) -> list[dict[str, Any]]:
-        """The facts of a file, seen from the pack's folder: ``.mg``, a JSON array, or a recorded request."""
+        """Read facts from a file in the pack's folder: ``.mg``, a JSON array, or a recorded request."""
         return facts_of_file(self.folder / file, instant(now))
 
     def explain(self, answer: Answer, **options: Any) -> IntentResult:
@@ -192,7 +189,6 @@ class Pack:
 
     @cached_property
     def stage(self) -> Stage:
-        """Where invocations run, from the first one on."""
         stage = Stage(
             self.domain, self.functions, workspace=self.workspace, programs=self.programs, degrade=self.degrade
         )
@@ -200,7 +196,6 @@ class Pack:
         return stage
 
     def close(self) -> None:
-        """End the hosts that tests started."""
         self.hosts.close()
 
     def __enter__(self) -> Self:

@@ -1,12 +1,11 @@
-"""The pytest side: a fixture ``pack``, and which rules no test ever fired.
+"""The pytest plugin: a fixture ``pack``, and the coverage of a pack's rules.
 
     pytest --pack examples/incident --pack-coverage
 
-The pack is that of ``--pack``, of ``manglecp_pack`` in the configuration of pytest, or of the nearest folder above the
-test that has a ``pack.toml``. It is loaded once for all tests; runs, functions and hosts are those of one test. With
-several workers, each tells the first process what it saw.
-
-pytest imports this module wherever manglecp is installed, so everything else is imported when a test needs it.
+The pack is that of ``--pack``, of ``manglecp_pack`` in pytest's configuration, or of the nearest folder above the test
+with a ``pack.toml``. It is loaded once per session; runs, functions and hosts belong to one test. Workers of
+pytest-xdist send their coverage to the controller. pytest imports this module wherever manglecp is installed, so all
+other modules are imported when a test needs them.
 """
 
 from __future__ import annotations
@@ -21,21 +20,12 @@ if TYPE_CHECKING:
     from manglecp.testing.coverage import PackCoverage
     from manglecp.testing.pack import Pack
 
-__all__ = [
-    "pack",
-    "pytest_addoption",
-    "pytest_configure",
-    "pytest_sessionfinish",
-    "pytest_terminal_summary",
-    "pytest_testnodedown",
-]
-
 _FILE: Final = "pack.toml"
 _TOLD: Final = "manglecp_pack_coverage"
 
 
 class _Packs:
-    """The packs of a test session by their folders, and what became of their rules."""
+    """The packs of a test session by folder, with their coverage."""
 
     def __init__(self, here: Path, settings: dict[str, str], *, watch: bool, degrade: bool) -> None:
         self._here = here
@@ -70,7 +60,6 @@ _PACKS: Final = pytest.StashKey[_Packs]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options ``--pack…`` and their settings."""
     group = parser.getgroup("manglecp", "packs")
     group.addoption("--pack", metavar="DIR", help="the pack that the fixture `pack` is")
     group.addoption(
@@ -91,13 +80,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the options once, for all tests of the session."""
     watch = config.getoption("--pack-coverage") or config.getoption("--pack-coverage-fail-under") is not None
     here = Path(config.invocation_params.dir).resolve()
-    given = [*config.getini("manglecp_set"), *config.getoption("--pack-set")]
-    settings = dict(map(_setting, given))
-    degrade = bool(config.getini("manglecp_degrade"))
-    config.stash[_PACKS] = _Packs(here, settings, watch=bool(watch), degrade=degrade)
+    settings = dict(map(_setting, [*config.getini("manglecp_set"), *config.getoption("--pack-set")]))
+    config.stash[_PACKS] = _Packs(here, settings, watch=bool(watch), degrade=bool(config.getini("manglecp_degrade")))
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -133,7 +119,7 @@ def _folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what packs started; workers tell their coverage, and the session fails where it is too low."""
+    """Close the packs; workers send their coverage, and the session fails where it is too low."""
     packs = session.config.stash[_PACKS]
     packs.close()
     worker: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
@@ -145,14 +131,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Of pytest-xdist: a worker has ended."""
+    """Collect the coverage of a worker of pytest-xdist."""
     packs: _Packs = node.config.stash[_PACKS]
     for folder, rules in getattr(node, "workeroutput", {}).get(_TOLD, {}).items():
         packs.of(folder).add(rules)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The section ``pack coverage``, where coverage was asked for."""
     from manglecp.base.text import escape_invisible
 
     seen = config.stash[_PACKS].coverage

@@ -1,4 +1,4 @@
-"""Results of intents and invocations, with assertions whose failures explain themselves.
+"""Results of intents and invocations, with assertions that explain their failures.
 
 An assertion raises ``AssertionError`` with the reasons for or against a tool, as the pack's owner may see them, and
 returns what it found: ``answer.offers("x")`` alone is enough.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Refused(AssertionError):
-    """The answer is an error. A test that expects it writes ``with pytest.raises(Refused, match="intent_denied")``."""
+    """The response is an error. To expect it, write ``with pytest.raises(Refused, match="intent_denied")``."""
 
     def __init__(self, error: WireError, more: Iterable[str] = ()) -> None:
         self.code = error.code
@@ -74,7 +74,7 @@ class Delta:
         return self._found("asserts", self.asserted, predicate, args)
 
     def retracts(self, predicate: str, *args: Any) -> FactObject:
-        """The same for what is dropped. ``None`` is the wildcard of the protocol: whatever stands there is dropped."""
+        """Return the first such fact that is removed. ``None`` is the protocol's wildcard for any value."""
         __tracebackhide__ = True
         return self._found("retracts", self.retracted, predicate, args)
 
@@ -87,7 +87,7 @@ class Delta:
         raise AssertionError(explained([f"the run {what} no {wanted}", *self._lines()]))
 
     def is_empty(self) -> bool:
-        """Nothing changes. Fails with what does."""
+        """Assert that the run changes no facts."""
         __tracebackhide__ = True
         if self.asserted or self.retracted:
             raise AssertionError(explained(["the run changes something", *self._lines()]))
@@ -103,7 +103,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Made by :meth:`manglecp.testing.Answer.invoke`. ``calls`` are the actions that were called, and with what."""
+    """The result of :meth:`manglecp.testing.Answer.invoke`. ``calls`` are the actions that were called."""
 
     pack: Pack = field(repr=False)
     tool: str
@@ -113,32 +113,27 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """What the tool returned."""
         return self.answer.result
 
     @property
     def delta(self) -> Delta:
-        """The facts that came and went."""
         delta: StateDelta = self.answer.state_delta
         return Delta(delta.asserts, delta.retract)
 
     @property
     def summary(self) -> str:
-        """The server's one-sentence summary."""
         return self.answer.observability.summary
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """How each step ended."""
         return self.answer.observability.events
 
     @property
     def continuation_facts(self) -> tuple[FactObject, ...]:
-        """What a client should send along with the next intent."""
         return self.answer.next.continuation_facts
 
     def suggests(self, intent: str, **params: Any) -> SuggestedIntent:
-        """The suggested intent, which has to have these parameters among its own."""
+        """Return the suggested intent with these parameters among its own."""
         __tracebackhide__ = True
         for one in self.answer.next.suggested_intents:
             given = {} if one.params is UNSET else one.params
@@ -151,7 +146,7 @@ class Run:
         raise AssertionError(explained([f"{self.tool} suggests no {wanted}", *(found or ["  it suggests nothing"])]))
 
     def follow(self, intent: str, *, facts: Iterable[Fact] = (), now: Now = None) -> Answer:
-        """Ask for a suggested intent, with the continuation facts and these."""
+        """Evaluate a suggested intent, with the continuation facts and these."""
         __tracebackhide__ = True
         suggested = self.suggests(intent)
         params = None if suggested.params is UNSET else suggested.params
@@ -166,7 +161,7 @@ def _fit(wanted: tuple[Any, ...], args: Iterable[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OfferedTool:
-    """A tool as the rules prove it, whatever of it a client is shown; ``level`` says how much that is."""
+    """A tool as the rules prove it; ``level`` is how much of it the client is shown."""
 
     definition: Definition
     level: Level
@@ -180,7 +175,6 @@ class OfferedTool:
 
     @property
     def description(self) -> str:
-        """In full, however little of it a client is shown."""
         return self.definition.description
 
     @property
@@ -195,71 +189,60 @@ class OfferedTool:
 
     @property
     def effects(self) -> tuple[str, ...]:
-        """The side effects of all its steps."""
         return self.definition.safety.side_effects
 
     @property
     def needs_confirmation(self) -> bool:
-        """Whether a person has to approve it."""
         return self.definition.safety.requires_user_confirmation
 
     @property
     def reversible(self) -> bool:
-        """Whether its effects can be undone."""
         return self.definition.safety.reversible
 
     @property
     def args(self) -> Mapping[str, Any]:
-        """The schema of each argument by its name."""
         properties: Mapping[str, Any] = self.definition.input_schema.get("properties", {})
         return properties
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The arguments that an invocation has to give."""
         return tuple(self.definition.input_schema.get("required", ()))
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The actions of its chain."""
         return tuple(step.action for step in self.definition.steps)
 
     @property
     def skills(self) -> tuple[str, ...]:
-        """The ids of the skills that go with it."""
         return self.definition.skills
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """What is worth reading, best first: ``uri``, ``relevance``, ``priority``."""
         return self.definition.resources
 
     @property
     def instructions(self) -> str:
-        """Instructions for the model; may be empty."""
         return self.definition.instructions
 
     @property
     def expires_at(self) -> str | None:
-        """When the tool stops being valid, as text; None if never."""
         return None if self.definition.expires_at is None else instant_text(self.definition.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Why a tool is there. As text it is what ``manglecp intent --why`` prints."""
+    """The derivation of a tool. Its text is what ``manglecp intent --why`` prints."""
 
     tool: str
     derivation: Derivation
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The predicates that it goes through, from the tool down."""
+        """The predicates of the derivation, from the tool down."""
         return self.derivation.rule_chain
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it rests on, as text."""
         return tuple(map(fact_text, self.derivation.supporting_facts))
 
     @property
@@ -268,7 +251,7 @@ class Proof:
         return None if self.derivation.tree is UNSET else self.derivation.tree
 
     def uses(self, fact: str) -> bool:
-        """Is a fact with this text, or of this predicate, part of it? Fails with the proof if not."""
+        """Assert that a fact with this text, or of this predicate, is part of the proof."""
         __tracebackhide__ = True
         if fact in self.rules or any(fact == one or one.startswith(f"{fact}(") for one in self.facts):
             return True
@@ -280,16 +263,14 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Made by :meth:`manglecp.testing.Pack.intent`."""
+    """The result of :meth:`manglecp.testing.Pack.intent`. ``flaws`` are invalid definitions of proven tools."""
 
     pack: Pack = field(repr=False)
     request: IntentRequest = field(repr=False)
     now: int
     result: IntentResult = field(repr=False)
-    """The answer as it would travel."""
     definitions: tuple[Definition, ...] = field(repr=False)
     flaws: tuple[Flaw, ...] = field(default=(), repr=False)
-    """Why proven tools are missing: their definitions are not valid."""
 
     @property
     def intent(self) -> str:
@@ -297,7 +278,6 @@ class Answer:
 
     @property
     def tools(self) -> tuple[OfferedTool, ...]:
-        """The best first, as clients get them."""
         shown = {one.macro_id: one.disclosure_level for one in self.result.macro_tools}
         return tuple(OfferedTool(one, shown[one.macro_id]) for one in self.definitions)
 
@@ -317,12 +297,12 @@ class Answer:
     # --- assertions ------------------------------------------------------------------------------------------------
 
     def offers(self, *names: str) -> tuple[OfferedTool, ...]:
-        """Assert that all of these tools are offered; the failure says what blocks the first that is missing."""
+        """Assert that all of these tools are offered; the failure shows what blocks the first that is missing."""
         __tracebackhide__ = True
         return tuple(map(self.tool, names))
 
     def offers_only(self, *names: str) -> tuple[OfferedTool, ...]:
-        """These tools are offered, in whatever order, and no others."""
+        """Assert that exactly these tools are offered, in any order."""
         __tracebackhide__ = True
         found = self.offers(*names)
         more = [name for name in self.names if name not in names]
@@ -335,7 +315,7 @@ class Answer:
         return found
 
     def tool(self, name: str) -> OfferedTool:
-        """The tool, which has to be there."""
+        """Return the tool, and assert that it is offered."""
         __tracebackhide__ = True
         for tool in self.tools:
             if tool.name == name:
@@ -343,7 +323,7 @@ class Answer:
         raise AssertionError(explained([self._without(name), *self._missing(name)]))
 
     def lacks(self, name: str, because: str | None = None) -> WhyNot:
-        """The tool is not offered; with ``because``, one of the reasons has to hold this text."""
+        """Assert that the tool is not offered; with ``because``, that one of the reasons contains this text."""
         __tracebackhide__ = True
         if name in self:
             raise AssertionError(f"the intent {self.intent} offers {name}\n{self.proof(name)}")
@@ -361,7 +341,7 @@ class Answer:
     # --- reasons ---------------------------------------------------------------------------------------------------
 
     def proof(self, name: str) -> Proof:
-        """Why the tool is there."""
+        """Return the derivation of an offered tool."""
         __tracebackhide__ = True
         tool = self.tool(name)
         hints = self.pack.explain(self, include_proof_hints=True).proof_hints
@@ -372,7 +352,7 @@ class Answer:
         raise AssertionError(f"{name} is there only as long as nobody may have policy explained")
 
     def why_not(self, name: str) -> WhyNot:
-        """What blocks the tool, and which facts would bring it."""
+        """Return what blocks the tool, and which facts would lead to it."""
         hints = self.pack.explain(self, why_not=(name,)).proof_hints
         assert hints is not UNSET
         assert hints.why_not is not UNSET
@@ -398,9 +378,9 @@ class Answer:
         now: Now = None,
         request_key: str | None = None,
     ) -> Run:
-        """Run the tool; :class:`manglecp.testing.Refused` if it is refused or fails.
+        """Invoke the tool. Raises :class:`manglecp.testing.Refused` if it is refused or fails.
 
-        ``confirm`` agrees where a person has to. ``now`` is when it is invoked, by default when it was proven.
+        ``confirm`` approves where approval is needed. ``now`` is the time of the invocation, by default of the proof.
         """
         __tracebackhide__ = True
         tool = self.tool(name)

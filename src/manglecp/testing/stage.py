@@ -1,8 +1,8 @@
-"""Where the invocations of a test run: an invoker over a store in memory, with functions in place of actions.
+"""The invoker of a pack under test: a store in memory, with functions in place of actions.
 
-Arguments of a function are validated and its right is checked and spent as before a host call, so a test cannot do what
-the harness would not permit. Actions without a function run in hosts, started at the first call. An event loop in a
-thread makes it synchronous. The clock is the test's, and approvals are signed as a person's would be.
+A function's arguments are validated, and its right is checked and spent, as before a host call. Actions without a
+function run in hosts, started at the first call. An event loop in a thread makes it synchronous. The clock is the
+test's, and approvals are signed as an approver's would be.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ from manglecp.wire import WireError, sign_confirmation
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
 Function: TypeAlias = Callable[..., Any]
-"""Takes the parameters of the action by name; what it returns, or what an awaitable gives, is the action's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """One call of an action: by its name, with what it was given, and what it gave or why it failed."""
+    """One call of an action: its name, its input, and its output or error."""
 
     action: str
     input: Mapping[str, Any]
@@ -83,22 +82,23 @@ class Actions:
         self.called: list[Called] = []
 
     async def call(self, aid: str, **asked: Any) -> Answer | DispatchError:
-        """Answer with the function for this action, or with a host where there is none."""
+        """Run the function for this action, or a host where there is none."""
         action = self._actions[aid]
         if action.name in self._functions:
-            answer = await self._function(action, self._functions[action.name], **asked)
+            answer = await self._function(action, self._functions[action.name], asked)
         else:
             self._started = await self._hosts()
             answer = await self._started.call(aid, **asked)
-        given = msgspec.json.decode(asked["input_json"])
+        given = msgspec.json.decode(asked["input_json"])  # not what the function may have changed
         if isinstance(answer, Answer):
             self.called.append(Called(action.name, given, msgspec.json.decode(answer.output_json)))
         else:
             self.called.append(Called(action.name, given, error=answer["detail"]))
         return answer
 
-    async def _function(self, action: ActionDescription, function: Function, **asked: Any) -> Answer | DispatchError:
-        given = msgspec.json.decode(asked["input_json"])
+    async def _function(
+        self, action: ActionDescription, function: Function, asked: Mapping[str, Any]
+    ) -> Answer | DispatchError:
         named = ("input_json", "slots", "identity", "call_id", "authority")
         right = Right(
             Call(
@@ -113,28 +113,20 @@ class Actions:
             right.spend(effect=action.tier > 0)
         except CallRefused as refused:
             return failure(action.aid, refused.kind, refused.detail, code=refused.code)
-        return await self._output(action, function, given, asked)
-
-    async def _output(
-        self, action: ActionDescription, function: Function, given: Mapping[str, Any], asked: Mapping[str, Any]
-    ) -> Answer | DispatchError:
         limits = [seconds for seconds in (asked.get("timeout"), action.timeout) if seconds is not None]
         try:
             async with asyncio.timeout(min(limits, default=None)):
-                output = await _called(function, given)
+                output = await _called(function, msgspec.json.decode(asked["input_json"]))
             return Answer(action.aid, msgspec.json.encode(output).decode(), dict(asked["slots"]))
         except TimeoutError:
-            return failure(action.aid, "timeout", "the function did not return in time", code=_doubt(action))
+            code: ErrorCode | None = None if action.idempotent else "outcome_unknown"
+            return failure(action.aid, "timeout", "the function did not return in time", code=code)
         except Exception as error:
             return failure(action.aid, "tool_error", f"{type(error).__name__}: {error}", status="TOOL_ERROR")
 
     def cancel(self, call_id: str) -> bool:
         """Cancel a call of a host; functions are not cancelled."""
         return self._started is not None and self._started.cancel(call_id)
-
-
-def _doubt(action: ActionDescription) -> ErrorCode | None:
-    return None if action.idempotent else "outcome_unknown"
 
 
 async def _called(function: Function, given: Mapping[str, Any]) -> Any:
@@ -147,7 +139,7 @@ T = TypeVar("T")
 
 
 class Stage:
-    """Entered when the first tool is invoked. ``close`` ends its hosts and its thread."""
+    """Runs invocations on an event loop in a thread, until ``close``."""
 
     def __init__(
         self,
@@ -192,7 +184,7 @@ class Stage:
         now: int,
         request_key: str | None = None,
     ) -> tuple[InvokeResult | WireError, tuple[Called, ...]]:
-        """What came of it, and the calls that were made. The tool is proven at one time and invoked at another."""
+        """Return the result or error, and the calls that were made. Evaluation and invocation have their own time."""
         before = len(self._actions.called)
         self._now = evaluated_at
         self._wait(self._invoker.offers.evaluate(request, identity))
