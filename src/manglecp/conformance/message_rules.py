@@ -137,7 +137,13 @@ ROWS: Final[Mapping[str, Mapping[Path, tuple[str, ...]]]] = {
     ),
     "authenticate_response": _paths("WIRE-04", {"payload": ("SEC-15",)}),
 }
-_PRESENCE: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}
+_HIDDEN: Final = ("input_schema", "output_schema", "context_injection", "safety", "validity")
+# By disclosure level: the requirement, the members that a tool must have, and those that it must not have.
+_PRESENCE: Final[Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]]] = {
+    "full": ("TOOL-05", ("description", "input_schema", "safety"), ()),
+    "condensed": ("TOOL-06", ("description",), _HIDDEN),
+    "minimal": ("TOOL-07", (), ("description", "metadata", *_HIDDEN)),
+}
 
 
 class Misfit(NamedTuple):
@@ -180,7 +186,8 @@ def _found(type_: str, message: dict[str, Any], error: Any) -> Iterator[Misfit]:
     where = ".".join(str(step) for step in steps) or "the message"
     if type_ == "intent_response" and "allOf" in list(error.schema_path) and steps[:2] == ["payload", "macro_tools"]:
         tool = message["payload"]["macro_tools"][steps[2]]
-        yield Misfit((_PRESENCE.get(tool.get("disclosure_level"), "TOOL-04"),), where, error.message)
+        row = _PRESENCE.get(str(tool.get("disclosure_level")), ("TOOL-04",))[0]
+        yield Misfit((row,), where, error.message)
         return
     path = tuple(step for step in steps if isinstance(step, str))
     known = ROWS[type_]
@@ -349,26 +356,10 @@ def _tools(answer: Answer) -> Iterator[Note]:
 
 
 def _tool(tool: dict[str, Any]) -> Iterator[Note]:
-    level = tool.get("disclosure_level")
-    needed = {
-        "full": ("TOOL-05", ("description", "input_schema", "safety"), ()),
-        "condensed": (
-            "TOOL-06",
-            ("description",),
-            ("input_schema", "output_schema", "context_injection", "safety", "validity"),
-        ),
-        "minimal": (
-            "TOOL-07",
-            (),
-            (
-                *("description", "metadata", "input_schema", "output_schema"),
-                *("context_injection", "safety", "validity"),
-            ),
-        ),
-    }.get(str(level))
-    if needed is None:
+    level = str(tool.get("disclosure_level"))  # a server may send any JSON here
+    if level not in _PRESENCE:
         return
-    row, there, absent = needed
+    row, there, absent = _PRESENCE[level]
     missing = [name for name in there if tool.get(name) is None]
     extra = [name for name in absent if tool.get(name) is not None]
     expected = f"at {level}: {', '.join(there) or 'nothing more'}; without {', '.join(absent) or 'exception'}"
