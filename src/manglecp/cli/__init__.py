@@ -41,13 +41,13 @@ VERBS: Final = {
     "toolhost": "Serve the actions of a plugin from a process of their own.",
     "completion": "Print a script that lets a shell complete these words.",
 }
+# The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "fmt", "eval", "query"),
     "Ask and invoke": ("intent", "call", "shell"),
     "Serve and carry out": ("serve", "dev", "runs", "worker"),
     "Look back": ("ledger", "harness"),
 }
-"""The verbs that ``--help`` describes; the others are only named there, so that it fits a screen."""
 INTERRUPTED: Final = 130
 
 
@@ -89,7 +89,6 @@ class _Verbs(click.Group):
         formatter.write_usage(ctx.command_path, "[-h] [--version] COMMAND ...")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the verbs in groups, and no options."""
         width = max(len(verb) for verbs in GROUPS.values() for verb in verbs)
         formatter.write("\n")
         for heading, verbs in GROUPS.items():
@@ -116,5 +115,5 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The command as it is installed."""
+    """Run the command line."""
     cli(prog_name="manglecp")

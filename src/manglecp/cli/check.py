@@ -1,4 +1,4 @@
-"""``manglecp check``: what is wrong with rule files or with a whole pack, for people or as JSON."""
+"""``manglecp check``: diagnostics of rule files or of a whole pack."""
 
 from __future__ import annotations
 
@@ -68,14 +68,7 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
         checked += f", {count(len(program.rules), 'rule')}, {count(len(program.facts), 'fact')}"
     except MangleError as error:
         diagnostics = error.diagnostics
-    errors = sum(d.severity == "error" for d in diagnostics)
-    if as_json:
-        document = {"ok": not errors, "diagnostics": [_as_json(d) for d in diagnostics]}
-        write_lines([json.dumps(document, indent=2)])
-    else:
-        report(diagnostics)
-        write_lines([f"{checked}: {_verdict(errors, len(diagnostics) - errors)}"])
-    return errors
+    return _print(checked, {}, diagnostics, as_json)
 
 
 def _check_pack(folder: str, params: Sequence[str], finding: dict[str, Any], as_json: bool) -> int:
@@ -98,14 +91,20 @@ def _check_pack(folder: str, params: Sequence[str], finding: dict[str, Any], as_
             parts.append((len(pack.generators), "generator"))
         checked = f"{pack.name}, {', '.join(count(number, noun) for number, noun in parts)}"
         about = {"pack": pack.name, "version": pack.settings.version, "digest": domain.digest}
-    errors = sum(problem.severity == "error" for problem in problems)
+    return _print(checked, about, problems, as_json)
+
+
+def _print(checked: str, about: dict[str, Any], diagnostics: Sequence[Diagnostic], as_json: bool) -> int:
+    """Print the diagnostics and the verdict, and return the number of errors."""
+    errors = sum(d.severity == "error" for d in diagnostics)
     if as_json:
-        document = {"ok": not errors, **about, "diagnostics": [_as_json(problem) for problem in problems]}
+        document = {"ok": not errors, **about, "diagnostics": [_as_json(d) for d in diagnostics]}
         write_lines([json.dumps(document, indent=2)])
     else:
-        for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
-            click.echo(problem.render(), err=True)
-        write_lines([f"{checked}: {_verdict(errors, len(problems) - errors)}"])
+        report(diagnostics)
+        warnings = len(diagnostics) - errors
+        verdict = [count(errors, "error") if errors else "ok", *([count(warnings, "warning")] if warnings else [])]
+        write_lines([f"{checked}: {', '.join(verdict)}"])
     return errors
 
 
@@ -122,13 +121,6 @@ def _setting(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.UsageError(f"--set takes NAME=VALUE, not {text!r}")
     return name, value
-
-
-def _verdict(errors: int, warnings: int) -> str:
-    parts = [count(errors, "error") if errors else "ok"]
-    if warnings:
-        parts.append(count(warnings, "warning"))
-    return ", ".join(parts)
 
 
 def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:

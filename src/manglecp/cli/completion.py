@@ -1,4 +1,4 @@
-"""``manglecp completion``: a script with which a shell completes verbs, options and intents, and the candidates."""
+"""``manglecp completion``: shell completion scripts, and the candidates."""
 
 from __future__ import annotations
 

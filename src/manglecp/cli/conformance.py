@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from manglecp.cli import Trouble
-from manglecp.cli.output import Progress, print_json, write_lines
+from manglecp.cli.output import Progress, json_text, write_lines
 
 if TYPE_CHECKING:
     from manglecp.conformance import Report
@@ -78,10 +78,7 @@ def command(
         raise Trouble(str(error)) from None
     with Progress("testing"):
         report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
-    if as_json:
-        print_json(report.document())
-    else:
-        write_lines(_lines(report))
+    write_lines([json_text(report.document())] if as_json else _lines(report))
     ctx.exit(0 if report.conforms else 1)
 
 

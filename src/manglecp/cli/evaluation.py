@@ -1,4 +1,4 @@
-"""Load, evaluate and query a program: what ``eval`` and ``query`` share."""
+"""Load, evaluate and query a program, for ``eval`` and ``query``."""
 
 from __future__ import annotations
 
@@ -65,12 +65,9 @@ def answer(
     bounds: Bounds,
     facts: Sequence[FactFile] = (),
     engine: Engine = "compiled",
-    accept: Callable[[Program], None] = lambda program: None,  # noqa: ARG005
+    accept: Callable[[Program], object] = lambda program: None,  # noqa: ARG005
 ) -> Answer[_T]:
-    """Evaluate the program with the facts of the files, and apply ``ask`` to the result.
-
-    ``accept`` may refuse the query before the evaluation.
-    """
+    """Evaluate the program with the facts of the files, and return ``ask`` of the result; ``accept`` may refuse."""
     if facts and engine == "naive":
         raise click.UsageError("--facts needs a base, and the naive engine has none.")
     warnings: tuple[Diagnostic, ...] = ()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -18,6 +18,18 @@ if TYPE_CHECKING:  # verbs that read no program start without the language
     from manglecp.pack.factfiles import FactFile
 
 STDIN: Final = "-"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Combine options into one decorator, in the order in which ``--help`` lists them."""
+
+    def decorate(function: F) -> F:
+        for one in reversed(decorators):
+            function = one(function)
+        return function
+
+    return decorate
 
 
 class _File(click.Path):
@@ -35,7 +47,6 @@ FILE: Final = _File(exists=True, dir_okay=False, allow_dash=True)
 
 
 def source_name(file: str) -> str:
-    """Return the name of the file in diagnostics."""
     return "<stdin>" if file == STDIN else file
 
 
@@ -100,7 +111,6 @@ def replace_file(path: Path, lines: Iterable[bytes], mode: int) -> None:
 
 
 def _instant(context: click.Context, parameter: click.Parameter, text: str | None) -> int:
-    """Convert RFC 3339 to nanoseconds since 1970; the default is the clock."""
     if text is None:
         return time.time_ns()
     from manglecp.mangle import INT_MAX, INT_MIN, parse_rfc3339

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from manglecp.cli.files import FILE, STDIN, open_binary, read_json, replace, source_name
+from manglecp.cli.files import FILE, STDIN, combine, open_binary, read_json, replace, source_name
 from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 REJECTED: Final = 1
 INVALID: Final = 2
-LARGEST_TURN: Final = 64 * 1024 * 1024
-"""Bytes of the evidence of one turn."""
+LARGEST_TURN: Final = 64 * 1024 * 1024  # bytes of evidence
 SOURCES: Final = ("anthropic", "openai", "mcp", "jsonl")
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -33,22 +32,15 @@ def command() -> None:
 
 
 def _of_a_log(*, required: bool) -> Callable[[_Command], _Command]:
-    def add(verb: _Command) -> _Command:
-        for option in (
-            click.option(
-                "--strict", is_flag=True, help="Leave out what is derived from the log and not recorded in it."
-            ),
-            click.option(
-                "--policy",
-                metavar="PACKAGE",
-                help="A policy package, or a JSON file of CallSpec fields and constraints; by default `observe`.",
-            ),
-            click.option("--from", "source", type=click.Choice(SOURCES), required=required, help="Who wrote the log."),
-        ):
-            verb = option(verb)
-        return verb
-
-    return add
+    return combine(
+        click.option("--from", "source", type=click.Choice(SOURCES), required=required, help="Who wrote the log."),
+        click.option(
+            "--policy",
+            metavar="PACKAGE",
+            help="A policy package, or a JSON file of CallSpec fields and constraints; by default `observe`.",
+        ),
+        click.option("--strict", is_flag=True, help="Leave out what is derived from the log and not recorded in it."),
+    )
 
 
 # --- ingest ----------------------------------------------------------------------------------------------------------
@@ -185,25 +177,17 @@ def verify(file: str, as_json: bool) -> None:
     from manglecp.harness import InvalidEvidence, verify as verified
 
     try:
-        try:
-            outcome = verified(read_object(file))
-        except InvalidEvidence as error:
-            raise UnreadableFile(source_name(file), error.path, error.message) from None
+        outcome = verified(read_object(file))
+    except InvalidEvidence as error:
+        UnreadableFile(source_name(file), error.path, error.message).report(as_json=as_json)
     except UnreadableFile as error:
         error.report(as_json=as_json)
     if as_json:
         print_json(outcome.as_json())
     else:
-        write_lines(
-            [
-                *(
-                    f"{one.where}: {json_text(one.found)} is not {json_text(one.expected)}"
-                    for one in outcome.differences
-                ),
-                f"{'holds' if outcome.holds else 'does not hold'}  {outcome.judgement.witness_id}",
-                f"taken on record: {len(outcome.on_record)}",
-            ]
-        )
+        lines = [f"{one.where}: {json_text(one.found)} is not {json_text(one.expected)}" for one in outcome.differences]
+        lines.append(f"{'holds' if outcome.holds else 'does not hold'}  {outcome.judgement.witness_id}")
+        write_lines([*lines, f"taken on record: {len(outcome.on_record)}"])
     if not outcome.holds:
         raise click.exceptions.Exit(REJECTED)
 
@@ -233,7 +217,6 @@ class UnreadableFile(Exception):
 
 
 def judged(document: Mapping[str, Any], name: str) -> Judgement:
-    """Judge this evidence. Raises :class:`UnreadableFile` where it is no evidence."""
     from manglecp.harness import InvalidEvidence, judge
 
     try:
@@ -243,7 +226,6 @@ def judged(document: Mapping[str, Any], name: str) -> Judgement:
 
 
 def read_object(file: str) -> dict[str, Any]:
-    """Read a JSON object. Raises :class:`UnreadableFile` for anything else."""
     from manglecp.wire import Fault
 
     try:
@@ -256,7 +238,6 @@ def read_object(file: str) -> dict[str, Any]:
 
 
 def documents(log: str, source: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
-    """Yield the turns of a log, read lazily."""
     from manglecp.adapters import LogError, LogLimits, ingest as turns_of
 
     limits = LogLimits()

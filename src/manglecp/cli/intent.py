@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +25,7 @@ from manglecp.cli.servers import Server, talk, target_argument, token_option
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.intent import Domain, Identity
-    from manglecp.mangle import External
     from manglecp.pack import Pack
-    from manglecp.toolhost import Generated
 
 
 @click.command("intent")
@@ -167,8 +164,7 @@ def _answer(
     try:
         with Progress("loading") as progress, ExitStack() as hosts:
             pack = read_pack(folder, settings, degrade=finding["degrade"])
-            externals = _externals(pack, hosts, finding)
-            domain = Domain.load(pack, externals=externals, generated=_generated(pack, hosts, finding))
+            domain = Domain.load(pack, **_served(pack, hosts, finding))
             progress.doing = "evaluating"
             request = message_of("intent_request", payload, pack)
             answer = respond(domain, request, identity, clock=time.time_ns)
@@ -208,18 +204,16 @@ def _mentioned(domain: Domain) -> list[str]:
     return sorted(known) if len(known) == len(names) else []
 
 
-def _externals(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Mapping[str, External]:
-    if not pack.externals:
-        return {}
-    from manglecp.toolhost import serve_externals
+def _served(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> dict[str, Any]:
+    """Start the hosts that the pack needs. The toolhost is imported only then."""
+    served: dict[str, Any] = {}
+    if pack.externals:
+        from manglecp.toolhost import serve_externals
 
-    served = serve_externals(pack, degrade=finding["degrade"], allow_weaker=finding["allow_weaker"])
-    return hosts.enter_context(served)
+        externals = serve_externals(pack, degrade=finding["degrade"], allow_weaker=finding["allow_weaker"])
+        served["externals"] = hosts.enter_context(externals)
+    if pack.generators:
+        from manglecp.toolhost import serve_facts
 
-
-def _generated(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> Generated | None:
-    if not pack.generators:
-        return None
-    from manglecp.toolhost import serve_facts
-
-    return hosts.enter_context(serve_facts(pack, told=GeneratorProgress(), **finding))
+        served["generated"] = hosts.enter_context(serve_facts(pack, told=GeneratorProgress(), **finding))
+    return served

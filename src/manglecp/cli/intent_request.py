@@ -34,7 +34,6 @@ def value_of(text: str) -> Any:
 def statement(
     name: str, params: Mapping[str, str], facts: Iterable[str], files: Iterable[str], now: str | None
 ) -> dict[str, Any]:
-    """Return the payload of an intent request: the intent, its facts and the evaluation time."""
     at, stated = given_facts(facts, files, now)
     intent = {"name": name, "params": {key: value_of(text) for key, text in params.items()}}
     return {"intent": intent, "facts": stated, "eval_time": at}
@@ -71,7 +70,6 @@ def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> 
 
 
 def _instant(at: Any) -> int:
-    """Convert the time of a request: text, milliseconds, or "now"."""
     if at == "now":
         return time.time_ns() // _MILLISECOND * _MILLISECOND
     try:
@@ -82,7 +80,6 @@ def _instant(at: Any) -> int:
 
 
 def _recorded(file: str) -> tuple[list[Any], Any]:
-    """Read facts in the encoding of the protocol: an array, or a request with its time."""
     try:
         document = read_json(file)
     except Fault as fault:

@@ -1,7 +1,7 @@
 """One invocation from the shell, of a pack on this machine or at a server.
 
-The person at the terminal approves: the challenge is shown here, and signed with the secret of this machine's user.
-With a request key, a run that an earlier call began and whose process is gone is resumed.
+The user at the terminal approves: the challenge is shown here, and signed with the secret of this machine's user.
+With a request key, a run of an earlier call whose process is gone is resumed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,9 @@ from manglecp.wire.messages import (
     UnsetType,
 )
 
-_POLL_SECONDS: Final = 1.0
-"""Seconds between two polls of a run that an earlier call began."""
+_POLL_SECONDS: Final = 1.0  # for a run that an earlier call began
 _MAX_LINES: Final = 20
-_NO_FOLDER: Final = re.compile(r"\[Errno (?:2|13|30)\]")
-"""Errors of actions that look for a folder: not found, not permitted, read-only."""
+_NO_FOLDER: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # not found, not permitted, read-only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +62,6 @@ class CallRequest:
 
 
 async def call(folder: Path, request: CallRequest, identity: Identity, runtime: RuntimeOptions) -> int:
-    """Invoke a tool of a pack, and return the exit status."""
     overheard: list[str] = []
     telling = keep_failures(overheard) if identity.trust == LOCAL else None
     clock = clock_from(request.intent["eval_time"])
@@ -108,7 +105,7 @@ class _Session:
     # --- the tool -----------------------------------------------------------------------------------------------------
 
     async def find(self) -> MacroTool:
-        """Return the tool. Raises :class:`NotProven` with what blocks it."""
+        """Return the tool. Raises :class:`NotProven` with the reasons."""
         answer = await self._evaluate({"disclosure_preference": "full"})
         tools = answer.payload.macro_tools
         for tool in tools:
@@ -174,7 +171,7 @@ class _Session:
 
 
 class NotProven(WireError):
-    """No such tool is proven; ``why`` are lines of text about what blocks it."""
+    """The tool is not proven; ``why`` are lines of text with the reasons."""
 
     def __init__(self, request: CallRequest, proven: Sequence[str], hints: ProofHints | UnsetType) -> None:
         others = f"; proven are {', '.join(proven)}" if proven else ""
@@ -188,13 +185,9 @@ def arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
     """Decode arguments. What the schema declares as text stays text, even if it reads like JSON."""
     schema = {} if tool.input_schema is UNSET else tool.input_schema
     properties = schema.get("properties", {})
-    return {name: _argument(text, properties.get(name)) for name, text in given.items()}
-
-
-def _argument(text: str, schema: Any) -> Any:
-    value = value_of(text)
-    textual = isinstance(schema, dict) and schema.get("type") == "string"
-    return text if textual and not isinstance(value, str) else value
+    textual = {name for name, one in properties.items() if isinstance(one, dict) and one.get("type") == "string"}
+    found = {name: value_of(text) for name, text in given.items()}
+    return {n: given[n] if n in textual and not isinstance(value, str) else value for n, value in found.items()}
 
 
 def progress_callback(progress: Progress) -> Callable[[ProgressPayload], None]:
@@ -243,11 +236,9 @@ def print_answer(
     if isinstance(answer, InvokeResult):
         write_lines(answer_lines(answer, bold=bold()))
         return
-    for line in (*failure_lines(answer, overheard), *what_to_state(answer)):
+    why = answer.why if isinstance(answer, NotProven) else ()
+    for line in (*failure_lines(answer, overheard), *what_to_state(answer), *why):
         click.echo(line, err=True)
-    if isinstance(answer, NotProven):
-        for line in answer.why:
-            click.echo(line, err=True)
     if answer.code == "confirmation_required" and (answer.details or {}).get("challenge") is not None:
         click.echo("  add --confirm to agree to this", err=True)
     if answer.code == "schema_validation_failed":
@@ -258,7 +249,6 @@ def print_answer(
 
 
 def _missing(error: WireError) -> Iterator[str]:
-    """Yield the names of missing arguments."""
     for wrong in (error.details or {}).get("schema_errors", ()):
         if wrong.get("keyword") == "required" and wrong["path"].count("/") == 1:
             yield wrong["path"].removeprefix("/")
@@ -269,7 +259,6 @@ _CLOCKS_DIFFER_NS: Final = 60_000_000_000
 
 
 def call_server(url: str, server: Server, request: CallRequest, who: str | None) -> int:
-    """Invoke a tool of a server, and return the exit status."""
     at = request.intent["eval_time"]
 
     async def work(client: Client) -> InvokeResult:
@@ -308,7 +297,7 @@ def _at_another_time(error: WireError, at: str) -> WireError:
 
 
 async def _find(client: Client, request: CallRequest) -> Tool:
-    """Return the tool. Raises :class:`NotProven` with what blocks it, if the server discloses that."""
+    """Return the tool. Raises :class:`NotProven` with the reasons that the server discloses."""
     intent, at = request.intent["intent"], request.intent["eval_time"]
     asked = (intent["name"], intent["params"], request.intent["facts"])
     found = await client.evaluate(*asked, eval_time=at, options=Options(disclosure_preference="full"))

@@ -15,7 +15,7 @@ import msgspec
 
 from manglecp.cli import files, issue_memory as options, issue_text as text
 from manglecp.cli.issue_memory import Gate, actor, database, gated, opened, opened_store
-from manglecp.cli.output import Progress, count, print_json, write_lines
+from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
 from manglecp.cli.stores import as_json, read_head
 from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, Issue, RemoveDependency, Status, Update
 
@@ -67,10 +67,9 @@ def blocked(as_of: int | None, as_json: bool, db: str | None) -> None:
     """Print what cannot be begun, and why."""
     with opened(db) as memory, memory.view(as_of) as view:
         found = view.blocked()
-    if as_json:
-        print_json([text.blocked_document(one) for one in found])
-    else:
-        write_lines(map(text.blocked_line, found))
+    write_lines(
+        [json_text([text.blocked_document(one) for one in found])] if as_json else map(text.blocked_line, found)
+    )
 
 
 @command.command("show")
@@ -82,10 +81,7 @@ def show(issue: str, as_of: int | None, as_json: bool, db: str | None) -> None:
     """Print everything about one issue."""
     with opened(db) as memory, memory.view(as_of) as view:
         detail = view.show(issue)
-    if as_json:
-        print_json(text.detail_document(detail))
-    else:
-        write_lines(text.detail_lines(detail))
+    write_lines([json_text(text.detail_document(detail))] if as_json else text.detail_lines(detail))
 
 
 @command.command("history")
@@ -319,10 +315,11 @@ def import_(file: str, as_json: bool, db: str | None) -> None:
             for line, problem in bad.problems:
                 click.echo(f"{files.source_name(file)}:{line}: {problem}", err=True)
             raise click.exceptions.Exit(2) from None
-    if as_json:
-        print_json({"events": head.seq, "head": head.row_hash})
-    else:
-        write_lines([f"{count(head.seq, 'event')}, head {head.seq}:{head.row_hash}"])
+    write_lines(
+        [json_text({"events": head.seq, "head": head.row_hash})]
+        if as_json
+        else [f"{count(head.seq, 'event')}, head {head.seq}:{head.row_hash}"]
+    )
 
 
 @command.command("verify", short_help="Compute chain and state again, and say what differs.")
@@ -338,19 +335,13 @@ def verify(head: str | None, as_json: bool, db: str | None) -> None:
 
     with opened_store(db) as store, Progress("verifying"):
         result = audit(store, None if head is None else read_head("--head", head))
+    head_, found = result.head, result.findings
     if as_json:
-        print_json(
-            {
-                "ok": not result.findings,
-                "events": result.head.seq,
-                "head": result.head.row_hash,
-                "issues": result.issues,
-                "findings": result.findings,
-            }
-        )
+        about = {"events": head_.seq, "head": head_.row_hash, "issues": result.issues}
+        print_json({"ok": not found, **about, "findings": found})
     else:
-        verdict = count(len(result.findings), "difference") if result.findings else "ok"
-        counted = f"{count(result.head.seq, 'event')}, {count(result.issues, 'issue')}"
-        write_lines([*result.findings, f"{counted}, head {result.head.seq}:{result.head.row_hash}: {verdict}"])
+        verdict = count(len(found), "difference") if found else "ok"
+        counted = f"{count(head_.seq, 'event')}, {count(result.issues, 'issue')}"
+        write_lines([*found, f"{counted}, head {head_.seq}:{head_.row_hash}: {verdict}"])
     if result.findings:
         raise click.exceptions.Exit(1)

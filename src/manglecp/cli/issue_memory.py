@@ -55,7 +55,7 @@ _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look li
 
 @contextmanager
 def opened_store(db: str | None, *, create: bool = False) -> Iterator[StoredIssues]:
-    """Open the store of a verb. What the store refuses ends the verb, with status 1 or 2."""
+    """Open the store of a verb. An error of the store ends the verb, with status 1 or 2."""
     with refusing():
         store = open_issues(_locate(db, create=create))
         try:
@@ -92,7 +92,7 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
 
 
 def _new_id() -> str:
-    """Draw eight letters, about 10^12 ids; one that is taken is drawn again."""
+    """Return eight random letters, about 10^12 ids; the memory draws again for one that is taken."""
     return "i-" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
 
 
@@ -121,7 +121,7 @@ _pin = click.option(
 
 
 class Gate(NamedTuple):
-    """What a change is made with: the memory, the right to change it, and the actor. Only evidence creates one."""
+    """The memory, the right to change it, and the actor of a change. Only evidence creates one."""
 
     memory: IssueMemory
     right: MutationReady

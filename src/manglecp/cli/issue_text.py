@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from manglecp.cli.output import print_json, write_lines
+from manglecp.cli.output import json_text, write_lines
 from manglecp.issues import Blocked, Detail, Event, Issue, Lease
 
 
@@ -72,24 +72,16 @@ def event_line(event: Event) -> str:
 
 
 def print_issues(issues: Iterable[Issue], as_json: bool) -> None:
-    if as_json:
-        print_json([msgspec.to_builtins(issue) for issue in issues])
-    else:
-        write_lines(map(issue_line, issues))
+    write_lines([json_text([msgspec.to_builtins(issue) for issue in issues])] if as_json else map(issue_line, issues))
 
 
 def print_issue(issue: Issue, as_json: bool) -> None:
-    if as_json:
-        print_json(msgspec.to_builtins(issue))
-    else:
-        write_lines([issue_line(issue)])
+    write_lines([json_text(msgspec.to_builtins(issue)) if as_json else issue_line(issue)])
 
 
 def print_lease(lease: Lease, as_json: bool) -> None:
-    if as_json:
-        print_json(_lease_document(lease))
-    else:
-        write_lines([f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"])
+    line = f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"
+    write_lines([json_text(_lease_document(lease)) if as_json else line])
 
 
 def _blockers(what: Blocked | Detail) -> list[dict[str, str]]:

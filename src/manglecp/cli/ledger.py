@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from manglecp.cli.files import FILE, STDIN, open_binary, replace
-from manglecp.cli.output import Progress, count, print_json, write_lines
+from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
 from manglecp.cli.stores import as_json, opened, read_head, store_option
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def list_(
     where: str | None,
 ) -> None:
     """List entries in their order: by default the newest, with --since the first after a number."""
+    import msgspec
+
     from manglecp.store import KINDS
 
     if kind is not None and kind not in KINDS:
@@ -55,10 +57,7 @@ def list_(
             found = store.ledger.rows(tx, since, limit, **wanted)
         else:
             found = list(deque(_matching(store, tx, limit, wanted), maxlen=limit))
-    if as_json:
-        print_json([_document(entry) for entry in found])
-    else:
-        write_lines(map(_line, found))
+    write_lines([json_text([msgspec.to_builtins(entry) for entry in found])] if as_json else map(_line, found))
 
 
 def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str | None]) -> Iterator[Entry]:
@@ -77,6 +76,8 @@ def show(number: int, as_json: bool, where: str | None) -> None:
     """Show entry N with all that it holds."""
     import json
 
+    import msgspec
+
     with opened(where) as store, store.read_transaction() as tx:
         entry = store.ledger.entry(tx, number)
         last = store.ledger.head(tx).seq
@@ -84,7 +85,7 @@ def show(number: int, as_json: bool, where: str | None) -> None:
         click.echo(f"error[no_entry]: there is no entry {number}; the last one is {last}", err=True)
         raise click.exceptions.Exit(1)
     if as_json:
-        print_json(_document(entry))
+        print_json(msgspec.to_builtins(entry))
         return
     body = json.dumps(entry.body, ensure_ascii=True, indent=2).splitlines()
     write_lines(
@@ -112,18 +113,13 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
     else:
         with opened(where) as store, store.read_transaction() as tx, Progress("verifying"):
             result = store.ledger.verify(tx, expect=head)
+    last = f"{result.head.seq}:{result.head.row_hash}"
     if as_json:
-        document = {
-            "ok": result.sound,
-            "entries": result.entries,
-            "head": f"{result.head.seq}:{result.head.row_hash}",
-            "findings": result.findings,
-        }
-        print_json(document)
+        print_json({"ok": result.sound, "entries": result.entries, "head": last, "findings": result.findings})
     else:
         verdict = "ok" if result.sound else count(len(result.findings), "difference")
         entries = f"{result.entries:,} {'entry' if result.entries == 1 else 'entries'}"
-        write_lines([*result.findings, f"{entries}, head {result.head.seq}:{result.head.row_hash}: {verdict}"])
+        write_lines([*result.findings, f"{entries}, head {last}: {verdict}"])
     if not result.sound:
         raise click.exceptions.Exit(1)
 
@@ -140,12 +136,6 @@ def export(file: str, where: str | None) -> None:
         else:
             with Progress("exporting"):
                 replace(Path(file), lines)
-
-
-def _document(entry: Entry) -> Any:
-    import msgspec
-
-    return msgspec.to_builtins(entry)
 
 
 def _line(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share, and what their values stand for."""
+"""Arguments and options that several verbs share, and their values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict
 
 import click
 
-from manglecp.cli.files import FILE
+from manglecp.cli.files import FILE, combine
 from manglecp.cli.output import GeneratorProgress, json_text, suggestion, write_text
 from manglecp.cli.stores import refusing, store_key, store_options
 
@@ -63,7 +63,6 @@ PACK: Final = PackFolder()
 LOCAL: Final = "local"
 _EXPLAIN_POLICY: Final = "explain_policy"
 _EVERY: Final = "*"  # each program that the pack names, as toolhost spells it
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def assignments(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -79,20 +78,9 @@ def assignments(context: click.Context, parameter: click.Parameter, given: tuple
     return found
 
 
-def _combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Combine options into one decorator, in the order in which ``--help`` lists them."""
-
-    def decorate(function: F) -> F:
-        for one in reversed(decorators):
-            function = one(function)
-        return function
-
-    return decorate
-
-
 pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
 
-statement_options: Final = _combine(
+statement_options: Final = combine(
     click.option(
         "--param",
         "params",
@@ -118,7 +106,7 @@ statement_options: Final = _combine(
         help="The evaluation time in RFC 3339; by default that of a recorded request, or the clock.",
     ),
 )
-who_options: Final = _combine(
+who_options: Final = combine(
     click.option("--as", "who", metavar="NAME", help="Who asks; by default 'local', who may have policy explained."),
     click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of whoever asks."),
 )
@@ -141,7 +129,7 @@ cache_option: Final = click.option(
     callback=lambda _context, _parameter, given: _cache(given),
     help="Where the pack keeps what it found out; by default in your cache.",
 )
-pack_options: Final = _combine(
+pack_options: Final = combine(
     click.option(
         "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
     ),
@@ -165,7 +153,6 @@ def _programs(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _cache(given: str | None) -> Path | bool:
-    """Return the folder, or whether to use one at all."""
     return given != "none" if given in (None, "none") else Path(given or "")
 
 
@@ -197,7 +184,7 @@ def message_of(kind: str, payload: dict[str, Any], pack: Pack) -> Any:
 
 
 def bold() -> Callable[[str], str]:
-    """Return what makes text bold on this terminal; without a terminal or with NO_COLOR, text stays plain."""
+    """Return a function that makes text bold on a terminal, and leaves it as it is elsewhere or with NO_COLOR."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if sys.stdout is not None and sys.stdout.isatty() and wanted:
         return lambda text: click.style(text, bold=True)
@@ -224,7 +211,6 @@ def refusing_packs() -> Iterator[None]:
 
 
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
-    """Print why the request is refused, and end the verb with status 1."""
     from manglecp.cli.tool_text import refusal, what_to_state
     from manglecp.mangle import MangleError
     from manglecp.wire import encode
@@ -240,7 +226,7 @@ def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> No
 
 
 class RuntimeOptions(TypedDict):
-    """What :func:`runtime_options` hands to a verb. ``where`` and ``key`` are those of the store."""
+    """The value of :func:`runtime_options`. ``where`` and ``key`` are those of the store."""
 
     where: str | None
     key: bytes | None
@@ -263,7 +249,7 @@ _workspace: Final = click.option(
 
 
 def runtime_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``runtime``, from --workspace, --store, --store-key and what every verb takes that loads a pack."""
+    """Add ``runtime``, from --workspace, --store, --store-key and :data:`pack_options`."""
 
     @wraps(function)
     def placed(

@@ -1,4 +1,4 @@
-"""What verbs write: results to standard output, diagnostics and progress to standard error."""
+"""Output of verbs: results to standard output, diagnostics and progress to standard error."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from manglecp.toolhost import Looking
 
 
-PATIENCE: Final = 2.0
-"""Seconds before progress is shown."""
-_REPEAT: Final = 5.0
-"""Seconds between two lines of progress where there is no terminal."""
+PATIENCE: Final = 2.0  # seconds before progress is shown
+_REPEAT: Final = 5.0  # seconds between two lines of progress without a terminal
 _BAR: Final = 24
 
 
@@ -33,12 +31,10 @@ def write_text(text: str) -> None:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Write to standard output, each with a line break."""
     _write(f"{line}\n" for line in lines)
 
 
 def print_json(document: object) -> None:
-    """Write one document on one line of standard output."""
     _write([json_text(document) + "\n"])
 
 
@@ -90,7 +86,7 @@ def _scalar(value: object) -> str:
 
 
 class _Value(NamedTuple):
-    """A value that is still to be encoded, in a stack of finished text."""
+    """A value in the stack that is not encoded yet."""
 
     value: object
 
@@ -104,7 +100,6 @@ def _enclosed(start: str, parts: Sequence[Sequence[object]], end: str) -> list[o
 
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:
-    """Print errors, then warnings, on standard error."""
     for diagnostic in sorted(diagnostics, key=lambda d: d.severity != "error"):
         click.echo(diagnostic.render(), err=True)
 
@@ -137,10 +132,9 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class Progress:
-    """A context manager. After a while a line on the terminal shows what is under way; it is removed at the end."""
+    """A context manager that shows the current activity on the terminal after a while, and removes it at the end."""
 
-    active: ClassVar[Progress | None] = None
-    """The instance that draws on the terminal; others that have progress to show set its ``about``."""
+    active: ClassVar[Progress | None] = None  # the one on the terminal; GeneratorProgress sets its ``about``
 
     def __init__(self, doing: str) -> None:
         self.doing = doing

@@ -57,7 +57,6 @@ def default_pin(package: str) -> Path:
 
 
 def load_pin(path: Path) -> Pin | None:
-    """Return the pin, or None if nothing is pinned."""
     return read_pin(read(str(path)), str(path)) if path.exists() else None
 
 
@@ -76,7 +75,6 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_pin(path: Path, pin: Pin) -> None:
-    """Replace the pin atomically."""
     text = json.dumps(pin.as_json(), ensure_ascii=False, indent=2, sort_keys=True) + "\n"
     replace(path, [text.encode()], mode=0o644)
 
@@ -139,20 +137,9 @@ def _invalid(error: PolicyError, *, as_json: bool) -> NoReturn:
 def show(package: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
     found = load_package(package)
-    if as_json:
-        print_json(
-            {
-                "result": "valid",
-                **_named(found),
-                "documents": found.digests,
-                "policyDocuments": found.documents(),
-                "constraints": found.constraints(),
-            }
-        )
-        return
-    write_lines(
-        columns([(found.ref, found.digest), *((f"  {kind}", digest) for kind, digest in found.digests.items())])
-    )
+    documents = {"documents": found.digests, "policyDocuments": found.documents(), "constraints": found.constraints()}
+    rows = [(found.ref, found.digest), *((f"  {kind}", digest) for kind, digest in found.digests.items())]
+    write_lines([json_text({"result": "valid", **_named(found), **documents})] if as_json else columns(rows))
 
 
 # --- diff ----------------------------------------------------------------------------------------------------------
@@ -181,7 +168,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
         result = "differs" if found else "same"
         print_json({"result": result, "before": _named(before), "after": _named(after), **_as_json(found)})
     else:
-        write_lines(_differing(found) if found else [f"{after.ref} {after.digest}: nothing differs"])
+        write_lines(_differing(found) or [f"{after.ref} {after.digest}: nothing differs"])
     if found:
         raise click.exceptions.Exit(REFUSED)
 
@@ -298,10 +285,9 @@ def _named(package: PolicyPackage) -> dict[str, str]:
 
 
 def _print_pin(result: str, path: Path, pinned: Pin, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"result": result, "pin": str(path), **_named(pinned.package), "head": pinned.head})
-    else:
-        write_lines([f"{result}: {pinned.package.ref} {pinned.digest}", f"  in {path}, head {pinned.head}"])
+    document = {"result": result, "pin": str(path), **_named(pinned.package), "head": pinned.head}
+    lines = [f"{result}: {pinned.package.ref} {pinned.digest}", f"  in {path}, head {pinned.head}"]
+    write_lines([json_text(document)] if as_json else lines)
 
 
 def _as_json(found: Iterable[Difference]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 from manglecp.cli.evaluation import Bounds, answer, json_facts
 from manglecp.cli.files import FILE, STDIN, bounds_option, facts_option, limit_option, now_option
 from manglecp.cli.output import report, write_lines
-from manglecp.mangle import Program, Result, read_query
+from manglecp.mangle import Result, read_query
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile
@@ -49,7 +49,7 @@ def command(
         limit=limit,
         bounds=bounds,
         facts=fact_files,
-        accept=lambda program: _check_query(query, program),
+        accept=lambda program: read_query(query, program.predicates),
     )
     write_lines(found.found)
     report(found.warnings)
@@ -58,8 +58,3 @@ def command(
 def _found(result: Result, query: str, as_json: bool) -> list[str]:
     found = result.query(query)
     return list(json_facts(found, result.program)) if as_json else found
-
-
-def _check_query(query: str, program: Program) -> None:
-    """Complain before anything is evaluated."""
-    read_query(query, program.predicates)

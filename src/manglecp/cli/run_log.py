@@ -5,22 +5,22 @@ No policy and no action is started. Exit status: 0 the log is sound, 1 it is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from manglecp.cli import files
+from manglecp.cli.files import combine
 from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
+from manglecp.cli.stores import as_json
 
 if TYPE_CHECKING:
     from manglecp.runner import Verified
 
 _LONGEST_KEY: Final = 4_096
-_LONGEST_LOG: Final = 1 << 30
-"""Bytes; the records of a log are held in memory while it is verified."""
-_Command = TypeVar("_Command", bound=Callable[..., Any])
+_LONGEST_LOG: Final = 1 << 30  # bytes; the records are held in memory
 
 
 @click.group("run-log")
@@ -28,16 +28,12 @@ def command() -> None:
     """Check the log of a run, without running anything."""
 
 
-def _of_a_log(verb: _Command) -> _Command:
-    options = (
-        click.argument("file", metavar="FILE", type=files.FILE),
-        click.option("--head", metavar="HASH", help="The last hash, as it was kept elsewhere."),
-        click.option("--key-file", metavar="FILE", type=files.FILE, help="Its bytes are the key that sealed the log."),
-        click.option("--json", "as_json", is_flag=True, help="Answer as one JSON document."),
-    )
-    for option in reversed(options):
-        verb = option(verb)
-    return verb
+_of_a_log = combine(
+    click.argument("file", metavar="FILE", type=files.FILE),
+    click.option("--head", metavar="HASH", help="The last hash, as it was kept elsewhere."),
+    click.option("--key-file", metavar="FILE", type=files.FILE, help="Its bytes are the key that sealed the log."),
+    as_json,
+)
 
 
 @command.command("verify", short_help="Compute every hash again, and look for what was changed.")

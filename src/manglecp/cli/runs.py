@@ -1,4 +1,4 @@
-"""``manglecp runs``: runs with effects as their journal has them, and the decisions that some wait for."""
+"""``manglecp runs``: runs with effects as their journal has them, and their decisions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from manglecp.cli.files import FILE, read_json
 from manglecp.cli.options import PACK, RuntimeOptions, refusing_packs, runtime_options
-from manglecp.cli.output import columns, count, print_json, write_lines
+from manglecp.cli.output import columns, count, json_text, print_json, write_lines
 from manglecp.cli.stores import as_json, opened, operator_option, store_option, store_options
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> No
     with opened(where) as store, store.read_transaction() as tx:
         found = store.runs.list(tx, None if state is None else RunState(state), limit)
         shown = [one for run in found if (one := store.runs.show(tx, run.run_id)) is not None]
-    if as_json:
-        print_json([_document(one) for one in shown])
-    else:
-        write_lines(_table(shown))
+    write_lines([json_text([_document(one) for one in shown])] if as_json else _table(shown))
 
 
 @command.command("show", short_help="Show one run: its steps, and what to decide.")
@@ -60,10 +57,7 @@ def show(run: str, as_json: bool, where: str | None) -> None:
         found = store.runs.show(tx, run)
         if found is None:
             raise NoRun(run)
-    if as_json:
-        print_json(_document(found, steps=True))
-    else:
-        write_lines(_detail(found))
+    write_lines([json_text(_document(found, steps=True))] if as_json else _detail(found))
 
 
 @command.command("decide")
@@ -95,7 +89,9 @@ def decide(
     """
     from manglecp.invoke import decide as decide_run
 
-    verdict = _verdict(happened, did_not, abort)
+    if happened + did_not + abort != 1:
+        raise click.UsageError("decide one thing: --happened, --did-not or --abort")
+    verdict: Verdict = "happened" if happened else "did_not" if did_not else "abort"
     if verdict == "abort" and step is not None:
         raise click.UsageError("--abort is about the whole run: leave --step out")
     if verdict != "abort" and step is None:
@@ -114,12 +110,6 @@ def decide(
     elif state.value == "needs_decision":
         lines.append(f"another step is in doubt: manglecp runs show {run}")
     write_lines(lines)
-
-
-def _verdict(happened: bool, did_not: bool, abort: bool) -> Verdict:
-    if happened + did_not + abort != 1:
-        raise click.UsageError("decide one thing: --happened, --did-not or --abort")
-    return "happened" if happened else "did_not" if did_not else "abort"
 
 
 def _output(file: str) -> bytes:
@@ -201,7 +191,7 @@ async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity
 
 
 def _ready(store: Store, run: str, digest: str, by: str) -> str:
-    """Return the identity of a run that can be claimed here. Raises what to do about one that cannot."""
+    """Return the identity of a run that can be claimed here. Raises ``NotOpen`` with what to do otherwise."""
     from manglecp.invoke import decide, doubted_step
     from manglecp.store import NoRun, NotOpen, RunState
 
@@ -252,11 +242,9 @@ def _document(shown: RunView, *, steps: bool = False) -> dict[str, Any]:
     return document
 
 
-def _table(runs: Sequence[RunView]) -> Iterator[str]:
-    if not runs:
-        yield "There are no such runs."
-        return
-    yield from _columns(("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT"), map(_row, runs))
+def _table(runs: Sequence[RunView]) -> Iterable[str]:
+    headings = ("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT")
+    return _columns(headings, map(_row, runs)) if runs else ["There are no such runs."]
 
 
 def _row(shown: RunView) -> tuple[str, ...]:

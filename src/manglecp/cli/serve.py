@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import click
 
 from manglecp.cli import Trouble
+from manglecp.cli.files import combine
 from manglecp.cli.options import RuntimeOptions, pack_argument, refusing_packs, runtime_options
 from manglecp.server import Listening, Refused, refuse_open
 
@@ -35,7 +36,6 @@ FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def address(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[str, int] | None:
-    """``HOST:PORT``, ``[::1]:PORT`` or ``:PORT`` of this machine."""
     if given is None:
         return None
     host, colon, port = given.rpartition(":")
@@ -50,14 +50,14 @@ def _refuse_foreign(context: click.Context, _parameter: click.Parameter, given: 
         raise click.UsageError("host and port are one option here: say --http HOST:PORT", context)
 
 
+# The names that other servers give to --http; the error names the right one.
 foreign_address_options: Final = click.option(
     "--port", "--host", "--bind", hidden=True, expose_value=False, callback=_refuse_foreign
 )
-"""The names that other servers give to --http; the refusal names the right one."""
 
 
 def bound_at(host: str, port: int) -> socket.socket:
-    """Return a listening socket. The error says what to do where the address cannot be bound."""
+    """Return a listening socket. The error names a remedy where the address cannot be bound."""
     import socket
 
     from manglecp.server import bind
@@ -76,23 +76,22 @@ def _format() -> str:
     return "text" if sys.stderr is not None and sys.stderr.isatty() else "json"
 
 
-def log_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``log_level`` and ``log_format``."""
-    level = click.option(
+log_options: Final = combine(
+    click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
         envvar="MANGLECP_LOG_LEVEL",
         help="What is logged to standard error; info by default.",
-    )
-    form = click.option(
+    ),
+    click.option(
         "--log-format",
         type=click.Choice(["json", "text"]),
         default=_format,
         envvar="MANGLECP_LOG_FORMAT",
         help="One JSON object a line, or text for people, which is the default at a terminal.",
-    )
-    return level(form(function))
+    ),
+)
 
 
 def source_of(folder: Path, runtime: RuntimeOptions) -> Source:
@@ -131,22 +130,24 @@ def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
         limits = Limits(config=config, proxies=proxies, drain_seconds=drain_seconds)
         return function(*args, limits=limits, **more)
 
-    config = click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml.")
-    proxy = click.option(
-        "--trusted-proxy",
-        "proxies",
-        metavar="ADDRESS|NET",
-        multiple=True,
-        callback=_networks,
-        help="A proxy that is believed when it says where a request came from (X-Forwarded-For and -Proto).",
+    options = combine(
+        click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml."),
+        click.option(
+            "--trusted-proxy",
+            "proxies",
+            metavar="ADDRESS|NET",
+            multiple=True,
+            callback=_networks,
+            help="A proxy that is believed when it says where a request came from (X-Forwarded-For and -Proto).",
+        ),
+        click.option(
+            "--drain-seconds",
+            metavar="SECONDS",
+            type=click.IntRange(1, 3_600),
+            help="How long what is under way has to end after SIGTERM; 30 by default.",
+        ),
     )
-    drain = click.option(
-        "--drain-seconds",
-        metavar="SECONDS",
-        type=click.IntRange(1, 3_600),
-        help="How long what is under way has to end after SIGTERM; 30 by default.",
-    )
-    return config(proxy(drain(limited)))
+    return options(limited)
 
 
 def _networks(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[Network, ...]:
@@ -161,7 +162,6 @@ def _networks(context: click.Context, parameter: click.Parameter, given: tuple[s
 
 
 def settings_of(limits: Limits, *, processes: int = 1) -> ServerSettings:
-    """Return the settings of each of so many processes."""
     from dataclasses import replace
 
     from manglecp.server import ServerSettings
@@ -182,7 +182,7 @@ def started(url: str) -> None:
 
 
 def started_in(log_format: str) -> Callable[[str], None]:
-    """Return what announces the address: a line of text, or a JSON record where logs are JSON and not on a terminal."""
+    """Return the callback that announces the address: as text, or as a JSON record where logs are JSON."""
     at_terminal = sys.stderr is not None and sys.stderr.isatty()
     return _logged if log_format == "json" and not at_terminal else started
 
@@ -195,7 +195,6 @@ def _logged(url: str) -> None:
 
 
 def report_failures(work: Callable[[], None]) -> None:
-    """Report what keeps the server from starting."""
     with refusing_packs():
         try:
             work()
@@ -399,7 +398,6 @@ def _streams(
 
 
 def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
-    """Return uvloop's factory where it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""A server in the place of a pack: its address, the caller's credential, and how an approval is signed."""
+"""A server in place of a pack: its address, the caller's credential, and the signature of approvals."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import click
 
 from manglecp.cli.completion import packs
+from manglecp.cli.files import combine
 from manglecp.cli.options import PackFolder
 
 if TYPE_CHECKING:
@@ -55,10 +56,7 @@ class Server:
     secret_file: Path | None = None
 
     def check_options(self, context: click.Context, target: Path | str, *local: str) -> None:
-        """Refuse options of packs for a server, and the reverse; a token in the environment is ignored.
-
-        ``local`` are options that this verb takes for packs only.
-        """
+        """Refuse options of packs for a server, and the reverse; ``local`` are further options of packs only."""
         if isinstance(target, str):
             _refuse(context, "A server decides this itself", *_PACK_OPTIONS, *local)
         else:
@@ -85,9 +83,7 @@ _secret: Final = click.option(
 )
 
 
-def server_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``token`` and ``secret_file``."""
-    return token_option(_secret(function))
+server_options: Final = combine(token_option, _secret)
 
 
 # --- approval --------------------------------------------------------------------------------------------------------
@@ -110,7 +106,7 @@ def agreed(lines: Iterable[str]) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The approver. ``ask`` shows a question and returns the answer. ``url`` is None for a pack on this machine."""
+    """The approver. ``ask`` shows an approval request and returns the decision. ``url`` is None for a local pack."""
 
     url: str | None
     server: Server
@@ -181,7 +177,6 @@ def question_lines(question: Question) -> Iterator[str]:
 
 
 def asked_at_terminal(question: Question) -> bool:
-    """Prompt at the terminal; without one, refuse."""
     said = agreed(question_lines(question))
     if said is None:
         click.echo("  add --confirm to agree to this", err=True)

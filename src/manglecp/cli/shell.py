@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from manglecp.cli.servers import Server, question_lines, server_options, target_
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import LoopThread, Shell
-    from manglecp.client import Client, Question
+    from manglecp.client import Question
     from manglecp.intent import Identity
 
 
@@ -68,7 +68,7 @@ def _talk(
     from manglecp.cli.output import Progress
     from manglecp.cli.servers import Person
     from manglecp.cli.shell_commands import LoopThread, Shell
-    from manglecp.client import ClientError
+    from manglecp.client import Client, ClientError
 
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     clock = _clock(now)
@@ -90,7 +90,7 @@ def _talk(
         url = target if isinstance(target, str) else None
         try:
             if isinstance(target, str):
-                opening = _remote(target, server)
+                opening: Any = Client(target, token=server.token)
             else:
                 opening = _local(target, runtime, identity_of(who, permissions), clock)
             with Progress("loading" if url is None else "connecting"):
@@ -106,7 +106,6 @@ def _talk(
 
 
 def _clock(now: str | None) -> Callable[[], int]:
-    """Return a clock that starts at this time, or the system's."""
     if now is None:
         return time.time_ns
     from manglecp.cli.intent_request import clock_from, given_facts
@@ -117,16 +116,8 @@ def _clock(now: str | None) -> Callable[[], int]:
 # --- servers ---------------------------------------------------------------------------------------------------------
 
 
-def _remote(url: str, server: Server) -> Any:
-    from manglecp.client import Client
-
-    return Client(url, token=server.token)
-
-
 def _local(folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]) -> Any:
     """Return a client of a server in this process that serves the pack to ``identity``."""
-    from contextlib import asynccontextmanager
-
     from manglecp.client import Client
     from manglecp.server import Source, open_core
 
@@ -233,7 +224,7 @@ _MOST_LINES: Final = 1_000
 
 @contextmanager
 def readline_session(shell: Shell, folder: Path) -> Iterator[None]:
-    """Completion and history, where readline is installed. The history is readable by its owner only."""
+    """Set up completion and history, where readline is installed. Only the owner can read the history."""
     try:
         import readline
     except ImportError:

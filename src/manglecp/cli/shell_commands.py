@@ -37,10 +37,10 @@ _Pending: TypeAlias = tuple[Q, "asyncio.Future[bool]"]
 
 
 class LoopThread(Generic[Q]):
-    """An event loop in a thread, so that the main thread can read lines and gets Ctrl-C.
+    """An event loop in a thread, so that the main thread can read lines and receives Ctrl-C.
 
-    A context manager: ``stack`` is closed on the loop at the end. While :meth:`wait` blocks the main thread, questions
-    from the loop are answered there.
+    A context manager: ``stack`` is closed on the loop at the end. While :meth:`wait` blocks the main thread, it handles
+    approval requests from the loop.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class LoopThread(Generic[Q]):
             self.wait(self.stack.aclose())
 
     async def ask(self, question: Q) -> bool:
-        """Put a question to the main thread. Called on the loop."""
+        """Pass an approval request to the main thread. Called on the loop."""
         answer: asyncio.Future[bool] = self._loop.create_future()
         self._events.put((question, answer))
         return await answer
@@ -108,7 +108,7 @@ _ALIASES: Final = {"call": "invoke", "exit": "quit", "?": "help"}
 
 
 class CommandError(Exception):
-    """A line that is no valid command; the message says why."""
+    """A line that is no valid command."""
 
 
 class Quit(Exception):
@@ -116,9 +116,9 @@ class Quit(Exception):
 
 
 class Shell:
-    """State: the last evaluation, the last outcome, and the client's working facts.
+    """The last evaluation, the last outcome, and the client's working facts.
 
-    ``clock`` is what ``now`` in facts means; with ``timed`` it is also the evaluation time, else the server's clock is.
+    ``clock`` is ``now`` in facts, and with ``timed`` the evaluation time, which is the server's clock otherwise.
     """
 
     def __init__(
@@ -375,7 +375,7 @@ def _words(rest: str, what: str) -> tuple[str, Mapping[str, str]]:
 
 
 def candidates(shell: Shell, before: str, word: str) -> list[str]:
-    """Return the completions of ``word`` after ``before``, from names that are known already."""
+    """Return the completions of ``word`` after ``before``, without a request."""
     words = before.split()
     if not words:
         return _starting(word, (f"{name} " for name in COMMANDS))

@@ -1,15 +1,17 @@
-"""The store of a verb: its options, how it is opened, and how its refusals are reported."""
+"""The store of a verb: its options, and the report of its errors."""
 
 from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
+
+from manglecp.cli.files import combine
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.base.hash_chain import Head
@@ -35,9 +37,7 @@ _key: Final = click.option(
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON document.")
 
 
-def store_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``where`` and ``key_file``."""
-    return store_option(_key(function))
+store_options: Final = combine(store_option, _key)
 
 
 def user_name() -> str:
@@ -78,7 +78,7 @@ def store_key(file: Path | None) -> bytes | None:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """End the verb with status 1 where the store refuses, and with status 2 for a wrong value."""
+    """Report errors of the store, and end the verb with status 1, or 2 for an invalid value."""
     from manglecp.store import Invalid, Refused, StoreError
 
     try:
@@ -97,7 +97,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def opened(where: str | None, key_file: Path | None = None) -> Iterator[Store]:
-    """Open a store that exists: reading does not create one."""
+    """Open an existing store."""
     from manglecp.store import open_store
 
     key = store_key(key_file)

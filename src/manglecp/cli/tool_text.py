@@ -1,10 +1,10 @@
-"""Tools, results and refusals as text for people."""
+"""Tools, results and errors as text."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,7 @@ _UNKNOWN: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTool:
-    """A tool as far as it is known: all of it from a pack, what a server discloses from a message."""
+    """A tool of a pack, or as much of one as a server discloses. ``resources`` are pairs of uri and relevance."""
 
     name: str
     description: str = ""
@@ -37,12 +37,11 @@ class ShownTool:
     input_schema: Mapping[str, Any] = field(default_factory=dict)
     skills: tuple[str, ...] = ()
     resources: tuple[tuple[str, str], ...] = ()
-    """What to read, and why."""
     confirmation: bool = False
 
     @property
     def properties(self) -> dict[str, Mapping[str, Any]]:
-        """The arguments and their schemas. A server may send anything for a schema, such as true."""
+        """The arguments and their schemas. A server may send any JSON for a schema, such as true."""
         given = self.input_schema.get("properties")
         if not isinstance(given, Mapping):
             return {}
@@ -112,12 +111,15 @@ def result_lines(
     Facts may hold any text, such as a page's console output, so invisible characters are escaped.
     """
     told = {tool.macro_id: ShownTool.of_message(tool) for tool in result.macro_tools}
-    for line in _answered(result, {**told, **(known or {})}, why, flaws):
-        yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
+    return _styled(_answered(result, {**told, **(known or {})}, why, flaws), bold)
 
 
 def tool_lines(tool: ShownTool, *, bold: Callable[[str], str] = str) -> Iterator[str]:
-    for line in _described(tool):
+    return _styled(_described(tool), bold)
+
+
+def _styled(lines: Iterable[str], bold: Callable[[str], str]) -> Iterator[str]:
+    for line in lines:
         yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
 
 
@@ -177,7 +179,6 @@ def _row(tool: MacroTool, known: ShownTool) -> tuple[str, ...]:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """Name the types of a value, without null."""
     said = schema.get("type")
     if said is None and isinstance(either := schema.get("anyOf"), list):
         said = [one.get("type") for one in either if isinstance(one, Mapping)]

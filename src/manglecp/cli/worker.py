@@ -52,7 +52,6 @@ class _EchoHandler(logging.Handler):
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """Log to standard error."""
     logger, handler = logging.getLogger("manglecp"), _EchoHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = logger.level
