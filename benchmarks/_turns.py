@@ -7,7 +7,7 @@ from typing import Any
 
 from manglecp.harness import CallSpec, JoinClosed, MutationReady, TurnBuilder
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.policy.reading import read_package
+from manglecp.harness.policy.package import read_package
 
 FOLDER = Path(__file__).parents[1] / "examples" / "policies" / "careful"
 PACKAGE = read_package({file.name: file.read_bytes() for file in FOLDER.iterdir() if file.suffix == ".toml"})

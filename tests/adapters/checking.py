@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from manglecp.adapters import ingest
-from manglecp.harness.judging import judge
+from manglecp.harness.judgement import judge
 
 LOGS = Path(__file__).parent / "logs"
 MODEL = "claude-sonnet-4-5-20250929"

@@ -7,7 +7,7 @@ import pytest
 
 from manglecp.adapters import LogError, LogLimits
 from manglecp.adapters.anthropic import Stream
-from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.readers import InvalidEvidence
 from manglecp.wire import Fault
 from tests.adapters.checking import (
     MODEL,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.adapters import SOURCES, LogError, ingest
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.judging import judge
+from manglecp.harness.judgement import judge
+from manglecp.harness.readers import InvalidEvidence
 from tests.adapters.checking import LOGS
 
 FILES = sorted(LOGS.iterdir())

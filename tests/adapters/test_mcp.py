@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from manglecp.adapters import LogError
-from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.readers import InvalidEvidence
 from tests.adapters.checking import lines, log, rows, turns, verdicts
 
 MCP = log("mcp.jsonl")

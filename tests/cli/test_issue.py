@@ -431,5 +431,5 @@ def test_asking_loads_nothing_that_judges() -> None:
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = shown.stdout.split()
     assert "manglecp.issues" in imported
-    assert "manglecp.harness.judging" not in imported
+    assert "manglecp.harness.judgement" not in imported
     assert "manglecp.mangle.program" not in imported

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.harness.judging import Judgement, judge
+from manglecp.harness.judgement import Judgement, judge
 
 VECTORS: Final = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))

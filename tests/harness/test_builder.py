@@ -9,12 +9,12 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.harness.builder import TurnBuilder
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import State
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.judging import conclude, findings_upto, judge, open_findings
+from manglecp.harness.judgement import conclude, findings_upto, judge, open_findings
+from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.states import Blocked, CallSpec
+from manglecp.harness.turn import TurnBuilder
 from tests.harness.evidence import VECTORS, changed, turn
 
 names = st.sampled_from(sorted(VECTORS))

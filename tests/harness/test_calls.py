@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.states import Blocked, Forged, MutationReady, ToolRequests, WrongMutation, redeem, redeem_call
 from manglecp.harness.witness import verify, witness_of
 from tests.harness.evidence import MUTATION, changed, judged, turn

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
+from manglecp.harness.obstacles import obstacles_to_compact, obstacles_to_resume
 
 POLICY = {"enabled": True, "requiredCarryForwardRefs": ["goal", "open-issues"]}
 DIGEST = "sha256:22"

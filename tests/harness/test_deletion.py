@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.findings import place
-from manglecp.harness.judging import judge
+from manglecp.harness.classes import place
+from manglecp.harness.judgement import judge
+from manglecp.harness.readers import InvalidEvidence
 from tests.harness.evidence import MUTATION, PROFILE, VECTORS, changed, turn
 
 IDS: Final = {

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.harness.descent import WorkItem, descend, obstacles_to_decompose
-from manglecp.harness.handoff import handoff_ref, obstacles_to_hand_over
+from manglecp.harness.obstacles import WorkItem, descend, handoff_ref, obstacles_to_decompose, obstacles_to_hand_over
 
 POLICY = {"allowedPatterns": ["single", "parallel", "orchestrator_workers"], "maxFanOut": 3}
 

@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.base.digest import digest_text
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.judging import judge
+from manglecp.harness.judgement import judge
 from tests.harness.evidence import ABSENT, MUTATION, VECTORS, changed, judged, turn
 
 EMPTY = digest([])

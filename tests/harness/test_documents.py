@@ -6,8 +6,8 @@ import pytest
 
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.documents import DOCUMENTS
-from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.constraints import DOCUMENTS
+from manglecp.harness.readers import InvalidEvidence
 from tests.harness.evidence import MUTATION, PROFILE, changed, classes, turn
 
 DRIFT = {

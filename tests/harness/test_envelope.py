@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from manglecp.base.digest import digest_text
-from manglecp.harness.envelope import ErrorEnvelope, read_envelope
-from manglecp.harness.reading import LIMITS
+from manglecp.harness.readers import LIMITS
+from manglecp.harness.rows import ErrorEnvelope, read_envelope
 
 CODE, RETRY, MESSAGE = "errorCode", "retryable", "errorMessage"
 UNKNOWN, NOTHING = "unknown_error", digest_text("")

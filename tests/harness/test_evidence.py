@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.judging import judge
-from manglecp.harness.reading import Limits
+from manglecp.harness.judgement import judge
+from manglecp.harness.readers import InvalidEvidence, Limits
 from manglecp.harness.turn import read_turn
 from manglecp.harness.witness import verify, witness_of
 from tests.harness.evidence import ABSENT, VECTORS, changed, judged, turn

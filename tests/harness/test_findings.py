@@ -4,8 +4,7 @@ import base64
 import hashlib
 
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.classes import CLASSES
-from manglecp.harness.findings import Finding, ordered, place
+from manglecp.harness.classes import CLASSES, Finding, ordered, place
 from tests.harness.evidence import judged, turn
 
 USE = CLASSES["tool.use_missing"]

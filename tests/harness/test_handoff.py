@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.handoff import artifact_rows, handoff_ref, obstacles_to_hand_over, packet, packet_digest
+from manglecp.harness.obstacles import artifact_rows, handoff_ref, obstacles_to_hand_over, packet, packet_digest
 
 CONTRACT = {
     "allowedTargets": ["specialist.soil", "orchestrator.main"],

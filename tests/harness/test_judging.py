@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.harness.checks import CHECKS
-from manglecp.harness.classes import CLASSES, FailClass, State
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.findings import ordered
-from manglecp.harness.judging import CHECKS_UPTO, findings_upto, judge, open_findings
+from manglecp.harness.classes import CLASSES, FailClass, State, ordered
+from manglecp.harness.judgement import CHECKS_UPTO, findings_upto, judge, open_findings
+from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.turn import read_turn
 from tests.harness.evidence import MUTATION, VECTORS, changed, judged, turn
 

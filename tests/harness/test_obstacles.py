@@ -7,14 +7,22 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
-from manglecp.harness.descent import PATTERNS, obstacles_to_decompose
-from manglecp.harness.handoff import artifact_rows, obstacles_to_hand_over, packet
-from manglecp.harness.judging import judge
-from manglecp.harness.obstacles import Obstacle
+from manglecp.harness.judgement import judge
+from manglecp.harness.obstacles import (
+    PATTERNS,
+    Obstacle,
+    artifact_rows,
+    obstacles_to_compact,
+    obstacles_to_continue,
+    obstacles_to_decompose,
+    obstacles_to_hand_over,
+    obstacles_to_resume,
+    obstacles_to_start,
+    packet,
+    protocol_state,
+)
 from manglecp.harness.policy import package_of
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.stop import obstacles_to_continue, obstacles_to_start, protocol_state
 from tests.harness.policy.packages import careful
 from tests.harness.policy.turns import turn
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.findings import place
-from manglecp.harness.judging import Judgement, judge
+from manglecp.harness.classes import place
+from manglecp.harness.judgement import Judgement, judge
+from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.witness import verify, witness_of
 from tests.harness.evidence import VECTORS, turn
 

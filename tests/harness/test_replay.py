@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from manglecp.harness.classes import CLASSES, State
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.judging import judge
-from manglecp.harness.replay import ready_from
-from manglecp.harness.states import Blocked
+from manglecp.harness.judgement import judge
+from manglecp.harness.readers import InvalidEvidence
+from manglecp.harness.states import Blocked, ready_from
 from tests.issues.turns import POLICY, turn
 
 VECTORS = sorted((Path(__file__).parents[1] / "conformance" / "harness").glob("*.json"))

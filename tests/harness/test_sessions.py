@@ -9,12 +9,11 @@ import pytest
 
 from manglecp import harness
 from manglecp.base.digest import digest_text
-from manglecp.harness.handoff import packet
+from manglecp.harness.obstacles import packet
 from manglecp.harness.policy import PolicyPackage
 from manglecp.harness.retry import Next
-from manglecp.harness.sessions import Refused, Session, Turn, session
+from manglecp.harness.sessions import Refused, Session, Turn, session, verify_trajectory
 from manglecp.harness.states import Blocked, MutationReady, redeem
-from manglecp.harness.trajectory import verify_trajectory
 from tests.harness.policy.packages import careful
 
 MUTATION = {

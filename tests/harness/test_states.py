@@ -16,12 +16,10 @@ from typing import Any, Final
 
 import pytest
 
-from manglecp.harness.builder import TurnBuilder
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES, State
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.judging import judge
-from manglecp.harness.replay import ready_from
+from manglecp.harness.judgement import judge
+from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.states import (
     Blocked,
     CallSpec,
@@ -32,9 +30,11 @@ from manglecp.harness.states import (
     ToolResults,
     ToolUse,
     WrongMutation,
+    ready_from,
     redeem,
     redeem_call,
 )
+from manglecp.harness.turn import TurnBuilder
 
 VECTORS: Final = Path(__file__).parents[1] / "conformance" / "harness"
 TYPES: Final = (CallSpec, ToolRequests, ToolResults, ToolUse, JoinClosed, MutationReady)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.stop import (
+from manglecp.harness.obstacles import (
     checkpoint_due,
     continuation,
     obstacles_to_continue,

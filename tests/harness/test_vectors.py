@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manglecp.harness.classes import CLASSES
-from manglecp.harness.judging import judge
+from manglecp.harness.judgement import judge
 from tests.harness.evidence import ROWS, VECTORS
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.builder import TurnBuilder
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.judging import Judgement, conclude, judge
+from manglecp.harness.judgement import Judgement, conclude, judge
+from manglecp.harness.readers import InvalidEvidence
+from manglecp.harness.turn import TurnBuilder
 from manglecp.harness.witness import KIND, Witness, verify, witness_of
 from tests.harness.evidence import MUTATION, VECTORS, changed, turn
 

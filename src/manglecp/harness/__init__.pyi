@@ -1,13 +1,10 @@
-from .builder import TurnBuilder as TurnBuilder
 from .canonical_v1 import canonical as canonical, digest_v1 as digest_v1
-from .classes import State as State
-from .errors import InvalidEvidence as InvalidEvidence
-from .findings import Finding as Finding
-from .judging import (
+from .classes import Finding as Finding, State as State
+from .judgement import (
     Judgement as Judgement,
     judge as judge,
 )
-from .replay import ready_from as ready_from
+from .readers import InvalidEvidence as InvalidEvidence
 from .rows import Mutation as Mutation
 from .sessions import (
     Refused as Refused,
@@ -25,9 +22,11 @@ from .states import (
     ToolResults as ToolResults,
     ToolUse as ToolUse,
     WrongMutation as WrongMutation,
+    ready_from as ready_from,
     redeem as redeem,
     redeem_call as redeem_call,
 )
+from .turn import TurnBuilder as TurnBuilder
 from .witness import (
     Witness as Witness,
     verify as verify,

@@ -1,14 +1,14 @@
-"""The call spec: 35 fields that say under what a turn is made.
+"""The call spec: 35 fields that bind a turn to its policies.
 
-A field whose name ends in ``Digest`` points at a policy document. One that ends in ``Policy`` is the policy. Eleven
-fields, those of upstream, have to be there; the rest are judged when they are.
+A field whose name ends in ``Digest`` references a policy document; one that ends in ``Policy`` holds the policy inline.
+The eleven fields of upstream are required; the others are judged if present.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from manglecp.harness.reading import (
+from manglecp.harness.readers import (
     Computed,
     Flag,
     Limits,
@@ -30,8 +30,6 @@ from manglecp.harness.reading import (
     words,
     words_by_word,
 )
-
-__all__ = ["UPSTREAM_FIELDS", "AllowedTool", "CallSpec", "ParallelPolicy", "ToolChoice"]
 
 
 class ToolChoice(Record, frozen=True):

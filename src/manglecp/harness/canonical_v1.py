@@ -1,10 +1,9 @@
-"""The canonical JSON and digests of harness v1, a format that others define; golden values fix its bytes.
+"""The canonical JSON and digests of harness v1, an external format; golden values fix its bytes.
 
-Everything that this project defines uses :mod:`manglecp.base.json` instead.
-
-Object keys are sorted by code point, without white space, text as UTF-8 with the escapes that JSON demands. Numbers
-that implementations write differently (with an exponent, and minus zero) are written as text. Lone surrogates,
-non-finite numbers and values nested deeper than :data:`_MAX_DEPTH` have no canonical form and are refused.
+Everything that this project defines uses :mod:`manglecp.base.json` instead. Object keys are sorted by code point,
+without white space, text is UTF-8 with the escapes that JSON requires. Numbers that implementations write differently
+(exponents, minus zero) are written as text. Lone surrogates, non-finite numbers and values nested deeper than
+:data:`_MAX_DEPTH` have no canonical form.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ import msgspec
 
 from manglecp.base.digest import digest_bytes
 from manglecp.base.json import Uncanonical
-
-__all__ = ["canonical", "digest_v1"]
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200

@@ -1,32 +1,26 @@
-"""The states of a turn and the 42 classes that keep it from reaching them.
-
-A turn goes one way:
+"""The states of a turn, the 42 failure classes that block them, and findings.
 
     CallSpec -> ToolRequests -> ToolResults -> ToolUse -> JoinClosed -> MutationReady
 
-Each arrow is an obligation that evidence has to meet. What the evidence does not meet has a name, its *class*, and each
-class has a place: the first state that the turn cannot reach while the class is active. It cannot reach any later one
-either. So two questions have simple answers:
-
-* a turn is **closed** if no class is active that stands at JoinClosed or before it;
-* a turn may **mutate** if no class is active at all, and it says what it wants to mutate.
-
-Nine classes stand at MutationReady: they forbid the mutation and leave the join alone. Failing never forbids recording.
-
-Classes are raised by :mod:`.checks` from evidence, never handed in. What a runtime claims about itself (its order was
-right, its truncation valid, its decomposition admissible) can raise a class and can never lower one.
-
-What to do about a class is part of the table: gather the missing *evidence* and check the same turn again, spend
-another model *turn* on it with the typed failure, or stop and have a human look (*never* retried).
+A class names the first state that the turn cannot reach while the class is active. A turn is **closed** if no class at
+or before JoinClosed is active; it may **mutate** if no class is active at all and it has a mutation intent. Failing
+never forbids recording. :mod:`.checks` raise classes from evidence; what a runtime claims about itself can raise a
+class and never lower one. A :class:`Finding` is a class, the row that raised it and a message; its id depends on class,
+place and turn, not on the message.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import base64
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["CLASSES", "FailClass", "Retry", "State", "diagram"]
+from manglecp.harness.canonical_v1 import canonical
+
+# --- states and classes -----------------------------------------------------------------------------------------------
 
 
 class State(IntEnum):
@@ -310,3 +304,71 @@ def diagram() -> str:
         if state is not State.MUTATION_READY:
             lines.append("  ↓")
     return "\n".join(lines) + "\n"
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One reason why a turn cannot go on."""
+
+    failure: FailClass
+    where: str
+    """Where the evidence does not carry: ``toolUse/g1``, ``protocolState``, ``governanceProfile/evalGate``."""
+    message: str
+    call_id: str = ""
+    join_digest: str | None = None
+
+    @property
+    def law(self) -> str:
+        """The section of the specification that is not met: each state has its own."""
+        return f"HARNESS-TYPESTATE-4.{self.failure.blocks + 1}"
+
+    @property
+    def id(self) -> str:
+        """The same for the same class, law and row of the same turn, whatever the words."""
+        key = {
+            "schema": 1,
+            "class": self.failure.name,
+            "lawRef": self.law,
+            "tokenPath": self.where,
+            "context": {"callId": self.call_id, "joinSetDigest": self.join_digest},
+        }
+        hashed = base64.b32hexencode(hashlib.sha256(canonical(key)).digest())
+        return f"w1_{hashed.decode().rstrip('=').lower()}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As it stands in the JSON of a judgement, with the remedy of its class."""
+        return {
+            "id": self.id,
+            "class": self.failure.name,
+            "lawRef": self.law,
+            "where": self.where,
+            "message": self.message,
+            "remedy": self.failure.remedy,
+            "retry": self.failure.retry.value,
+            "blocks": self.failure.blocks.title,
+        }
+
+
+def place(rows: str, name: object) -> str:
+    """A pointer to a row: the list and the id of the row in it."""
+    step = str(name)
+    if "~" in step or "/" in step:
+        step = step.replace("~", "~0").replace("/", "~1")
+    return f"{rows}/{step}"
+
+
+def ordered(findings: Iterable[Finding], call_id: str, join_digest: str | None) -> tuple[Finding, ...]:
+    """Each class once per place, in an order that does not depend on who found it first."""
+    messages: dict[tuple[str, str], dict[str, None]] = {}
+    first: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.failure.name, finding.where)
+        first.setdefault(key, finding)
+        messages.setdefault(key, {})[finding.message] = None
+    return tuple(
+        replace(first[key], message="; ".join(sorted(messages[key])), call_id=call_id, join_digest=join_digest)
+        for key in sorted(first)
+    )

@@ -1,20 +1,29 @@
-"""What whoever judges demands: the constraint objects beside the evidence.
+"""The terms a turn is judged by: explicit constraints, policy documents, and the combination in force.
 
-Evidence says what happened; constraints say what the active policy wants. In these types *not given* and *empty* are
-different where an empty allow-list is a list that allows nothing.
+For constraints, *not given* and *empty* differ: an empty allow-list allows nothing. A policy document counts only if
+the call spec holds its digest; otherwise it has *drifted*, supplies nothing, and raises the class of its kind. An
+explicit constraint replaces the member of a document; they do not intersect. Inline policies of the call spec are no
+documents: they apply in addition to the constraints.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
-from manglecp.harness.reading import (
+from manglecp.harness.call_spec import CallSpec
+from manglecp.harness.canonical_v1 import digest_v1 as digest
+from manglecp.harness.classes import CLASSES, FailClass
+from manglecp.harness.readers import (
     Computed,
     Flag,
+    InvalidEvidence,
     Limits,
     Member,
     Numbers,
     Ordered,
+    Read,
     Record,
     Text,
     Texts,
@@ -23,30 +32,17 @@ from manglecp.harness.reading import (
     a_text,
     a_word,
     by_name,
+    each,
     member,
     one,
     reader_of,
     texts,
+    verbatim_object,
     words,
     words_by_name,
 )
 
-__all__ = [
-    "CompactionTerms",
-    "Constraints",
-    "ContextConstraints",
-    "DecompositionConstraints",
-    "GovernanceConstraints",
-    "GovernanceProfile",
-    "HandoffConstraints",
-    "MutationConstraints",
-    "ProtocolConstraints",
-    "RedTeamTerms",
-    "RoleScope",
-    "RuntimeConstraints",
-    "ToolConstraints",
-    "TruncationConstraints",
-]
+# --- explicit constraints ---------------------------------------------------------------------------------------------
 
 SomeTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(texts)]
 """A set of texts that may also not be given."""
@@ -261,3 +257,228 @@ class Constraints(Record, frozen=True):
     governance_profile: Annotated[GovernanceProfile | None, one(GovernanceProfile)] = None
     governance_constraints: Annotated[GovernanceConstraints | None, one(GovernanceConstraints)] = None
     mutation_constraints: Annotated[MutationConstraints, one(MutationConstraints)] = MutationConstraints()
+
+
+# --- policy documents -------------------------------------------------------------------------------------------------
+
+
+class CatalogEntry(Record, frozen=True):
+    tool_name: Text = None
+    schema_digest: Text = None
+
+
+class ToolCatalog(Record, frozen=True):
+    tools: Annotated[tuple[CatalogEntry, ...], Member(each(reader_of(CatalogEntry)))] = ()
+
+
+class DeferPolicy(Record, frozen=True):
+    deferred: Annotated[tuple[str, ...], Member(texts)] = ()
+
+
+class AllowedCallers(Record, frozen=True):
+    tools: Annotated[dict[str, tuple[str, ...]] | None, Member(words_by_name)] = None
+
+
+class ContextScope(Record, frozen=True):
+    roles: Annotated[dict[str, RoleScope] | None, Member(by_name(reader_of(RoleScope), words=True))] = None
+
+
+class GuardrailStagePolicy(Record, frozen=True):
+    required_stages: Annotated[tuple[str, ...] | None, Member(words)] = None
+
+
+class EvalGatePolicy(Record, frozen=True):
+    thresholds: Numbers = None
+
+
+class MutationPolicy(Record, frozen=True):
+    required_capability_claims: Annotated[tuple[str, ...] | None, Member(texts)] = None
+
+
+class Compared(Record, frozen=True):
+    """A document that is compared and supplies nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDocument:
+    """One kind of document: the field of the call spec that names it, and the class of its drift."""
+
+    field: str
+    drift: FailClass
+    kind: type[Record]
+    read: Read[Any]
+
+
+def _document(field: str, drift: str, kind: type[Record] = Compared) -> PolicyDocument:
+    return PolicyDocument(field, CLASSES[drift], kind, reader_of(kind))
+
+
+DOCUMENTS: Final = {
+    "toolCatalog": _document("tool_catalog_digest", "tool.discovery_mismatch", ToolCatalog),
+    "deferPolicy": _document("defer_policy_digest", "tool.discovery_mismatch", DeferPolicy),
+    "toolExamples": _document("tool_example_digest", "tool.example_digest_mismatch"),
+    "allowedCallers": _document("allowed_callers_digest", "tool.caller_not_allowed", AllowedCallers),
+    "toolRenderProtocol": _document("tool_render_protocol_digest", "context.queue_policy_violation"),
+    "reminderQueuePolicy": _document("reminder_queue_policy_digest", "context.queue_policy_violation"),
+    "stateViewPolicy": _document("state_view_policy_digest", "context.queue_policy_violation"),
+    "compactionPolicy": _document("compaction_policy_digest", "runtime.compaction_state_invalid", CompactionTerms),
+    "decompositionPolicy": _document(
+        "decomposition_policy_digest", "coordination.decomposition_policy_violation", DecompositionConstraints
+    ),
+    "governancePolicy": _document("governance_policy_digest", "governance.policy_package_mismatch"),
+    "guardrailStagePolicy": _document(
+        "guardrail_stage_policy_digest", "governance.guardrail_stage_missing", GuardrailStagePolicy
+    ),
+    "evalGatePolicy": _document("eval_gate_policy_digest", "governance.eval_lineage_missing", EvalGatePolicy),
+    "redTeamPolicy": _document("red_team_policy_digest", "governance.redteam_gate_unmet", RedTeamTerms),
+    "contextScope": _document("context_scope_digest", "context.scope_violation", ContextScope),
+    "handoffContract": _document("handoff_contract_digest", "handoff.target_not_allowed", HandoffConstraints),
+    "mutationPolicy": _document("mutation_policy_digest", "mutation.policy_digest_mismatch", MutationPolicy),
+}  # fmt: skip
+"""Every kind of document that there is."""
+
+
+def read_documents(value: Any, limits: Limits) -> dict[str, Any]:
+    """The documents as they came, by the names of their kinds."""
+    if not isinstance(value, dict):
+        raise InvalidEvidence("", "an object is expected")
+    return {name: read_document(name, found, limits) for name, found in value.items() if _is_there(name, found)}
+
+
+def _is_there(name: str, document: Any) -> bool:
+    if name not in DOCUMENTS:
+        raise InvalidEvidence("", "no document has this name").under(name)
+    return document is not None
+
+
+def read_document(name: str, document: Any, limits: Limits) -> Any:
+    """One document as it came."""
+    try:
+        return verbatim_object(document, limits)
+    except InvalidEvidence as bad:
+        raise bad.under(name) from None
+
+
+def supplied(name: str, document: Any, limits: Limits) -> Any:
+    """What a document supplies that is the one that its turn names."""
+    try:
+        return DOCUMENTS[name].read(document, limits)
+    except InvalidEvidence as bad:
+        raise bad.under(name).under("policyDocuments") from None
+
+
+class Documents:
+    """The documents of a turn, compared with its call spec."""
+
+    __slots__ = ("_verified", "drifted")
+
+    def __init__(self, digests: Mapping[str, str], call: CallSpec, read: Callable[[str], Any]) -> None:
+        """``read`` gives what a document supplies, by its name; who reads one twice may keep it."""
+        self._verified: dict[str, Any] = {}
+        drifted = []
+        for name in sorted(digests):
+            if digests[name] != getattr(call, DOCUMENTS[name].field):
+                drifted.append(name)
+            else:
+                self._verified[name] = read(name)
+        self.drifted = tuple(drifted)
+
+    @classmethod
+    def compared(cls, documents: Mapping[str, Any], call: CallSpec, limits: Limits) -> Documents:
+        """Digested and read here."""
+        digests = {name: digest(document) for name, document in documents.items()}
+        return cls(digests, call, lambda name: supplied(name, documents[name], limits))
+
+    def verified(self, name: str) -> Any:
+        """What the document of this kind supplies, or None."""
+        return self._verified.get(name)
+
+
+# --- terms in force ---------------------------------------------------------------------------------------------------
+
+STAGES: Final = ("pre_flight", "input", "output")
+"""The stages of guardrails, in their order."""
+
+R = TypeVar("R", bound=Record)
+
+
+class Terms:
+    """The constraints of a turn with what its documents add to them."""
+
+    __slots__ = (
+        "allowed_callers",
+        "catalog_tools",
+        "compaction",
+        "decomposition",
+        "deferred_tools",
+        "eval_thresholds",
+        "handoff",
+        "red_team",
+        "required_claims",
+        "required_stages",
+        "role_scopes",
+        "stages_by_document",
+    )
+
+    catalog_tools: tuple[str, ...] | None
+    deferred_tools: tuple[str, ...]
+    allowed_callers: dict[str, tuple[str, ...]]
+    role_scopes: dict[str, RoleScope] | None
+    compaction: CompactionTerms
+    decomposition: DecompositionConstraints
+    handoff: HandoffConstraints
+    required_stages: tuple[str, ...]
+    """In their order."""
+    stages_by_document: bool
+    eval_thresholds: dict[str, float]
+    red_team: RedTeamTerms
+    required_claims: tuple[str, ...] | None
+
+    def __init__(self, constraints: Constraints, documents: Documents, handing_over: bool) -> None:
+        tool, governance = constraints.tool_constraints, constraints.governance_constraints
+        verified = documents.verified
+
+        self.catalog_tools = tool.catalog_tools
+        catalog = verified("toolCatalog")
+        if catalog is not None and self.catalog_tools is None:
+            self.catalog_tools = tuple(entry.tool_name for entry in catalog.tools)
+        self.deferred_tools = _first(tool.deferred_tools, verified("deferPolicy"), "deferred") or ()
+        self.allowed_callers = _first(tool.allowed_callers, verified("allowedCallers"), "tools") or {}
+        self.role_scopes = _first(constraints.context_constraints.role_scopes, verified("contextScope"), "roles")
+        self.compaction = (
+            constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms()
+        )
+        self.decomposition = _merged(constraints.decomposition_constraints, verified("decompositionPolicy"))
+        # A contract binds who hands over. Constraints are demands, and bind in any case.
+        self.handoff = _merged(constraints.handoff_constraints, verified("handoffContract") if handing_over else None)
+        stage_policy = verified("guardrailStagePolicy")
+        stages = _first(governance and governance.required_guardrail_stages, stage_policy, "required_stages")
+        self.required_stages = STAGES if stages is None else _in_order(stages)
+        self.stages_by_document = stage_policy is not None
+        self.eval_thresholds = (
+            _first(governance and governance.eval_thresholds, verified("evalGatePolicy"), "thresholds") or {}
+        )
+        self.red_team = (governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms()
+        self.required_claims = _first(
+            constraints.mutation_constraints.required_capability_claims,
+            verified("mutationPolicy"),
+            "required_capability_claims",
+        )
+
+
+def _first(explicit: Any, document: Any, member: str) -> Any:
+    """The explicit value, or that of the verified document."""
+    return explicit if explicit is not None or document is None else getattr(document, member)
+
+
+def _merged(explicit: R, document: R | None) -> R:
+    """The explicit members, and those of the verified document for the rest."""
+    if document is None:
+        return explicit
+    names = explicit.__struct_fields__
+    return type(explicit)(*(_first(getattr(explicit, name), document, name) for name in names))
+
+
+def _in_order(stages: tuple[str, ...]) -> tuple[str, ...]:
+    known = tuple(stage for stage in STAGES if stage in stages)
+    return known + tuple(stage for stage in stages if stage not in STAGES)

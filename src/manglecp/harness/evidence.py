@@ -1,11 +1,8 @@
-"""The evidence of one turn: all rows, each once, in an order that does not depend on the sender's.
+"""The evidence of one turn: all rows, each once, in an order that does not depend on the sender.
 
-Rows that are equal after normalisation are one row. Two different rows of one kind under one id are a contradiction,
-and nothing is concluded from contradictions: such evidence is invalid. Of results only terminal ones can contradict one
-another; a row that says ``running`` counts for as long as no terminal row has its id.
-
-Rows without an id of their own (accesses, artifacts, decisions, exports) cannot contradict one another: a turn may
-well write an artifact twice.
+Rows that are equal after normalisation are one row. Two different rows of one kind under one id are a contradiction and
+make the evidence invalid. Only terminal results can contradict one another; a ``running`` row counts until a terminal
+row has its id. Rows without an id (accesses, artifacts, decisions, exports) cannot contradict one another.
 """
 
 from __future__ import annotations
@@ -16,8 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from manglecp.harness.call_spec import CallSpec
-from manglecp.harness.errors import InvalidEvidence
-from manglecp.harness.reading import Limits, Member, Record, Texts, entries, one, reader_of
+from manglecp.harness.readers import InvalidEvidence, Limits, Member, Record, Texts, entries, one, reader_of
 from manglecp.harness.rows import (
     Artifact,
     BranchJoin,
@@ -37,8 +33,6 @@ from manglecp.harness.rows import (
     ToolUse,
     TraceExport,
 )
-
-__all__ = ["Evidence", "RowList", "check_arranged", "read_evidence"]
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=Record)

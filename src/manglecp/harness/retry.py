@@ -1,18 +1,11 @@
-"""What to do about a turn that failed: try again, and how, or stop, and tell whom.
+"""Retry decisions for a failed turn: whether and how to retry, or where to escalate.
 
-Every one of the 42 classes has a rule, because the table of classes says for each what may be tried
-(:class:`.classes.Retry`):
+The table of classes gives each of the 42 classes a :class:`.classes.Retry`: *evidence* (complete the same turn and
+check it again), *turn* (return the typed failure to the model and spend a new turn) or *never* (blocked until a human
+has looked). Of several failures the strictest decides; upstream takes the first class by name that has a rule.
 
-* *evidence*: gather what is missing and check the same turn again;
-* *turn*: give the typed failure to the model and spend a new turn on it;
-* *never*: no retry; the work is marked as blocked until a human has looked.
-
-Of several failures the strictest decides. If one of them is never retried, nothing is gained by mending the others; if
-one needs a new turn, evidence for the old one is of no use. Upstream takes the first class in order that has a rule;
-the order of names says nothing about what helps.
-
-A policy may change how often, and what follows. It cannot have a class retried that is never retried. How long to wait
-is a label for whoever has a clock.
+A policy may change the number of attempts and the escalation. It cannot allow a retry of a class that is never retried.
+The backoff is a label; the caller has the clock.
 """
 
 from __future__ import annotations
@@ -26,18 +19,6 @@ from typing import Any, Final
 from manglecp.base.text import trim
 from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.classes import CLASSES, Retry
-
-__all__ = [
-    "ACTIONS",
-    "BACKOFFS",
-    "Decision",
-    "Escalation",
-    "EscalationError",
-    "Next",
-    "RetryPolicy",
-    "Rule",
-    "escalation_issue",
-]
 
 BACKOFFS: Final = ("none", "fixed_short", "exponential_short")
 

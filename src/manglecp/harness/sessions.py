@@ -1,44 +1,94 @@
-"""The loop of an agent, turn by turn.
+"""The loop of an agent, turn by turn, and its trajectory.
 
     async with harness.session(policy, "s-17", model_ref="atlas@7") as s:
         turn = s.turn(prompt_digest=digest_text(prompt))
         turn.request({"toolCallId": "c1", "toolName": "repo.grep", "input": {...}})    # Blocked: do not run it
         turn.answer({"toolCallId": "c1", "status": "ok", "payload": found})
-        turn.render("c1", found, reminder)
-        turn.use({"toolCallId": "c1", "useDisposition": "consumed", "summaryRef": "note://1"})
-        turn.view("open-work", view)
-        turn.queue("reminders", [reminder])
-        closed = turn.close("end_turn")
-        ready = closed.authorize({"kind": "issue", "action": "issue.update", ...})
+        ready = turn.close("end_turn").authorize({"kind": "issue", "action": "issue.update", ...})
 
-Evidence is recorded as it happens, whether it is good or not. What must not run is refused before it runs; the rest is
-judged when the turn closes. A turn that cannot be closed may be given more evidence and closed again, as the retry
-policy says. Every turn leaves one row in the trajectory, a failed one too.
-
-Nothing here reads a clock or writes a file: the journal and the clock are passed in.
+A turn that cannot close may get more evidence and close again. Every turn, also a failed one, appends a row to the
+trajectory: digests and classes only, hash-chained. The journal and the clock are passed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from manglecp.base.digest import digest_text
-from manglecp.harness.builder import TurnBuilder
+from manglecp.base.hash_chain import GENESIS, row_hash
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import State
-from manglecp.harness.continuity import obstacles_to_compact, obstacles_to_resume
-from manglecp.harness.handoff import artifact_rows, obstacles_to_hand_over
-from manglecp.harness.judging import Judgement, findings_upto
-from manglecp.harness.obstacles import Lookup, Obstacle
+from manglecp.harness.judgement import Judgement, findings_upto
+from manglecp.harness.obstacles import (
+    Lookup,
+    Obstacle,
+    artifact_rows,
+    obstacles_to_compact,
+    obstacles_to_continue,
+    obstacles_to_hand_over,
+    obstacles_to_resume,
+    obstacles_to_start,
+    protocol_state,
+)
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.retry import Decision
 from manglecp.harness.states import Blocked, CallSpec, JoinClosed, Row
-from manglecp.harness.stop import obstacles_to_continue, obstacles_to_start, protocol_state
-from manglecp.harness.trajectory import Journal, Trajectory
+from manglecp.harness.turn import TurnBuilder
 
-__all__ = ["Refused", "Session", "Turn", "session"]
+# --- trajectory -------------------------------------------------------------------------------------------------------
+
+
+class Journal(Protocol):
+    """Where rows go. Whoever has a store passes one in."""
+
+    def append(self, row: Mapping[str, Any], /) -> object:
+        """Take the next row, or raise: then the row is not part of the trajectory."""
+
+
+class Trajectory:
+    """The rows of one session, chained while they are written."""
+
+    def __init__(self, session_id: str, journal: Journal) -> None:
+        self.session_id = session_id
+        self._journal = journal
+        self._last = GENESIS
+        self._count = 0
+
+    def ref(self, number: int) -> str:
+        """How other records name the row with this number."""
+        return f"trajectory://{self.session_id}/{number}"
+
+    def append(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        """Complete a row with its number and hashes, give it to the journal, and return it."""
+        row = {**members, "sessionId": self.session_id, "sequence": self._count, "prevHash": self._last}
+        row["rowHash"] = row_hash(row, "rowHash")
+        self._journal.append(row)
+        self._last = row["rowHash"]
+        self._count += 1
+        return row
+
+
+def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is wrong with the rows of a session; nothing, if none was changed, dropped, added or moved.
+
+    Rows that are missing at the end cannot be seen from the others: keep the last hash elsewhere to notice.
+    """
+    wrong: list[str] = []
+    last = GENESIS
+    for number, row in enumerate(rows):
+        if row.get("sequence") != number:
+            wrong.append(f"row {number}: its sequence is {row.get('sequence')}")
+        if row.get("prevHash") != last:
+            wrong.append(f"row {number}: it does not follow the row before it")
+        if row.get("rowHash") != row_hash(row, "rowHash"):
+            wrong.append(f"row {number}: it is not what was written")
+        last = str(row.get("rowHash"))
+    return wrong
+
+
+# --- session ----------------------------------------------------------------------------------------------------------
 
 
 class Refused(Exception):

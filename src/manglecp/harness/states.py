@@ -1,24 +1,13 @@
-"""The typestate: six types, each made by a method of the one before it and by nothing else.
+"""The typestate: six types, each constructed only by a method of its predecessor.
 
-    CallSpec.open(call_spec, constraints)       -> CallSpec
-    .request(rows, evidence)                    -> ToolRequests, which may ask for more: .request(rows, evidence)
-    .answer(rows, evidence)                     -> ToolResults
-    .use(rows, evidence)                        -> ToolUse
-    .close(protocol_state, evidence)            -> JoinClosed
-    .authorize(mutation, constraints)           -> MutationReady
+    CallSpec.open(call_spec, constraints) or CallSpec.of(builder)
+    .request(rows, evidence)  .answer(rows, evidence)  .use(rows, evidence)
+    .close(protocol_state, evidence)  .authorize(mutation, constraints)  -> MutationReady
 
-A turn may also be opened of a :class:`.TurnBuilder`, which holds call spec and constraints that were read already:
-``CallSpec.of(builder)``.
-
-Rows and evidence are written as in the schema: ``{"toolCallId": "c1", ...}``, ``{"guardrailDecisions": [...]}``. A step
-adds evidence and has everything so far judged. If a class is active that blocks the next state or one before it,
-there is no next state: the step raises :class:`Blocked` with the findings.
-
-A type checker sees that what wants a ``MutationReady`` cannot be given less. At run time the same holds against code
-that does not want to see it: instances cannot be constructed, copied, pickled, replaced or subclassed. Each has a
-record of what was issued, and the record names the instance that it was issued to: an instance that was made behind the
-constructor's back (``object.__new__``), or that got the record of another, is refused. A ``MutationReady`` is spent by
-:func:`redeem`, once; or, if it is the right to an effect, by :func:`redeem_call`, once for each call that it names.
+Each step adds evidence and judges all of it; an active class that blocks the next state raises :class:`Blocked`.
+At run time, instances cannot be constructed, copied, pickled, replaced or subclassed: each has a record of what was
+issued that names the instance, so one made with ``object.__new__`` or holding the record of another is rejected. A
+``MutationReady`` is spent once by :func:`redeem`, or once per named call by :func:`redeem_call`.
 """
 
 from __future__ import annotations
@@ -29,25 +18,13 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, final
 from weakref import ref
 
-from manglecp.harness.builder import TurnBuilder
-from manglecp.harness.classes import State
-from manglecp.harness.findings import Finding
-from manglecp.harness.judging import Judgement, conclude, findings_upto
+from manglecp.harness.classes import Finding, State
+from manglecp.harness.judgement import Judgement, conclude, findings_upto, judge
+from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.rows import NamedCall
+from manglecp.harness.turn import TurnBuilder
 
-__all__ = [
-    "Blocked",
-    "CallSpec",
-    "Forged",
-    "JoinClosed",
-    "MutationReady",
-    "ToolRequests",
-    "ToolResults",
-    "ToolUse",
-    "WrongMutation",
-    "redeem",
-    "redeem_call",
-]
+# --- states -----------------------------------------------------------------------------------------------------------
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row]
@@ -393,3 +370,29 @@ def _is_named(issued: _Issued, call: NamedCall) -> bool:
         return any(named == (row.tool_call_id, row.tool_name, row.input_digest) for row in evidence.tool_requests)
     intent = evidence.mutation
     return intent is not None and intent.kind == "effect" and call in intent.calls
+
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+
+def ready_from(document: Any, active_policy: str | None = None) -> MutationReady:
+    """The right to the mutation of a turn.
+
+    ``document`` is what :func:`.judging.judge` takes. ``active_policy`` is the digest of the mutation policy in force,
+    from someone who knows it; it replaces what the document says of that. What is no evidence is
+    :class:`.InvalidEvidence`, and a turn that may not mutate is :class:`.Blocked`.
+    """
+    if not isinstance(document, dict):
+        raise InvalidEvidence("", "an object is expected")
+    judge(document)  # what cannot be read is reported by its place in this document, not in a part of it
+    constraints = {name: value for name, value in document.items() if name != "evidence"}
+    evidence = {name: value for name, value in document["evidence"].items() if value is not None}
+    call_spec, protocol_state = evidence.pop("callSpec"), evidence.pop("protocolState")
+    requests, mutation = evidence.pop("toolRequests", ()), evidence.pop("mutation", None)
+    in_force: Mapping[str, Any] = {}
+    if active_policy is not None:
+        stated = constraints.get("mutationConstraints") or {}
+        in_force = {"mutationConstraints": {**stated, "activePolicyDigest": active_policy}}
+    # The rest is known by now, so what blocks a state shows as early as it can, and who made a call is no question.
+    requested = CallSpec.open(call_spec, constraints).request(requests, evidence)
+    return requested.answer().use().close(protocol_state).authorize(mutation, in_force)

@@ -1,9 +1,8 @@
-"""The witness of a turn: a record that can be judged again by who never saw the payloads.
+"""The witness of a turn: a record that can be judged again without the payloads.
 
-It holds every normalised row, the constraints and policy documents, and what was concluded from them. Verifying it
-means to conclude again and to compare. What a witness cannot show is taken *on record*: the digests of payloads,
-arguments and messages, and whether arguments fitted their schema. A verification lists that, so that nobody takes it
-for proved.
+It holds every normalised row, the constraints and policy documents, and the conclusions. Verification concludes again
+and compares. Digests of payloads, arguments and messages, and the schema verdicts, cannot be recomputed; a verification
+lists them as taken *on record*.
 """
 
 from __future__ import annotations
@@ -17,16 +16,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.constraints import Constraints
-from manglecp.harness.documents import read_documents
-from manglecp.harness.errors import InvalidEvidence
+from manglecp.harness.classes import place
+from manglecp.harness.constraints import Constraints, read_documents
 from manglecp.harness.evidence import Evidence, check_arranged
-from manglecp.harness.findings import place
-from manglecp.harness.judging import Judgement, conclude
-from manglecp.harness.reading import LIMITS, Limits
+from manglecp.harness.judgement import Judgement, conclude
+from manglecp.harness.readers import LIMITS, InvalidEvidence, Limits
 from manglecp.harness.turn import Turn, TurnContext
-
-__all__ = ["KIND", "Difference", "Verification", "Witness", "verify", "witness_of"]
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from manglecp.harness.policy import Pin, PolicyPackage, package_of, read_package
-from manglecp.harness.policy.reports import Reports, read_reports
+from manglecp.harness.policy.promotion import Reports, read_reports
 
 CAREFUL = Path(__file__).resolve().parents[3] / "examples" / "policies" / "careful"
 AT = "2026-03-01T12:00:00Z"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.judging import judge
+from manglecp.harness.judgement import judge
 from manglecp.harness.policy import observe
 from manglecp.harness.states import CallSpec
 from tests.harness.policy.packages import careful, changed

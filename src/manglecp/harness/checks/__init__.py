@@ -1,10 +1,8 @@
-"""The checks: each asks one question of a turn and yields a finding for every row that answers it wrongly.
+"""The checks: each examines one aspect of a turn and yields a finding for every row that violates it.
 
-One module per family of classes. A check reads evidence and what is in force, nothing else, and knows nothing of the
-other checks; what a class blocks is written in :mod:`manglecp.harness.classes`.
-
-A finding points at what is wrong, or at what something is wrong with. Where two rows contradict each other it points at
-both, so that taking away a row that nobody complains about never makes a turn acceptable.
+A check depends on the evidence and the terms in force, never on other checks; :mod:`manglecp.harness.classes` defines
+which state a class blocks. A finding points at the offending row. Where two rows contradict each other it points at
+both, so that removing a row without a finding never makes a turn acceptable.
 """
 
 from __future__ import annotations
@@ -12,16 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from manglecp.harness.checks import context, coordination, drift, governance, handoff, mutation, protocol, runtime, tool
-from manglecp.harness.findings import Finding
+from manglecp.harness.checks import execution, governance, mutation, tool
+from manglecp.harness.classes import Finding
 from manglecp.harness.turn import Turn
-
-__all__ = ["CHECKS", "Check"]
 
 Check: TypeAlias = Callable[[Turn], Iterator[Finding]]
 
-CHECKS: Final[tuple[Check, ...]] = tuple(
-    check
-    for family in (tool, protocol, runtime, context, coordination, governance, handoff, mutation, drift)
-    for check in family.CHECKS
-)
+CHECKS: Final[tuple[Check, ...]] = (*tool.CHECKS, *execution.CHECKS, *governance.CHECKS, *mutation.CHECKS)

@@ -11,14 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from manglecp.harness.classes import CLASSES
-from manglecp.harness.constraints import GovernanceConstraints, GovernanceProfile
-from manglecp.harness.findings import Finding, place
+from manglecp.harness.classes import CLASSES, Finding, place
+from manglecp.harness.constraints import STAGES, GovernanceConstraints, GovernanceProfile
 from manglecp.harness.rows import GuardrailDecision
-from manglecp.harness.terms import STAGES
 from manglecp.harness.turn import Turn
-
-__all__ = ["CHECKS"]
 
 _CLAIM_ID: Final = CLASSES["governance.claim_id_invalid"]
 _UNPINNED: Final = CLASSES["governance.policy_package_unpinned"]

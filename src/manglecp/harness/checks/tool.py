@@ -1,4 +1,4 @@
-"""Calls: are they of the right shape, of tools that may be called, by who may call them, and all accounted for?"""
+"""Tool checks: the shape of calls and results, allowed tools and callers, discovery, width, join and truncation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import CLASSES
-from manglecp.harness.findings import Finding, place
+from manglecp.harness.classes import CLASSES, Finding, place
 from manglecp.harness.rows import ToolRequest, ToolResult, Truncation
 from manglecp.harness.turn import PROGRAM, Turn
-
-__all__ = ["CHECKS"]
 
 _SCHEMA: Final = CLASSES["tool.schema_invalid"]
 _DISALLOWED: Final = CLASSES["tool.unknown_or_disallowed"]

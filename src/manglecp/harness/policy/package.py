@@ -1,8 +1,11 @@
-"""A policy package, and what it binds a turn to.
+"""A policy package: how it is read from files, and what it binds a turn to.
 
-The digest of a package is the digest of its *inventory*: its name, its version, and the digest of each document. That
-inventory is what the CallSpec calls the governance policy: ``governancePolicyDigest`` is the digest of the package, and
-so no document can change without the turn being bound to something else.
+A package is ``package.toml`` (name and version) and one TOML or JSON file per document, named after its kind
+(:mod:`.kinds`). Its digest, ``governancePolicyDigest``, is that of its *inventory*: name, version and the digest of
+each document. A document may carry its own digest as ``policyDigest``, which is compared and left out.
+
+The built-in package ``observe`` is for turns without a package. No digest is active for its mutation policy, so an
+intent to mutate fails closed with ``mutation.policy_digest_mismatch``.
 """
 
 from __future__ import annotations
@@ -10,15 +13,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.diagnostic import FileLocation
+from manglecp.base.json import Uncanonical
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
-from manglecp.harness.policy.kinds import KINDS, TIERS
+from manglecp.harness.obstacles import PATTERNS
+from manglecp.harness.policy.kinds import KINDS, MANIFEST, TIERS, check
+from manglecp.harness.policy.shapes import Problems
 from manglecp.harness.retry import RetryPolicy
 
-__all__ = ["PolicyPackage", "call_id"]
+# --- package ----------------------------------------------------------------------------------------------------------
 
 CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
@@ -281,3 +289,149 @@ _EXPECTED: Final = {
     "examples": "expectedToolExampleDigest",
     "callers": "expectedAllowedCallersDigest",
 }
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+ENDINGS: Final = (".toml", ".json")
+DEEPEST: Final = 100
+"""How deep a document may be nested. A key with many dots nests as deep as it has dots."""
+_MANIFEST: Final = "package"
+
+
+def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
+    """The package that files of these names and contents make, or a :class:`.PolicyError`."""
+    problems = Problems()
+    decoded: dict[str, Any] = {}
+    places: dict[str, FileLocation] = {}
+    for file in sorted(files):
+        stem, dot, ending = file.rpartition(".")
+        place = FileLocation(file)
+        if dot + ending not in ENDINGS:
+            problems.add(place, "the files of a package end in .toml or .json")
+        elif stem != _MANIFEST and stem not in KINDS:
+            problems.unknown(place, "the document", stem, [_MANIFEST, *KINDS])
+        elif stem in places:
+            problems.add(place, f"{places[stem].file} is the same document")
+        else:
+            places[stem] = place
+            found = _decode(files[file], ending, place, problems)
+            if found is not None:
+                decoded[stem] = found
+    return _package(decoded, places, problems, complete=decoded.keys() == places.keys())
+
+
+def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str, Any]]) -> PolicyPackage:
+    """The package of a manifest and documents that are already decoded."""
+    problems = Problems()
+    places = {_MANIFEST: FileLocation(_MANIFEST)}
+    for kind in documents:
+        places[kind] = FileLocation(kind)
+        if kind not in KINDS:
+            problems.unknown(places[kind], "the document", kind, KINDS)
+    known = {kind: content for kind, content in documents.items() if kind in KINDS}
+    return _package({_MANIFEST: manifest, **known}, places, problems, complete=True)
+
+
+def _package(
+    decoded: Mapping[str, Any], places: Mapping[str, FileLocation], problems: Problems, *, complete: bool
+) -> PolicyPackage:
+    """``complete`` says that what is not there was left out, and not just unreadable."""
+    manifest: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
+    for name, content in decoded.items():
+        content = _without_own_digest(content, places[name], problems)
+        if name == _MANIFEST:
+            manifest = MANIFEST(content, places[name], problems)
+        else:
+            contents[name] = KINDS[name].shape(content, places[name], problems)
+    if complete:
+        owed = [_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)]
+        for name in owed:
+            if name not in decoded:
+                problems.add(FileLocation(name), "the document is missing")
+    problems.refuse()  # what is consistent can only be said of documents that have their shape
+    check(contents, places, problems)
+    problems.refuse()
+    return PolicyPackage(manifest["name"], manifest["version"], contents, manifest.get("description"))
+
+
+def _decode(data: bytes, ending: str, place: FileLocation, problems: Problems) -> Any:
+    if ending == "json":
+        return read_json(data, place, problems)
+    import tomllib  # not every package has TOML
+
+    try:
+        return _bounded(tomllib.loads(data.decode()), place, problems)
+    except UnicodeDecodeError as error:
+        problems.add(place, f"not UTF-8: byte {data[error.start]:#04x}")
+    except tomllib.TOMLDecodeError as error:
+        problems.add(place, f"not TOML: {error}")
+    except RecursionError:
+        problems.add(place, "nested too deeply")
+    return None
+
+
+def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
+    """JSON without a key twice; None, and a problem, if it is none."""
+    from manglecp.wire import (
+        Fault,
+        decode,  # nor has every package JSON
+    )
+
+    try:
+        found = decode(data)
+    except Fault as fault:
+        problems.add(place, fault.message)
+        return None
+    if found is None:
+        problems.add(place, "null is no document")
+    return _bounded(found, place, problems)
+
+
+def _bounded(document: Any, place: FileLocation, problems: Problems) -> Any:
+    """The document, unless it is nested deeper than anything that reads it can follow."""
+    level = [document]
+    for _ in range(DEEPEST):
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, dict | list)
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+        ]
+        if not level:
+            return document
+    problems.add(place, "nested too deeply")
+    return None
+
+
+def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
+    if not isinstance(content, Mapping) or "policyDigest" not in content:
+        return content
+    rest = {name: value for name, value in content.items() if name != "policyDigest"}
+    try:
+        expected = "pol1_" + hashlib.sha256(canonical(rest)).hexdigest()
+    except Uncanonical:
+        return rest  # its shape says where
+    if content["policyDigest"] != expected:
+        problems.add(place / "policyDigest", f"the digest of the document is {expected}")
+    return rest
+
+
+# --- built-in package -------------------------------------------------------------------------------------------------
+
+
+@cache
+def observe() -> PolicyPackage:
+    """The built-in package. ``observe().call_spec(...)`` gives log adapters the fields of each turn."""
+    return package_of(
+        {"name": "observe", "version": "1", "description": "Observe turns; mutate nothing."},
+        {
+            "render": {"operatorView": "as_logged", "reminderView": "as_logged"},
+            "queue": {},
+            "views": {},
+            "decomposition": {"allowedPatterns": list(PATTERNS)},
+            "governance": {"claimed": False},
+            "mutation": {"mode": "observe_only"},
+        },
+    )

@@ -1,11 +1,9 @@
-"""What is in force: a pin holds the package that was agreed on, and how it came to be the one.
+"""Pins: the package in force, and the history of its promotions.
 
-A pin records the digest of every document and of the package, and the documents themselves, so that it can be said what
-differs and not only that something does. Its history is a hash chain: the first row is the pin that started it, each
-further row a promotion, and each holds the hash of the one before. A pin is read strictly: digests and hashes are
-computed again, and one that was edited by hand is refused.
-
-The package of a pin changes in one way, :meth:`Pin.promoted`, and that takes a ``MutationReady``.
+A pin holds the documents of the package, their digests and the package digest, so that differences can be listed. Its
+history is a hash chain: the first row starts the pin, each further row is a promotion. Reading recomputes all digests
+and hashes, so a pin edited by hand is rejected. :meth:`Pin.promoted` is the only way to change the package, and it
+takes a ``MutationReady``.
 """
 
 from __future__ import annotations
@@ -16,13 +14,20 @@ from typing import Any, Final
 
 from manglecp.base.diagnostic import FileLocation
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
-from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.policy.problems import PolicyError, Problems
-from manglecp.harness.policy.reading import package_of, read_json
-from manglecp.harness.policy.shapes import anything, integer, items, one_of, sequence, table, table_of, text
+from manglecp.harness.policy.package import PolicyPackage, package_of, read_json
+from manglecp.harness.policy.shapes import (
+    PolicyError,
+    Problems,
+    anything,
+    integer,
+    items,
+    one_of,
+    sequence,
+    table,
+    table_of,
+    text,
+)
 from manglecp.harness.states import MutationReady, WrongMutation, redeem
-
-__all__ = ["ACTION", "Change", "Difference", "Pin", "candidate_ref", "differences", "read_pin"]
 
 ACTION: Final = "policy.promote"
 _GATES: Final = {

@@ -1,41 +1,210 @@
-"""How the policy in force changes: a turn of its own, judged like any other, whose mutation is ``governance_policy``.
+"""Promotion of a policy package: a turn of its own, judged like any other, with the mutation ``governance_policy``.
 
-What keeps a promotion from being got around:
-
-* **The pinned package judges.** Floors, required attacks, risk tiers and the mutation policy are those of the package
-  in force, taken from the pin. A new package cannot lower the bar that it has to pass; its own floors come on top.
-* **Reports are about this package.** Each names the digest of the new package. One on another package is not shown to
-  the judge at all, and so the gate stays closed.
-* **Someone asked for it.** The claims come from an instruction that names both digests. Without one there is no
-  instruction to point at and no claim. Instructions and approvals are good for one promotion.
-* **A change of loading is measured.** Where tools are deferred or filtered otherwise than before, the evaluation has to
-  say what that did to accuracy and to the number of tokens.
-* **The right is spent.** The judge gives a ``MutationReady``; :meth:`.pins.Pin.promoted` redeems it, once, for this
-  package over that pin.
-
-The turn has one call per document, made by this module instead of a model: each reads a document, and the digest of
-what it read is what the mutation rests on. What the reports *say* is taken on record: that a number was measured, only
-who measured it can know. The digests of all of them are in the history of the pin, and with the reports at hand the
-join witness can be computed again: no clock and no chance has a part in the turn.
+* The *pinned* package judges: its floors, attacks, risk tiers and mutation policy apply, those of the candidate on top.
+* Evaluation, red-team report, instruction and approval name the candidate by digest. A report that does not apply (see
+  :func:`doubts`) is withheld from the checks, so the gate stays closed.
+* The claims come from the instruction, which names both digests. Instructions and approvals are valid once.
+* If tools are deferred or filtered differently, the evaluation has to measure accuracy and tokens of loading.
+* :meth:`.pins.Pin.promoted` redeems the ``MutationReady`` once. The turn has one call per document, without clock or
+  randomness, so its witness can be recomputed from the reports. Measured numbers are taken on record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.judging import judge
-from manglecp.harness.policy.doubts import doubts
-from manglecp.harness.policy.kinds import KINDS
-from manglecp.harness.policy.package import PolicyPackage
+from manglecp.base.diagnostic import FileLocation
+from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
+from manglecp.harness.constraints import STAGES
+from manglecp.harness.judgement import judge
+from manglecp.harness.policy.kinds import KINDS, METRICS, TIERS
+from manglecp.harness.policy.package import PolicyPackage, read_json
 from manglecp.harness.policy.pins import ACTION, Pin, candidate_ref, differences
-from manglecp.harness.policy.reports import Reports
+from manglecp.harness.policy.shapes import Problems, Shape, flag, integer, items, number, one_of, table, table_of, text
 from manglecp.harness.states import Blocked, CallSpec, MutationReady
-from manglecp.harness.terms import STAGES
 
-__all__ = ["Unchanged", "promote", "ready_to_promote"]
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+_MOST: Final = 2**53
+
+EVALUATION: Final = table(
+    {
+        "packageDigest": text,
+        "dataset": text,
+        "profileRef": text,
+        "passed": flag,
+        "metrics": table_of(number(0, 1), names=METRICS),
+        "datasetLineageRef": text,
+        "graderConfigLineageRef": text,
+        "metricThresholdsRef": text,
+        "loading": table(
+            {
+                "samples": integer(1),
+                "accuracyBefore": number(0, 1),
+                "accuracyAfter": number(0, 1),
+                "tokensBefore": number(0, _MOST),
+                "tokensAfter": number(0, _MOST),
+            },
+            required=("samples", "accuracyBefore", "accuracyAfter", "tokensBefore", "tokensAfter"),
+        ),
+    },
+    required=("packageDigest", "dataset", "passed", "metrics"),
+)
+
+RED_TEAM: Final = table(
+    {
+        "packageDigest": text,
+        "passed": flag,
+        "plugins": items(),
+        "strategies": items(),
+        "probes": integer(0),
+        "failures": integer(0),
+        "reportRef": text,
+    },
+    required=("packageDigest", "passed", "plugins", "strategies", "probes", "failures"),
+)
+
+_EVIDENCE: Final[dict[str, Shape]] = {
+    "instruction": table(
+        {
+            "evidenceKind": text,
+            "packageDigest": text,
+            "pinnedDigest": text,
+            "intent": text,
+            "requestedBy": text,
+            "capabilityClaims": items(),
+            "automated": flag,
+            "selfEvolution": table({"maxAttempts": integer(1), "terminalEscalation": text, "rollbackRef": text}),
+        },
+        required=("packageDigest", "pinnedDigest", "intent", "requestedBy", "capabilityClaims"),
+    ),
+    "approval": table(
+        {"evidenceKind": text, "packageDigest": text, "tier": one_of(TIERS), "approvedBy": text},
+        required=("packageDigest", "tier", "approvedBy"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """They have their shapes. What they are worth is judged in :mod:`.promotion`."""
+
+    evaluation: Mapping[str, Any]
+    red_team: Mapping[str, Any]
+    instruction: Mapping[str, Any] | None = None
+    approval: Mapping[str, Any] | None = None
+
+    @property
+    def instruction_ref(self) -> str | None:
+        """How the evidence of a promotion names the instruction: by its hash. None where there is none."""
+        if self.instruction is None:
+            return None
+        return "instr1_" + hashlib.sha256(canonical(self.instruction)).hexdigest()
+
+    @property
+    def approval_ref(self) -> str | None:
+        """How the approval is named: by its digest. None where nobody approved."""
+        return None if self.approval is None else f"approval://{digest(self.approval)}"
+
+
+def read_reports(
+    evaluation: tuple[str, bytes], red_team: tuple[str, bytes], evidence: Sequence[tuple[str, bytes]] = ()
+) -> Reports:
+    """The reports of files, each given as its name and its bytes, or a :class:`.PolicyError`."""
+    problems = Problems()
+    measured = _read(EVALUATION, evaluation, problems)
+    attacked = _read(RED_TEAM, red_team, problems)
+    others: dict[str, Any] = {}
+    for name, data in evidence:
+        place = FileLocation(name)
+        document = read_json(data, place, problems)
+        kind = document.get("evidenceKind") if isinstance(document, dict) else None
+        if document is None:
+            continue
+        if kind not in _EVIDENCE:
+            problems.unknown(place / "evidenceKind", "the kind of evidence", str(kind), _EVIDENCE)
+        elif kind in others:
+            problems.add(place, f"there is already an {kind}")
+        else:
+            others[str(kind)] = _EVIDENCE[str(kind)](document, place, problems)
+    problems.refuse()
+    return Reports(measured, attacked, others.get("instruction"), others.get("approval"))
+
+
+def _read(shape: Shape, file: tuple[str, bytes], problems: Problems) -> Any:
+    name, data = file
+    document = read_json(data, FileLocation(name), problems)
+    return None if document is None else shape(document, FileLocation(name), problems)
+
+
+# --- applicability of reports -----------------------------------------------------------------------------------------
+
+_LOADING: Final = ("deferral", "filter")
+"""Documents that decide how much of tools and results the model is shown."""
+
+
+def doubts(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
+    """What is not shown to the judge, and why."""
+    found = {
+        "evaluation": _doubt_evaluation(pin.package, candidate, reports.evaluation),
+        "redTeam": _doubt_red_team(pin.package, candidate, reports.red_team),
+        "instruction": _doubt_instruction(pin, candidate, reports),
+        "approval": _doubt_approval(pin, candidate, reports),
+    }
+    return {name: doubt for name, doubt in found.items() if doubt is not None}
+
+
+def _doubt_evaluation(active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]) -> str | None:
+    gate = active.contents.get("eval-gate") or candidate.contents.get("eval-gate")
+    if gate is None:
+        return "neither package has an eval gate, so nothing says what a good evaluation is"
+    if report["packageDigest"] != candidate.digest:
+        return f"the evaluation is about another package than {candidate.ref} {candidate.digest}"
+    if report["dataset"] != gate["dataset"]:
+        return f"the evaluation was made on {report['dataset']}, not on {gate['dataset']}"
+    if "profileRef" in gate and "profileRef" not in report:
+        return f"the evaluation does not say that its benchmark is {gate['profileRef']}"
+    changed = {difference.document for difference in differences(active, candidate)}
+    if changed.intersection(_LOADING) and "loading" not in report:
+        return "tools are loaded or filtered otherwise, and the evaluation has no measurement of that"
+    return None
+
+
+def _doubt_red_team(active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]) -> str | None:
+    if "red-team" not in active.contents and "red-team" not in candidate.contents:
+        return "neither package has a red-team policy, so nothing says what a thorough attack is"
+    if report["packageDigest"] != candidate.digest:
+        return f"the red-team report is about another package than {candidate.ref} {candidate.digest}"
+    return None
+
+
+def _doubt_instruction(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
+    if reports.instruction is None:
+        return None
+    if (reports.instruction["pinnedDigest"], reports.instruction["packageDigest"]) != (pin.digest, candidate.digest):
+        return f"the instruction asks for another promotion than {pin.digest} to {candidate.digest}"
+    if any(row.get("instructionRef") == reports.instruction_ref for row in pin.history):
+        return "the instruction was carried out before; a promotion that is repeated is asked for again"
+    return None
+
+
+def _doubt_approval(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
+    tier = pin.package.highest_tier()
+    if reports.approval is None or tier is None or not pin.package.needs_approval(tier):
+        return None  # none is owed, so none can be the wrong one
+    if reports.approval["packageDigest"] != candidate.digest:
+        return f"the approval is about another package than {candidate.ref} {candidate.digest}"
+    if reports.approval["tier"] != tier:
+        return f"the approval is for tier {reports.approval['tier']}, not {tier}"
+    if any(reports.approval_ref in row.get("inputRefs", ()) for row in pin.history):
+        return "the approval was used before; a promotion that is repeated is approved again"
+    return None
+
+
+# --- promotion --------------------------------------------------------------------------------------------------------
 
 MODEL_REF: Final = "manglecp:policy-promotion@1"
 """What decides here is this module."""

@@ -1,37 +1,53 @@
-"""What a document may look like, and how it is put into one form.
+"""Validation of policy documents: shapes, and the problems they report.
 
-A shape reads one value: it reports whatever is wrong, goes on, and returns the value in the form that is digested. Text
-is trimmed, words of a vocabulary are spelt as there, and a list that is a set is sorted without repetition, so that two
-ways to write the same policy have the same digest. Nothing is added: a default that was not written down is not part of
-the document.
+A shape reads one value: it reports every problem, continues, and returns the value in its canonical form. Text is
+trimmed, words are spelt as in their vocabulary, and lists that are sets are sorted and deduplicated, so that equivalent
+documents have the same digest. Defaults are not added. All problems of a document are reported at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from manglecp.base.diagnostic import FileLocation
+from manglecp.base.diagnostic import Diagnostic, DiagnosticError, FileLocation
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word, trim
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.policy.problems import Problems
 
-__all__ = [
-    "Shape",
-    "anything",
-    "flag",
-    "integer",
-    "items",
-    "number",
-    "one_of",
-    "records",
-    "sequence",
-    "table",
-    "table_of",
-    "text",
-    "words",
-]
+# --- problems ---------------------------------------------------------------------------------------------------------
+
+
+class PolicyError(DiagnosticError, ValueError):
+    """Documents that are no policy."""
+
+
+class Problems:
+    """Collects diagnostics while documents are read; they sort by file and place."""
+
+    def __init__(self) -> None:
+        self._found: list[Diagnostic] = []
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(sorted(self._found, key=lambda found: (found.file, found.pointer, found.message)))
+
+    def add(self, place: FileLocation, message: str) -> None:
+        """Add an error at this place."""
+        self._found.append(Diagnostic("policy", message, place))
+
+    def unknown(self, place: FileLocation, what: str, name: str, known: Iterable[str]) -> None:
+        """Add an unknown name, with the closest known one."""
+        from manglecp.base.suggestions import did_you_mean  # only needed when something is wrong
+
+        self.add(place, f"{what} {name!r} is unknown; {did_you_mean(name, known)}")
+
+    def refuse(self) -> None:
+        """Raise :class:`PolicyError` if there are any."""
+        if self._found:
+            raise PolicyError(tuple(self))
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
 
 Shape: TypeAlias = Callable[[Any, FileLocation, Problems], Any]
 """The value in its one form. What is wrong with it is reported; what is returned then is not used."""

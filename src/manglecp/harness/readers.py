@@ -1,21 +1,12 @@
-"""Readers: from JSON of strangers to typed, normalised values.
+"""Readers: from untrusted JSON to typed, normalised values.
 
-A type says how each of its members is read, in its annotations:
+The annotations of a :class:`Record` define how each member is read; :func:`reader_of` compiles them. A list, object or
+scalar in the place of another kind makes the document unreadable (:class:`InvalidEvidence`). A scalar that is absent,
+null, blank or of the wrong type counts as *not given*, and the checks decide whether that matters; only
+:func:`required` members have to be present.
 
-    class Shell(Record):
-        workdir: Text = None
-        edited_paths: Texts = ()
-
-and :func:`reader_of` makes a reader of that. Two rules hold for every member:
-
-* JSON knows three kinds of value: lists, objects and scalars. One kind where another belongs makes the document
-  unreadable (:class:`.InvalidEvidence`).
-* Within the scalars nothing is unreadable. A member that is absent, null, blank or of another type than the one wanted
-  counts as *not given*; whether that matters is for the checks to say. Only what is :func:`required` has to be there.
-
-Text is trimmed, words are put into lower case, lists whose order means nothing are sorted and freed of repetitions. No
-reader calls itself: how deep the evidence goes is decided by the types, not by who sends it. What is kept as it came
-(schemas, policy documents) is bounded by :class:`Limits`.
+Text is trimmed, words are lower-cased, lists without a meaningful order are sorted and deduplicated. Readers do not
+recurse: the types bound the depth. Verbatim values (schemas, policy documents) are bounded by :class:`Limits`.
 """
 
 from __future__ import annotations
@@ -31,43 +22,29 @@ import msgspec
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word, trim
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.errors import InvalidEvidence
 
-__all__ = [
-    "LIMITS",
-    "Computed",
-    "Flag",
-    "Limits",
-    "Listing",
-    "Member",
-    "Numbers",
-    "Ordered",
-    "Read",
-    "Record",
-    "RequiredText",
-    "RequiredWord",
-    "Text",
-    "Texts",
-    "Verbatim",
-    "Whole",
-    "Word",
-    "a_text",
-    "a_whole",
-    "a_word",
-    "by_name",
-    "each",
-    "entries",
-    "form_of",
-    "member",
-    "members_of",
-    "one",
-    "reader_of",
-    "texts",
-    "verbatim_object",
-    "words",
-    "words_by_name",
-    "words_by_word",
-]
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class InvalidEvidence(ValueError):
+    """The document is no evidence. ``path`` is the JSON pointer to the reason."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(path, message)
+        self.path = path
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.path or '/'}: {self.message}"
+
+    def under(self, step: str | int) -> InvalidEvidence:
+        """The same, seen from one step further out. Readers know only where they are; the path grows on the way up."""
+        self.path = f"/{str(step).replace('~', '~0').replace('/', '~1')}{self.path}"
+        self.args = (self.path, self.message)
+        return self
+
+
+# --- readers ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

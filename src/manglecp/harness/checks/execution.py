@@ -1,0 +1,346 @@
+"""Execution checks: protocol, runtime, context and coordination."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from manglecp.harness.classes import CLASSES, Finding, place
+from manglecp.harness.constraints import RoleScope
+from manglecp.harness.rows import Shell, ToolRequest, ToolResult
+from manglecp.harness.turn import Turn
+
+# --- protocol: stop reasons, budgets, order ---------------------------------------------------------------------------
+
+_STOP: Final = CLASSES["protocol.stop_reason_unhandled"]
+_ORDER: Final = CLASSES["protocol.parallel_transport_order_invalid"]
+
+_STOP_REASONS: Final = ("tool_use", "pause_turn", "max_tokens", "end_turn")
+
+
+def stop_reason(turn: Turn) -> Iterator[Finding]:
+    """The reason is one that the policy handles, and permits what comes next."""
+    state, policy = turn.evidence.protocol_state, turn.call.protocol_state_policy
+    if state is None:
+        return
+    handled = policy.handled_stop_reasons if policy is not None else None
+    if state.stop_reason not in (_STOP_REASONS if handled is None else handled):
+        yield Finding(_STOP, "protocolState", f"the stop reason {state.stop_reason} is not handled")
+    continuation = (policy and policy.continuation) or {}
+    if turn.continuing and continuation.get(state.stop_reason) == "stop":
+        yield Finding(_STOP, "protocolState", f"the turn goes on after {state.stop_reason}, which has to stop it")
+
+
+def stop_policy(turn: Turn) -> Iterator[Finding]:
+    """Budgets of turns and iterations are kept, and a checkpoint that is due is there."""
+    state, policy = turn.evidence.protocol_state, turn.call.stop_policy
+    if state is None or policy is None:
+        return
+    index = state.turn_index
+    if policy.max_turns is not None and index is not None:
+        if index > policy.max_turns:
+            yield Finding(_STOP, "protocolState", f"turn {index} of {policy.max_turns}")
+        if index == policy.max_turns and turn.continuing:
+            yield Finding(_STOP, "protocolState", f"the last of {policy.max_turns} turns goes on")
+    if policy.max_iterations is not None and state.iteration is not None and state.iteration > policy.max_iterations:
+        yield Finding(_STOP, "protocolState", f"iteration {state.iteration} of {policy.max_iterations}")
+    if policy.require_checkpoint and turn.continuing and state.checkpoint_ref is None:
+        every = policy.checkpoint_every_turns or 0
+        # A period that is no number of turns is none: the checkpoint is due every time.
+        if every < 1 or (index is not None and index % every == 0):
+            yield Finding(_STOP, "protocolState", "a checkpoint is due, and none is recorded")
+
+
+def transport(turn: Turn) -> Iterator[Finding]:
+    """Outputs come in the order of their calls, and calls come one at a time where the transport is told so."""
+    if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
+        yield Finding(_ORDER, "protocolConstraints", "the runtime says that the order was broken")
+    policy = turn.call.tool_transport_policy
+    if policy is None:
+        return
+    if policy.parallel_tool_calls is False:
+        direct = list(turn.direct)
+        groups = Counter(row.call_group_id for row in direct)
+        for row in direct:
+            if groups[row.call_group_id] > 1:
+                where = place("toolRequests", row.tool_call_id)
+                yield Finding(_ORDER, where, f"one of {groups[row.call_group_id]} calls at once; one is admitted")
+    if policy.ordering not in (None, "any"):  # a word that is not known admits no other order
+        by_group: dict[str | None, list[ToolRequest]] = defaultdict(list)
+        for row in turn.evidence.tool_requests:
+            by_group[row.call_group_id].append(row)
+        for rows in by_group.values():
+            yield from _in_order(turn, rows)
+
+
+def _in_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
+    """Of one group: every call and output has a position, and both count the same way."""
+    positions = []
+    for row in rows:
+        result = turn.results.get(row.tool_call_id)
+        if row.ordinal is None:
+            yield Finding(_ORDER, place("toolRequests", row.tool_call_id), "the call has no position")
+        elif result is not None and result.sequence is not None:
+            positions.append((row.ordinal, result.sequence, row.tool_call_id))
+        if result is not None and result.sequence is None:
+            yield Finding(_ORDER, place("toolResults", row.tool_call_id), "the output has no position")
+    positions.sort()
+    for (ordinal, sequence, _), (next_ordinal, next_sequence, name) in pairwise(positions):
+        if ordinal == next_ordinal or sequence >= next_sequence:
+            yield Finding(_ORDER, place("toolResults", name), "the output is not in the order of its call")
+
+
+# --- runtime: shell boundary, compaction ------------------------------------------------------------------------------
+
+_BOUNDARY: Final = CLASSES["runtime.shell_boundary_violation"]
+_COMPACTION: Final = CLASSES["runtime.compaction_state_invalid"]
+
+
+def shell_boundary(turn: Turn) -> Iterator[Finding]:
+    """What ran in a shell says where, in which sandbox and what; and it stayed there."""
+    policy = turn.call.execution_boundary_policy
+    roots = [
+        declared
+        for declared in (policy and policy.workdir_roots, turn.constraints.runtime_constraints.workdir_roots)
+        if declared
+    ]
+    for row in turn.results.values():
+        if not _ran_in_shell(turn, row):
+            continue
+        where = place("toolResults", row.tool_call_id)
+        if row.shell is None:
+            yield Finding(_BOUNDARY, where, "a shell row has no shell block")
+            continue
+        if not _inside(row.shell.workdir, roots):
+            yield Finding(_BOUNDARY, where, f"the working directory {row.shell.workdir} is not inside the roots")
+        if not _sandboxed(turn, row.shell):
+            yield Finding(_BOUNDARY, where, f"the sandbox {row.shell.sandbox_ref} is not the one of the call")
+        if row.shell.command_digest is None or not row.shell.command_digest.startswith("sha256:"):
+            yield Finding(_BOUNDARY, where, "the command has no typed digest")
+        if row.shell.edited_paths and policy is not None and policy.shell_edits_forbidden:
+            yield Finding(_BOUNDARY, where, f"the shell edited {', '.join(row.shell.edited_paths)}")
+
+
+def _ran_in_shell(turn: Turn, row: ToolResult) -> bool:
+    request = turn.requests.get(row.tool_call_id)
+    return (
+        row.shell is not None
+        or (request is not None and request.tool_kind == "shell")
+        or (row.provenance is not None and row.provenance.kind == "command")
+    )
+
+
+def _inside(workdir: str | None, declared: list[tuple[str, ...]]) -> bool:
+    """Absolute, without a way up, and under a root of every declaration: by segments, not by letters."""
+    if workdir is None or not workdir.startswith("/") or ".." in workdir:
+        return False
+    steps = _steps(workdir)
+    return all(any(steps[: len(_steps(root))] == _steps(root) for root in roots) for roots in declared)
+
+
+def _steps(path: str) -> list[str]:
+    return [step for step in path.split("/") if step]
+
+
+def _sandboxed(turn: Turn, shell: Shell) -> bool:
+    return shell.sandbox_ref is not None and turn.call.runtime_sandbox_ref in (None, shell.sandbox_ref)
+
+
+def edit_surface(turn: Turn) -> Iterator[Finding]:
+    """Files are edited by the surfaces that the policy lists."""
+    policy = turn.call.execution_boundary_policy
+    if policy is None or policy.allowed_edit_surfaces is None:
+        return
+    for row in turn.results.values():
+        request = turn.requests.get(row.tool_call_id)
+        edits = row.edit_surface is not None or (request is not None and request.tool_kind == "edit")
+        if edits and row.edit_surface not in policy.allowed_edit_surfaces:
+            where = place("toolResults", row.tool_call_id)
+            yield Finding(_BOUNDARY, where, f"the edit surface {row.edit_surface} is not allowed")
+
+
+def compaction(turn: Turn) -> Iterator[Finding]:
+    """Compaction runs under the policy of the call and keeps what has to be carried, open calls included."""
+    record, pinned, terms = turn.evidence.compaction, turn.call.compaction_policy_digest, turn.terms.compaction
+    continuity = turn.evidence.continuity
+    if record is None or not record.invoked:
+        if continuity is not None and continuity.mode == "compaction":
+            yield Finding(_COMPACTION, "continuity", "goes on from a compaction that is not recorded")
+        return
+    if pinned is None:
+        yield Finding(_COMPACTION, "compaction", "the call has no compaction policy")
+    elif record.policy_digest != pinned:
+        yield Finding(_COMPACTION, "compaction", "ran under another policy than the call's")
+    if terms.enabled is False:
+        yield Finding(_COMPACTION, "compaction", "the policy does not enable it")
+    lost = set(terms.required_carry_forward_refs or ()).difference(record.carry_forward_refs)
+    if lost:
+        yield Finding(_COMPACTION, "compaction", f"lost {', '.join(sorted(lost))}")
+    if record.summary_digest is None:
+        yield Finding(_COMPACTION, "compaction", "the summary has no digest")
+    if record.continuity_ref is None:
+        yield Finding(_COMPACTION, "compaction", "nothing says what goes on from it")
+    dropped = turn.requests.keys() & set(record.dropped_tool_call_ids)
+    if dropped:
+        yield Finding(_COMPACTION, "compaction", f"dropped the calls {', '.join(sorted(dropped))}")
+
+
+# --- context: rendering, queues, views, scopes ------------------------------------------------------------------------
+
+_QUEUE: Final = CLASSES["context.queue_policy_violation"]
+_INJECTION: Final = CLASSES["context.injection_point_missing"]
+_SCOPE: Final = CLASSES["context.scope_violation"]
+
+_ROLES: Final = ("orchestrator", "specialist")
+
+
+def owed_context(turn: Turn) -> Iterator[Finding]:
+    """Whoever goes on, or has consumed something, has shown the model every result, a queue and a view."""
+    if not turn.context_owed:
+        return
+    evidence, call = turn.evidence, turn.call
+    rendered = {row.tool_call_id for row in evidence.tool_render}
+    for name in turn.results:
+        if name not in rendered:
+            yield Finding(_INJECTION, place("toolResults", name), "the result was never rendered for the model")
+    if not evidence.state_views:
+        yield Finding(_INJECTION, "stateViews", "there is no state view")
+    if not evidence.reminder_queue:
+        yield Finding(_QUEUE, "reminderQueue", "no queue was reduced")
+    bound = (
+        *((place("toolRender", row.tool_call_id), row.policy_digest, call.tool_render_protocol_digest)
+          for row in evidence.tool_render),
+        *((place("reminderQueue", row.queue_id), row.policy_digest, call.reminder_queue_policy_digest)
+          for row in evidence.reminder_queue),
+        *((place("stateViews", row.view_id), row.policy_digest, call.state_view_policy_digest)
+          for row in evidence.state_views),
+    )  # fmt: skip
+    for where, digest, pinned in bound:
+        if digest != pinned:
+            yield Finding(_QUEUE, where, "was made under another policy than the call's")
+
+
+def queues(turn: Turn) -> Iterator[Finding]:
+    """Required queues and views are there, without repetitions, in batches of the right size, at allowed points."""
+    wanted, evidence = turn.constraints.context_constraints, turn.evidence
+    for name in set(wanted.required_queue_ids).difference(row.queue_id for row in evidence.reminder_queue):
+        yield Finding(_QUEUE, place("reminderQueue", name), "the required queue is absent")
+    for name in set(wanted.required_state_view_ids).difference(row.view_id for row in evidence.state_views):
+        yield Finding(_INJECTION, place("stateViews", name), "the required view is absent")
+    for queue in evidence.reminder_queue:
+        where = place("reminderQueue", queue.queue_id)
+        reminders = [entry.reminder_digest for entry in queue.entries if entry.reminder_digest is not None]
+        if wanted.dedup and len(set(reminders)) < len(reminders):
+            yield Finding(_QUEUE, where, "a reminder is in the queue twice")
+        if wanted.max_batch_size is not None and len(queue.entries) > wanted.max_batch_size:
+            yield Finding(
+                _QUEUE, where, f"{len(queue.entries)} reminders; at most {wanted.max_batch_size} are admitted"
+            )
+    if wanted.allowed_injection_points is not None:
+        for row in evidence.tool_render:
+            if row.injection_point not in wanted.allowed_injection_points:
+                where = place("toolRender", row.tool_call_id)
+                yield Finding(_INJECTION, where, f"the injection point {row.injection_point} is not allowed")
+
+
+def context_filter(turn: Turn) -> Iterator[Finding]:
+    """Results are filtered before the model sees them where the policy demands it, and nowhere where it forbids it."""
+    policy = turn.call.pre_context_filter_policy
+    if policy is None or policy.mode in (None, "allowed"):
+        return
+    for row in turn.results.values():
+        request = turn.requests.get(row.tool_call_id)
+        if policy.tools and (request is None or request.tool_name not in policy.tools):
+            continue
+        where, usage = place("toolResults", row.tool_call_id), row.token_usage
+        metered = usage is not None and usage.unfiltered_tokens is not None and usage.filtered_tokens is not None
+        if policy.mode == "required":
+            if not metered:
+                yield Finding(_QUEUE, where, "the result had to be filtered, and no meter shows it")
+        elif usage is not None and usage.filter_applied:
+            yield Finding(_QUEUE, where, "the result was filtered, and must not be")
+
+
+def scope(turn: Turn) -> Iterator[Finding]:
+    """A role reads and writes under its own prefixes, and nothing acts for another role."""
+    call, role = turn.call, turn.call.orchestration_role
+    if role is not None and role not in _ROLES:
+        yield Finding(_SCOPE, "callSpec/orchestrationRole", f"the role {role} is not known")
+    if turn.constraints.context_constraints.expected_scope_digest not in (None, call.context_scope_digest):
+        yield Finding(_SCOPE, "callSpec/contextScopeDigest", "another scope is expected")
+    scopes = turn.terms.role_scopes
+    for row in turn.evidence.context_access:
+        where = place("contextAccess", row.ref)
+        if role is not None and row.role not in (None, role):
+            yield Finding(_SCOPE, where, f"{row.role} acts in a turn of {role}")
+        if ".." in row.ref:
+            yield Finding(_SCOPE, where, "the reference leads upwards")
+        if scopes is not None:
+            own = scopes.get(row.role or role or "", RoleScope())
+            # Whatever is not said to be reading may write.
+            prefixes = own.read if row.access == "read" else own.write
+            if not row.ref.startswith(prefixes):
+                yield Finding(_SCOPE, where, f"{row.ref} is outside of what {row.role or role} may {row.access}")
+    for artifact in turn.evidence.artifacts:
+        where = place("artifacts", artifact.ref)
+        if ".." in artifact.ref:
+            yield Finding(_SCOPE, where, "the reference leads upwards")
+        if role is None:
+            continue
+        if artifact.role not in (None, role):
+            yield Finding(_SCOPE, where, f"{artifact.role} acts in a turn of {role}")
+        if artifact.written and artifact.owner_role not in (None, role):
+            yield Finding(_SCOPE, where, f"{role} wrote what {artifact.owner_role} owns")
+
+
+# --- coordination: decomposition, fan-out -----------------------------------------------------------------------------
+
+_DECOMPOSITION: Final = CLASSES["coordination.decomposition_policy_violation"]
+
+_PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
+_UNSPLIT: Final = ("single", "chain", "evaluator_optimizer")
+_AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")
+
+
+def pattern(turn: Turn) -> Iterator[Finding]:
+    """The pattern is known and admitted, under the policy that is expected; autonomy has its measured trigger."""
+    terms, call = turn.terms.decomposition, turn.call
+    if terms.admissible is False:
+        yield Finding(_DECOMPOSITION, "decompositionConstraints", "the runtime says that it is not admissible")
+    where = "callSpec/executionPattern"
+    if call.execution_pattern not in _PATTERNS:
+        yield Finding(_DECOMPOSITION, where, f"the pattern {call.execution_pattern} is not known")
+    if terms.expected_execution_pattern not in (None, call.execution_pattern):
+        yield Finding(_DECOMPOSITION, where, f"the pattern {terms.expected_execution_pattern} is expected")
+    if terms.allowed_patterns is not None and call.execution_pattern not in terms.allowed_patterns:
+        yield Finding(_DECOMPOSITION, where, f"the pattern {call.execution_pattern} is not admitted")
+    if terms.expected_policy_digest not in (None, call.decomposition_policy_digest):
+        yield Finding(_DECOMPOSITION, "callSpec/decompositionPolicyDigest", "another policy is expected")
+    if terms.require_escalation_trigger and call.execution_pattern in _AUTONOMOUS:
+        split = turn.evidence.decomposition
+        if split is None or split.escalation_trigger_ref is None:
+            yield Finding(_DECOMPOSITION, "decomposition", "the pattern is autonomous without a measured trigger")
+
+
+def fan_out(turn: Turn) -> Iterator[Finding]:
+    """A loop has one worker, only some patterns split, and no split is wider than admitted."""
+    split, cap = turn.evidence.decomposition, turn.terms.decomposition.max_fan_out
+    if split is None:
+        return
+    if split.mode == "loop" and split.width > 1:
+        yield Finding(_DECOMPOSITION, "decomposition", f"a loop with {split.width} workers")
+    # A mode that is not known is not taken for the harmless one.
+    if split.mode not in (None, "loop") and turn.call.execution_pattern in _UNSPLIT:
+        yield Finding(_DECOMPOSITION, "decomposition", f"the pattern {turn.call.execution_pattern} does not split")
+    if cap is not None and split.width > cap:
+        yield Finding(_DECOMPOSITION, "decomposition", f"{split.width} workers; at most {cap} are admitted")
+
+
+CHECKS: Final = (
+    *(stop_reason, stop_policy, transport),
+    *(shell_boundary, edit_surface, compaction),
+    *(owed_context, queues, context_filter, scope),
+    *(pattern, fan_out),
+)
