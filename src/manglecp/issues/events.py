@@ -29,6 +29,8 @@ class _Change(
 
 
 class Add(_Change, frozen=True, kw_only=True, tag="issue.add"):
+    """Add an issue."""
+
     title: str
     description: str = ""
     priority: int = DEFAULT_PRIORITY
@@ -79,11 +81,15 @@ class Discover(_Change, frozen=True, kw_only=True, tag="issue.discover"):
 
 
 class Close(_Change, frozen=True, kw_only=True, tag="issue.close"):
+    """Close the issue."""
+
     note: str = ""
     fence: int | None = None
 
 
 class AddDependency(_Change, frozen=True, kw_only=True, tag="dep.add"):
+    """Add an edge from the issue to another."""
+
     edge: str
     """The type of the edge; ``type`` is the tag of the change."""
     depends_on: str
@@ -91,6 +97,8 @@ class AddDependency(_Change, frozen=True, kw_only=True, tag="dep.add"):
 
 
 class RemoveDependency(_Change, frozen=True, kw_only=True, tag="dep.remove"):
+    """Remove an edge."""
+
     edge: str
     depends_on: str
     fence: int | None = None

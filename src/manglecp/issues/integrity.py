@@ -110,6 +110,7 @@ class BadLog(StoreError):
 
 
 def export_log(store: IssueStore) -> Iterator[bytes]:
+    """Yield the rows of the log, one line each, as they were written."""
     with store.read_transaction() as tables:
         for line in tables.lines():
             yield line.row + b"\n"

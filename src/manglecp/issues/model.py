@@ -88,6 +88,8 @@ def _check_line(text: str, field: str) -> None:
 
 
 class Status(StrEnum):
+    """The status of an issue."""
+
     OPEN = "open"
     IN_PROGRESS = "in_progress"
     """Leased. The only status with a lease; a claim is the only way into it."""
@@ -103,6 +105,8 @@ EDGE_TYPES: Final = BLOCKING | {"related", "discovered-from", "relates-to", "dup
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """An issue, as its events have made it."""
+
     id: str
     title: str
     description: str = ""
@@ -178,6 +182,7 @@ _FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2
 
 
 def system_clock() -> datetime:
+    """Return the current time of this machine, in UTC."""
     return datetime.now(UTC)
 
 

@@ -129,6 +129,8 @@ _FRONTIER: Final = f"""
 
 
 class StoredIssues:
+    """An :class:`.IssueStore` in a database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 

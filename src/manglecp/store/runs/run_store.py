@@ -567,6 +567,7 @@ class RunStore:
 
 
 def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
+    """Yield the seconds between one poll and the next."""
     pause = first
     while True:
         yield pause
