@@ -66,7 +66,7 @@ _MOST_BLOCKS: Final = 10_000
 
 
 class Stream:
-    """Takes the events of one message."""
+    """Assembles the events of one message."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] | None = None
@@ -74,7 +74,7 @@ class Stream:
         self._pieces: dict[tuple[int, str], list[str]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Add one event. Raises :class:`Fault` where it does not follow from those before it."""
+        """Add one event. Raises :class:`Fault` if it does not follow from the previous events."""
         kind = kind_of(event)
         if kind == "message_start":
             if self._message is not None:
@@ -94,7 +94,7 @@ class Stream:
             raise Fault("no event of a stream").inside("type")
 
     def message(self) -> dict[str, Any] | None:
-        """The message as far as it has come; None if it has not started."""
+        """Return the message as far as received; None if it has not started."""
         if self._message is None:
             return None
         blocks = {index: dict(block) for index, block in self._blocks.items()}
@@ -151,7 +151,7 @@ _KINDS_BY_TYPE: Final = {
 
 
 class AnthropicLog:
-    """Reads records in their order."""
+    """Converts records to events, in log order."""
 
     def __init__(self, limits: LogLimits) -> None:
         self._limits = limits
@@ -206,7 +206,7 @@ class AnthropicLog:
             raise fault.inside("response", *steps) from None
 
     def _answer(self, response: JSON) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-        """The message of a response, None if it is an error, and the way to it."""
+        """Return the message of a response (None for an error) and the path to it."""
         if type(response) is str:
             response = stream_records(response, self._limits)
         if type(response) is list:
@@ -232,7 +232,7 @@ class AnthropicLog:
 
 
 class _Messages:
-    """What messages of this interface mean."""
+    """The dialect of the Messages API."""
 
     list_name = "messages"
     joined = False
@@ -272,7 +272,7 @@ class _Messages:
         return _offer(request)
 
     def choice(self, request: Message) -> JSON:
-        """``tool`` is ``specific``; ``none`` forbids calls and is no choice of one."""
+        """Map ``tool`` to ``specific`` and ``none`` to None."""
         choice = mapping(request, "tool_choice") or {}
         if kind_of(choice) == "tool":
             return {"mode": "specific", "toolName": choice.get("name")}
@@ -287,7 +287,7 @@ class _Messages:
 
 
 def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The content blocks; a text in their place is one of them."""
+    """Yield the content blocks; plain text counts as one text block."""
     content = message.get("content")
     if type(content) is str:
         yield 0, {"type": "text", "text": content}
@@ -296,7 +296,7 @@ def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _parts(message: dict[str, Any]) -> Iterator[Part]:
-    """The parts of a reply that a turn consists of; what the model thinks is none of them."""
+    """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
     for i, block in _blocks(message):
         kind = kind_of(block)
         try:
@@ -325,7 +325,6 @@ def _call(block: dict[str, Any], *, served: bool) -> Call:
 
 
 def _kind(name: str) -> str:
-    """The kind of a tool that the provider runs, by its name."""
     if name in _PROGRAMS:
         return CODE_EXECUTION
     if name == "text_editor_code_execution":
@@ -345,7 +344,6 @@ def _caller(block: dict[str, Any]) -> Caller | None:
 
 
 def _tool_result(block: dict[str, Any]) -> Result:
-    """A result that the client sends."""
     content = block.get("content")
     payload = "" if content is None else content
     text = "\n".join(texts_of(_said(payload)))
@@ -361,7 +359,7 @@ def _tool_result(block: dict[str, Any]) -> Result:
 
 
 def _served_result(block: dict[str, Any]) -> Result:
-    """A result of a tool that the provider ran. Errors are objects with an ``error_code``."""
+    """Return the result of a provider-run tool. Errors are objects with an ``error_code``."""
     content = block.get("content")
     failed = block.get("is_error") is True or (type(content) is dict and "error_code" in content)
     evidence: dict[str, Any] = {}
@@ -386,19 +384,19 @@ def _served_result(block: dict[str, Any]) -> Result:
 
 
 def _error_text(content: dict[str, Any]) -> str:
-    """What the model was shown of an error without a message: the error itself."""
+    """Return the canonical JSON of an error without a message."""
     return canonical_bytes(content).decode()
 
 
 def _said(content: JSON) -> JSON:
-    """The texts of content blocks, without their types."""
+    """Return the texts of content blocks, without their types."""
     if type(content) is not list:
         return content
     return [block.get("text") for block in content if type(block) is dict]
 
 
 def _references(content: JSON) -> tuple[str, ...] | None:
-    """The tools that a search found, if this is the result of one."""
+    """Return the tools that a search found; None if this is no search result."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
     if type(content) is not list:

@@ -26,32 +26,30 @@ CODE_EXECUTION: Final = "code_execution"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who made a call, if it was not the model itself."""
+    """The program that made a call, if the model did not make it directly."""
 
     kind: str
     parent: str | None
-    """The call that made it."""
+    """The id of the calling call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call in a reply."""
-
     id: str
     name: str
     input: JSON
     kind: str = "function"
     block: str = "tool_use"
     valid: bool = True
-    """Whether the arguments are of the kind that the provider promises."""
+    """Whether the arguments have the type that the provider promises."""
     served: bool = False
-    """Whether the provider runs it, so that the result is part of a reply."""
+    """Whether the provider runs the call and returns the result in a reply."""
     caller: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a log says of an error. What it does not say is None."""
+    """An error as recorded by the log; None for what is not recorded."""
 
     code: str | None
     message: str | None
@@ -60,7 +58,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came back from a call, and the block or message that showed it to the model."""
+    """The result of a call, and the block or message that contained it."""
 
     id: str
     payload: JSON
@@ -70,7 +68,7 @@ class Result:
     tools: tuple[str, ...] | None = None
     """The tools that a search found."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """Further members of the row that the log itself records, such as ``observation``."""
+    """Further members of the row recorded in the log, such as ``observation``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a request adds to a thread."""
+    """The additions of one request to a thread."""
 
     thread: int
     view: str
@@ -96,31 +94,31 @@ class Prompt:
     """The digest of its system and reminder texts."""
     results: tuple[Result, ...] = ()
     speaks: bool = False
-    """Whether the user says something new."""
+    """Whether the user adds text."""
     echoes: bool = False
-    """Whether it holds the last reply, so that what follows comes after that reply."""
+    """Whether the request contains the last reply."""
     repeats: bool = False
-    """Whether it is the same request once more, and adds nothing."""
+    """Whether it repeats the previous request unchanged."""
     model: str | None = None
     offer: Offer | None = None
     choice: JSON = None
-    """``toolChoice``, in the words of the specification."""
+    """``toolChoice`` in the vocabulary of the specification."""
     transport: Mapping[str, Any] | None = None
     """``toolTransportPolicy``, as far as the request sets it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered: texts, calls, and results of calls that the provider ran."""
+    """A model reply: texts, calls, and results of calls that the provider ran."""
 
     thread: int
     line: int
     parts: tuple[str | Call | Result, ...]
     stop: str | None
-    """The stop reason in the words of the specification, another word of the provider, or None if none is recorded."""
+    """The stop reason, mapped to the specification if possible; None if not recorded."""
     model: str | None = None
     offer: Offer | None = None
-    """The tools that there were, in logs that hold no requests to a model."""
+    """The available tools, in logs without requests to a model."""
 
 
 Event: TypeAlias = Prompt | Reply
@@ -133,17 +131,17 @@ _MARK: Final = "<system-reminder>"
 
 
 def reminders(text: str) -> list[str]:
-    """The reminders that a harness put into the words of the user."""
+    """Return the reminders that a harness inserted into user text."""
     return [found.strip() for found in _REMINDER.findall(text)] if _MARK in text else []
 
 
 def spoken(text: str) -> bool:
-    """Whether a text says anything beside reminders."""
+    """Return whether a text contains anything other than reminders."""
     return bool((_REMINDER.sub("", text) if _MARK in text else text).strip())
 
 
 class History:
-    """The message list of a request, and the system and reminder texts in it, each as a digest that grows."""
+    """Running digests of the message list of a request and of its system and reminder texts."""
 
     def __init__(self, system: Iterable[str] = ()) -> None:
         self.system = list(system)
@@ -153,25 +151,23 @@ class History:
             self._queue.append(text)
 
     def append(self, message: JSON, queued: Iterable[str]) -> None:
-        """One more message, and the texts in it that belong to the reminder queue."""
+        """Add a message and those of its texts that belong to the reminder queue."""
         self._messages.append(message)
         for text in queued:
             self._queue.append(text)
 
     @property
     def view(self) -> str:
-        """The digest of the messages so far."""
         return self._messages.digest()
 
     @property
     def queue(self) -> str:
-        """The digest of the system and reminder texts so far."""
         return self._queue.digest()
 
 
 @dataclass(slots=True)
 class Thread:
-    """A conversation, as far as it is known."""
+    """A conversation, as far as known."""
 
     number: int
     messages: Sequence[Any] = ()
@@ -179,7 +175,7 @@ class Thread:
 
 
 class Threads:
-    """The conversations of a log. Those that have been silent for longest are forgotten first."""
+    """The conversations of a log, as an LRU cache."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -187,12 +183,12 @@ class Threads:
         self._open: OrderedDict[bytes, Thread] = OrderedDict()
 
     def begin(self) -> Thread:
-        """A thread that nothing else will continue."""
+        """Return a new thread without a key."""
         self._begun += 1
         return Thread(self._begun)
 
     def continued(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
-        """The thread of a request, and how many of its messages were known before."""
+        """Return the thread of a request, and how many of its messages are already known."""
         key = canonical_bytes(session if session is not None else texts_of(messages[0]) if messages else None)
         thread = self._open.get(key)
         known = 0 if thread is None else len(thread.messages)
@@ -202,7 +198,7 @@ class Threads:
         return thread, known
 
     def named(self, name: str) -> tuple[Thread, bool]:
-        """The thread that was given this name, and whether it was known before."""
+        """Return the thread with this name, and whether it existed."""
         key = canonical_bytes(name)
         thread = self._open.get(key)
         known = thread is not None
@@ -211,7 +207,7 @@ class Threads:
         return thread, known
 
     def name(self, name: str, thread: Thread) -> None:
-        """Let :meth:`named` find the thread under this name, too."""
+        """Add a name for :meth:`named`."""
         self._keep(canonical_bytes(name), thread)
 
     def _keep(self, key: bytes, thread: Thread) -> None:
@@ -228,57 +224,54 @@ Part: TypeAlias = str | Call | Result
 
 
 class Dialect(Protocol):
-    """What requests and messages of a provider mean."""
+    """Interprets the requests and messages of one provider."""
 
     list_name: str
     """The member of a request that holds its messages."""
     joined: bool
-    """Whether messages of the model that follow one another are one reply."""
+    """Whether consecutive messages of the model are one reply."""
 
     def is_reply(self, message: Message) -> bool:
-        """Whether the model wrote it."""
+        """Return whether the model wrote the message."""
 
     def is_system(self, message: Message) -> bool:
-        """Whether it holds instructions of the operator."""
+        """Return whether the message holds instructions of the operator."""
 
     def texts(self, message: Message) -> list[str]:
-        """Its words, those in results of tools apart."""
+        """Return its texts, except those in tool results."""
 
     def results(self, message: Message) -> list[Result]:
-        """The results that it brings, if the model did not write it."""
+        """Return the tool results in a message of the client."""
 
     def parts(self, message: Message) -> Iterable[Part]:
-        """What it consists of, if the model wrote it."""
+        """Return the parts of a message of the model."""
 
     def stop(self, message: Message) -> str | None:
-        """The stop reason, where the log wrote it to the message."""
+        """Return the stop reason, if the message records it."""
 
     def system(self, request: Message) -> list[str]:
-        """The instructions outside of the message list."""
+        """Return the instructions outside of the message list."""
 
     def offer(self, request: Message) -> Offer:
-        """The tools of a request that has some."""
+        """Return the tools of a request that has some."""
 
     def choice(self, request: Message) -> JSON:
-        """``toolChoice`` in the words of the specification."""
+        """Return ``toolChoice`` in the vocabulary of the specification."""
 
     def transport(self, request: Message) -> Mapping[str, Any] | None:
-        """``toolTransportPolicy``, as far as the request sets it."""
+        """Return ``toolTransportPolicy``, as far as the request sets it."""
 
 
 @dataclass(slots=True)
 class _Gathered:
-    """What messages add to a conversation."""
-
     echoes: bool
-    """Whether they come after a reply, which they may repeat first."""
+    """Whether the messages follow a reply, and may repeat it first."""
     results: list[Result] = field(default_factory=list)
     speaks: bool = False
     taken: int = 0
     echoing: bool = field(init=False)
     past: set[str] = field(default_factory=set)
-    """Calls of replies that were made before the log began. They are no business of it, and neither are their
-    results."""
+    """Calls of replies from before the log began; their results are ignored."""
 
     def __post_init__(self) -> None:
         self.echoing = self.echoes
@@ -300,17 +293,17 @@ class _Transcript:
     request: Message
     gathered: _Gathered
     reply: list[Message] = field(default_factory=list)
-    """Messages of the model that are one reply, as far as they have come."""
+    """Messages of the model that form the current reply."""
     line: int = 0
-    """Where the reply began."""
+    """The line on which the reply began."""
 
 
 class Dialogue:
-    """The conversations of a log."""
+    """Converts the requests, replies and transcripts of a log to events."""
 
     def __init__(self, dialect: Dialect, limits: LogLimits) -> None:
         self.line = 0
-        """Where the events come from that are made next."""
+        """The line of the events emitted next."""
         self._dialect = dialect
         self._threads = Threads(limits.horizon)
         self._thread: Thread | None = None
@@ -321,26 +314,26 @@ class Dialogue:
 
     @property
     def asked(self) -> bool:
-        """Whether there was a request, so that a reply answers it."""
+        """Return whether a request precedes, so that a reply can follow."""
         return self._thread is not None
 
     def request(self, request: Message, session: str | None = None) -> Prompt:
-        """A request that repeats its conversation."""
+        """Return the prompt of a request that repeats its conversation."""
         messages = array(request, self._dialect.list_name)
         thread, known = self._threads.continued(messages, session)
         prompt = self._asked(thread, request, messages, known, echoes=known > 0)
         return replace(prompt, repeats=True) if 0 < known == len(messages) else prompt
 
     def addition(self, request: Message, key: str) -> Prompt:
-        """A request that holds only what is new, to the conversation of this key."""
+        """Return the prompt of a request that holds only new messages for the conversation of this key."""
         thread, known = self._threads.named(key)
         thread.messages = ()
         prompt = self._asked(thread, request, array(request, self._dialect.list_name), 0, echoes=known)
-        # What an unknown conversation is answered was asked before the log began.
+        # Results in an unknown conversation belong to calls from before the log began.
         return prompt if known else replace(prompt, results=())
 
     def reply(self, parts: Iterable[Part], stop: str | None, model: str | None, key: str | None = None) -> Reply:
-        """The answer to the last request; additions may refer to it by the key."""
+        """Return the reply to the last request; additions may reference it by ``key``."""
         if self._thread is None:
             self._thread = self._threads.begin()
         if key is not None:
@@ -348,7 +341,7 @@ class Dialogue:
         return Reply(self._thread.number, self.line, tuple(parts), stop, model)
 
     def _asked(self, thread: Thread, request: Message, messages: Sequence[Any], known: int, *, echoes: bool) -> Prompt:
-        """``known`` messages have been read before; they are read again only if they or the instructions changed."""
+        """Read a request. The first ``known`` messages are read again only if they or the instructions changed."""
         system = self._dialect.system(request)
         unchanged = thread.history.system == system and list(thread.messages) == messages[:known]
         if not unchanged or known == 0:
@@ -370,7 +363,7 @@ class Dialogue:
     # --- transcripts -------------------------------------------------------------------------------------------------
 
     def transcript(self, request: Message, *steps: str) -> Iterator[Event]:
-        """A whole conversation as one list; ``steps`` lead to it in its record."""
+        """Yield the events of a whole conversation; ``steps`` is the path to it in its record."""
         thread = self._threads.begin()
         thread.history = History(self._dialect.system(request))
         transcript = _Transcript(thread, request, _Gathered(echoes=False))
@@ -382,13 +375,13 @@ class Dialogue:
         yield from self._ended(transcript)
 
     def message(self, message: Message) -> Iterator[Event]:
-        """A message of the conversation whose messages stand on lines of their own."""
+        """Yield the events of a message on a line of its own."""
         if self._loose is None:
             self._loose = _Transcript(self._threads.begin(), {}, _Gathered(echoes=False))
         yield from self._told(self._loose, message)
 
     def finish(self) -> Iterator[Event]:
-        """The log has ended, and with it what was said outside of exchanges."""
+        """Yield the events that are pending at the end of the log."""
         if self._loose is not None:
             yield from self._ended(self._loose)
 
@@ -408,7 +401,7 @@ class Dialogue:
         transcript.thread.history.append(message, self._queued(message, texts))
 
     def _ended(self, transcript: _Transcript) -> Iterator[Event]:
-        """What was asked behind the last reply has no answer, but brings results."""
+        """Messages after the last reply have no reply, but may bring results."""
         if transcript.reply:
             yield self._replied(transcript)
         if transcript.gathered.taken:
@@ -424,7 +417,6 @@ class Dialogue:
     # --- both --------------------------------------------------------------------------------------------------------
 
     def _queued(self, message: Message, texts: list[str]) -> list[str]:
-        """The system and reminder texts of a message."""
         if self._dialect.is_system(message):
             return texts
         return [] if self._dialect.is_reply(message) else [found for text in texts for found in reminders(text)]
@@ -444,7 +436,7 @@ class Dialogue:
         )
 
     def _offer(self, request: Message) -> Offer | None:
-        """Most requests of a log offer the same tools as the one before."""
+        """Return the offered tools, cached for the previous request: most requests offer the same."""
         tools = array(request, "tools")
         if not tools:
             return None

@@ -1,9 +1,7 @@
-"""Errors as providers and tools write them, as the typed envelope of the specification.
+"""Errors of providers and tools as the typed envelope of the specification: code, message, retryable.
 
-The envelope has a code, a message, and whether trying again can help. A code and a message are read where they are
-written; prose has no code, and none is made up for it. Hardly anybody writes down whether trying again can help, so
-that is looked up by the code in the table below, and the row is marked as derived. A code that is not in the table has
-no answer.
+Code and message are read where recorded; prose has no code. Logs rarely record whether a retry can help, so it is
+looked up by code in the table below and the row is marked as derived; an unknown code gives None.
 """
 
 from __future__ import annotations
@@ -44,19 +42,19 @@ _NEVER: Final = (
     "validation_error",
 )  # fmt: skip
 RETRYABLE: Final = dict.fromkeys(_NEVER, False) | dict.fromkeys(_AGAIN, True)
-"""Whether trying again can help, by the code in lower case."""
+"""Whether a retry can help, by lower-case error code."""
 
 _CODES: Final = ("errorCode", "error_code", "code", "type")
 _MESSAGES: Final = ("errorMessage", "error_message", "message")
 
 
 def retryable(code: str | None) -> bool | None:
-    """Whether trying again can help, or None where the code does not say."""
+    """Return whether a retry can help; None if the code is unknown."""
     return None if code is None else RETRYABLE.get(normalize_word(code))
 
 
 def failure_in(payload: JSON, text: str) -> Failure:
-    """The error that a result describes; ``text`` is what the model was shown of it."""
+    """Return the error that a result describes; ``text`` is the text shown to the model."""
     said = _object(payload, text)
     inner = said.get("error")
     if type(inner) is dict:
@@ -73,7 +71,7 @@ def failure_in(payload: JSON, text: str) -> Failure:
 
 
 def reports_failure(payload: JSON, text: str) -> bool:
-    """Whether a result says of itself that it is an error, where the provider has no place to say it."""
+    """Return whether a result describes itself as an error, for providers without an error flag."""
     said = _object(payload, text)
     inner = said.get("error")
     return (
@@ -86,7 +84,7 @@ def reports_failure(payload: JSON, text: str) -> bool:
 
 
 def _object(payload: JSON, text: str) -> dict[str, Any]:
-    """The result as an object: it is one, or its text is the JSON of one."""
+    """Return the result as an object, parsed from its text if necessary; ``{}`` if it is none."""
     if type(payload) is dict:
         return payload
     if not text.lstrip().startswith("{"):

@@ -1,17 +1,11 @@
-"""The evidence of one turn, from what a log holds of it.
+"""The evidence document of one turn, from what a log records.
 
-What the log records becomes a row. What it does not record is missing, and is reported as missing by whoever judges,
-with five exceptions. These are derived, and each row that holds something derived says ``derived: true``:
+Recorded facts become rows; missing ones stay missing, and the checks report them. Rows with derived content are marked
+``derived: true``: a render row at ``tool_response`` for each result in a later request; the state view ``messages``
+and the reminder queue ``system`` of that request; a use row per result (``consumed`` with the span that reappears, see
+:mod:`.turns`, else ``observed_only``); and ``retryable`` of an error by its code (:mod:`.envelopes`).
 
-* a render row for each result that a following request shows, at the injection point ``tool_response``;
-* the state view ``messages``: the digest of the message list of that request;
-* the reminder queue ``system``: the digest of its system and reminder texts;
-* a use row for each result: ``consumed`` and the span if something of it reappears (:mod:`.turns`), else
-  ``observed_only``;
-* ``retryable`` of an error, by its code (:mod:`.envelopes`).
-
-:func:`underived` takes them all away again. A turn that continues cannot close without them, so a strict reader rejects
-it, with the classes that name what the run should have recorded itself.
+:func:`underived` removes them. A turn that continues cannot close without them, so a strict reader rejects it.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A tool search: what was asked, and which tools were found."""
+    """A tool search: its query and the tools found."""
 
     query: str
     tools: tuple[str, ...]
@@ -57,25 +51,24 @@ class _Request:
 
 @dataclass(slots=True)
 class TurnEvidence:
-    """What has been seen of a turn so far."""
+    """The evidence of a turn collected so far."""
 
     number: int
-    """Its place among the turns of the log, from 1."""
+    """Its number in the log, from 1."""
     index: int
-    """Its place among the turns of its conversation, from 1."""
+    """Its number in its conversation, from 1."""
     thread: int
     line: int
     prompt: Prompt | None
-    """The request that it answers."""
+    """The request that the turn replies to."""
     offer: Offer | None = None
-    """The tools that there were."""
     model: str | None = None
     stop: str | None = None
     iterations: int = 0
     requests: list[_Request] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     rendered: int = 0
-    """How many of the results a following request shows."""
+    """How many of the results a later request contains."""
     after: Prompt | None = None
     """The last request that followed a reply of the turn."""
     continues: bool = False
@@ -83,7 +76,7 @@ class TurnEvidence:
     watched: list[int] = field(default_factory=list)
 
     def answer(self, reply: Reply) -> None:
-        """Take what a reply says of the turn. The last reply says how it stopped."""
+        """Add a reply. The last reply determines the stop reason."""
         self.model = reply.model or self.model
         self.offer = reply.offer or (self.prompt.offer if self.prompt else None)
         self.stop = reply.stop
@@ -95,19 +88,19 @@ class TurnEvidence:
         self.requests.append(_Request(call, search, self.iterations))
 
     def follow(self, prompt: Prompt) -> None:
-        """A request follows. It goes on by itself if it brings results, or resumes the reply without a new word."""
+        """Add the next request. The turn continues if it brings results or resumes the reply without new text."""
         self.after = prompt
         self.continues = bool(prompt.results) or (prompt.echoes and not prompt.speaks)
         self.rendered = len(self.results)
 
     def has_open_served_calls(self) -> bool:
-        """Is there a call that the provider itself carries out, and that has no result yet?"""
+        """Return whether a call that the provider runs has no result yet."""
         answered = {result.id for result in self.results}
         return any(one.call.served and one.call.id not in answered for one in self.requests)
 
 
 def write(turn: TurnEvidence, binding: Binding) -> dict[str, Any]:
-    """The document of a turn: ``evidence``, what it is judged with, and where in the log it stands."""
+    """Return the document of a turn: ``evidence``, constraints, and the position in the log."""
     spec, constraints = _bound(turn, binding)
     evidence: dict[str, Any] = {
         "callSpec": spec,
@@ -126,7 +119,7 @@ def write(turn: TurnEvidence, binding: Binding) -> dict[str, Any]:
 
 
 def underived(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without anything that is marked as derived."""
+    """Return the document without derived rows and members."""
     evidence = document.get("evidence")
     if not isinstance(evidence, dict):
         return dict(document)
@@ -154,7 +147,7 @@ def _is_derived(row: object) -> bool:
 
 
 def _bound(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The call spec, and the constraints that the turn is judged with."""
+    """Return the call spec and the constraints of the turn."""
     spec = dict(binding.fields)
     constraints = dict(binding.constraints)
     prompt = turn.prompt
@@ -180,7 +173,7 @@ def _bound(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], dict[s
 
 
 def _branches(turn: TurnEvidence) -> set[str]:
-    """The calls that the model made side by side and that are not run by the provider one after the other."""
+    """Return the calls that the model made in parallel and that the provider does not run sequentially."""
     groups: dict[int, set[str]] = {}
     for one in turn.requests:
         if not one.call.served and one.call.caller is None:
@@ -224,7 +217,7 @@ def _requests(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapping[
 
 
 def _search_ref(name: str, search: Search, spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> dict[str, Any]:
-    """A search was over the tools of its request. Of a catalogue that a policy pins the log says nothing."""
+    """A search covers the tools of its request; the log records nothing about a catalogue pinned by policy."""
     tools = sorted(set(search.tools))
     ref: dict[str, Any] = {"resultTools": tools, "resultSetDigest": digest(tools), "resolvedToolName": name}
     if search.query.strip():
@@ -278,7 +271,7 @@ def _envelope(result: Result) -> dict[str, Any]:
 
 
 def _derive(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
-    """Add the rows that follow from the log, to the rows that stand in it."""
+    """Add the derived rows to the recorded ones."""
     spec = evidence["callSpec"]
     used: dict[str, dict[str, Any]] = {}
     for row in evidence["toolResults"]:

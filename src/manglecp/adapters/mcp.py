@@ -1,11 +1,10 @@
-"""Logs of MCP: JSON-RPC messages between a client and a server, in the order in which they were seen.
+"""Logs of MCP: JSON-RPC messages between a client and a server, in the order of observation.
 
-A record is a message, a list of messages, or a message under ``message`` beside whatever a logger adds. What the model
-saw, and whether it went on, is not on this wire; it is missing from the evidence.
+A record is a message, a list of messages, or a message under ``message`` with further members of the logger. MCP does
+not transport what the model saw or whether it continued, so that is missing from the evidence.
 
-Calls that are open at the same time are one turn, and it is over when none of them is open any more. Both sides number
-their requests as they like, so that one id may be open on both: what is asked within a request is answered within it,
-and a response belongs to the last request of its id.
+Calls that overlap in time form one turn, which ends when none is open. Client and server choose request ids
+independently, so one id may be open on both sides: requests nest, and a response belongs to the last request of its id.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _THREAD: Final = 1
 
 
 class McpLog:
-    """Reads messages in their order."""
+    """Converts JSON-RPC messages to events, in log order."""
 
     def __init__(self) -> None:
         self._line = 0
         self._open: dict[str | int, list[str]] = {}
-        """The methods of the requests that wait for a response, by their id; the last one is answered first."""
+        """The methods of pending requests by id; the last one is matched first."""
         self._calls = 0
         self._parts: list[Call | Result] = []
         self._cancelled: set[str | int] = set()
@@ -57,7 +56,7 @@ class McpLog:
             raise fault.inside("message") from None
 
     def finish(self) -> Iterator[Event]:
-        """Calls that are still open have no result."""
+        """Yield the last turn; calls that are still open have no result."""
         if self._parts:
             yield self._turn()
 
@@ -108,9 +107,9 @@ class McpLog:
             self._calls -= 1
             self._parts.append(_result(number, message))
         elif method is None and number in self._cancelled:
-            self._cancelled.discard(number)  # too late; who cancels ignores what comes after
+            self._cancelled.discard(number)  # late response to a cancelled call: ignored
         elif method is None:
-            self._parts.append(_result(number, message))  # nobody asked: an orphan
+            self._parts.append(_result(number, message))  # no request: an orphan
 
     def _cancel(self, params: dict[str, Any]) -> None:
         number = _id(params, "requestId")
@@ -125,7 +124,7 @@ class McpLog:
             self._parts.append(Result(_name(number), reason, params, "cancelled", Failure("cancelled", reason)))
 
     def _list(self, result: dict[str, Any] | None) -> None:
-        """A page of the catalogue. It is the catalogue when the last page is there."""
+        """Add a page of the catalogue, which is complete with the last page."""
         if result is None:
             return
         for i, tool in each_object(result, "tools"):
@@ -145,7 +144,7 @@ def _id(holder: dict[str, Any], key: str) -> str | int:
 
 
 def _name(number: str | int) -> str:
-    """The id as the evidence names it: the texts of numbers are other ids than the numbers."""
+    """Return the id as text; a numeric string is quoted to differ from the number."""
     return f'"{number}"' if type(number) is str and number.lstrip("-").isdecimal() else str(number)
 
 

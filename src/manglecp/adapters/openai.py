@@ -56,7 +56,7 @@ _MOST_CALLS: Final = 10_000
 
 
 class ChatMessages:
-    """What messages of this interface mean."""
+    """The dialect of Chat Completions."""
 
     list_name = "messages"
     joined = False
@@ -100,11 +100,11 @@ class ChatMessages:
 
 
 _SAID: Final = {"function": "arguments", "custom": "input"}
-"""Where each kind of call says what it calls with."""
+"""The member that holds the arguments, by kind of call."""
 
 
 class Chunks:
-    """Takes the chunks of one completion."""
+    """Assembles the chunks of one completion."""
 
     def __init__(self) -> None:
         self._first: dict[str, Any] | None = None
@@ -113,11 +113,11 @@ class Chunks:
         self._finish: str | None = None
 
     def is_of_another(self, chunk: dict[str, Any]) -> bool:
-        """Does this chunk belong to another completion than those before it?"""
+        """Return whether the chunk belongs to another completion."""
         return self._first is not None and chunk.get("id") != self._first.get("id")
 
     def take(self, chunk: dict[str, Any]) -> None:
-        """Add one chunk. Only the first choice is read; calls in another one are a :class:`Fault`."""
+        """Add one chunk. Only the first choice is read; calls in another one raise :class:`Fault`."""
         self._first = self._first or chunk
         for i, choice in each_object(chunk, "choices"):
             if choice.get("index", 0) != 0:
@@ -130,7 +130,7 @@ class Chunks:
                 raise fault.inside("choices", i) from None
 
     def completion(self) -> dict[str, Any] | None:
-        """The completion as far as it has come; None if there was no chunk."""
+        """Return the completion as far as received; None if there was no chunk."""
         if self._first is None:
             return None
         calls = [
@@ -167,24 +167,23 @@ class Chunks:
 
 
 def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
-    """Of several choices the first is taken. A call in another one would be lost, so it may not be there."""
+    """Raise :class:`Fault` for calls in a choice other than the first: they would be lost."""
     if message is not None and message.get("tool_calls"):
         raise Fault("calls in a choice other than the first cannot be told apart").inside("choices", i)
 
 
 def finished(choice: dict[str, Any]) -> str | None:
-    """Why a choice ended, in the words of the specification where it has one."""
+    """Return the stop reason of a choice, mapped to the specification if possible."""
     reason = optional_text(choice, "finish_reason")
     return None if reason is None else STOP_REASONS.get(reason, reason)
 
 
 def parts_of_choice(choice: dict[str, Any]) -> list[Part]:
-    """What the model said and called in one choice of a completion."""
+    """Return the texts and calls in one choice of a completion."""
     return list(ChatMessages().parts(entry(choice.get("message"), "message")))
 
 
 def words(content: JSON) -> list[str]:
-    """The texts of a content, be it a text or a list of typed parts."""
     if type(content) is str:
         return [content]
     parts = content if type(content) is list else []
@@ -192,7 +191,7 @@ def words(content: JSON) -> list[str]:
 
 
 def arguments(text: str | None) -> tuple[JSON, bool]:
-    """The arguments of a call, and whether they are an object. What is no JSON stays text."""
+    """Return the arguments of a call, and whether they are an object. Invalid JSON stays text."""
     try:
         value = parse((text or "").encode())
     except Fault:
@@ -201,7 +200,7 @@ def arguments(text: str | None) -> tuple[JSON, bool]:
 
 
 def failed_result(call_id: str, content: JSON, shown: JSON) -> Result:
-    """A result, and whether it failed: the interface has no place to say so, but the result may say it itself."""
+    """Return a result. The API has no error flag, so a failure is detected from the content."""
     payload = "" if content is None else content
     text = "\n".join(texts_of(payload) if type(payload) is not list else words(payload))
     failed = reports_failure(None, text)
@@ -209,7 +208,7 @@ def failed_result(call_id: str, content: JSON, shown: JSON) -> Result:
 
 
 def choice_of(choice: JSON) -> JSON:
-    """``required`` is ``any``, a named function is ``specific``; ``none`` forbids calls and is no choice of one."""
+    """Map ``required`` to ``any``, a named function to ``specific`` and ``none`` to None."""
     if type(choice) is dict:
         inner = choice.get("function")
         name = inner.get("name") if type(inner) is dict else choice.get("name")
@@ -246,7 +245,7 @@ _CLIENT: Final = {
     "shell_call": "shell",
     "apply_patch_call": "edit",
 }
-"""Calls that the client answers, and their kinds."""
+"""Calls that the client runs, and their kinds."""
 _SERVED_KINDS: Final = {"code_interpreter_call": CODE_EXECUTION, "mcp_call": "mcp"}
 _SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")
 _SERVED_OUTPUT: Final = ("output", "outputs", "results", "result")
@@ -255,7 +254,7 @@ _SUFFIXES: Final = ("_preview", "_20")
 
 
 class Items:
-    """What items of this interface mean."""
+    """The dialect of the Responses API."""
 
     list_name = "input"
     joined = True
@@ -308,7 +307,7 @@ class Items:
 
 
 class ItemStream:
-    """Takes the events of one response. The last of them repeats the whole of it."""
+    """Assembles the events of one response. The last one repeats the whole response."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -316,7 +315,6 @@ class ItemStream:
         self._items: dict[int, dict[str, Any]] = {}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Add one event. Events of other kinds than whole items and whole responses are passed over."""
         kind = kind_of(event)
         if (response := mapping(event, "response")) is not None:
             self._response = response
@@ -328,14 +326,14 @@ class ItemStream:
             self._items[index] = entry(event.get("item"), "item")
 
     def response(self) -> dict[str, Any] | None:
-        """The response as far as it has come; None if it has not begun."""
+        """Return the response as far as received; None if it has not started."""
         if self._response is None or self.ended:
             return self._response
         return {**self._response, "output": [self._items[index] for index in sorted(self._items)]}
 
 
 def stop_of_response(response: dict[str, Any]) -> str | None:
-    """A completed response stops for its calls if it has any; an incomplete one has a reason of its own."""
+    """Return ``tool_use`` for a completed response with calls; an incomplete one has its own reason."""
     status = optional_text(response, "status")
     if status == "completed":
         calls = any(kind_of(item) in _CLIENT for _, item in each_object(response, "output"))
@@ -347,7 +345,7 @@ def stop_of_response(response: dict[str, Any]) -> str | None:
 
 
 def parts_of_output(items: list[Any]) -> list[Part]:
-    """What the model said and called. A :class:`Fault` leads to the item that cannot be read."""
+    """Return the texts and calls. Raises :class:`Fault` with the path to an unreadable item."""
     found: list[Part] = []
     for i, item in enumerate(items):
         try:
@@ -358,7 +356,7 @@ def parts_of_output(items: list[Any]) -> list[Part]:
 
 
 def _type(item: dict[str, Any]) -> str:
-    """What an item is; messages need not say it."""
+    """Return the type of an item; messages may omit it."""
     return (kind_of(item) or "") if "type" in item else "message"
 
 
@@ -457,7 +455,7 @@ _RESPONSE: Final = "response"
 
 
 class OpenAILog:
-    """Reads records in their order. The two interfaces have conversations of their own."""
+    """Converts records to events, in log order. The two APIs have separate conversations."""
 
     def __init__(self, limits: LogLimits) -> None:
         self._limits = limits
@@ -496,7 +494,6 @@ class OpenAILog:
         self._chat.line = self._items.line = line
 
     def _whole(self, record: dict[str, Any]) -> Iterator[Event]:
-        """A record that is no part of a stream."""
         if "request" in record or type(record.get("response")) in (dict, list, str):
             yield from self._exchange(record)
         elif kind_of(record, "object") in (_COMPLETION, _RESPONSE):
@@ -511,7 +508,7 @@ class OpenAILog:
             raise Fault("neither an exchange, nor a message or item, nor a part of a stream")
 
     def _transcript(self, messages: list[Any]) -> Iterator[Event]:
-        """A list of messages, or of items: those have a type."""
+        """Read a list of messages, or of items, which have a type."""
         if any(type(message) is dict and "type" in message for message in messages):
             yield from self._items.transcript({"input": messages})
         else:
@@ -544,7 +541,6 @@ class OpenAILog:
         yield self._items.request(request, session) if key is None else self._items.addition(request, str(key))
 
     def _response(self, response: JSON) -> Iterator[Event]:
-        """The reply in a response, whole or as its stream."""
         if response is None:
             return
         if type(response) is str:
@@ -565,7 +561,7 @@ class OpenAILog:
         yield from self._streamed()
 
     def _answer(self, answer: dict[str, Any]) -> Iterator[Event]:
-        """A reply. An error is none: the same request is expected to be sent again."""
+        """Yield the reply. An error is none: a retry is expected."""
         if "choices" in answer:
             if array(answer, "choices"):
                 yield self._completion(answer)

@@ -30,7 +30,7 @@ DIGEST_FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool definition, whoever's it is."""
+    """A tool definition, independent of the provider."""
 
     name: str
     schema: JSON
@@ -39,11 +39,11 @@ class Tool:
     callers: tuple[str, ...] | None = None
     examples: tuple[JSON, ...] = ()
     aliases: tuple[str, ...] = field(default=())
-    """Other names that calls of the same tool have."""
+    """Other names under which the tool is called."""
 
 
 def offer(tools: Iterable[Tool], *, closed: bool = True) -> Offer:
-    """``closed`` says that these are all: otherwise a call of another tool is no call of an unknown one."""
+    """Return the offer. Only if ``closed``, calls of unlisted tools are calls of unknown tools."""
     known = list(tools)
     schemas = {name: digest_of(tool.schema) for tool in known for name in (tool.name, *tool.aliases)}
     documents: dict[str, Any] = {}
@@ -64,14 +64,14 @@ def offer(tools: Iterable[Tool], *, closed: bool = True) -> Offer:
 
 
 def caller_kind(word: str) -> str:
-    """Who calls, without the version: ``code_execution_20250825`` and ``programmatic`` are ``code_execution``."""
+    """Return the caller without a version: ``code_execution_20250825`` and ``programmatic`` are ``code_execution``."""
     return CODE_EXECUTION if word.startswith(CODE_EXECUTION) or word == "programmatic" else word
 
 
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 UNRECORDED: Final = "unrecorded"
-"""The model, or the stop reason, that a log does not name. No policy handles it unless it says so."""
+"""The model or stop reason if the log has none. No policy handles it by default."""
 
 CONSTRAINTS: Final = frozenset(
     {
@@ -88,7 +88,7 @@ CONSTRAINTS: Final = frozenset(
         "policyDocuments",
     }
 )
-"""What stands beside ``evidence`` in a document."""
+"""The members beside ``evidence`` in a document."""
 
 _OF_A_TURN: Final = ("callId", "modelRef", "actionMode", "executionPattern", "toolChoice")
 
@@ -102,10 +102,10 @@ class Binding:
 
 
 def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = None) -> Binding:
-    """Of a mapping, members that are constraint objects or ``policyDocuments`` are those; the others are fields.
+    """Return the binding of a package or a mapping.
 
-    Fields that a mapping lacks are those of ``observe``, so that a mapping need only say what it changes. A package
-    says everything it has to say itself.
+    Members of a mapping that are constraint objects or ``policyDocuments`` become constraints, the others CallSpec
+    fields. Missing fields default to those of ``observe``; a package has no defaults.
     """
     if isinstance(policy, PolicyPackage):
         return _of_package(policy, pinned)

@@ -26,22 +26,22 @@ from manglecp.wire import JSON, Fault, decode
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 NESTING: Final = 100
-"""How deep JSON may be nested, also where it is the text of an argument or a result."""
+"""Maximum nesting of JSON, also of arguments and results given as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """N pass, N + 1 is an error; the last two bound what is remembered and refuse nothing."""
+    """Limits of a log. The last two bound memory and reject nothing."""
 
     line: int = 64 << 20
-    """Bytes of one line, or of a document that spans lines."""
+    """Bytes of one line, or of a document over several lines."""
     total: int = 8 << 30
     """Bytes of the whole log."""
     nesting: int = NESTING
     horizon: int = 64
-    """Turns that wait for what follows them: their results, and whether the results are used later."""
+    """Turns kept open for their results and the use of those."""
     searched: int = 1 << 16
-    """Characters of one result that are looked for in later replies."""
+    """Characters of one result that are searched for in later replies."""
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ _DONE: Final = b"[DONE]"
 
 
 class LogError(ValueError):
-    """A log that cannot be read: on which line, where in its JSON, and why."""
+    """A log that cannot be read, with line, path and reason."""
 
     def __init__(self, line: int, path: str, message: str) -> None:
         super().__init__(f"line {line}: {path}: {message}")
@@ -63,7 +63,7 @@ class LogError(ValueError):
 
     @classmethod
     def at(cls, line: int, fault: Fault) -> LogError:
-        """What is wrong with the record on this line."""
+        """Return the error of the record on this line."""
         return cls(line, fault.path, fault.message)
 
 
@@ -75,7 +75,7 @@ class Record(NamedTuple):
 
 
 def records(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[Record]:
-    """The records of a log, or a :class:`LogError` where it is damaged."""
+    """Yield the records of a log. Raises :class:`LogError` where it is damaged."""
     lines = ((number, line) for number, line in _lines(log, limits) if line)
     first = next(lines, None)
     if first is None:
@@ -87,7 +87,7 @@ def records(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iter
 
 
 def stream_records(text: str, limits: LogLimits) -> list[JSON]:
-    """The records of a stream that a log holds as one text."""
+    """Return the records of an event stream that the log holds as text."""
     try:
         return [record.value for record in records(text, limits)]
     except LogError as error:
@@ -95,7 +95,7 @@ def stream_records(text: str, limits: LogLimits) -> list[JSON]:
 
 
 def parse(data: bytes, nesting: int = NESTING) -> JSON:
-    """Strict JSON of bounded depth, or a :class:`Fault`."""
+    """Parse strict JSON of bounded depth. Raises :class:`Fault`."""
     value = decode(data)
     level: list[Any] = [value]
     for _ in range(nesting):
@@ -112,7 +112,6 @@ def parse(data: bytes, nesting: int = NESTING) -> JSON:
 
 
 def _document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]], limits: LogLimits) -> Record:
-    """One value over several lines."""
     number, line = first
     size = 0
     parts = [line]
@@ -125,7 +124,7 @@ def _document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]], limit
 
 
 def _events(lines: Iterable[tuple[int, bytes]], limits: LogLimits) -> Iterator[Record]:
-    """Each line a record, or a field of an event. Each ``data:`` field is a record: providers send no other kind."""
+    """Yield a record per line or per ``data:`` field; providers send no multi-line events."""
     for number, line in lines:
         if line.startswith(_DATA):
             data = line[len(_DATA) :].strip()
@@ -143,7 +142,6 @@ def _value(data: bytes, line: int, limits: LogLimits) -> JSON:
 
 
 def _lines(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines without the white space around them."""
     total = 0
     for number, line in enumerate(_split(log), 1):
         try:
@@ -175,26 +173,26 @@ def _split(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
 
 
 def entry(value: JSON, *steps: str | int) -> dict[str, Any]:
-    """The value, which has to be an object."""
+    """Return the value if it is an object. Raises :class:`Fault`."""
     if type(value) is not dict:
         raise Fault("an object belongs here").inside(*steps)
     return value
 
 
 def unwrapped(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The body of a request or response, which some loggers put under ``body``, and the way to it."""
+    """Return the body of a request or response, under ``body`` or not, and the path to it."""
     outer = entry(value)
     return (entry(outer["body"], "body"), ("body",)) if "body" in outer else (outer, ())
 
 
 def mapping(holder: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """The object under this key, None if there is none."""
+    """Return the object under this key, or None."""
     value = holder.get(key)
     return None if value is None else entry(value, key)
 
 
 def array(holder: dict[str, Any], key: str) -> list[Any]:
-    """The list under this key, empty if there is none."""
+    """Return the list under this key, or an empty one."""
     value = holder.get(key)
     if value is None:
         return []
@@ -204,13 +202,13 @@ def array(holder: dict[str, Any], key: str) -> list[Any]:
 
 
 def each_object(holder: dict[str, Any], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a list and their places in it."""
+    """Yield the objects of a list with their indices."""
     for i, value in enumerate(array(holder, key)):
         yield i, entry(value, key, i)
 
 
 def identifier(holder: dict[str, Any], key: str) -> str:
-    """A text that has to be there."""
+    """Return the text under this key. Raises :class:`Fault` if it is missing."""
     value = holder.get(key)
     if type(value) is not str or not value.strip():
         raise Fault(f"{key} is missing, or no text").inside(key)
@@ -218,13 +216,13 @@ def identifier(holder: dict[str, Any], key: str) -> str:
 
 
 def kind_of(holder: dict[str, Any], key: str = "type") -> str | None:
-    """The word by which an object says what it is; what is no text says nothing."""
+    """Return the type name of an object, or None if it is no text."""
     value = holder.get(key)
     return value if type(value) is str else None
 
 
 def optional_text(holder: dict[str, Any], key: str) -> str | None:
-    """The text under this key, None if there is none."""
+    """Return the text under this key, or None."""
     value = holder.get(key)
     if value is not None and type(value) is not str:
         raise Fault("a text belongs here").inside(key)
@@ -232,7 +230,7 @@ def optional_text(holder: dict[str, Any], key: str) -> str | None:
 
 
 def texts_of(value: JSON) -> list[str]:
-    """Every text in a value, in order; keys are none of it."""
+    """Return every text in a value, in order, without keys."""
     if type(value) is str:
         return [value]
     found: list[str] = []
@@ -252,7 +250,7 @@ def texts_of(value: JSON) -> list[str]:
 
 
 def carried(value: JSON) -> JSON:
-    """The value, or its text if it has no canonical form."""
+    """Return the value, or its JSON text if it has no canonical form."""
     try:
         canonical(value)
     except Uncanonical:
@@ -261,7 +259,7 @@ def carried(value: JSON) -> JSON:
 
 
 def canonical_bytes(value: JSON) -> bytes:
-    """The canonical JSON of the value, or of its text if it has none."""
+    """Return the canonical JSON of the value, or of its text if it has none."""
     try:
         return canonical(value)
     except Uncanonical:
@@ -269,26 +267,25 @@ def canonical_bytes(value: JSON) -> bytes:
 
 
 def digest_of(value: JSON) -> str:
-    """``sha256:`` and the hash of :func:`canonical_bytes`."""
+    """Return ``sha256:`` and the hash of :func:`canonical_bytes`."""
     return digest_bytes(canonical_bytes(value))
 
 
 class RunningDigest:
-    """The digest of a JSON list that grows: each item is hashed once, however often the digest is asked for."""
+    """The digest of a growing JSON list; each item is hashed once."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256(b"[")
         self._empty = True
 
     def append(self, item: JSON) -> None:
-        """Hash one more item."""
         if not self._empty:
             self._hash.update(b",")
         self._hash.update(canonical_bytes(item))
         self._empty = False
 
     def digest(self) -> str:
-        """That of the list so far; it may go on growing."""
+        """Return the digest of the list so far."""
         whole = self._hash.copy()
         whole.update(b"]")
         return "sha256:" + whole.hexdigest()

@@ -43,7 +43,7 @@ _DEFAULTS: Final = {"modelRef": UNRECORDED, "actionMode": "json", "executionPatt
 
 
 class NeutralLog:
-    """Reads records in their order and gives documents in the order in which their turns began."""
+    """Converts records to documents, in the order in which their turns began."""
 
     def __init__(self, binding: Binding, limits: LogLimits) -> None:
         self._binding = binding
@@ -82,7 +82,7 @@ class NeutralLog:
 
 
 class _Turn:
-    """The rows of a turn, as far as they have come."""
+    """The rows of a turn collected so far."""
 
     def __init__(self, name: str, number: int, line: int) -> None:
         self._name = name
@@ -125,17 +125,17 @@ Document: TypeAlias = dict[str, Any]
 
 
 class _Adapter(Protocol):
-    """Makes events of the records of a provider."""
+    """Converts the records of a provider to events."""
 
     def read(self, value: JSON, line: int) -> Iterator[Event]:
-        """The events of a record, or a :class:`Fault` with the way to what is wrong with it."""
+        """Yield the events of a record. Raises :class:`Fault` with the path to the problem."""
 
     def finish(self) -> Iterator[Event]:
-        """The events that were waiting for more."""
+        """Yield the pending events."""
 
 
 class _Reader(Protocol):
-    """Makes documents of records."""
+    """Converts records to documents."""
 
     def read(self, value: JSON, line: int) -> Iterator[Document]: ...
 
@@ -143,8 +143,6 @@ class _Reader(Protocol):
 
 
 class _Conversations:
-    """Records to events to turns."""
-
     def __init__(self, adapter: _Adapter, binding: Binding, limits: LogLimits) -> None:
         self._adapter = adapter
         self._turns = Turns(binding, limits)
@@ -166,7 +164,7 @@ _READERS: Final[Mapping[str, Callable[[Binding, LogLimits], _Reader]]] = {
     "jsonl": NeutralLog,
 }
 SOURCES: Final = tuple(_READERS)
-"""Where a log may come from."""
+"""The supported log formats."""
 
 
 def ingest(
@@ -178,11 +176,11 @@ def ingest(
     strict: bool = False,
     limits: LogLimits | None = None,
 ) -> Iterator[Document]:
-    """The documents of the turns of a log, in their order; each is what :func:`.judging.judge` takes.
+    """Yield the documents of the turns of a log, in order; each is an input of :func:`manglecp.harness.judge`.
 
     ``source`` is one of :data:`SOURCES`; ``policy`` is a package, or a mapping of CallSpec fields and constraint
-    objects; ``pinned`` is the digest that a package is pinned at; ``strict`` leaves out everything that is derived. A
-    damaged log gives the turns in front of the damage, and then a :class:`LogError`.
+    objects; ``pinned`` is the digest at which a package is pinned; ``strict`` omits everything derived. Raises
+    :class:`LogError` at damage, after the turns before it.
     """
     if source not in _READERS:
         raise ValueError(f"{source!r} is none of {', '.join(SOURCES)}")

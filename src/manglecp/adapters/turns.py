@@ -39,12 +39,12 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 
 
 class _Index:
-    """From pieces of text to the results that hold them. Most pieces are held by one, and those cost the least."""
+    """Maps pieces of text to the results that contain them, optimised for pieces of a single result."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
         self._shared: dict[str, list[int]] = {}
-        """Of pieces that several results hold, the results; but for the last one."""
+        """All but the last result of pieces that several results contain."""
 
     def add(self, key: int, pieces: Iterable[str]) -> None:
         fresh = dict.fromkeys(pieces, key)
@@ -62,7 +62,7 @@ class _Index:
         return [] if last is None else [*self._shared.get(piece, ()), last]
 
     def found(self, text: str) -> list[int]:
-        """Where pieces stand in a text."""
+        """Return the offsets of known pieces in a text."""
         known = self._last
         return [at for at in range(len(text) - _GRAM + 1) if text[at : at + _GRAM] in known]
 
@@ -73,7 +73,7 @@ class _Result(NamedTuple):
 
 
 class Traces:
-    """The results of a thread that nobody has been seen to use yet."""
+    """The results of a thread that no reply has used so far."""
 
     def __init__(self, searched: int) -> None:
         self._searched = searched
@@ -82,7 +82,7 @@ class Traces:
         self._grams, self._ids = _Index(), _Index()
 
     def add(self, key: int, call_id: str, texts: Iterable[str]) -> None:
-        """Watch for a result; ``key`` is what it is called when it is found."""
+        """Watch a result; ``key`` identifies it in :meth:`search`."""
         text = "\n".join(texts)[: self._searched]
         self._watched[key] = result = _Result(text, _ids(text))
         if len(call_id) >= _SHORTEST_ID:
@@ -90,7 +90,6 @@ class Traces:
         self._put(key, result)
 
     def drop(self, key: int) -> None:
-        """Stop watching."""
         if self._watched.pop(key, None) is None:
             return
         self._dropped += 1
@@ -100,7 +99,7 @@ class Traces:
                 self._put(left, result)
 
     def search(self, text: str) -> Iterator[tuple[int, str]]:
-        """The results that reappear in a text of a reply and what of them does; they are not watched any longer."""
+        """Yield the results that reappear in a reply, with the common text, and stop watching them."""
         if not self._watched:
             return
         found: dict[int, str] = {}
@@ -132,7 +131,7 @@ def _ids(text: str) -> set[str]:
 
 
 def _common(result: str, reply: str, at: int) -> str | None:
-    """The run that two texts have in common around a piece of the reply, if there is a long enough one."""
+    """Return the common run around a piece of the reply, if it is long enough."""
     piece = reply[at : at + _GRAM]
     start = result.find(piece)
     for _ in range(_HOLDERS):
@@ -162,7 +161,7 @@ def _run(result: str, start: int, reply: str, at: int) -> str:
 
 @dataclass(slots=True)
 class _Thread:
-    """What is known of a conversation that later turns need."""
+    """The state of a conversation that later turns need."""
 
     traces: Traces
     turns: int = 0
@@ -171,13 +170,13 @@ class _Thread:
     resumes: bool = False
     """Whether the next reply belongs to the latest turn."""
     early: list[Result] = field(default_factory=list)
-    """Results in front of the first reply."""
+    """Results before the first reply."""
     queries: dict[str, str] = field(default_factory=dict)
     found: dict[str, Search] = field(default_factory=dict)
 
 
 class Turns:
-    """Takes events in the order of the log and gives documents in the order of the turns."""
+    """Converts events in log order to documents in turn order."""
 
     def __init__(self, binding: Binding, limits: LogLimits) -> None:
         self._binding = binding
@@ -189,7 +188,7 @@ class Turns:
         self._results: dict[int, tuple[TurnEvidence, str]] = {}
 
     def take(self, event: Event) -> Iterator[dict[str, Any]]:
-        """Add one event; gives the oldest turns once more are waiting than the horizon lets wait."""
+        """Add one event; yield the oldest turns beyond the horizon."""
         thread = self._threads.get(event.thread)
         if thread is None:
             thread = self._threads[event.thread] = _Thread(Traces(self._limits.searched))
@@ -201,7 +200,7 @@ class Turns:
             yield self._give()
 
     def finish(self) -> Iterator[dict[str, Any]]:
-        """The log has ended: what has not come will not come."""
+        """Yield all remaining turns."""
         while self._waiting:
             yield self._give()
 

@@ -33,7 +33,7 @@ from manglecp.harness.readers import (
 
 
 class ToolChoice(Record, frozen=True):
-    """``auto``, ``any`` or ``specific``. A mode of None is one that was not said."""
+    """``auto``, ``any`` or ``specific``; the mode is None if not given."""
 
     mode: Word = None
     tool_name: Text = None
@@ -50,8 +50,6 @@ def _tool_choice(value: Any, limits: Limits) -> ToolChoice | None:
 
 
 class ParallelPolicy(Record, frozen=True):
-    """Whether calls may run side by side, and in how many branches."""
-
     allowed: Flag = None
     max_branches: Whole = None
     expected_branches: Whole = None
@@ -126,7 +124,7 @@ class ProtocolStatePolicy(Record, frozen=True):
 
 
 class CallSpec(Record, frozen=True):
-    """Under what a turn is made. Fields without a default have to be there."""
+    """The binding of a turn. Fields without a default are required."""
 
     call_id: RequiredText
     model_ref: RequiredText
@@ -166,4 +164,4 @@ class CallSpec(Record, frozen=True):
 
 
 UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[:11]
-"""The fields that have to be there; the digest of upstream is over these alone."""
+"""The required fields; upstream digests these alone."""

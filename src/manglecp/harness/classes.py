@@ -35,12 +35,12 @@ class State(IntEnum):
 
     @property
     def title(self) -> str:
-        """Its name in the specification."""
+        """Return its name in the specification."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
 class Retry(Enum):
-    """What may be tried when a class is active."""
+    """The permitted retry of a class."""
 
     EVIDENCE = "evidence"
     TURN = "turn"
@@ -49,18 +49,16 @@ class Retry(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FailClass:
-    """One row of the table."""
-
     name: str
     blocks: State
-    """The first state that cannot be reached."""
+    """The first state that is blocked."""
     retry: Retry
     trigger: str
     remedy: str
 
     @property
     def blocks_join(self) -> bool:
-        """Does it keep a turn from closing, and not only from a mutation?"""
+        """Return whether the class blocks JoinClosed, not only a mutation."""
         return self.blocks <= State.JOIN_CLOSED
 
 
@@ -295,7 +293,7 @@ CLASSES: Final = {one.name: one for one in _TABLE}
 
 
 def diagram() -> str:
-    """The states and what blocks each, as text for the documentation."""
+    """Return the states and their classes as text for the documentation."""
     lines = []
     for state in State:
         names = [one.name for one in _TABLE if one.blocks is state]
@@ -311,23 +309,23 @@ def diagram() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason why a turn cannot go on."""
+    """One reason that blocks a turn."""
 
     failure: FailClass
     where: str
-    """Where the evidence does not carry: ``toolUse/g1``, ``protocolState``, ``governanceProfile/evalGate``."""
+    """The offending row: ``toolUse/g1``, ``protocolState``, ``governanceProfile/evalGate``."""
     message: str
     call_id: str = ""
     join_digest: str | None = None
 
     @property
     def law(self) -> str:
-        """The section of the specification that is not met: each state has its own."""
+        """Return the violated section of the specification, one per state."""
         return f"HARNESS-TYPESTATE-4.{self.failure.blocks + 1}"
 
     @property
     def id(self) -> str:
-        """The same for the same class, law and row of the same turn, whatever the words."""
+        """Return an id that depends on class, law, row and turn, not on the message."""
         key = {
             "schema": 1,
             "class": self.failure.name,
@@ -339,7 +337,7 @@ class Finding:
         return f"w1_{hashed.decode().rstrip('=').lower()}"
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in the JSON of a judgement, with the remedy of its class."""
+        """Return the JSON of the finding, with the remedy of its class."""
         return {
             "id": self.id,
             "class": self.failure.name,
@@ -353,7 +351,7 @@ class Finding:
 
 
 def place(rows: str, name: object) -> str:
-    """A pointer to a row: the list and the id of the row in it."""
+    """Return a pointer to a row: its list and its id."""
     step = str(name)
     if "~" in step or "/" in step:
         step = step.replace("~", "~0").replace("/", "~1")
@@ -361,7 +359,7 @@ def place(rows: str, name: object) -> str:
 
 
 def ordered(findings: Iterable[Finding], call_id: str, join_digest: str | None) -> tuple[Finding, ...]:
-    """Each class once per place, in an order that does not depend on who found it first."""
+    """Return each class once per place, in an order independent of the checks."""
     messages: dict[tuple[str, str], dict[str, None]] = {}
     first: dict[tuple[str, str], Finding] = {}
     for finding in findings:

@@ -51,8 +51,6 @@ WordsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(wor
 
 
 class ToolConstraints(Record, frozen=True):
-    """Which tools may be called, by whom, and the digests that their descriptions must have."""
-
     allowed_tools: SomeTexts = None
     schema_digests: Annotated[dict[str, str] | None, Member(by_name(a_text))] = None
     catalog_tools: SomeTexts = None
@@ -68,14 +66,12 @@ class ToolConstraints(Record, frozen=True):
 
 
 class ProtocolConstraints(Record, frozen=True):
-    """What whoever carried the messages knows about their order."""
+    """Facts about message order known to the transport."""
 
     parallel_transport_order_valid: Flag = None
 
 
 class TruncationConstraints(Record, frozen=True):
-    """Whether long results must be cut, to how much, and how the cut is marked."""
-
     required: Flag = None
     valid: Flag = None
     max_bytes: Whole = None
@@ -84,29 +80,23 @@ class TruncationConstraints(Record, frozen=True):
 
 
 class CompactionTerms(Record, frozen=True):
-    """Whether a conversation may be compacted, and what must not get lost by it."""
-
     enabled: Flag = None
     required_carry_forward_refs: SomeTexts = None
 
 
 class RuntimeConstraints(Record, frozen=True):
-    """Where a shell may work, and how a conversation may be compacted."""
-
     workdir_roots: Texts = ()
     compaction: Annotated[CompactionTerms | None, one(CompactionTerms)] = None
 
 
 class RoleScope(Record, frozen=True):
-    """The prefixes that a role may read and write under."""
+    """The path prefixes that a role may read and write."""
 
     read: Texts = ()
     write: Texts = ()
 
 
 class ContextConstraints(Record, frozen=True):
-    """Which queues and views the model must have been shown, where, and which role may touch what."""
-
     required_queue_ids: Texts = ()
     required_state_view_ids: Texts = ()
     allowed_injection_points: SomeWords = None
@@ -117,8 +107,6 @@ class ContextConstraints(Record, frozen=True):
 
 
 class DecompositionConstraints(Record, frozen=True):
-    """How work may be split, and how far."""
-
     admissible: Flag = None
     expected_execution_pattern: Word = None
     expected_policy_digest: Text = None
@@ -128,8 +116,6 @@ class DecompositionConstraints(Record, frozen=True):
 
 
 class HandoffConstraints(Record, frozen=True):
-    """To whom work may be handed over, and what the packet has to hold."""
-
     required_artifact_refs: SomeTexts = None
     allowed_targets: SomeTexts = None
     require_return_path: Flag = None
@@ -179,7 +165,7 @@ def _red_team_gate(row: dict[str, Any], limits: Limits) -> RedTeamGate | None:
 
 
 def _stated_word(value: Any, limits: Limits) -> str:
-    """A word, or the empty text for what is there and is none: a blank mode is a mode that is not known."""
+    """Return the word, or ``""`` for a blank or wrongly typed one: a blank mode is an unknown mode."""
     return a_word(value, limits) or ""
 
 
@@ -197,7 +183,7 @@ class SelfEvolution(Record, frozen=True):
 
 
 class GovernanceProfile(Record, frozen=True):
-    """What is claimed about governance, with what there is to show for it."""
+    """The claimed governance and its evidence."""
 
     claim_id: Text = None
     claimed: Flag = None
@@ -213,8 +199,6 @@ class GovernanceProfile(Record, frozen=True):
 
 
 class RedTeamTerms(Record, frozen=True):
-    """What an attack on the policy must have covered, and how many failures are too many."""
-
     required_plugins: SomeTexts = None
     required_strategies: SomeTexts = None
     min_probes: Whole = None
@@ -222,8 +206,6 @@ class RedTeamTerms(Record, frozen=True):
 
 
 class GovernanceConstraints(Record, frozen=True):
-    """Which controls are demanded, and what they have to show."""
-
     required_controls: Texts = ()
     required_guardrail_stages: SomeWords = None
     eval_thresholds: Numbers = None
@@ -236,14 +218,12 @@ class GovernanceConstraints(Record, frozen=True):
 
 
 class MutationConstraints(Record, frozen=True):
-    """Under which policy a mutation has to stand, and with which claims."""
-
     active_policy_digest: Text = None
     required_capability_claims: SomeTexts = None
 
 
 class Constraints(Record, frozen=True):
-    """All of them. Only of two does it matter whether they were given: they open the governance gate."""
+    """All constraints. The two that may be None open the governance gate when given."""
 
     tool_constraints: Annotated[ToolConstraints, one(ToolConstraints)] = ToolConstraints()
     protocol_constraints: Annotated[ProtocolConstraints, one(ProtocolConstraints)] = ProtocolConstraints()
@@ -296,12 +276,12 @@ class MutationPolicy(Record, frozen=True):
 
 
 class Compared(Record, frozen=True):
-    """A document that is compared and supplies nothing."""
+    """A document that is only compared and supplies nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """One kind of document: the field of the call spec that names it, and the class of its drift."""
+    """A kind of document: the call spec field with its digest, and the class of its drift."""
 
     field: str
     drift: FailClass
@@ -335,11 +315,11 @@ DOCUMENTS: Final = {
     "handoffContract": _document("handoff_contract_digest", "handoff.target_not_allowed", HandoffConstraints),
     "mutationPolicy": _document("mutation_policy_digest", "mutation.policy_digest_mismatch", MutationPolicy),
 }  # fmt: skip
-"""Every kind of document that there is."""
+"""All kinds of documents."""
 
 
 def read_documents(value: Any, limits: Limits) -> dict[str, Any]:
-    """The documents as they came, by the names of their kinds."""
+    """Return the documents verbatim, by kind."""
     if not isinstance(value, dict):
         raise InvalidEvidence("", "an object is expected")
     return {name: read_document(name, found, limits) for name, found in value.items() if _is_there(name, found)}
@@ -352,7 +332,7 @@ def _is_there(name: str, document: Any) -> bool:
 
 
 def read_document(name: str, document: Any, limits: Limits) -> Any:
-    """One document as it came."""
+    """Return one document verbatim."""
     try:
         return verbatim_object(document, limits)
     except InvalidEvidence as bad:
@@ -360,7 +340,7 @@ def read_document(name: str, document: Any, limits: Limits) -> Any:
 
 
 def supplied(name: str, document: Any, limits: Limits) -> Any:
-    """What a document supplies that is the one that its turn names."""
+    """Return the terms that a verified document supplies."""
     try:
         return DOCUMENTS[name].read(document, limits)
     except InvalidEvidence as bad:
@@ -373,7 +353,7 @@ class Documents:
     __slots__ = ("_verified", "drifted")
 
     def __init__(self, digests: Mapping[str, str], call: CallSpec, read: Callable[[str], Any]) -> None:
-        """``read`` gives what a document supplies, by its name; who reads one twice may keep it."""
+        """``read`` returns the terms of a document by name; the caller may cache them."""
         self._verified: dict[str, Any] = {}
         drifted = []
         for name in sorted(digests):
@@ -385,25 +365,24 @@ class Documents:
 
     @classmethod
     def compared(cls, documents: Mapping[str, Any], call: CallSpec, limits: Limits) -> Documents:
-        """Digested and read here."""
         digests = {name: digest(document) for name, document in documents.items()}
         return cls(digests, call, lambda name: supplied(name, documents[name], limits))
 
     def verified(self, name: str) -> Any:
-        """What the document of this kind supplies, or None."""
+        """Return the terms of the document of this kind, or None if it is absent or has drifted."""
         return self._verified.get(name)
 
 
 # --- terms in force ---------------------------------------------------------------------------------------------------
 
 STAGES: Final = ("pre_flight", "input", "output")
-"""The stages of guardrails, in their order."""
+"""The guardrail stages, in order."""
 
 R = TypeVar("R", bound=Record)
 
 
 class Terms:
-    """The constraints of a turn with what its documents add to them."""
+    """The constraints of a turn, completed by its verified documents."""
 
     __slots__ = (
         "allowed_callers",
@@ -449,7 +428,7 @@ class Terms:
             constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms()
         )
         self.decomposition = _merged(constraints.decomposition_constraints, verified("decompositionPolicy"))
-        # A contract binds who hands over. Constraints are demands, and bind in any case.
+        # The contract document binds only a turn that hands over; explicit constraints always bind.
         self.handoff = _merged(constraints.handoff_constraints, verified("handoffContract") if handing_over else None)
         stage_policy = verified("guardrailStagePolicy")
         stages = _first(governance and governance.required_guardrail_stages, stage_policy, "required_stages")
@@ -467,12 +446,10 @@ class Terms:
 
 
 def _first(explicit: Any, document: Any, member: str) -> Any:
-    """The explicit value, or that of the verified document."""
     return explicit if explicit is not None or document is None else getattr(document, member)
 
 
 def _merged(explicit: R, document: R | None) -> R:
-    """The explicit members, and those of the verified document for the rest."""
     if document is None:
         return explicit
     names = explicit.__struct_fields__

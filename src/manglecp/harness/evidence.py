@@ -37,11 +37,11 @@ from manglecp.harness.rows import (
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=Record)
 Numbered: TypeAlias = Sequence[tuple[int, R]]
-"""Rows with their places in the list that they came in."""
+"""Rows with their indices in the received list."""
 
 
 def _by_id(rows: Numbered[R], id_of: Callable[[R], str | None]) -> tuple[R, ...]:
-    """Rows of which each id has one."""
+    """Return the rows, one per id. Raises :class:`InvalidEvidence` for a contradiction."""
     found: dict[str, R] = {}
     nameless: list[R] = []
     for index, row in rows:
@@ -54,7 +54,6 @@ def _by_id(rows: Numbered[R], id_of: Callable[[R], str | None]) -> tuple[R, ...]
 
 
 def _distinct(rows: list[R]) -> tuple[R, ...]:
-    """Rows without an id, each once."""
     return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items())) if rows else ()
 
 
@@ -86,12 +85,10 @@ _ARRANGED: Final[dict[str, Callable[[Numbered[Any]], tuple[Any, ...]]]] = {
     "context_access": _as_set,
     "trace_exports": _as_set,
 }
-"""How the rows of each list are put in order."""
+"""The arrangement of each list."""
 
 
 class RowList:
-    """How the rows of one list are read and put in order."""
-
     __slots__ = ("_read_row", "arrange")
 
     def __init__(self, kind: type[Record], name: str) -> None:
@@ -102,7 +99,7 @@ class RowList:
         return self.arrange(self.numbered(value, limits))
 
     def numbered(self, value: Any, limits: Limits, known: int = 0) -> list[tuple[int, Any]]:
-        """The rows as they were given, but for the first ones, which are known."""
+        """Return the rows with their indices, without the ``known`` first ones."""
         found: list[tuple[int, Any]] = []
         for index, row in enumerate(entries(value, limits)):
             if index < known or row is None:
@@ -115,12 +112,11 @@ class RowList:
 
 
 def _rows(kind: type[R], name: str) -> Member:
-    """The member that is a list of such rows."""
     return Member(RowList(kind, name))
 
 
 class Evidence(Record, frozen=True):
-    """One turn. ``protocolState`` is absent only while the turn is under way."""
+    """The evidence of one turn. ``protocolState`` is absent only while the turn is open."""
 
     call_spec: Annotated[CallSpec, Member(reader_of(CallSpec), required=True)]
     tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, "tool_requests")] = ()
@@ -134,7 +130,7 @@ class Evidence(Record, frozen=True):
     guardrail_decisions: Annotated[
         tuple[GuardrailDecision, ...] | None, _rows(GuardrailDecision, "guardrail_decisions")
     ] = None
-    """None if there is no such list: an empty one says that no guardrail decided anything."""
+    """None if the list is absent; an empty list means that no guardrail decided."""
     artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact, "artifacts")] = ()
     context_access: Annotated[tuple[ContextAccess, ...], _rows(ContextAccess, "context_access")] = ()
     trace_exports: Annotated[tuple[TraceExport, ...], _rows(TraceExport, "trace_exports")] = ()
@@ -151,7 +147,7 @@ read_evidence: Final = reader_of(Evidence)
 
 
 def check_arranged(evidence: Evidence) -> None:
-    """Refuse evidence that was recorded in another order than it is judged in, or that contradicts itself."""
+    """Raise :class:`InvalidEvidence` if recorded evidence is not in canonical order or contradicts itself."""
     for field, arrange in _ARRANGED.items():
         rows = getattr(evidence, field) or ()
         name = Evidence.__struct_encode_fields__[Evidence.__struct_fields__.index(field)]

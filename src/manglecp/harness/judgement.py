@@ -101,7 +101,7 @@ def _missing(wanted: Iterable[str], there: Iterable[str]) -> list[str]:
 
 
 def bundle_v1(turn: Turn) -> dict[str, str]:
-    """The digests that upstream computes, by their names."""
+    """Return the digests that upstream computes, by name."""
     evidence, call, digest = turn.evidence, turn.call, _digest
     renders = {row.tool_call_id: row for row in evidence.tool_render}
     sets = {
@@ -170,7 +170,7 @@ def bundle_v1(turn: Turn) -> dict[str, str]:
 
 
 def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
-    """What v1 leaves out: the whole call spec, the uses in the words of the seed, and all evidence together."""
+    """Return the digests v1 lacks: the whole call spec, the uses in the vocabulary of the seed, and all evidence."""
     evidence, digest = turn.evidence, _digest
     call = digest(evidence.call_spec)
     whole = {
@@ -196,7 +196,7 @@ def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) ->
 
 
 def witness_id(digests: Mapping[str, str], failure_classes: Iterable[str]) -> str:
-    """The name of the whole check: whoever holds it can tell if anything was changed."""
+    """Return the id of evidence and verdict; it changes with either."""
     key = {
         "callSpecDigest": digests["callSpecDigest"],
         "joinSetDigest": digests["joinSetDigest"],
@@ -235,55 +235,53 @@ _FIRST: Final[Mapping[Check, State]] = {
         (governance.promotion, mutation.policy, mutation.claims, mutation.use_evidence), State.MUTATION_READY
     ),
 }
-"""The first state that a class of the check blocks. A check that is not listed is asked at every state."""
+"""The first state that a class of the check blocks. A check that is not listed runs at every state."""
 
 CHECKS_UPTO: Final = {
     state: tuple(check for check in CHECKS if _FIRST.get(check, State.CALL_SPEC) <= state) for state in State
 }
-"""The checks that have something to say about a state."""
+"""The checks that can block a state."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What follows from the evidence of a turn. The same evidence always gives an equal judgement."""
+    """The verdict over a turn. Equal evidence gives an equal judgement."""
 
     findings: tuple[Finding, ...]
     turn: Turn
 
     @cached_property
     def digests(self) -> Mapping[str, str]:
-        """Of the evidence and the verdict, by their names."""
+        """Return the digests of evidence and verdict, by name."""
         first = bundle_v1(self.turn)
         return MappingProxyType(first | bundle_v2(self.turn, first, self.failure_classes))
 
     @cached_property
     def witness_id(self) -> str:
-        """The name of the evidence and the verdict over it."""
         return witness_id(self.digests, self.failure_classes)
 
     @property
     def result(self) -> Literal["accepted", "rejected"]:
-        """``rejected`` if there is any finding."""
         return "rejected" if self.findings else "accepted"
 
     @property
     def failure_classes(self) -> tuple[str, ...]:
-        """The names of the classes of its findings, each once."""
+        """Return the distinct class names of its findings, sorted."""
         return _classes(self.findings)
 
     @property
     def join_closed(self) -> bool:
-        """Whether nothing stands before JoinClosed. Some classes forbid only the mutation."""
+        """Return whether no finding blocks JoinClosed. Some classes forbid only the mutation."""
         return not any(finding.failure.blocks_join for finding in self.findings)
 
     @property
     def mutation_ready(self) -> bool:
-        """Whether nothing is wrong at all, and the turn says what it wants to mutate."""
+        """Return whether there is no finding and the turn has a mutation intent."""
         return not self.findings and self.turn.evidence.mutation is not None
 
     @property
     def normalized(self) -> dict[str, Any]:
-        """Every normalised row: all that is needed to judge the turn again, without what was in its payloads."""
+        """Return all normalised rows: what is needed to judge the turn again, without payloads."""
         whole = {
             "evidence": self.turn.evidence,
             "constraints": self.turn.constraints,
@@ -294,7 +292,7 @@ class Judgement:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """What ``manglecp harness check`` prints."""
+        """Return the output of ``manglecp harness check``."""
         return {
             "result": self.result,
             "failureClasses": list(self.failure_classes),
@@ -307,27 +305,27 @@ class Judgement:
 
 
 def judge(document: Mapping[str, Any], limits: Limits = LIMITS) -> Judgement:
-    """The judgement over a turn that has ended; :class:`.InvalidEvidence` if the document cannot be read."""
+    """Return the judgement of a turn that has ended. Raises :class:`.InvalidEvidence`."""
     return conclude(read_turn(document, limits))
 
 
 def conclude(turn: Turn) -> Judgement:
-    """The judgement over a turn that was read."""
+    """Return the judgement of a turn already read."""
     found = [finding for check in CHECKS for finding in check(turn)]
     findings = ordered(found, turn.call.call_id, bundle_v1(turn)["joinSetDigest"]) if found else ()
     return Judgement(findings, turn)
 
 
 def open_findings(document: Mapping[str, Any], upto: State, limits: Limits = LIMITS) -> Sequence[Finding]:
-    """What keeps a turn that is under way from a state, judged on the evidence so far.
+    """Return the findings that block a state of an open turn, on the evidence so far.
 
-    How the turn ended need not be there yet, and what is owed only later is not missed.
+    The protocol state may be absent, and evidence that is due only later is not missed.
     """
     return findings_upto(read_turn(document, limits, under_way=True), upto)
 
 
 def findings_upto(turn: Turn, upto: State) -> Sequence[Finding]:
-    """The same of a turn that was read."""
+    """Return the findings that block a state of a turn already read."""
     found = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
     return ordered(found, turn.call.call_id, None) if found else ()
 

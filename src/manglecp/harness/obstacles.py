@@ -22,12 +22,12 @@ from manglecp.harness.classes import CLASSES, FailClass
 # --- obstacles --------------------------------------------------------------------------------------------------------
 
 Lookup: TypeAlias = Callable[[str], str | None]
-"""The digest of the artifact under a reference, None if it is not there. Whoever has a store passes it in."""
+"""Returns the digest of the artifact under a reference; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """A class that would be raised, and why."""
+    """A class that would be raised, and the reason."""
 
     failure: FailClass
     reason: str
@@ -37,21 +37,20 @@ class Obstacle:
 
 
 def obstacle(failure_class: str, reason: str) -> Obstacle:
-    """Of the class with this name, which has to be one of the table."""
     return Obstacle(CLASSES[failure_class], reason)
 
 
 # --- stop policy ------------------------------------------------------------------------------------------------------
 
 HANDLED_STOP_REASONS: Final = ("tool_use", "pause_turn", "max_tokens", "end_turn")
-"""Those handled where no policy says otherwise."""
+"""The default if the policy lists none."""
 _CLASS: Final = "protocol.stop_reason_unhandled"
 
 Policy = Mapping[str, Any]
 
 
 def checkpoint_due(stop_policy: Policy, turn_index: int) -> bool:
-    """Whether a human has to have seen this turn before the next one."""
+    """Return whether a human has to review this turn before the next one."""
     if not stop_policy.get("requireCheckpoint"):
         return False
     rhythm = stop_policy.get("checkpointEveryTurns")
@@ -59,7 +58,7 @@ def checkpoint_due(stop_policy: Policy, turn_index: int) -> bool:
 
 
 def continuation(protocol_policy: Policy, stop_reason: str) -> str | None:
-    """What the reason permits: ``continue``, ``resume``, ``extend`` or ``stop``; None if it is not handled.
+    """Return ``continue``, ``resume``, ``extend`` or ``stop``; None if the reason is not handled.
 
     A handled reason that is not mapped permits to continue.
     """
@@ -71,7 +70,7 @@ def continuation(protocol_policy: Policy, stop_reason: str) -> str | None:
 
 
 def obstacles_to_start(stop_policy: Policy, *, turn_index: int, iteration: int | None = None) -> tuple[Obstacle, ...]:
-    """What forbids the turn itself."""
+    """Return the obstacles to this turn."""
     return tuple(_over_budget(stop_policy, turn_index, iteration))
 
 
@@ -84,7 +83,7 @@ def obstacles_to_continue(
     iteration: int | None = None,
     checkpoint_ref: str | None = None,
 ) -> tuple[Obstacle, ...]:
-    """What forbids another turn after this one."""
+    """Return the obstacles to another turn after this one."""
     found = list(_over_budget(stop_policy, turn_index, iteration))
     permitted = continuation(protocol_policy, stop_reason)
     if permitted is None:
@@ -107,7 +106,7 @@ def protocol_state(
     iteration: int | None = None,
     checkpoint_ref: str | None = None,
 ) -> dict[str, Any]:
-    """The ``protocolState`` row of a turn that goes on exactly if it may."""
+    """Return the ``protocolState`` row; it continues only if no obstacle forbids it."""
     barred = obstacles_to_continue(
         stop_policy,
         protocol_policy,
@@ -144,9 +143,9 @@ def obstacles_to_compact(
     policy_digest: str | None,
     requested: Iterable[str] = (),
 ) -> tuple[Obstacle, ...]:
-    """What is wrong with a ``compaction`` row. ``requested`` are the ids of the calls of the turn.
+    """Return the problems of a ``compaction`` row. ``requested`` are the call ids of the turn.
 
-    ``policy`` and ``policy_digest`` are those that the turn is bound to, None if it is bound to none.
+    ``policy`` and ``policy_digest`` are those that the turn is bound to, or None.
     """
     return tuple(_compaction(compaction, policy, policy_digest, frozenset(requested)))
 
@@ -179,7 +178,7 @@ def _compaction(
 def obstacles_to_resume(
     continuity: Mapping[str, Any], compaction: Mapping[str, Any] | None, *, lookup: Lookup
 ) -> tuple[Obstacle, ...]:
-    """What keeps a turn from starting as the continuation that its ``continuity`` row claims."""
+    """Return the obstacles to starting from what the ``continuity`` row names."""
     return tuple(_resume(continuity, compaction, lookup))
 
 
@@ -209,7 +208,6 @@ def packet(
     intent: str | None = None,
     constraints: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The ``handoff`` row, with its digest."""
     row: dict[str, Any] = {"target": trim(target), "requiredArtifactRefs": sorted({trim(ref) for ref in artifact_refs})}
     if return_path_ref is not None:
         row["returnPathRef"] = trim(return_path_ref)
@@ -221,17 +219,17 @@ def packet(
 
 
 def packet_digest(row: Mapping[str, Any]) -> str:
-    """The digest of a packet without any digest that it carries."""
+    """Return the digest of a packet without its ``packetDigest``."""
     return digest({name: value for name, value in row.items() if name != "packetDigest"})
 
 
 def handoff_ref(row: Mapping[str, Any]) -> str:
-    """How the session that resumes names the packet it resumes from."""
+    """Return the reference by which the resuming session names the packet."""
     return f"handoff://{packet_digest(row)}"
 
 
 def artifact_rows(row: Mapping[str, Any], lookup: Lookup) -> list[dict[str, Any]]:
-    """The ``artifacts`` rows of a packet: what is behind each of its references now."""
+    """Return the ``artifacts`` rows of a packet, with the current digests."""
     return [_artifact(ref, lookup(ref)) for ref in row["requiredArtifactRefs"]]
 
 
@@ -242,7 +240,7 @@ def _artifact(ref: str, found: str | None) -> dict[str, Any]:
 def obstacles_to_hand_over(
     row: Mapping[str, Any] | None, contract: Mapping[str, Any], *, role: str | None, lookup: Lookup
 ) -> tuple[Obstacle, ...]:
-    """What keeps the packet from being handed over; without a packet, whatever the contract demands of one."""
+    """Return the violations of the contract; without a packet, everything the contract demands of one."""
     given = row or {}
     return (*_artifacts(given, contract, lookup), *_target(given, contract, role), *_return_path(given, contract))
 
@@ -284,15 +282,15 @@ def _return_path(row: Mapping[str, Any], contract: Mapping[str, Any]) -> Iterato
 
 PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
 AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")
-"""Patterns in which the model decides how long it goes on."""
-_UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")
+"""Patterns in which the model decides when to stop."""
+UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")
 _DECOMPOSITION: Final = "coordination.decomposition_policy_violation"
 
 
 def obstacles_to_decompose(
     policy: Mapping[str, Any], *, pattern: str, mode: str, fan_out: int, escalation_trigger_ref: str | None = None
 ) -> tuple[Obstacle, ...]:
-    """What the decomposition policy holds against splitting (``split``) or repeating (``loop``) work this way."""
+    """Return the violations of the decomposition policy by a ``split`` or ``loop``."""
     return tuple(_decomposition(policy, pattern, mode, fan_out, escalation_trigger_ref))
 
 
@@ -305,7 +303,7 @@ def _decomposition(
         yield obstacle(_DECOMPOSITION, f"the pattern {pattern} is not allowed")
     if mode == "loop" and fan_out > 1:
         yield obstacle(_DECOMPOSITION, f"a loop has one worker, not {fan_out}")
-    if mode == "split" and pattern in _UNDIVIDED:
+    if mode == "split" and pattern in UNDIVIDED:
         yield obstacle(_DECOMPOSITION, f"{pattern} work is not split")
     if fan_out > policy.get("maxFanOut", fan_out):
         yield obstacle(_DECOMPOSITION, f"a fan-out of {fan_out} is over {policy['maxFanOut']}")
@@ -315,7 +313,7 @@ def _decomposition(
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """A piece of work: how many turns it may take, what it needs and what it leaves behind."""
+    """A piece of work: its turn budget, inputs and outputs."""
 
     ref: str
     turns: int
@@ -325,13 +323,13 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class BoundedSession:
-    """Items that fit one session, and what the session starts from."""
+    """The items of one session, and its starting point."""
 
     ordinal: int
     items: tuple[WorkItem, ...]
     turns: int
     handoff: Mapping[str, Any] | None
-    """The packet that the session before it hands over; None for the first one."""
+    """The packet of the previous session; None for the first one."""
     continuity: Mapping[str, Any]
     """The ``continuity`` row of its first turn."""
 
@@ -339,10 +337,10 @@ class BoundedSession:
 def descend(
     items: Iterable[WorkItem], *, max_turns: int, target: str, return_path_ref: str | None = None
 ) -> tuple[BoundedSession, ...]:
-    """Sessions of at most ``max_turns`` turns, in the order of the items.
+    """Return sessions of at most ``max_turns`` turns, in the order of the items.
 
-    Each session is handed what its items need of what earlier ones make. An item that needs what only a later one
-    makes, or more turns than there are, is a :class:`ValueError`: no session could do it.
+    Each session gets the outputs of earlier ones that its items need. Raises :class:`ValueError` if an item needs the
+    output of a later one, or more than ``max_turns`` turns.
     """
     groups = _groups(list(items), max_turns)
     origin = {ref: number for number, group in enumerate(groups) for item in group for ref in item.makes}
@@ -385,5 +383,5 @@ def _groups(items: Sequence[WorkItem], max_turns: int) -> list[tuple[WorkItem, .
 
 
 def _inherited(number: int, group: Iterable[WorkItem], origin: Mapping[str, int]) -> list[str]:
-    """What a session needs and did not make itself; what no item makes was there before."""
+    """Return the inputs that the session does not make itself, including those no item makes."""
     return sorted({ref for item in group for ref in item.needs if origin.get(ref, -1) != number})

@@ -27,7 +27,7 @@ from manglecp.harness.canonical_v1 import canonical
 
 
 class InvalidEvidence(ValueError):
-    """The document is no evidence. ``path`` is the JSON pointer to the reason."""
+    """The document is unreadable. ``path`` is the JSON pointer to the reason."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(path, message)
@@ -38,7 +38,7 @@ class InvalidEvidence(ValueError):
         return f"{self.path or '/'}: {self.message}"
 
     def under(self, step: str | int) -> InvalidEvidence:
-        """The same, seen from one step further out. Readers know only where they are; the path grows on the way up."""
+        """Prepend one step to the path, and return the error."""
         self.path = f"/{str(step).replace('~', '~0').replace('/', '~1')}{self.path}"
         self.args = (self.path, self.message)
         return self
@@ -49,14 +49,14 @@ class InvalidEvidence(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is read before it is refused."""
+    """Limits of untrusted input."""
 
     rows: int = 10_000
     """Entries of one list or object."""
     text: int = 4 << 20
     """Characters of one text."""
     verbatim: int = 16 << 20
-    """Bytes of one value that is kept as it came."""
+    """Bytes of one verbatim value."""
 
 
 LIMITS: Final = Limits()
@@ -66,12 +66,12 @@ Read: TypeAlias = Callable[[Any, Limits], T]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True):
-    """A typed object of the evidence. Its JSON leaves out what was not given."""
+    """A typed object of the evidence. Its JSON omits what was not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """How the member of that name is read."""
+    """The reader of one member."""
 
     read: Read[Any]
     required: bool = False
@@ -79,7 +79,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A field that is worked out from the whole object, because it depends on several members."""
+    """A field computed from several members of the object."""
 
     read: Read[Any]
 
@@ -93,7 +93,7 @@ def _no_container(value: Any, wanted: str) -> None:
 
 
 def a_text(value: Any, limits: Limits) -> str | None:
-    """A text without the white space around it. A blank one counts as not given; one too long is refused."""
+    """Read a trimmed text. A blank one counts as not given. Raises :class:`InvalidEvidence` if it is too long."""
     if type(value) is not str:
         _no_container(value, "a text")
         return None
@@ -108,13 +108,13 @@ def a_text(value: Any, limits: Limits) -> str | None:
 
 
 def a_word(value: Any, limits: Limits) -> str | None:
-    """A text that is one of a set of words: in lower case as well."""
+    """Read a text of a vocabulary, in lower case."""
     text = a_text(value, limits)
     return None if text is None else normalize_word(text)
 
 
 def a_flag(value: Any, _: Limits) -> bool | None:
-    """True or false; numbers and texts count as not given."""
+    """Read a boolean; numbers and texts count as not given."""
     if type(value) is not bool:
         _no_container(value, "true or false")
         return None
@@ -122,7 +122,7 @@ def a_flag(value: Any, _: Limits) -> bool | None:
 
 
 def a_whole(value: Any, _: Limits) -> int | None:
-    """A whole number of 64 bits; what is larger counts as not given."""
+    """Read a 64-bit integer; a larger one counts as not given."""
     if type(value) is not int:
         _no_container(value, "a number")
         return None
@@ -130,7 +130,7 @@ def a_whole(value: Any, _: Limits) -> int | None:
 
 
 def _a_number(value: Any, limits: Limits) -> float | None:
-    """As a float, however it was written: a score of 1 is a score of 1.0."""
+    """Read a float; an integer is converted."""
     number = value if type(value) is float else a_whole(value, limits)
     return None if number is None or not math.isfinite(number) else float(number)
 
@@ -139,7 +139,7 @@ def _a_number(value: Any, limits: Limits) -> float | None:
 
 
 def entries(value: Any, limits: Limits) -> list[Any] | tuple[Any, ...]:
-    """The list itself. Raises :class:`InvalidEvidence` for anything else, and for too many entries."""
+    """Return the list. Raises :class:`InvalidEvidence` for other types and for too many entries."""
     if not isinstance(value, (list, tuple)):
         raise InvalidEvidence("", "a list is expected")
     if len(value) > limits.rows:
@@ -156,7 +156,7 @@ def _members(value: Any, limits: Limits) -> dict[Any, Any]:
 
 
 def each(read: Read[T | None]) -> Read[tuple[T, ...]]:
-    """A list, entry by entry and in its order. Entries that are not given are left out."""
+    """Return a reader of a list in its order, without the entries that are not given."""
 
     def read_each(value: Any, limits: Limits) -> tuple[T, ...]:
         found = []
@@ -175,7 +175,7 @@ def each(read: Read[T | None]) -> Read[tuple[T, ...]]:
 
 
 def _sorted(read: Read[tuple[Any, ...]], once: bool) -> Read[tuple[Any, ...]]:
-    """A list whose order means nothing; with ``once`` neither does repetition."""
+    """Return a reader of an unordered list; with ``once`` also without duplicates."""
 
     def read_sorted(value: Any, limits: Limits) -> tuple[Any, ...]:
         found = read(value, limits)
@@ -185,7 +185,7 @@ def _sorted(read: Read[tuple[Any, ...]], once: bool) -> Read[tuple[Any, ...]]:
 
 
 def by_name(read: Read[T | None], words: bool = False) -> Read[dict[str, T]]:
-    """An object whose members are named by the sender; with ``words`` their names are words."""
+    """Return a reader of an object with arbitrary keys; with ``words`` the keys are lower-cased."""
     of_names = a_word if words else a_text
 
     def read_by_name(value: Any, limits: Limits) -> dict[str, T]:
@@ -206,7 +206,7 @@ def by_name(read: Read[T | None], words: bool = False) -> Read[dict[str, T]]:
 
 
 def form_of(value: Any, limits: Limits) -> bytes:
-    """The canonical form of any JSON."""
+    """Return the canonical form of any JSON."""
     try:
         form = canonical(value)
     except Uncanonical as bad:
@@ -217,7 +217,7 @@ def form_of(value: Any, limits: Limits) -> bytes:
 
 
 def verbatim_object(value: Any, limits: Limits) -> Any:
-    """An object as it came. It has to have a canonical form, because it enters a digest."""
+    """Return an object unchanged. It must have a canonical form, because it enters a digest."""
     form_of(_members(value, limits), limits)
     return value
 
@@ -234,15 +234,15 @@ words_by_name: Final = by_name(words)
 
 Text: TypeAlias = Annotated[str | None, Member(a_text)]
 Word: TypeAlias = Annotated[str | None, Member(a_word)]
-"""One of a set of words, in lower case."""
+"""A word of a vocabulary, in lower case."""
 RequiredText: TypeAlias = Annotated[str, Member(a_text, required=True)]
 RequiredWord: TypeAlias = Annotated[str, Member(a_word, required=True)]
 Flag: TypeAlias = Annotated[bool | None, Member(a_flag)]
 Whole: TypeAlias = Annotated[int | None, Member(a_whole)]
 Texts: TypeAlias = Annotated[tuple[str, ...], Member(texts)]
-"""A set of texts. Not given is the same as empty."""
+"""A set of texts; empty if not given."""
 Listing: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, once=False))]
-"""Texts that are counted, so that repetitions stay."""
+"""A multiset of texts."""
 Ordered: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
 """Words in their order."""
 Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(by_name(_a_number))]
@@ -255,7 +255,7 @@ R = TypeVar("R", bound=Record)
 
 
 def reader_of(kind: type[R]) -> Read[R]:
-    """The reader that the annotations of a record describe."""
+    """Return the reader that the annotations of a record define."""
     read: Read[R] = _reader_of(kind)
     return read
 
@@ -279,7 +279,7 @@ def _reader_of(kind: type[Any]) -> Read[Any]:
     def read(value: Any, limits: Limits) -> Any:
         if not isinstance(value, dict):
             raise InvalidEvidence("", "an object is expected")
-        for _, name in needed:  # first, so that what is said does not depend on the order of the members
+        for _, name in needed:  # first, so that the error does not depend on the order of the members
             if value.get(name) is None:
                 raise InvalidEvidence("", "is absent").under(name)
         fields = empty.copy()
@@ -304,7 +304,7 @@ def _reader_of(kind: type[Any]) -> Read[Any]:
 
 
 def members_of(kind: type[Record]) -> dict[str, tuple[str, Read[Any]]]:
-    """The field and the reader of each member, for who reads them one by one. Nothing may be computed in the record."""
+    """Return field and reader of each member. The record must not have computed fields."""
     found = {}
     for field in msgspec.structs.fields(kind):
         (how,) = [note for note in field.type.__metadata__ if isinstance(note, Member)]
@@ -313,7 +313,7 @@ def members_of(kind: type[Record]) -> dict[str, tuple[str, Read[Any]]]:
 
 
 def member(value: dict[str, Any], name: str, read: Read[T | None], limits: Limits) -> T | None:
-    """One member of an object, for fields that are computed."""
+    """Read one member of an object, for computed fields."""
     found = value.get(name)
     if found is None:
         return None
@@ -324,5 +324,5 @@ def member(value: dict[str, Any], name: str, read: Read[T | None], limits: Limit
 
 
 def one(kind: type[R]) -> Member:
-    """A member that is an object of this type."""
+    """Return a member that is an object of this type."""
     return Member(reader_of(kind))

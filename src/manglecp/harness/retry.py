@@ -24,24 +24,24 @@ BACKOFFS: Final = ("none", "fixed_short", "exponential_short")
 
 
 class Next(Enum):
-    """What happens next."""
+    """The next step after a failure."""
 
     SAME_TURN = "same_turn"
     """Check the same turn again, with more evidence."""
     NEW_TURN = "new_turn"
-    """Spend another turn, with the failure as its input."""
+    """Spend another turn, with the failure as input."""
     STOP = "stop"
 
 
 class Escalation(Enum):
-    """What is done about work that is not tried again."""
+    """The action for work that is not retried."""
 
     ISSUE_DISCOVER = "issue_discover"
-    """Record a new issue below the one that was worked on."""
+    """Create a child of the current issue."""
     MARK_BLOCKED = "mark_blocked"
     """Mark the issue as blocked."""
     STOP = "stop"
-    """Nothing but to end."""
+    """End without an action."""
 
 
 ACTIONS: Final = tuple(action.value for action in Escalation)
@@ -49,7 +49,7 @@ ACTIONS: Final = tuple(action.value for action in Escalation)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How often a class may be tried, in all, and what follows the last attempt."""
+    """The total number of attempts of a class, and the escalation after the last one."""
 
     max_attempts: int
     backoff: str
@@ -68,22 +68,22 @@ _STEPS: Final = {Retry.EVIDENCE: Next.SAME_TURN, Retry.TURN: Next.NEW_TURN}
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do next, and what is left of the attempts."""
+    """The next step, and the remaining attempts."""
 
     next: Next
     decided_by: str
-    """The class whose rule it is."""
+    """The class whose rule decides."""
     attempts_left: int
     backoff: str
     escalation: Escalation | None
-    """Given when it is not tried again."""
+    """Set if there is no retry."""
 
 
 class RetryPolicy:
-    """The rules in force: those of the table of classes, as a policy document changes them."""
+    """The rules of the table of classes, with the changes of a policy document."""
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
-        """``document`` is a ``retry`` document of a package, read and checked there."""
+        """``document`` is a validated ``retry`` document of a package."""
         self.document: Final[dict[str, Any]] = dict(document or {"rules": []})
         self.rules: Final[dict[str, Rule]] = {name: _RULES[one.retry] for name, one in CLASSES.items()}
         for rule in self.document["rules"]:
@@ -95,11 +95,11 @@ class RetryPolicy:
 
     @property
     def digest(self) -> str:
-        """In the form of upstream's policy files."""
+        """Return the digest in the format of upstream policy files."""
         return "pol1_" + hashlib.sha256(canonical(self.document)).hexdigest()
 
     def decide(self, failure_classes: Iterable[str], attempt: int) -> Decision:
-        """What follows the ``attempt``-th attempt, counted from 1, that failed with these classes."""
+        """Return the step after attempt number ``attempt`` (from 1) failed with these classes."""
         if attempt < 1:
             raise ValueError(f"attempts are counted from 1, not from {attempt}")
         names = sorted(set(failure_classes), key=self._strictness)
@@ -119,7 +119,7 @@ class RetryPolicy:
 
 
 class EscalationError(ValueError):
-    """It is not clear which issue an escalation is about."""
+    """The issue of an escalation is ambiguous."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -127,9 +127,9 @@ class EscalationError(ValueError):
 
 
 def escalation_issue(active: Sequence[str | None], session_issue: str | None, ready: Sequence[str]) -> str:
-    """The issue that an escalation is about: the active one, else the session's, else the only one that is ready.
+    """Return the issue to escalate: the active one, else that of the session, else the only ready one.
 
-    ``active`` are all the places where an active issue may be named; two that disagree are refused, not ranked.
+    ``active`` are all candidates for the active issue. Raises :class:`EscalationError` if they disagree.
     """
     named = {trim(name) for name in active if name and trim(name)}
     if len(named) > 1:

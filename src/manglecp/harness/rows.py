@@ -37,13 +37,13 @@ from manglecp.harness.readers import (
 # --- error envelope ---------------------------------------------------------------------------------------------------
 
 ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessageDigest", "rawError", "errorSummary")
-"""The members of a row that speak of an error."""
+"""The members of a row that describe an error."""
 
 _NO_CODE: Final = "unknown_error"
 
 
 class ErrorEnvelope(Record, frozen=True):
-    """The error of a result. One with ``gaps`` has its normal form, and is no typed error."""
+    """The error of a result. One with ``gaps`` is normalised but not a typed error."""
 
     error_code: str
     retryable: bool
@@ -54,7 +54,7 @@ class ErrorEnvelope(Record, frozen=True):
 
 
 def _first_there(first: str, second: str) -> Computed:
-    """As upstream hashes it: a first name that is there hides the second one, even if it is blank."""
+    """Read the first of two names that is present, even if blank: upstream hashes it this way."""
 
     def read(row: dict[str, Any], limits: Limits) -> str | None:
         return member(row, second if row.get(first) is None else first, a_text, limits)
@@ -92,7 +92,7 @@ _read_members: Final[Read[_ErrorMembers]] = reader_of(_ErrorMembers)
 
 
 def speaks_of_an_error(row: dict[str, Any], limits: Limits) -> bool:
-    """Is a member of an error given? What is blank or of another kind is not."""
+    """Return whether an error member is given (not blank, of the right type)."""
     if all(row.get(name) is None for name in ERROR_MEMBERS):
         return False
     found = _read_members(row, limits)
@@ -100,7 +100,7 @@ def speaks_of_an_error(row: dict[str, Any], limits: Limits) -> bool:
 
 
 def read_envelope(row: dict[str, Any], limits: Limits) -> ErrorEnvelope:
-    """The envelope of a row that is an error."""
+    """Return the envelope of a row that is an error."""
     found = _read_members(row, limits)
     raw = found.raw_error
     retryable = raw.retryable if found.retryable is None else found.retryable
@@ -129,13 +129,13 @@ def _result_tools(value: Any, limits: Limits) -> tuple[str, ...]:
 
 
 def _query_digest(row: dict[str, Any], limits: Limits) -> str | None:
-    """A query is the input of a search: kept as its digest."""
+    """A query is the input of a search, so only its digest is kept."""
     query = member(row, "query", a_text, limits)
     return member(row, "queryDigest", a_text, limits) if query is None else digest_text(query)
 
 
 class SearchRef(Record, frozen=True):
-    """The search that found a tool at run time."""
+    """The search that found a deferred tool."""
 
     query_digest: Annotated[str | None, Computed(_query_digest)] = None
     catalog_digest: Text = None
@@ -145,7 +145,7 @@ class SearchRef(Record, frozen=True):
 
 
 def _search_fits(row: dict[str, Any], limits: Limits) -> bool | None:
-    """Whether ``searchRefDigest`` is the digest of the search as it was recorded; None if there are not both."""
+    """Return whether ``searchRefDigest`` matches the recorded search; None if one of them is missing."""
     declared = member(row, "searchRefDigest", a_text, limits)
     if declared is None or row.get("searchRef") is None:
         return None
@@ -153,7 +153,7 @@ def _search_fits(row: dict[str, Any], limits: Limits) -> bool | None:
 
 
 def _input_digest(row: dict[str, Any], limits: Limits) -> str | None:
-    """Of the arguments, if they are there; they are what is judged. Otherwise the digest that was declared."""
+    """Return the digest of the arguments if present, otherwise the declared one."""
     declared = member(row, "inputDigest", a_text, limits)
     return declared if row.get("input") is None else digest_bytes(_form_of(row, "input", limits))
 
@@ -166,7 +166,7 @@ def _form_of(row: dict[str, Any], name: str, limits: Limits) -> bytes:
 
 
 class ToolRequest(Record, frozen=True):
-    """A call that the model made. Its arguments are kept as a digest."""
+    """A call of the model. Only the digest of its arguments is kept."""
 
     tool_call_id: RequiredText
     tool_name: RequiredText
@@ -212,7 +212,7 @@ def _status(row: dict[str, Any], limits: Limits) -> Status:
 
 
 def _result_digest(row: dict[str, Any], limits: Limits) -> str | None:
-    """The declared digest wins; otherwise it is computed."""
+    """Return the declared digest, otherwise compute it."""
     declared = member(row, "resultDigest", a_text, limits)
     if declared is not None or row.get("payload") is None:
         return declared
@@ -220,7 +220,7 @@ def _result_digest(row: dict[str, Any], limits: Limits) -> str | None:
 
 
 def _payload_bytes(row: dict[str, Any], limits: Limits) -> int | None:
-    """How large the payload is. What is declared can only make it larger than it can be seen to be."""
+    """Return the payload size; a declared size can only increase the observed one."""
     declared = member(row, "payloadBytes", a_whole, limits)
     payload = row.get("payload")
     if payload is None:
@@ -230,7 +230,7 @@ def _payload_bytes(row: dict[str, Any], limits: Limits) -> int | None:
 
 
 def _error(row: dict[str, Any], limits: Limits) -> ErrorEnvelope | None:
-    """The envelope of an error. What speaks of errors is read on any row, and kept only on those that are some."""
+    """Return the envelope. Error members are validated on any row, but kept only on errors."""
     if _status(row, limits) == "error":
         return read_envelope(row, limits)
     if any(row.get(name) is not None for name in ERROR_MEMBERS):
@@ -244,15 +244,13 @@ class Provenance(Record, frozen=True):
 
 
 class Observation(Record, frozen=True):
-    """What a program printed."""
-
     stdout_digest: Text = None
     stderr_digest: Text = None
     traceback_digest: Text = None
 
 
 class CallerEdge(Record, frozen=True):
-    """From a program to the call that it made."""
+    """The edge from a program to a call it made."""
 
     caller_kind: Word = None
     parent_tool_call_id: Text = None
@@ -260,8 +258,6 @@ class CallerEdge(Record, frozen=True):
 
 
 class TokenUsage(Record, frozen=True):
-    """What filtering a result saved, in tokens."""
-
     unfiltered_tokens: Whole = None
     filtered_tokens: Whole = None
     delta_tokens: Whole = None
@@ -269,8 +265,6 @@ class TokenUsage(Record, frozen=True):
 
 
 class Truncation(Record, frozen=True):
-    """How a long result was cut."""
-
     truncated: Flag = None
     strategy: Word = None
     marker: Text = None
@@ -282,7 +276,7 @@ class Truncation(Record, frozen=True):
 
 
 class Shell(Record, frozen=True):
-    """Where and in what a command ran, how it ended, and which files it changed."""
+    """Directory, sandbox, exit status and edited files of a command."""
 
     workdir: Text = None
     sandbox_ref: Text = None
@@ -292,7 +286,7 @@ class Shell(Record, frozen=True):
 
 
 class ToolResult(Record, frozen=True):
-    """What came back from a call. Its payload is kept as a digest and a size."""
+    """The result of a call. Only the digest and size of its payload are kept."""
 
     tool_call_id: RequiredText
     status: Annotated[Status, Computed(_status)]
@@ -310,7 +304,7 @@ class ToolResult(Record, frozen=True):
 
     @property
     def terminal(self) -> bool:
-        """Is this the last word about the call, and no status on the way?"""
+        """Return whether this is a final result, not a progress status."""
         return self.status in ("ok", "error")
 
 
@@ -340,7 +334,7 @@ def _reason(row: dict[str, Any], limits: Limits) -> str | None:
 
 
 class ToolUse(Record, frozen=True):
-    """What became of a result: used, only seen, left aside, or to be fetched again."""
+    """The use of a result: consumed, observed, discarded or retried."""
 
     tool_call_id: RequiredText
     disposition: Annotated[Disposition, Computed(_disposition)]
@@ -353,12 +347,11 @@ class ToolUse(Record, frozen=True):
 
     @property
     def consumed(self) -> bool:
-        """Was the result used for something?"""
         return self.disposition == "consumed"
 
     @property
     def provenance(self) -> tuple[str, ...]:
-        """What depends on the result."""
+        """Return the references that depend on the result."""
         refs = (self.summary_ref, self.handoff_ref, self.mutation_input_ref)
         return tuple(ref for ref in refs if ref is not None)
 
@@ -367,7 +360,7 @@ class ToolUse(Record, frozen=True):
 
 
 class ToolRender(Record, frozen=True):
-    """How a result was shown: to the operator and, as a reminder, to the model."""
+    """The rendering of a result for the operator and, as a reminder, for the model."""
 
     tool_call_id: RequiredText
     operator_payload_digest: RequiredText
@@ -390,8 +383,6 @@ def _queue_entries(value: Any, limits: Limits) -> tuple[QueueEntry, ...]:
 
 
 class ReminderQueue(Record, frozen=True):
-    """A queue of reminders as it was after reducing it."""
-
     queue_id: RequiredText
     reduced_digest: RequiredText
     policy_digest: RequiredText
@@ -399,7 +390,7 @@ class ReminderQueue(Record, frozen=True):
 
 
 class StateView(Record, frozen=True):
-    """A view of the state that decisions were made on, and what it was made from."""
+    """A view of the state that decisions were based on, and its sources."""
 
     view_id: RequiredText
     view_digest: RequiredText
@@ -418,7 +409,7 @@ def _required_whole(row: dict[str, Any], limits: Limits) -> int:
 
 
 class GuardrailDecision(Record, frozen=True):
-    """What a guardrail said at its stage, in the order of ``sequence``."""
+    """The decision of a guardrail at its stage, ordered by ``sequence``."""
 
     stage: RequiredWord
     sequence: Annotated[int, Computed(_required_whole)]
@@ -432,7 +423,7 @@ class GuardrailDecision(Record, frozen=True):
 
 
 class Artifact(Record, frozen=True):
-    """Something that the turn refers to or wrote, and whether it is there."""
+    """An artifact that the turn references or wrote, and whether it exists."""
 
     ref: RequiredText
     path: Text = None
@@ -445,7 +436,7 @@ class Artifact(Record, frozen=True):
 
 
 class ContextAccess(Record, frozen=True):
-    """What a role read or wrote."""
+    """A read or write of a role."""
 
     ref: RequiredText
     access: Word = "read"
@@ -453,13 +444,11 @@ class ContextAccess(Record, frozen=True):
 
 
 class TraceExport(Record, frozen=True):
-    """Where traces of the turn were sent."""
-
     sink: Text = None
 
 
 class BranchJoin(Record, frozen=True):
-    """Whether a branch of the turn has closed itself."""
+    """Whether a branch of the turn has closed."""
 
     branch_id: Text = None
     join_closed: Flag = None
@@ -467,7 +456,7 @@ class BranchJoin(Record, frozen=True):
 
 
 class ProtocolState(Record, frozen=True):
-    """Why the model stopped, and whether it may go on."""
+    """The stop reason of the model, and whether it may continue."""
 
     stop_reason: RequiredWord
     continuation_allowed: Flag = False
@@ -477,7 +466,7 @@ class ProtocolState(Record, frozen=True):
 
 
 class Handoff(Record, frozen=True):
-    """To whom work was handed over, and with what."""
+    """The packet of a handoff."""
 
     target: RequiredText
     required_artifact_refs: Texts = ()
@@ -488,8 +477,6 @@ class Handoff(Record, frozen=True):
 
 
 class Decomposition(Record, frozen=True):
-    """How the work was split."""
-
     mode: Word = None
     fan_out: Whole = None
     workers: Listing = ()
@@ -497,12 +484,12 @@ class Decomposition(Record, frozen=True):
 
     @property
     def width(self) -> int:
-        """Into how many parts: as many as declared, or as there are workers if those are more."""
+        """Return the declared fan-out, or the number of workers if larger."""
         return max(self.fan_out or 0, len(self.workers))
 
 
 class Compaction(Record, frozen=True):
-    """What became of a conversation that grew too long: what was carried on, and what was dropped."""
+    """The compaction of a context: what was carried forward and what was dropped."""
 
     invoked: Flag = True
     policy_digest: Text = None
@@ -513,7 +500,7 @@ class Compaction(Record, frozen=True):
 
 
 class Continuity(Record, frozen=True):
-    """What the turn goes on from: nothing, a handoff, or a compaction."""
+    """The origin of the turn: fresh, a handoff, or a compaction."""
 
     mode: Word = None
     handoff_ref: Text = None
@@ -521,7 +508,7 @@ class Continuity(Record, frozen=True):
 
 
 class NamedCall(Record, frozen=True):
-    """A call that a mutation names: this tool, these input bytes, under this id."""
+    """A call that a mutation names: tool, input digest and id."""
 
     tool_call_id: RequiredText
     tool_name: RequiredText
@@ -532,7 +519,7 @@ _read_calls: Final = each(reader_of(NamedCall))
 
 
 def _named_calls(value: Any, limits: Limits) -> tuple[NamedCall, ...]:
-    """By their ids, each once. Two calls under one id are a contradiction."""
+    """Return the calls by id, each once. Two different calls under one id are a contradiction."""
     found: dict[str, NamedCall] = {}
     for call in _read_calls(value, limits):
         if found.setdefault(call.tool_call_id, call) != call:
@@ -541,7 +528,7 @@ def _named_calls(value: Any, limits: Limits) -> tuple[NamedCall, ...]:
 
 
 class Mutation(Record, frozen=True):
-    """What the turn wants to change, on which grounds."""
+    """The mutation intent of the turn, and its grounds."""
 
     kind: Word = None
     action: Text = None
@@ -552,4 +539,4 @@ class Mutation(Record, frozen=True):
     join_witness_refs: Texts = ()
     automated: Flag = None
     calls: Annotated[tuple[NamedCall, ...], Member(_named_calls)] = ()
-    """Of a mutation whose kind is ``effect``: the calls that may have it, each once."""
+    """For the kind ``effect``: the calls it may make, each once."""

@@ -41,14 +41,14 @@ from manglecp.harness.turn import TurnBuilder
 
 
 class Journal(Protocol):
-    """Where rows go. Whoever has a store passes one in."""
+    """The sink of trajectory rows."""
 
     def append(self, row: Mapping[str, Any], /) -> object:
-        """Take the next row, or raise: then the row is not part of the trajectory."""
+        """Store the next row. If it raises, the row is not part of the trajectory."""
 
 
 class Trajectory:
-    """The rows of one session, chained while they are written."""
+    """The hash-chained rows of one session."""
 
     def __init__(self, session_id: str, journal: Journal) -> None:
         self.session_id = session_id
@@ -57,11 +57,11 @@ class Trajectory:
         self._count = 0
 
     def ref(self, number: int) -> str:
-        """How other records name the row with this number."""
+        """Return the reference of the row with this number."""
         return f"trajectory://{self.session_id}/{number}"
 
     def append(self, members: Mapping[str, Any]) -> dict[str, Any]:
-        """Complete a row with its number and hashes, give it to the journal, and return it."""
+        """Add number and hashes to a row, append it to the journal, and return it."""
         row = {**members, "sessionId": self.session_id, "sequence": self._count, "prevHash": self._last}
         row["rowHash"] = row_hash(row, "rowHash")
         self._journal.append(row)
@@ -71,9 +71,9 @@ class Trajectory:
 
 
 def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is wrong with the rows of a session; nothing, if none was changed, dropped, added or moved.
+    """Return the problems of the rows of a session; empty if none was changed, dropped, added or moved.
 
-    Rows that are missing at the end cannot be seen from the others: keep the last hash elsewhere to notice.
+    Rows missing at the end are not detectable: store the last hash elsewhere.
     """
     wrong: list[str] = []
     last = GENESIS
@@ -92,7 +92,7 @@ def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 class Refused(Exception):
-    """What the loop wanted to do would keep the turn from closing, so it was not done."""
+    """The step would block the turn, so it was not taken."""
 
     def __init__(self, obstacles: Sequence[Obstacle]) -> None:
         super().__init__("; ".join(map(str, obstacles)))
@@ -111,11 +111,10 @@ def session(
     approval_ref: str | None = None,
     clock: Callable[[], str] | None = None,
 ) -> Session:
-    """A session under a policy package.
+    """Return a session under a policy package.
 
-    ``model_ref`` may also be given with each turn, as ``modelRef`` of its call spec. ``pinned`` is the digest that the
-    pin of the package holds; ``journal`` takes the rows of the trajectory; ``clock`` gives the time as RFC 3339 text
-    for them.
+    ``model_ref`` may also be given per turn, as ``modelRef`` of its call spec. ``pinned`` is the digest in the pin of
+    the package; ``journal`` stores the rows of the trajectory; ``clock`` returns their time as RFC 3339 text.
     """
     terms = policy.terms(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
     choices = {"model_ref": model_ref, "role": role, "risk_tier": risk_tier}
@@ -123,7 +122,7 @@ def session(
 
 
 class Session:
-    """Turns under one policy package. Made by :func:`session`; works with ``with`` and ``async with``."""
+    """Turns under one policy package, created by :func:`session`; a (async) context manager."""
 
     def __init__(
         self,
@@ -145,7 +144,7 @@ class Session:
 
     @property
     def ref(self) -> str:
-        """How other records name the session."""
+        """Return the reference of the session."""
         return f"session://{self.id}"
 
     def __enter__(self) -> Self:
@@ -165,10 +164,10 @@ class Session:
         self.__exit__(kind, error, trace)
 
     def turn(self, call_spec: Row | None = None, *, prompt_digest: str | None = None, **choices: Any) -> Turn:
-        """The next turn. Refused if the stop policy, or how the last turn ended, forbids one.
+        """Return the next turn. Raises :class:`Refused` if the stop policy or the end of the last turn forbids it.
 
         ``choices`` are those of :meth:`.PolicyPackage.call_spec`: ``action_mode``, ``execution_pattern`` and so on;
-        ``call_spec`` adds fields, and may replace none that the policy fixes.
+        ``call_spec`` adds fields, and cannot replace those that the policy sets.
         """
         self._end_turn()
         number = self._turns + 1
@@ -208,7 +207,7 @@ class Session:
 
 
 class Turn:
-    """One turn while it happens. Made by :meth:`Session.turn`."""
+    """An open turn, created by :meth:`Session.turn`."""
 
     def __init__(self, session: Session, number: int, call_spec: Row) -> None:
         self.session = session
@@ -227,24 +226,24 @@ class Turn:
     # --- evidence as it happens ------------------------------------------------------------------------------------
 
     def request(self, *rows: Row) -> None:
-        """Calls that the model asks for. If one may not run, :class:`.Blocked`, and none of them should.
+        """Record calls of the model. Raises :class:`.Blocked` if one is not permitted; then run none of them.
 
-        Their order is that in which they are recorded, unless a row says otherwise; so is that of results.
+        Calls and results are ordered as recorded, unless a row has an explicit position.
         """
         self._add_in_order("toolRequests", "ordinal", rows)
         self._refuse(State.TOOL_REQUESTS)
 
     def answer(self, *rows: Row) -> None:
-        """What came back. :class:`.Blocked` if something was done outside of its boundary."""
+        """Record results. Raises :class:`.Blocked` if a call left its boundary."""
         self._add_in_order("toolResults", "sequence", rows)
         self._refuse(State.TOOL_RESULTS)
 
     def use(self, *rows: Row) -> None:
-        """What became of results."""
+        """Record the uses of results."""
         self.add("toolUse", *rows)
 
     def add(self, member: str, *rows: Row) -> None:
-        """Rows of any other kind: ``guardrailDecisions``, ``artifacts``, ``contextAccess`` and so on."""
+        """Record rows of other kinds: ``guardrailDecisions``, ``artifacts``, ``contextAccess`` and so on."""
         self._record({member: [dict(row) for row in rows]})
 
     def _record(self, more: Row) -> None:
@@ -257,7 +256,7 @@ class Turn:
         self.add(member, *({position: known + number, **row} for number, row in enumerate(rows)))
 
     def render(self, tool_call_id: str, shown: Any, reminder: str, injection_point: str = "tool_response") -> None:
-        """How a result was put before the operator and before the model."""
+        """Record how a result was shown to the operator and to the model."""
         self.add(
             "toolRender",
             {
@@ -270,7 +269,7 @@ class Turn:
         )
 
     def queue(self, queue_id: str, reminders: Sequence[str]) -> None:
-        """The reminders that were injected, after reduction."""
+        """Record the injected reminders, after reduction."""
         entries = [{"reminderDigest": digest_text(reminder)} for reminder in reminders]
         self.add(
             "reminderQueue",
@@ -283,7 +282,7 @@ class Turn:
         )
 
     def view(self, view_id: str, content: Any, source_refs: Sequence[str] = ()) -> None:
-        """A view of the state that decisions were made on."""
+        """Record a view of the state that decisions were based on."""
         self.add(
             "stateViews",
             {
@@ -297,7 +296,7 @@ class Turn:
     # --- handing over, compacting, resuming ------------------------------------------------------------------------
 
     def hand_over(self, packet: Row, lookup: Lookup) -> None:
-        """Hand the work over with a packet of :func:`.handoff.packet`; refused if the contract is not met."""
+        """Hand over with a packet of :func:`.obstacles.packet`. Raises :class:`Refused` if it violates the contract."""
         contract = self.session.policy.contents.get("handoff", {})
         self._heed(
             obstacles_to_hand_over(packet, contract, role=self.call_spec.get("orchestrationRole"), lookup=lookup)
@@ -306,7 +305,7 @@ class Turn:
         self.add("artifacts", *artifact_rows(packet, lookup))
 
     def compact(self, compaction: Row) -> None:
-        """Record that the context was compacted; refused if something that must be carried would be lost."""
+        """Record a compaction. Raises :class:`Refused` if required references would be lost."""
         policy = self.session.policy.contents.get("compaction")
         bound = self.call_spec.get("compactionPolicyDigest")
         requested = [row.tool_call_id for row in self._builder.evidence.tool_requests]
@@ -314,7 +313,7 @@ class Turn:
         self._record({"compaction": dict(compaction)})
 
     def resume(self, continuity: Row, lookup: Lookup) -> None:
-        """Say what the turn goes on from; refused if that is not there."""
+        """Record what the turn continues from. Raises :class:`Refused` if that does not exist."""
         self._heed(obstacles_to_resume(continuity, self._builder.member("compaction"), lookup=lookup))
         self._record({"continuity": dict(continuity)})
 
@@ -323,9 +322,9 @@ class Turn:
     def close(
         self, stop_reason: str, *, iteration: int | None = None, checkpoint_ref: str | None = None, go_on: bool = True
     ) -> JoinClosed:
-        """Close the turn, or :class:`.Blocked`; then :meth:`retry` says what may be tried.
+        """Close the turn. Raises :class:`.Blocked`; then see :meth:`retry`.
 
-        ``go_on`` is what the loop wants. Whether it may is decided by the stop policy and the protocol state policy.
+        ``go_on`` is the intent of the loop; the stop policy and protocol state policy decide.
         """
         self.attempts += 1
         self.closed = self._judgement = None
@@ -349,11 +348,11 @@ class Turn:
         return self.closed
 
     def retry(self) -> Decision:
-        """What follows the last attempt to close, which failed."""
+        """Return the decision after the last failed attempt to close."""
         return self.session.policy.retry.decide(self._classes, self.attempts)
 
     def end(self) -> None:
-        """Leave the row of the turn in the trajectory. Later evidence is not taken."""
+        """Append the row of the turn to the trajectory. No evidence is accepted afterwards."""
         if self._ended:
             return
         self._ended = True

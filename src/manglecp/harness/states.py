@@ -33,7 +33,7 @@ _NOTHING: Final[Row] = MappingProxyType({})
 
 
 class Blocked(Exception):
-    """The evidence does not carry the turn into the next state."""
+    """The evidence does not permit the next state; ``findings`` has the reasons."""
 
     def __init__(self, state: State, findings: Sequence[Finding]) -> None:
         classes = ", ".join(sorted({finding.failure.name for finding in findings}))
@@ -43,7 +43,7 @@ class Blocked(Exception):
 
 
 class Forged(TypeError):
-    """A state that no transition made, or one that was used already."""
+    """A state that no transition issued, or one already spent."""
 
 
 class WrongMutation(ValueError):
@@ -51,7 +51,7 @@ class WrongMutation(ValueError):
 
 
 class _Spending:
-    """What was spent of one turn. All its states share it, so that no two of them permit the same call."""
+    """The calls spent in one turn, shared by all its states, so that each call is permitted once."""
 
     __slots__ = ("calls", "lock")
 
@@ -61,7 +61,7 @@ class _Spending:
 
 
 class _Issued:
-    """What a transition issued, and to which instance: the turn so far and, where there is one, the judgement."""
+    """The record of a transition: the instance, the turn so far and, if there is one, the judgement."""
 
     __slots__ = ("builder", "judgement", "kind", "spending", "spent", "stage")
 
@@ -74,14 +74,12 @@ class _Issued:
         self.spent = False
 
     def spend(self) -> None:
-        """Use up the state itself."""
         with self.spending.lock:
             if self.spent:
                 raise Forged(_no_state(self.kind))
             self.spent = True
 
     def redeem(self, call_id: str) -> None:
-        """Use up the right to one call."""
         with self.spending.lock:
             if self.spent:
                 raise Forged(_no_state(self.kind))
@@ -91,7 +89,7 @@ class _Issued:
 
 
 def _find(stage: object, kind: type[_Stage]) -> _Issued:
-    """What was issued to this instance; :class:`Forged` if nothing was, or if it was spent."""
+    """Return the record of this instance. Raises :class:`Forged` if there is none or it was spent."""
     issued = getattr(stage, "_issued", None) if type(stage) is kind else None
     if type(issued) is not _Issued or issued.stage() is not stage or issued.kind is not kind or issued.spent:
         raise Forged(_no_state(kind))
@@ -103,7 +101,7 @@ def _no_state(kind: type[_Stage]) -> str:
 
 
 class _Stage:
-    """What the six types share: evidence that nobody can change, and no way to make one by hand."""
+    """The base of the six types: immutable, and not constructible."""
 
     __slots__ = ("__weakref__", "_issued")
 
@@ -136,11 +134,11 @@ class _Stage:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The evidence so far, in the shape that :func:`.judging.judge` takes; a copy."""
+        """Return a copy of the evidence so far, as an input of :func:`.judgement.judge`."""
         return _find(self, type(self)).builder.document
 
     def _reach(self, kind: type[_T], state: State, evidence: Row) -> _T:
-        """The next state with more evidence, unless something blocks it."""
+        """Add evidence and return the next state. Raises :class:`Blocked`."""
         issued = _find(self, type(self))
         return _reach(kind, state, issued.builder.with_evidence(evidence), issued.spending)
 
@@ -167,46 +165,46 @@ def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
 
 @final
 class CallSpec(_Stage):
-    """A turn that is about to happen: under which policies, by which model, in which mode."""
+    """A turn before its first call: policies, model and mode."""
 
     __slots__ = ()
 
     @staticmethod
     def open(call_spec: Row, constraints: Row = _NOTHING) -> CallSpec:
-        """``constraints`` are the objects beside ``evidence``: ``toolConstraints``, ``policyDocuments`` and so on."""
+        """Open a turn. ``constraints`` are the objects beside ``evidence``, such as ``toolConstraints``."""
         return CallSpec.of(TurnBuilder.open(call_spec, constraints))
 
     @staticmethod
     def of(builder: TurnBuilder) -> CallSpec:
-        """The same of what was read already."""
+        """Open a turn from a builder, whose input was read already."""
         return _reach(CallSpec, State.CALL_SPEC, builder, _Spending())
 
     def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
-        """What the model asked for, with the guardrail decisions before it runs."""
+        """Add the calls of the model, with the guardrail decisions before they run."""
         return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
 
 @final
 class ToolRequests(_Stage):
-    """Requests that may run."""
+    """Permitted requests."""
 
     __slots__ = ()
 
     def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
-        """Further requests, which may follow from results so far; those may be among the evidence."""
+        """Add requests that may follow from results so far, which may be among the evidence."""
         return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
-        """Whether a request of this state is this call, and it was not redeemed in this turn (:func:`redeem_call`)."""
+        """Return whether the call is a request of this state and not yet redeemed (:func:`redeem_call`)."""
         return _permits(self, ToolRequests, NamedCall(call_id, tool_name, input_digest))
 
     def close(
         self, results: Rows, uses: Rows, protocol_state: Row, found: Row = _NOTHING, shown: Row = _NOTHING
     ) -> JoinClosed:
-        """The three steps to a closed join at once, for a caller that has the evidence for all: judged as a whole.
+        """Take the three steps to a closed join at once; everything is judged once.
 
-        ``found`` is evidence that belongs to the results, ``shown`` to the end. What is blocked is found by the steps
-        one by one, so that it is known which of them.
+        ``found`` is evidence that belongs to the results, ``shown`` to the end. If blocked, the steps are judged one by
+        one to find the blocked state.
         """
         issued = _find(self, ToolRequests)
         builder = issued.builder.with_evidence({**found, "toolResults": list(results), "toolUse": list(uses)})
@@ -217,29 +215,29 @@ class ToolRequests(_Stage):
         return self.answer(results, found).use(uses).close(protocol_state, shown)
 
     def answer(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolResults:
-        """What came back, with artifacts, accesses and further guardrail decisions."""
+        """Add results, with artifacts, accesses and further guardrail decisions."""
         return self._reach(ToolResults, State.TOOL_RESULTS, {**evidence, "toolResults": list(rows)})
 
 
 @final
 class ToolResults(_Stage):
-    """Results of admissible calls within their boundaries."""
+    """Results of permitted calls within their boundaries."""
 
     __slots__ = ()
 
     def use(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolUse:
-        """What became of each result."""
+        """Add the use of each result."""
         return self._reach(ToolUse, State.TOOL_USE, {**evidence, "toolUse": list(rows)})
 
 
 @final
 class ToolUse(_Stage):
-    """Results that are accounted for."""
+    """Results with their uses."""
 
     __slots__ = ()
 
     def close(self, protocol_state: Row, evidence: Row = _NOTHING) -> JoinClosed:
-        """How the turn ended, and what the model was shown: renders, queues, views, handoff, continuity."""
+        """Add the protocol state and what the model was shown: renders, queues, views, handoff, continuity."""
         issued = _find(self, ToolUse)
         builder = issued.builder.with_evidence({**evidence, "protocolState": dict(protocol_state)})
         judgement = conclude(builder.turn)
@@ -257,7 +255,7 @@ class JoinClosed(_Stage):
 
     @staticmethod
     def of(builder: TurnBuilder) -> JoinClosed:
-        """All states up to this one at once, of a builder that has all evidence of the turn.
+        """Close a turn from a builder that has all evidence.
 
         :class:`Blocked` names the first state that the evidence does not reach.
         """
@@ -270,15 +268,14 @@ class JoinClosed(_Stage):
 
     @property
     def judgement(self) -> Judgement:
-        """The one that closed the turn. Findings in it, if any, forbid only a mutation."""
+        """Return the judgement that closed the turn. Its findings, if any, forbid only a mutation."""
         return _judged(self, JoinClosed)
 
     def authorize(self, mutation: Row | None = None, constraints: Row = _NOTHING) -> MutationReady:
-        """The right to carry out one mutation: the given one, or the one that the evidence already holds.
+        """Return the right to one mutation: the given one, or the one in the evidence. Spends this state.
 
-        One turn authorises one mutation, so this state is spent by it.
-        ``constraints`` are those that only who judges the mutation knows, above all ``mutationConstraints`` with the
-        active policy digest. They are added to those of the turn and cannot take any of them back.
+        ``constraints`` are those of the authorising party, above all ``mutationConstraints`` with the active policy
+        digest. They are added to those of the turn and cannot relax them.
         """
         issued = _find(self, JoinClosed)
         builder = issued.builder.with_evidence({"mutation": None if mutation is None else dict(mutation)})
@@ -301,38 +298,38 @@ class JoinClosed(_Stage):
 
 @final
 class MutationReady(_Stage):
-    """The right to carry out one mutation, once."""
+    """The right to one mutation, once."""
 
     __slots__ = ()
 
     @property
     def judgement(self) -> Judgement:
-        """The one that authorised the mutation. It has no findings."""
+        """Return the judgement that authorised the mutation. It has no findings."""
         return _judged(self, MutationReady)
 
     @property
     def intent(self) -> dict[str, Any]:
-        """The mutation that was authorised."""
+        """Return the authorised mutation."""
         found: dict[str, Any] = self.document["evidence"]["mutation"]
         return found
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
-        """Whether the mutation is an effect that names this call, and it was not redeemed (:func:`redeem_call`)."""
+        """Return whether the mutation is an effect that names this call, and it was not redeemed yet."""
         return _permits(self, MutationReady, NamedCall(call_id, tool_name, input_digest))
 
 
 def _stricter(turn: Row, judge: Row) -> Row:
-    """What both demand of a mutation; which policy is active, only who judges it knows."""
+    """Merge the demands on a mutation; only the authorising party sets the active policy."""
     claims = [rows["requiredCapabilityClaims"] for rows in (turn, judge) if rows.get("requiredCapabilityClaims")]
     both = {"requiredCapabilityClaims": [claim for some in claims for claim in some]} if claims else {}
     return {**turn, **judge, **both}
 
 
 def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
-    """Spend the right for a mutation of this kind and action; the judgement it rests on.
+    """Spend the right to a mutation of this kind and action, and return its judgement.
 
-    Whoever carries out mutations calls this first. It is refused for a forged right, a second time, and for any other
-    mutation than the one that was authorised; a refused one is not spent.
+    Call it before the mutation. Raises :class:`Forged` for a forged or spent right and :class:`WrongMutation` for
+    another mutation; then nothing is spent.
     """
     issued, judgement = _find(ready, MutationReady), _judged(ready, MutationReady)
     intent = judgement.turn.evidence.mutation
@@ -346,9 +343,9 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
 def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_name: str, input_digest: str) -> None:
     """Spend the right to one call: this tool, with input bytes of this digest, under this id.
 
-    A ``MutationReady`` of the kind ``effect`` is the right to each call that its mutation names; ``ToolRequests`` to
-    each of their requests, for whoever runs what has no effects. Whoever runs a call does this first. It is refused
-    for a forged state, a second time in the same turn, and for any other call; nothing is spent then.
+    Call it before the call runs. A ``MutationReady`` of the kind ``effect`` permits each call that its mutation
+    names; ``ToolRequests`` permits each of its requests, for calls without effects. Raises for a forged state, a
+    second time in the same turn, and for any other call; then nothing is spent.
     """
     call = NamedCall(call_id, tool_name, input_digest)
     kind = ToolRequests if isinstance(authority, ToolRequests) else MutationReady
@@ -376,11 +373,10 @@ def _is_named(issued: _Issued, call: NamedCall) -> bool:
 
 
 def ready_from(document: Any, active_policy: str | None = None) -> MutationReady:
-    """The right to the mutation of a turn.
+    """Return the right to the mutation of a recorded turn, by walking through its states again.
 
-    ``document`` is what :func:`.judging.judge` takes. ``active_policy`` is the digest of the mutation policy in force,
-    from someone who knows it; it replaces what the document says of that. What is no evidence is
-    :class:`.InvalidEvidence`, and a turn that may not mutate is :class:`.Blocked`.
+    ``document`` is an input of :func:`.judgement.judge`. ``active_policy`` is the digest of the mutation policy in
+    force; it overrides the document. Raises :class:`.InvalidEvidence` or :class:`Blocked`.
     """
     if not isinstance(document, dict):
         raise InvalidEvidence("", "an object is expected")
@@ -393,6 +389,6 @@ def ready_from(document: Any, active_policy: str | None = None) -> MutationReady
     if active_policy is not None:
         stated = constraints.get("mutationConstraints") or {}
         in_force = {"mutationConstraints": {**stated, "activePolicyDigest": active_policy}}
-    # The rest is known by now, so what blocks a state shows as early as it can, and who made a call is no question.
+    # All evidence is added with the requests: a blocking class shows at the earliest state, and callers are known.
     requested = CallSpec.open(call_spec, constraints).request(requests, evidence)
     return requested.answer().use().close(protocol_state).authorize(mutation, in_force)

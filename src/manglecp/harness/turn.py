@@ -27,15 +27,15 @@ from manglecp.wire import validator_of
 # --- turn -------------------------------------------------------------------------------------------------------------
 
 PROGRAM: Final = "code_execution"
-"""The kind of call that is a program, and the caller of what a program calls."""
+"""The kind of a call that is a program, and the caller kind of the calls it makes."""
 
 _read_constraints: Final = reader_of(Constraints)
 
 
 class TurnContext:
-    """What stands beside the evidence of a turn: constraints and policy documents, the latter against its call spec.
+    """Constraints and policy documents, compared with the call spec.
 
-    Immutable, and shared by all turns that are opened under the same terms.
+    Immutable, and shared by all turns opened under the same terms.
     """
 
     def __init__(
@@ -46,35 +46,35 @@ class TurnContext:
         limits: Limits = LIMITS,
         compared: Documents | None = None,
     ) -> None:
-        """``compared`` are the same documents, if they were compared with the same call spec already."""
+        """``compared`` are the documents if already compared with this call spec."""
         self.constraints = constraints
         self.documents = documents
         self.compared = compared or Documents.compared(documents, call, limits)
 
     @cached_property
     def terms(self) -> Terms:
-        """What is in force for a turn that does not hand over."""
+        """Return the terms of a turn that does not hand over."""
         return Terms(self.constraints, self.compared, False)
 
     @cached_property
     def handoff_terms(self) -> Terms:
-        """What is in force for a turn that hands over."""
+        """Return the terms of a turn that hands over."""
         return Terms(self.constraints, self.compared, True)
 
     @cached_property
     def written(self) -> tuple[msgspec.Raw, msgspec.Raw]:
-        """The canonical JSON of the constraints, and of the documents."""
+        """Return the canonical JSON of the constraints, and of the documents."""
         constraints = msgspec.json.decode(msgspec.json.encode(self.constraints))
         return msgspec.Raw(canonical(constraints)), msgspec.Raw(canonical(dict(self.documents)))
 
     @cached_property
     def digest(self) -> str:
-        """Of both as they were read: no number is carried as text."""
+        """Return the digest of both as read, without numbers converted to text."""
         return digest_bytes(msgspec.json.encode([self.constraints, self.documents], order="sorted"))
 
 
 class Turn:
-    """Everything that the checks may ask."""
+    """The input of the checks; immutable."""
 
     __slots__ = (
         "_frozen",
@@ -103,7 +103,7 @@ class Turn:
         self.constraints = context.constraints
         self.documents = context.documents
         self.schema_verdicts = schema_verdicts
-        """Of the calls whose arguments were there: whether they fit every schema that is pinned for their tool."""
+        """For calls with arguments: whether they match every pinned schema of the tool."""
         self.drifted = context.compared.drifted
         handing_over = evidence.handoff is not None or (
             evidence.mutation is not None and evidence.mutation.kind == "transfer"
@@ -127,13 +127,12 @@ class Turn:
         self._frozen = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        """A turn that was judged stays the turn that was judged."""
         if getattr(self, "_frozen", False):
             raise AttributeError("a turn does not change")
         object.__setattr__(self, name, value)
 
     def caller(self, request: ToolRequest) -> str:
-        """Who made the call: as its edge says, else as the request says, else the model directly."""
+        """Return the caller kind: of the edge, else of the request, else ``direct``."""
         edge = self.edges.get(request.tool_call_id)
         if edge is not None and edge.caller_kind is not None:
             return edge.caller_kind
@@ -141,7 +140,7 @@ class Turn:
 
     @property
     def direct(self) -> Iterator[ToolRequest]:
-        """The calls that the model made itself. What a program calls is part of the program."""
+        """Return the calls of the model itself, without those of a program."""
         rows = self.evidence.tool_requests
         programs = {
             name for name in {row.caller_id for row in rows} if name is not None and normalize_word(name) == PROGRAM
@@ -150,14 +149,14 @@ class Turn:
 
     @property
     def context_owed(self) -> bool:
-        """Whether the model is going to see, or has used, what the turn brought."""
+        """Return whether the model will see, or has used, results of the turn."""
         return self.continuing or any(row.consumed for row in self.evidence.tool_use)
 
 
 def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way: bool = False) -> Turn:
-    """The turn that a document describes, or :class:`.InvalidEvidence`.
+    """Return the turn of a document. Raises :class:`.InvalidEvidence`.
 
-    ``under_way``: it has not ended yet, and how it ended need not be there.
+    If ``under_way``, the protocol state may be absent.
     """
     if not isinstance(document, Mapping):
         raise InvalidEvidence("", "an object is expected")
@@ -183,7 +182,7 @@ def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way
 
 
 def schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
-    """Arguments are judged while they are there. Afterwards there is their digest, and this verdict."""
+    """Validate arguments while present; afterwards only their digest and this verdict remain."""
     policy = evidence.call_spec.tool_policy
     pins: dict[str, list[dict[str, Any]]] = {}
     for tool in (policy and policy.allowed_tools) or ():
@@ -211,7 +210,7 @@ _OF_CONSTRAINTS: Final = members_of(Constraints)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, RecursionError)
-"""What reading raises for values of the wrong shape. InvalidEvidence is a ValueError."""
+"""What readers raise for values of the wrong type. InvalidEvidence is a ValueError."""
 
 
 class TurnBuilder:
@@ -228,7 +227,7 @@ class TurnBuilder:
         numbered: Mapping[str, list[tuple[int, Any]]],
         verdicts: Mapping[str, bool],
     ) -> None:
-        """``raw_context`` and ``raw`` are the documents as they came; ``numbered`` the rows in the same order."""
+        """``raw_context`` and ``raw`` are the documents as received; ``numbered`` the rows in the same order."""
         self.context = context
         self.evidence = evidence
         self._raw_context = raw_context
@@ -238,7 +237,7 @@ class TurnBuilder:
 
     @classmethod
     def open(cls, call_spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> TurnBuilder:
-        """A turn in which nothing has happened; :class:`.InvalidEvidence` if it cannot be read."""
+        """Return a turn without rows. Raises :class:`.InvalidEvidence`."""
         whole = {name: value for name, value in constraints.items() if value is not None}
         whole["evidence"] = {_CALL_SPEC: dict(call_spec)}
         try:
@@ -253,7 +252,7 @@ class TurnBuilder:
         return cls(turn.context, turn.evidence, copy, raw, {}, {})
 
     def with_call_id(self, call_id: str) -> TurnBuilder:
-        """The same turn, in which nothing has happened yet, under another call id."""
+        """Return the same turn, still without rows, under another call id."""
         name = a_text(call_id, LIMITS)
         if name is None or len(self._raw) != 1:
             raise InvalidEvidence("/evidence/callSpec/callId", "is blank, or the turn has begun")
@@ -262,7 +261,7 @@ class TurnBuilder:
         return TurnBuilder(self.context, Evidence(call), self._raw_context, raw, {}, {})
 
     def with_evidence(self, more: Mapping[str, Any]) -> TurnBuilder:
-        """With more evidence. Rows come after those of their list; what is no list replaces what was there."""
+        """Add evidence: rows are appended to their list, other members are replaced."""
         more = {name: value for name, value in more.items() if value is not None}
         try:
             copy = _decode(_encode(more))
@@ -277,7 +276,7 @@ class TurnBuilder:
         return self._with(_copied(more))
 
     def with_constraints(self, constraints: Mapping[str, Any]) -> TurnBuilder:
-        """With other constraints beside the evidence, in addition or instead. Policy documents stay what they are."""
+        """Add or replace constraints. Policy documents stay unchanged."""
         raw = {**self._raw_context, **constraints}
         try:
             copy = _decode(_encode(constraints))
@@ -296,21 +295,21 @@ class TurnBuilder:
 
     @property
     def document(self) -> dict[str, Any]:
-        """All of it, in the shape that :func:`.judging.judge` takes; a copy."""
+        """Return a copy of all of it, as an input of :func:`.judgement.judge`."""
         whole: dict[str, Any] = _decode(_encode({**self._raw_context, "evidence": self._raw}))
         return whole
 
     @property
     def turn(self) -> Turn:
-        """As it is judged."""
+        """Return the turn for the checks."""
         return Turn(self.evidence, self.context, self._verdicts)
 
     def constraint(self, name: str) -> Any:
-        """An object beside the evidence, as it came; None if there is none."""
+        """Return a constraint object as received, or None."""
         return self._raw_context.get(name)
 
     def member(self, name: str) -> Any:
-        """A member of the evidence, as it came; None if there is none. To be read only."""
+        """Return a member of the evidence as received, or None. Do not mutate it."""
         return self._raw.get(name)
 
     def _with(self, more: dict[str, Any]) -> TurnBuilder:
@@ -337,7 +336,6 @@ class TurnBuilder:
 
 
 def _joined(before: Any, value: Any) -> Any:
-    """A list goes on; anything else is replaced."""
     if isinstance(before, list) and isinstance(value, Sequence) and not isinstance(value, str):
         return [*before, *value]
     return value

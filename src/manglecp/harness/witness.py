@@ -32,18 +32,18 @@ _MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "muta
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the record says, and what follows from its own rows."""
+    """A recorded value that differs from the recomputed one."""
 
     where: str
     expected: Any
-    """What follows."""
+    """The recomputed value."""
     found: Any
-    """What is written."""
+    """The recorded value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The outcome. ``on_record`` are the pointers to what had to be believed."""
+    """The outcome. ``on_record`` are pointers to values that cannot be recomputed."""
 
     differences: tuple[Difference, ...]
     on_record: tuple[str, ...]
@@ -51,11 +51,11 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Did judging again come to the same?"""
+        """Return whether the recomputed verdict is equal."""
         return not self.differences
 
     def as_json(self) -> dict[str, Any]:
-        """What ``manglecp harness verify`` prints."""
+        """Return the output of ``manglecp harness verify``."""
         return {
             "holds": self.holds,
             "witnessId": self.judgement.witness_id,
@@ -69,7 +69,7 @@ class Verification:
 
 
 def witness_of(judgement: Judgement) -> dict[str, Any]:
-    """The witness, as JSON."""
+    """Return the witness as JSON."""
     return {**_concluded(judgement), "turn": judgement.normalized}
 
 
@@ -79,19 +79,18 @@ def _concluded(judgement: Judgement) -> dict[str, Any]:
 
 
 class Witness(Mapping[str, Any]):
-    """The witness for whoever keeps it: mostly it is written, and seldom read where it was made."""
+    """A witness whose JSON is computed on demand."""
 
     def __init__(self, judgement: Judgement) -> None:
         self._judgement = judgement
 
     @property
     def id(self) -> str:
-        """Made of what was judged: the same evidence has the same id."""
+        """Return the id, computed from what was judged: equal evidence has an equal id."""
         return self._judgement.witness_id
 
     @cached_property
     def written(self) -> msgspec.Raw:
-        """Its canonical JSON."""
         turn = self._judgement.turn
         constraints, documents = turn.context.written
         whole = {
@@ -117,7 +116,7 @@ class Witness(Mapping[str, Any]):
 
 
 def _written(evidence: Evidence) -> Evidence | msgspec.Raw:
-    """The evidence as it may stand in canonical JSON: only schemas of tools have numbers that are carried as texts."""
+    """Return the evidence for canonical JSON: only tool schemas can hold numbers that become text."""
     policy = evidence.call_spec.tool_policy
     if all(tool.input_schema is None for tool in (policy and policy.allowed_tools) or ()):
         return evidence
@@ -125,7 +124,7 @@ def _written(evidence: Evidence) -> Evidence | msgspec.Raw:
 
 
 def verify(witness: Mapping[str, Any], limits: Limits = LIMITS) -> Verification:
-    """Conclude again from the rows of a witness; :class:`.InvalidEvidence` if they are no rows."""
+    """Conclude again from the rows of a witness. Raises :class:`.InvalidEvidence` if they are unreadable."""
     if not isinstance(witness, Mapping):
         raise InvalidEvidence("", "an object is expected")
     turn = _recorded_turn(witness.get("turn"), limits)
@@ -138,7 +137,7 @@ def verify(witness: Mapping[str, Any], limits: Limits = LIMITS) -> Verification:
 
 
 def _recorded_turn(found: Any, limits: Limits) -> Turn:
-    """The turn that was recorded. Its rows are read strictly: what was normalised once needs no leniency."""
+    """Read the recorded turn strictly: normalised rows need no leniency."""
     if not isinstance(found, dict):
         raise InvalidEvidence("/turn", "is absent or no object")
     try:
@@ -169,7 +168,7 @@ def _typed(found: dict[str, Any], name: str, kind: type[T]) -> T:
 
 
 def _compare(where: str, expected: Any, found: Any, differences: list[Difference]) -> None:
-    """Note the innermost places where two values differ. They are as deep as the types are, or differ at the top."""
+    """Yield the innermost differences. The types bound the depth."""
     waiting = [(where, expected, found)]
     while waiting:
         where, one, other = waiting.pop()
@@ -183,7 +182,7 @@ def _compare(where: str, expected: Any, found: Any, differences: list[Difference
 
 
 def _on_record(turn: Turn) -> list[str]:
-    """Everything that stands for something that the witness does not hold."""
+    """Yield the pointers to digests of values that the witness does not hold."""
     found = []
     for index, request in enumerate(turn.evidence.tool_requests):
         if request.input_digest is not None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from manglecp.harness.classes import CLASSES, Finding, place
 from manglecp.harness.constraints import RoleScope
+from manglecp.harness.obstacles import AUTONOMOUS, HANDLED_STOP_REASONS, PATTERNS, UNDIVIDED
 from manglecp.harness.rows import Shell, ToolRequest, ToolResult
 from manglecp.harness.turn import Turn
 
@@ -17,16 +18,14 @@ from manglecp.harness.turn import Turn
 _STOP: Final = CLASSES["protocol.stop_reason_unhandled"]
 _ORDER: Final = CLASSES["protocol.parallel_transport_order_invalid"]
 
-_STOP_REASONS: Final = ("tool_use", "pause_turn", "max_tokens", "end_turn")
-
 
 def stop_reason(turn: Turn) -> Iterator[Finding]:
-    """The reason is one that the policy handles, and permits what comes next."""
+    """The policy handles the stop reason, and it permits the continuation."""
     state, policy = turn.evidence.protocol_state, turn.call.protocol_state_policy
     if state is None:
         return
     handled = policy.handled_stop_reasons if policy is not None else None
-    if state.stop_reason not in (_STOP_REASONS if handled is None else handled):
+    if state.stop_reason not in (HANDLED_STOP_REASONS if handled is None else handled):
         yield Finding(_STOP, "protocolState", f"the stop reason {state.stop_reason} is not handled")
     continuation = (policy and policy.continuation) or {}
     if turn.continuing and continuation.get(state.stop_reason) == "stop":
@@ -34,7 +33,7 @@ def stop_reason(turn: Turn) -> Iterator[Finding]:
 
 
 def stop_policy(turn: Turn) -> Iterator[Finding]:
-    """Budgets of turns and iterations are kept, and a checkpoint that is due is there."""
+    """Turn and iteration budgets are kept, and a due checkpoint is recorded."""
     state, policy = turn.evidence.protocol_state, turn.call.stop_policy
     if state is None or policy is None:
         return
@@ -54,7 +53,7 @@ def stop_policy(turn: Turn) -> Iterator[Finding]:
 
 
 def transport(turn: Turn) -> Iterator[Finding]:
-    """Outputs come in the order of their calls, and calls come one at a time where the transport is told so."""
+    """Outputs have the order of their calls, and calls are sequential where the transport requires it."""
     if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
         yield Finding(_ORDER, "protocolConstraints", "the runtime says that the order was broken")
     policy = turn.call.tool_transport_policy
@@ -76,7 +75,7 @@ def transport(turn: Turn) -> Iterator[Finding]:
 
 
 def _in_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
-    """Of one group: every call and output has a position, and both count the same way."""
+    """Within one group, every call and output has a position, and the positions agree."""
     positions = []
     for row in rows:
         result = turn.results.get(row.tool_call_id)
@@ -99,7 +98,7 @@ _COMPACTION: Final = CLASSES["runtime.compaction_state_invalid"]
 
 
 def shell_boundary(turn: Turn) -> Iterator[Finding]:
-    """What ran in a shell says where, in which sandbox and what; and it stayed there."""
+    """A shell command records directory, sandbox and command, and stays within the boundary."""
     policy = turn.call.execution_boundary_policy
     roots = [
         declared
@@ -133,7 +132,7 @@ def _ran_in_shell(turn: Turn, row: ToolResult) -> bool:
 
 
 def _inside(workdir: str | None, declared: list[tuple[str, ...]]) -> bool:
-    """Absolute, without a way up, and under a root of every declaration: by segments, not by letters."""
+    """Return whether the path is absolute, without ``..``, and under a root of every declaration, by segments."""
     if workdir is None or not workdir.startswith("/") or ".." in workdir:
         return False
     steps = _steps(workdir)
@@ -149,7 +148,7 @@ def _sandboxed(turn: Turn, shell: Shell) -> bool:
 
 
 def edit_surface(turn: Turn) -> Iterator[Finding]:
-    """Files are edited by the surfaces that the policy lists."""
+    """Files are edited only by the surfaces that the policy lists."""
     policy = turn.call.execution_boundary_policy
     if policy is None or policy.allowed_edit_surfaces is None:
         return
@@ -162,7 +161,7 @@ def edit_surface(turn: Turn) -> Iterator[Finding]:
 
 
 def compaction(turn: Turn) -> Iterator[Finding]:
-    """Compaction runs under the policy of the call and keeps what has to be carried, open calls included."""
+    """Compaction follows the policy of the call and keeps required references and open calls."""
     record, pinned, terms = turn.evidence.compaction, turn.call.compaction_policy_digest, turn.terms.compaction
     continuity = turn.evidence.continuity
     if record is None or not record.invoked:
@@ -197,7 +196,7 @@ _ROLES: Final = ("orchestrator", "specialist")
 
 
 def owed_context(turn: Turn) -> Iterator[Finding]:
-    """Whoever goes on, or has consumed something, has shown the model every result, a queue and a view."""
+    """A turn that continues, or consumed a result, has rendered every result, a queue and a view."""
     if not turn.context_owed:
         return
     evidence, call = turn.evidence, turn.call
@@ -223,7 +222,7 @@ def owed_context(turn: Turn) -> Iterator[Finding]:
 
 
 def queues(turn: Turn) -> Iterator[Finding]:
-    """Required queues and views are there, without repetitions, in batches of the right size, at allowed points."""
+    """Required queues and views exist, without duplicates, within the batch size, at allowed points."""
     wanted, evidence = turn.constraints.context_constraints, turn.evidence
     for name in set(wanted.required_queue_ids).difference(row.queue_id for row in evidence.reminder_queue):
         yield Finding(_QUEUE, place("reminderQueue", name), "the required queue is absent")
@@ -246,7 +245,7 @@ def queues(turn: Turn) -> Iterator[Finding]:
 
 
 def context_filter(turn: Turn) -> Iterator[Finding]:
-    """Results are filtered before the model sees them where the policy demands it, and nowhere where it forbids it."""
+    """Results are filtered where the policy requires it, and not where it forbids it."""
     policy = turn.call.pre_context_filter_policy
     if policy is None or policy.mode in (None, "allowed"):
         return
@@ -264,7 +263,7 @@ def context_filter(turn: Turn) -> Iterator[Finding]:
 
 
 def scope(turn: Turn) -> Iterator[Finding]:
-    """A role reads and writes under its own prefixes, and nothing acts for another role."""
+    """A role reads and writes only under its prefixes, and does not act for another role."""
     call, role = turn.call, turn.call.orchestration_role
     if role is not None and role not in _ROLES:
         yield Finding(_SCOPE, "callSpec/orchestrationRole", f"the role {role} is not known")
@@ -279,7 +278,7 @@ def scope(turn: Turn) -> Iterator[Finding]:
             yield Finding(_SCOPE, where, "the reference leads upwards")
         if scopes is not None:
             own = scopes.get(row.role or role or "", RoleScope())
-            # Whatever is not said to be reading may write.
+            # An access counts as a write unless it is declared a read.
             prefixes = own.read if row.access == "read" else own.write
             if not row.ref.startswith(prefixes):
                 yield Finding(_SCOPE, where, f"{row.ref} is outside of what {row.role or role} may {row.access}")
@@ -299,18 +298,14 @@ def scope(turn: Turn) -> Iterator[Finding]:
 
 _DECOMPOSITION: Final = CLASSES["coordination.decomposition_policy_violation"]
 
-_PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
-_UNSPLIT: Final = ("single", "chain", "evaluator_optimizer")
-_AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")
-
 
 def pattern(turn: Turn) -> Iterator[Finding]:
-    """The pattern is known and admitted, under the policy that is expected; autonomy has its measured trigger."""
+    """The pattern is known and allowed under the expected policy; autonomous patterns have a trigger."""
     terms, call = turn.terms.decomposition, turn.call
     if terms.admissible is False:
         yield Finding(_DECOMPOSITION, "decompositionConstraints", "the runtime says that it is not admissible")
     where = "callSpec/executionPattern"
-    if call.execution_pattern not in _PATTERNS:
+    if call.execution_pattern not in PATTERNS:
         yield Finding(_DECOMPOSITION, where, f"the pattern {call.execution_pattern} is not known")
     if terms.expected_execution_pattern not in (None, call.execution_pattern):
         yield Finding(_DECOMPOSITION, where, f"the pattern {terms.expected_execution_pattern} is expected")
@@ -318,21 +313,21 @@ def pattern(turn: Turn) -> Iterator[Finding]:
         yield Finding(_DECOMPOSITION, where, f"the pattern {call.execution_pattern} is not admitted")
     if terms.expected_policy_digest not in (None, call.decomposition_policy_digest):
         yield Finding(_DECOMPOSITION, "callSpec/decompositionPolicyDigest", "another policy is expected")
-    if terms.require_escalation_trigger and call.execution_pattern in _AUTONOMOUS:
+    if terms.require_escalation_trigger and call.execution_pattern in AUTONOMOUS:
         split = turn.evidence.decomposition
         if split is None or split.escalation_trigger_ref is None:
             yield Finding(_DECOMPOSITION, "decomposition", "the pattern is autonomous without a measured trigger")
 
 
 def fan_out(turn: Turn) -> Iterator[Finding]:
-    """A loop has one worker, only some patterns split, and no split is wider than admitted."""
+    """A loop has one worker, only some patterns split, and the fan-out is within the limit."""
     split, cap = turn.evidence.decomposition, turn.terms.decomposition.max_fan_out
     if split is None:
         return
     if split.mode == "loop" and split.width > 1:
         yield Finding(_DECOMPOSITION, "decomposition", f"a loop with {split.width} workers")
     # A mode that is not known is not taken for the harmless one.
-    if split.mode not in (None, "loop") and turn.call.execution_pattern in _UNSPLIT:
+    if split.mode not in (None, "loop") and turn.call.execution_pattern in UNDIVIDED:
         yield Finding(_DECOMPOSITION, "decomposition", f"the pattern {turn.call.execution_pattern} does not split")
     if cap is not None and split.width > cap:
         yield Finding(_DECOMPOSITION, "decomposition", f"{split.width} workers; at most {cap} are admitted")

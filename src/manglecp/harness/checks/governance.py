@@ -1,8 +1,8 @@
-"""Governance: is the policy package pinned, and is every control that is owed in place?
+"""Governance checks: the policy package is pinned, and every required control is in place.
 
-The *gate* opens when the profile claims governance or when governance constraints are given. Behind it a control is
-judged when its block is there or when something demands it. Four things do not wait for the gate: a claim of an unknown
-identity, a word on the call that is none, a verified guardrail document, and the mutation of a governance policy.
+The *gate* opens when the profile claims governance or governance constraints are given. Behind it a control is judged
+if its block is present or required. Four conditions are judged without the gate: an unknown identity claim, an unknown
+word on the call, a verified guardrail document, and the mutation of a governance policy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TIERS: Final = ("low", "moderate", "high")
 
 
 class _Gate:
-    """What of the turn governance looks at."""
+    """The parts of the turn that governance checks read."""
 
     __slots__ = ("constraints", "open", "profile", "promotes", "promotes_itself", "turn")
 
@@ -55,13 +55,13 @@ class _Gate:
 
 
 def _known(turn: Turn) -> _Gate | None:
-    """None after a claim of an unknown identity: nobody knows what was claimed, and nothing else is judged."""
+    """Return the gate, or None for an unknown identity: then nothing else is judged."""
     gate = _Gate(turn)
     return gate if gate.profile.claim_id in (None, _CLAIM) else None
 
 
 def governance(turn: Turn) -> Iterator[Finding]:
-    """Whatever can be said before the turn begins: package, mode of traces and risk tier."""
+    """What is known before the turn starts: package, trace mode and risk tier."""
     gate = _known(turn)
     if gate is None:
         profile = turn.constraints.governance_profile
@@ -72,14 +72,14 @@ def governance(turn: Turn) -> Iterator[Finding]:
 
 
 def guardrails(turn: Turn) -> Iterator[Finding]:
-    """The decisions of guardrails, at every stage, in the order of the stages."""
+    """The guardrail decisions, at every stage, in the order of the stages."""
     gate = _known(turn)
     if gate is not None:
         yield from _stages(gate)
 
 
 def promotion(turn: Turn) -> Iterator[Finding]:
-    """What stands before a change of policies: evaluations, their lineage, attacks, and the bounds of automation."""
+    """The preconditions of a policy change: evaluation, lineage, red team, and limits of automation."""
     gate = _known(turn)
     if gate is None:
         return
@@ -120,7 +120,7 @@ def _stages(gate: _Gate) -> Iterator[Finding]:
             missing = True
             yield Finding(_STAGE_MISSING, place("guardrailDecisions", stage), "the stage has no decision")
     if missing:
-        for row in decisions or ():  # had nobody decided anything, nothing might be owed
+        for row in decisions or ():  # without decisions, none may be owed
             where = place("guardrailDecisions", row.sequence)
             yield Finding(_STAGE_MISSING, where, "it decides, and a required stage does not")
         return
@@ -131,7 +131,7 @@ def _stages(gate: _Gate) -> Iterator[Finding]:
 
 
 def _out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
-    """The decisions at a stage that is not known, and those that stand before an earlier or after a later stage."""
+    """Yield decisions at unknown stages and those out of the stage order."""
     places = {row.stage: STAGES.index(row.stage) for row in decisions if row.stage in STAGES}
     known = [(row.sequence, places[row.stage]) for row in decisions if row.stage in places]
     for row in decisions:

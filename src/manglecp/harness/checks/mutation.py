@@ -32,18 +32,17 @@ _PACKET_FIELDS: Final = {
 
 
 def _existing(turn: Turn) -> set[str]:
-    """The artifacts that are there: said to exist, and with a digest to know them by."""
+    """Return the artifacts that exist and have a digest."""
     return {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
 
 
 def contract(turn: Turn) -> Iterator[Finding]:
-    """The contract is the pinned one."""
     if turn.terms.handoff.expected_contract_digest not in (None, turn.call.handoff_contract_digest):
         yield Finding(_TARGET, "callSpec/handoffContractDigest", "another contract is expected")
 
 
 def packet(turn: Turn) -> Iterator[Finding]:
-    """The packet goes to an admitted target and carries everything that the contract demands."""
+    """The target is allowed and the packet carries everything the contract requires."""
     found, terms = turn.evidence.handoff, turn.terms.handoff
     if found is None:
         return
@@ -67,7 +66,7 @@ def packet(turn: Turn) -> Iterator[Finding]:
 
 
 def no_packet(turn: Turn) -> Iterator[Finding]:
-    """What is demanded of a packet is not met by having none."""
+    """A missing packet does not satisfy demands on a packet."""
     if turn.evidence.handoff is not None:
         return
     intent = turn.evidence.mutation
@@ -91,7 +90,7 @@ def _demanded(turn: Turn, transfer: bool) -> Iterator[Finding]:
 
 
 def descent(turn: Turn) -> Iterator[Finding]:
-    """A turn that goes on from a handoff names it, and the artifacts that it lists are there."""
+    """A turn that resumes from a handoff names it, and its listed artifacts exist."""
     continuity = turn.evidence.continuity
     if continuity is None or continuity.mode != "descent":
         return
@@ -127,9 +126,9 @@ def policy(turn: Turn) -> Iterator[Finding]:
 
 
 def claims(turn: Turn) -> Iterator[Finding]:
-    """The intent claims every capability that it needs: the base, and the action or all actions.
+    """The intent claims every capability it needs: the base, and the action or all actions.
 
-    What a call is of is an action of the intent as well, or a right to one would be a right to any.
+    The tool of a named call counts as an action of the intent, or a right to one would be a right to any.
     """
     intent, demanded = turn.evidence.mutation, turn.terms.required_claims
     if intent is None:
@@ -183,7 +182,7 @@ def use_evidence(turn: Turn) -> Iterator[Finding]:
 
 
 def drift(turn: Turn) -> Iterator[Finding]:
-    """A document that differs, or that no digest names, raises the class of its kind."""
+    """A document that differs from its digest, or has none, raises the class of its kind."""
     for name in turn.drifted:
         yield Finding(DOCUMENTS[name].drift, place("policyDocuments", name), "is not the document of the call spec")
 

@@ -36,7 +36,7 @@ _PROVENANCE: Final = ("command", "api", "runtime_route")
 
 
 def call_shape(turn: Turn) -> Iterator[Finding]:
-    """The mode and the tool choice are words that are known, and the choice is met."""
+    """Mode and tool choice are known words, and the choice is met."""
     call = turn.call
     if call.action_mode not in _MODES:
         yield Finding(_SCHEMA, "callSpec/actionMode", f"the mode {call.action_mode} is not known")
@@ -52,7 +52,7 @@ def call_shape(turn: Turn) -> Iterator[Finding]:
 
 
 def request_shape(turn: Turn) -> Iterator[Finding]:
-    """Every request comes out of a structured block and fits the schema that is pinned for its tool."""
+    """Every request comes from a structured block and matches the pinned schema of its tool."""
     for row in turn.evidence.tool_requests:
         where = place("toolRequests", row.tool_call_id)
         if row.schema_valid is False:
@@ -78,7 +78,7 @@ def _schema_pins(turn: Turn, row: ToolRequest) -> Iterator[str]:
 
 
 def _adapter_registered(turn: Turn, row: ToolRequest) -> bool:
-    """The adapter that a request names, or else that of the policy, is the policy's and one of those registered."""
+    """The adapter of the request, or else of the policy, is the one of the policy and registered."""
     of_policy = turn.call.tool_policy and turn.call.tool_policy.parser_profile_id
     profile = row.parser_profile_id or of_policy
     registered = turn.constraints.tool_constraints.parser_profiles
@@ -86,7 +86,7 @@ def _adapter_registered(turn: Turn, row: ToolRequest) -> bool:
 
 
 def one_call_per_action(turn: Turn) -> Iterator[Finding]:
-    """Only code composes calls within one action."""
+    """Only code composes several calls within one action."""
     if turn.call.action_mode not in ("json", "text"):
         return
     rows = [row for row in turn.evidence.tool_requests if row.action_index is not None]
@@ -98,7 +98,7 @@ def one_call_per_action(turn: Turn) -> Iterator[Finding]:
 
 
 def result_shape(turn: Turn) -> Iterator[Finding]:
-    """Errors are typed, programs show what they printed, counts add up, and provenance is there where it is owed."""
+    """Errors are typed, programs record their output, token counts add up, required provenance exists."""
     for row in turn.results.values():
         where = place("toolResults", row.tool_call_id)
         if row.error is not None and row.error.gaps:
@@ -129,7 +129,7 @@ def _has_provenance(row: ToolResult) -> bool:
 
 
 def use_shape(turn: Turn) -> Iterator[Finding]:
-    """Who discards says why, and only an error that may be tried again is tried again."""
+    """A discarded result has a reason, and only retryable errors are retried."""
     for row in turn.evidence.tool_use:
         where = place("toolUse", row.tool_call_id)
         if row.disposition == "discarded_with_reason" and row.reason_code is None:
@@ -144,7 +144,7 @@ def use_shape(turn: Turn) -> Iterator[Finding]:
 
 
 def allowed_tools(turn: Turn) -> Iterator[Finding]:
-    """Every tool is on each allow-list, in the catalogue, and the one that was demanded."""
+    """Every tool is on each allow-list, in the catalogue, and the required one."""
     policy = turn.call.tool_policy
     lists = []
     if policy is not None and policy.allowed_tools is not None:
@@ -167,7 +167,7 @@ def allowed_tools(turn: Turn) -> Iterator[Finding]:
 
 
 def blocked_calls(turn: Turn) -> Iterator[Finding]:
-    """What a guardrail blocked before it ran has no result that is ok. A block without a call is one of all calls."""
+    """A call that a guardrail blocked has no ``ok`` result. A block without a call id blocks all calls."""
     for decision in turn.evidence.guardrail_decisions or ():
         if decision.stage != "pre_flight" or decision.outcome != "block":
             continue
@@ -179,7 +179,7 @@ def blocked_calls(turn: Turn) -> Iterator[Finding]:
 
 
 def discovery(turn: Turn) -> Iterator[Finding]:
-    """A tool that is loaded late was found by a search over the pinned catalogue, and called by the name found."""
+    """A deferred tool was found by a search over the pinned catalogue, and called by the name found."""
     pins = turn.constraints.tool_constraints
     if pins.expected_tool_catalog_digest not in (None, turn.call.tool_catalog_digest):
         yield Finding(_MISMATCH, "callSpec/toolCatalogDigest", "another catalogue is expected")
@@ -206,7 +206,7 @@ def discovery(turn: Turn) -> Iterator[Finding]:
 
 
 def examples(turn: Turn) -> Iterator[Finding]:
-    """Tools are shown with the examples that are pinned for them."""
+    """Tools are shown with their pinned examples."""
     constraints = turn.constraints.tool_constraints
     if constraints.expected_tool_example_digest not in (None, turn.call.tool_example_digest):
         yield Finding(_EXAMPLES, "callSpec/toolExampleDigest", "other examples are expected")
@@ -218,7 +218,7 @@ def examples(turn: Turn) -> Iterator[Finding]:
 
 
 def callers(turn: Turn) -> Iterator[Finding]:
-    """Whoever calls a tool that has a list of callers is on that list."""
+    """The caller of a tool with a caller list is on that list."""
     expected = turn.constraints.tool_constraints.expected_allowed_callers_digest
     if expected not in (None, turn.call.allowed_callers_digest):
         yield Finding(_CALLER, "callSpec/allowedCallersDigest", "another list of callers is expected")
@@ -230,7 +230,7 @@ def callers(turn: Turn) -> Iterator[Finding]:
 
 
 def caller_edges(turn: Turn) -> Iterator[Finding]:
-    """An edge leads from a program that was requested to the call that carries it."""
+    """An edge leads from a requested program to the call that carries it."""
     for name, edge in turn.edges.items():
         where = place("toolResults", name)
         parent = edge.parent_tool_call_id
@@ -248,7 +248,7 @@ def caller_edges(turn: Turn) -> Iterator[Finding]:
 
 
 def width(turn: Turn) -> Iterator[Finding]:
-    """No more branches, and no others, than the policy admits."""
+    """The branches are those that the policy allows, and not more."""
     policy = turn.call.parallel_policy
     if policy is None:
         return
@@ -306,7 +306,7 @@ def _unmatched(turn: Turn) -> Iterator[Finding]:
 
 
 def truncation(turn: Turn) -> Iterator[Finding]:
-    """Payloads keep to the budget, and a cut is made and recorded as the policy says."""
+    """Payloads are within the budget, and a truncation is recorded as the policy requires."""
     demanded = turn.constraints.truncation_constraints
     inline = turn.call.tool_response_truncation_policy
     limits = [

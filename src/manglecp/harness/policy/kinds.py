@@ -58,10 +58,10 @@ CONTROLS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One row of the table."""
+    """A kind of document."""
 
     name: str
-    """What the file is called, without its ending."""
+    """The file name without its extension."""
     decides: str
     shape: Shape
     inline: str | None = None
@@ -74,7 +74,7 @@ class Kind:
 
 
 def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """A tool of the catalogue; its schema digest is that of its schema, where the schema is there."""
+    """Read a tool of the catalogue, and compute or verify its schema digest if the schema is given."""
     found = _TOOL(value, place, problems)
     if not isinstance(found, dict):
         return found
@@ -93,13 +93,13 @@ def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def _stages(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Stages have an order of their own, so the list is one that follows it."""
+    """Read the stages in their canonical order."""
     found = words(STAGES, least=1)(value, place, problems)
     return [stage for stage in STAGES if stage in found]
 
 
 def _reason(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """A stop reason: any word, since providers invent new ones."""
+    """Read a stop reason: any word, since providers add new ones."""
     found = text(value, place, problems)
     return normalize_word(found) if isinstance(found, str) else found
 
@@ -121,7 +121,7 @@ MANIFEST: Final = table(
     {"name": text, "version": text, "description": text},
     required=("name", "version"),
 )
-"""The file ``package``: what the package is called."""
+"""The file ``package``: name and version of the package."""
 
 _TABLE: Final = (
     Kind(
@@ -373,7 +373,7 @@ Documents = Mapping[str, Any]
 
 
 def check(documents: Documents, places: Mapping[str, FileLocation], problems: Problems) -> None:
-    """Report every contradiction. The documents have their shapes."""
+    """Report every contradiction between validated documents."""
     for rule in _RULES:
         for kind, pointer, message in rule(documents):
             problems.add(FileLocation(places[kind].file, pointer=pointer), message)
@@ -383,7 +383,7 @@ Contradictions = Iterator[tuple[str, str, str]]
 
 
 def _tools(documents: Documents) -> Contradictions:
-    """Who speaks of tools speaks of tools that there are."""
+    """Documents reference only tools of the catalogue."""
     if "tools" not in documents:
         return
     known = {tool["toolName"] for tool in documents["tools"]["tools"]}
@@ -463,7 +463,7 @@ def _views(documents: Documents) -> Contradictions:
 
 
 def _controls(documents: Documents) -> Contradictions:
-    """A control that is required needs the document that says what it is."""
+    """A required control needs the document that defines it."""
     needs = {
         "guardrailStages": "guardrail-stages",
         "evalGate": "eval-gate",

@@ -30,23 +30,23 @@ from manglecp.harness.retry import RetryPolicy
 
 CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
-"""The contract that evidence is normalised under: the one of this room."""
+"""The contract by which this package normalises evidence."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str) -> str:
-    """The identity of a turn: the same turn always has the same one."""
+    """Return the identity of a turn, a function of its inputs."""
     named = _Named(model_ref, prompt_digest, session_id, turn_index)
     try:
         form = _encode(named)
-    except UnicodeEncodeError:  # said as whoever reads texts says it
+    except UnicodeEncodeError:  # the same error as from the reader of texts
         form = canonical(msgspec.to_builtins(named))
     return "turn1_" + hashlib.sha256(form).hexdigest()
 
 
 class _Named(msgspec.Struct, rename="camel"):
-    """What the identity of a turn is made of, in the order of canonical JSON."""
+    """The inputs of the identity of a turn, in the order of canonical JSON."""
 
     model_ref: str
     prompt_digest: str
@@ -56,7 +56,7 @@ class _Named(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True)
 class PolicyPackage:
-    """Documents that were read: each has its shape and its one form. Made by :mod:`.reading`."""
+    """Validated, canonical documents. Created by :func:`read_package` and :func:`package_of`."""
 
     name: str
     version: str
@@ -74,22 +74,22 @@ class PolicyPackage:
 
     @property
     def ref(self) -> str:
-        """``name@version``, for people; a digest is what binds."""
+        """Return ``name@version``, for display; the digest is what binds."""
         return f"{self.name}@{self.version}"
 
     @property
     def inventory(self) -> dict[str, Any]:
-        """What the package consists of; its digest is that of the package."""
+        """Return the contents of the package; their digest is that of the package."""
         return {"name": self.name, "version": self.version, "documents": dict(self.digests)}
 
     @property
     def retry(self) -> RetryPolicy:
-        """What this package says about trying again; the table of classes where it is silent."""
+        """Return the retry policy: the document, else the table of classes."""
         return RetryPolicy(self.contents.get("retry"))
 
     @property
     def may_mutate(self) -> bool:
-        """Is it more than a package that only observes?"""
+        """Return whether the package permits more than observation."""
         return bool(self.contents["mutation"]["mode"] != "observe_only")
 
     def call_spec(
@@ -106,7 +106,7 @@ class PolicyPackage:
         risk_tier: str | None = None,
         normalizer_id: str = NORMALIZER_ID,
     ) -> dict[str, Any]:
-        """The CallSpec fields of a turn. A field whose document the package does not have is absent."""
+        """Return the CallSpec fields of a turn, without those whose document the package lacks."""
         fields: dict[str, Any] = {
             "callId": call_id(session_id, turn_index, model_ref, prompt_digest),
             "modelRef": model_ref,
@@ -135,7 +135,7 @@ class PolicyPackage:
         return _copy({name: value for name, value in fields.items() if value is not None})
 
     def documents(self) -> dict[str, Any]:
-        """``policyDocuments``: what the digests of the CallSpec are digests of."""
+        """Return ``policyDocuments``: the documents behind the digests of the CallSpec."""
         found: dict[str, Any] = {"governancePolicy": self.inventory}
         for kind, content in self.contents.items():
             if (name := KINDS[kind].document) is not None:
@@ -147,10 +147,10 @@ class PolicyPackage:
     def constraints(
         self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
     ) -> dict[str, Any]:
-        """The constraint objects that a turn is judged with, those apart that a document of :meth:`documents` gives.
+        """Return the constraint objects of a turn, except those given by :meth:`documents`.
 
-        ``pinned`` is the package digest that the pin holds. A package that claims governance and is not pinned, or is
-        not the pinned one, fails every turn closed.
+        ``pinned`` is the package digest in the pin. A package that claims governance and is not the pinned one fails
+        every turn closed.
         """
         found = {
             "toolConstraints": self._tool_constraints(),
@@ -169,14 +169,14 @@ class PolicyPackage:
     def terms(
         self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
     ) -> dict[str, Any]:
-        """Everything that stands beside ``evidence``: what :meth:`.states.CallSpec.open` takes as constraints."""
+        """Return everything beside ``evidence``: the constraints of :meth:`.states.CallSpec.open`."""
         constraints = self.constraints(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
         return {**constraints, "policyDocuments": self.documents()}
 
     def governance_profile(
         self, pinned: str | None, risk_tier: str | None = None, approval_ref: str | None = None
     ) -> dict[str, Any]:
-        """What the turn shows of its governance: where its policy comes from, its mode and its tier."""
+        """Return the governance of the turn: policy provenance, trace mode and risk tier."""
         profile: dict[str, Any] = {
             "claimId": CLAIM_ID,
             "claimed": True,
@@ -202,12 +202,12 @@ class PolicyPackage:
         return profile
 
     def highest_tier(self) -> str | None:
-        """The highest risk tier that the package has a control profile for."""
+        """Return the highest risk tier with a control profile."""
         tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
         return next((tier for tier in reversed(TIERS) if tier in tiers), None)
 
     def needs_approval(self, tier: str) -> bool:
-        """Whether a human has to approve what is done at this tier."""
+        """Return whether a human has to approve actions at this tier."""
         tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
         return bool(tiers.get(tier, {}).get("humanCheckpoint"))
 
@@ -248,7 +248,7 @@ class PolicyPackage:
         return found
 
     def _context_constraints(self) -> dict[str, Any]:
-        """Render, queue and view documents are only compared, so what they demand is said here."""
+        """Render, queue and view documents are only compared, so their demands become constraints."""
         found = {
             name: self.contents["queue"][name]
             for name in ("requiredQueueIds", "dedup", "maxBatchSize")
@@ -279,7 +279,7 @@ class PolicyPackage:
 
 
 def _copy(value: dict[str, Any]) -> dict[str, Any]:
-    """What is handed out may be changed; the package may not."""
+    """Copy a value that is handed out, so that the package stays immutable."""
     copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return copied
 
@@ -295,12 +295,12 @@ _EXPECTED: Final = {
 
 ENDINGS: Final = (".toml", ".json")
 DEEPEST: Final = 100
-"""How deep a document may be nested. A key with many dots nests as deep as it has dots."""
+"""Maximum nesting of a document. A dotted TOML key nests as deep as it has dots."""
 _MANIFEST: Final = "package"
 
 
 def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
-    """The package that files of these names and contents make, or a :class:`.PolicyError`."""
+    """Return the package of files, by name. Raises :class:`.PolicyError`."""
     problems = Problems()
     decoded: dict[str, Any] = {}
     places: dict[str, FileLocation] = {}
@@ -322,7 +322,7 @@ def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
 
 
 def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str, Any]]) -> PolicyPackage:
-    """The package of a manifest and documents that are already decoded."""
+    """Return the package of a decoded manifest and documents."""
     problems = Problems()
     places = {_MANIFEST: FileLocation(_MANIFEST)}
     for kind in documents:
@@ -336,7 +336,7 @@ def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str,
 def _package(
     decoded: Mapping[str, Any], places: Mapping[str, FileLocation], problems: Problems, *, complete: bool
 ) -> PolicyPackage:
-    """``complete`` says that what is not there was left out, and not just unreadable."""
+    """``complete``: absent documents are missing, not unreadable."""
     manifest: dict[str, Any] = {}
     contents: dict[str, Any] = {}
     for name, content in decoded.items():
@@ -350,7 +350,7 @@ def _package(
         for name in owed:
             if name not in decoded:
                 problems.add(FileLocation(name), "the document is missing")
-    problems.refuse()  # what is consistent can only be said of documents that have their shape
+    problems.refuse()  # consistency is checked on valid documents only
     check(contents, places, problems)
     problems.refuse()
     return PolicyPackage(manifest["name"], manifest["version"], contents, manifest.get("description"))
@@ -373,7 +373,7 @@ def _decode(data: bytes, ending: str, place: FileLocation, problems: Problems) -
 
 
 def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
-    """JSON without a key twice; None, and a problem, if it is none."""
+    """Parse JSON without duplicate keys; report a problem and return None if it is invalid."""
     from manglecp.wire import (
         Fault,
         decode,  # nor has every package JSON
@@ -390,7 +390,7 @@ def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
 
 
 def _bounded(document: Any, place: FileLocation, problems: Problems) -> Any:
-    """The document, unless it is nested deeper than anything that reads it can follow."""
+    """Return the document unless it is nested too deeply."""
     level = [document]
     for _ in range(DEEPEST):
         level = [
@@ -412,7 +412,7 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
     try:
         expected = "pol1_" + hashlib.sha256(canonical(rest)).hexdigest()
     except Uncanonical:
-        return rest  # its shape says where
+        return rest  # its shape reports the place
     if content["policyDigest"] != expected:
         problems.add(place / "policyDigest", f"the digest of the document is {expected}")
     return rest
@@ -423,7 +423,7 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
 
 @cache
 def observe() -> PolicyPackage:
-    """The built-in package. ``observe().call_spec(...)`` gives log adapters the fields of each turn."""
+    """Return the built-in package. ``observe().call_spec(...)`` gives log adapters the fields of each turn."""
     return package_of(
         {"name": "observe", "version": "1", "description": "Observe turns; mutate nothing."},
         {

@@ -35,12 +35,12 @@ _GATES: Final = {
     "eval-gate": "evalGatePolicyDigest",
     "red-team": "redTeamPolicyDigest",
 }
-"""The documents that decide over a promotion, and the field of the call that each binds."""
+"""The documents that govern a promotion, and the call spec field that each binds."""
 _PIN_KIND: Final = "manglecp.policy.pin.v1"
 
 
 def candidate_ref(package: PolicyPackage) -> str:
-    """How an intent names the package that it wants to have in force."""
+    """Return the reference by which an intent names the package to promote."""
     return f"policy-package://{package.digest}"
 
 
@@ -49,7 +49,7 @@ def candidate_ref(package: PolicyPackage) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value of a document. None where there is none."""
+    """One changed value of a document; None if absent."""
 
     pointer: str
     before: Any
@@ -58,7 +58,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One document that is not the same, or ``package`` itself under another name or version."""
+    """One changed document, or ``package`` for a changed name or version."""
 
     document: str
     before: str | None
@@ -69,7 +69,7 @@ class Difference:
 
 
 def differences(before: PolicyPackage, after: PolicyPackage) -> tuple[Difference, ...]:
-    """Exactly what differs; nothing if and only if the digests are equal."""
+    """Return all differences; empty if and only if the digests are equal."""
     found = []
     if before.ref != after.ref:
         names = {"name": before.name, "version": before.version}, {"name": after.name, "version": after.version}
@@ -95,7 +95,7 @@ def _changes(pointer: str, before: Any, after: Any) -> Iterator[Change]:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Made by :meth:`first` and :meth:`promoted`, or read by :func:`read_pin`."""
+    """A pinned package. Created by :meth:`first` and :meth:`promoted`, or read by :func:`read_pin`."""
 
     package: PolicyPackage
     history: tuple[Mapping[str, Any], ...]
@@ -106,25 +106,25 @@ class Pin:
 
     @staticmethod
     def first(package: PolicyPackage, *, at: str) -> Pin:
-        """The pin of a package where there was none. ``at`` is the time, RFC 3339."""
+        """Return the first pin of a package. ``at`` is the time, RFC 3339."""
         return Pin(package, (_row(0, None, {"act": "pin", "at": at, **_named(package)}),))
 
     @property
     def digest(self) -> str:
-        """The package digest that is pinned."""
+        """Return the pinned package digest."""
         return self.package.digest
 
     @property
     def head(self) -> str:
-        """The hash of the last row; who knows it can tell a history that was written anew."""
+        """Return the hash of the last row; a copy of it elsewhere detects a rewritten history."""
         return str(self.history[-1]["rowHash"])
 
     def verify(self, package: PolicyPackage) -> tuple[Difference, ...]:
-        """What differs from the package that is pinned."""
+        """Return the differences from the pinned package."""
         return differences(self.package, package)
 
     def promoted(self, package: PolicyPackage, ready: MutationReady, *, at: str) -> Pin:
-        """The pin of another package, by the right of an accepted promotion of it over the pinned one."""
+        """Return the pin of another package, by the right of an accepted promotion over this one."""
         turn = ready.document["evidence"]
         if turn["callSpec"]["governancePolicyDigest"] != self.digest:
             raise WrongMutation("the promotion was made under another package than the one that is pinned")
@@ -145,7 +145,7 @@ class Pin:
         return Pin(package, (*self.history, _row(len(self.history), self.head, row)))
 
     def as_json(self) -> dict[str, Any]:
-        """All that is pinned, which :func:`read_pin` reads again."""
+        """Return the JSON that :func:`read_pin` reads."""
         documents = {
             kind: {"digest": self.package.digests[kind], "content": self.package.contents[kind]}
             for kind in self.package.digests
@@ -201,7 +201,7 @@ _PIN: Final = table(
 
 
 def read_pin(data: bytes, file: str = "pin") -> Pin:
-    """The pin that the bytes hold, or a :class:`.PolicyError`."""
+    """Read a pin. Raises :class:`.PolicyError`."""
     problems = Problems()
     place = FileLocation(file)
     decoded = read_json(data, place, problems)

@@ -90,7 +90,7 @@ _EVIDENCE: Final[dict[str, Shape]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """They have their shapes. What they are worth is judged in :mod:`.promotion`."""
+    """Validated reports. :func:`promote` judges their content."""
 
     evaluation: Mapping[str, Any]
     red_team: Mapping[str, Any]
@@ -99,21 +99,21 @@ class Reports:
 
     @property
     def instruction_ref(self) -> str | None:
-        """How the evidence of a promotion names the instruction: by its hash. None where there is none."""
+        """Return the reference of the instruction in the evidence, by its hash; None without one."""
         if self.instruction is None:
             return None
         return "instr1_" + hashlib.sha256(canonical(self.instruction)).hexdigest()
 
     @property
     def approval_ref(self) -> str | None:
-        """How the approval is named: by its digest. None where nobody approved."""
+        """Return the reference of the approval, by its digest; None without one."""
         return None if self.approval is None else f"approval://{digest(self.approval)}"
 
 
 def read_reports(
     evaluation: tuple[str, bytes], red_team: tuple[str, bytes], evidence: Sequence[tuple[str, bytes]] = ()
 ) -> Reports:
-    """The reports of files, each given as its name and its bytes, or a :class:`.PolicyError`."""
+    """Read the reports from files, each given as name and bytes. Raises :class:`.PolicyError`."""
     problems = Problems()
     measured = _read(EVALUATION, evaluation, problems)
     attacked = _read(RED_TEAM, red_team, problems)
@@ -143,11 +143,11 @@ def _read(shape: Shape, file: tuple[str, bytes], problems: Problems) -> Any:
 # --- applicability of reports -----------------------------------------------------------------------------------------
 
 _LOADING: Final = ("deferral", "filter")
-"""Documents that decide how much of tools and results the model is shown."""
+"""Documents that control which tools and results the model sees."""
 
 
 def doubts(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
-    """What is not shown to the judge, and why."""
+    """Return the reports that are no evidence for this promotion, and why."""
     found = {
         "evaluation": _doubt_evaluation(pin.package, candidate, reports.evaluation),
         "redTeam": _doubt_red_team(pin.package, candidate, reports.red_team),
@@ -207,13 +207,13 @@ def _doubt_approval(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str
 # --- promotion --------------------------------------------------------------------------------------------------------
 
 MODEL_REF: Final = "manglecp:policy-promotion@1"
-"""What decides here is this module."""
+"""This module makes the decisions."""
 
 _OF_AGENTS: Final = (
     *("tools", "callers", "examples", "deferral", "filter", "parallel", "transport", "truncation", "boundary"),
     *("sandbox", "compaction", "scope", "handoff", "stop", "protocol"),
 )
-"""Documents that speak of an agent's tools, context and handoffs, and not of this turn."""
+"""Documents about the tools, context and handoffs of agents, which do not apply to this turn."""
 _LEFT_OUT: Final = {
     *(name for kind in _OF_AGENTS for name in (KINDS[kind].inline, KINDS[kind].digested, KINDS[kind].document) if name),
     *("toolConstraints", "toolCatalog", "toolCatalogDigest", "runtimeSandboxRef"),
@@ -223,28 +223,28 @@ _GATES: Final = {"eval-gate": "evalGatePolicy", "red-team": "redTeamPolicy"}
 
 
 class Unchanged(ValueError):
-    """The package is the one that is pinned."""
+    """The package is already pinned."""
 
 
 def promote(pin: Pin, candidate: PolicyPackage, reports: Reports, *, at: str) -> Pin:
-    """The pin of the candidate; :class:`.Blocked` with the findings if the reports do not carry it."""
+    """Return the pin of the candidate. Raises :class:`.Blocked` if the reports do not suffice."""
     return pin.promoted(candidate, ready_to_promote(pin, candidate, reports), at=at)
 
 
 def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> MutationReady:
-    """The right to promote the candidate over the pinned package; :class:`.Blocked` with all that is missing."""
+    """Return the right to promote the candidate. Raises :class:`.Blocked` with all findings."""
     if candidate.digest == pin.digest:
         raise Unchanged(f"{candidate.ref} is pinned already")
     turn = _Turn(pin, candidate, reports)
     try:
         return turn.walk()
-    except Blocked as blocked:  # at the first state that it did not reach; who has to mend it wants to know the rest
+    except Blocked as blocked:  # at the first blocked state; report the findings of all
         raise Blocked(blocked.state, judge(turn.document()).findings) from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A document of the turn: what reads it, how it is named, and what it says."""
+    """A document that the turn reads: tool, reference and content."""
 
     tool: str
     ref: str
@@ -281,7 +281,6 @@ class _Turn:
         )
 
     def document(self) -> dict[str, Any]:
-        """The same turn as a whole."""
         evidence = {
             "callSpec": self.call_spec(),
             **self.rows(),
@@ -320,7 +319,7 @@ class _Turn:
         return {**terms, "policyDocuments": documents, "governanceProfile": self._profile()}
 
     def rows(self) -> dict[str, Any]:
-        """The evidence by its kind, guardrail decisions apart."""
+        """Return the evidence by kind, without guardrail decisions."""
         found: dict[str, Any] = {
             "toolRequests": [],
             "toolResults": [],
@@ -393,7 +392,7 @@ class _Turn:
         return profile
 
     def _gate(self, kind: str) -> Mapping[str, Any] | None:
-        """The gate in force; where the pinned package has none, that of the candidate."""
+        """Return the pinned gate; that of the candidate if the pinned package has none."""
         return self.active.contents.get(kind) or self.candidate.contents.get(kind)
 
     def _pattern(self) -> str:
@@ -412,7 +411,7 @@ class _Turn:
         }
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The checks that this module makes, at their stages."""
+        """Return the guardrail decisions that this module makes, by stage."""
         triggered = {
             "pre_flight": self.candidate.digest == self.pin.digest,
             "input": bool(self.doubts),

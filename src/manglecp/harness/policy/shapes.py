@@ -19,11 +19,11 @@ from manglecp.harness.canonical_v1 import canonical
 
 
 class PolicyError(DiagnosticError, ValueError):
-    """Documents that are no policy."""
+    """Invalid policy documents."""
 
 
 class Problems:
-    """Collects diagnostics while documents are read; they sort by file and place."""
+    """Collects diagnostics while documents are read; sorted by file and place."""
 
     def __init__(self) -> None:
         self._found: list[Diagnostic] = []
@@ -50,11 +50,11 @@ class Problems:
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 Shape: TypeAlias = Callable[[Any, FileLocation, Problems], Any]
-"""The value in its one form. What is wrong with it is reported; what is returned then is not used."""
+"""Returns the canonical value. On a reported problem the return value is unused."""
 
 
 def text(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Text that says something."""
+    """Read a non-blank text."""
     if not isinstance(value, str):
         problems.add(place, f"a text belongs here, not {_kind(value)}")
     elif not trim(value):
@@ -65,14 +65,14 @@ def text(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def flag(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """True or false, and nothing that counts as one of them."""
+    """Read a boolean, strictly."""
     if not isinstance(value, bool):
         problems.add(place, f"true or false belongs here, not {_kind(value)}")
     return value
 
 
 def integer(least: int) -> Shape:
-    """A whole number of at least this."""
+    """Read an integer of at least ``least``."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -85,7 +85,7 @@ def integer(least: int) -> Shape:
 
 
 def number(least: float, most: float) -> Shape:
-    """A number from ``least`` to ``most``, both included."""
+    """Read a number from ``least`` to ``most``, inclusive."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -98,7 +98,7 @@ def number(least: float, most: float) -> Shape:
 
 
 def anything(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Any value that has a canonical form."""
+    """Read any value with a canonical form."""
     try:
         canonical(value)
     except Uncanonical as error:
@@ -107,7 +107,7 @@ def anything(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def one_of(vocabulary: Collection[str]) -> Shape:
-    """A word of a vocabulary, as the vocabulary writes it."""
+    """Read a word of a vocabulary, in the spelling of the vocabulary."""
     known = {normalize_word(one): one for one in vocabulary}
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
@@ -122,7 +122,7 @@ def one_of(vocabulary: Collection[str]) -> Shape:
 
 
 def items(shape: Shape = text, *, least: int = 0) -> Shape:
-    """A list that is a set: its order and repetitions mean nothing."""
+    """Read a set, sorted and deduplicated."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         found = _list(shape, value, place, problems)
@@ -136,7 +136,7 @@ def items(shape: Shape = text, *, least: int = 0) -> Shape:
 
 
 def sequence(shape: Shape) -> Shape:
-    """A list whose order means something."""
+    """Read a list in its order."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         return _list(shape, value, place, problems)
@@ -145,12 +145,12 @@ def sequence(shape: Shape) -> Shape:
 
 
 def words(vocabulary: Collection[str], *, least: int = 0) -> Shape:
-    """A list of words of the vocabulary, at least so many."""
+    """Read a set of words of the vocabulary, at least ``least``."""
     return items(one_of(vocabulary), least=least)
 
 
 def records(shape: Shape, key: str) -> Shape:
-    """A list of tables, each known by a member; sorted by it."""
+    """Read a list of tables, keyed and sorted by one member."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         found = _list(shape, value, place, problems)
@@ -163,7 +163,7 @@ def records(shape: Shape, key: str) -> Shape:
 
 
 def table(members: Mapping[str, Shape], *, required: Collection[str] = ()) -> Shape:
-    """An object with known members and no others."""
+    """Read an object with known members only."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, Mapping):
@@ -184,7 +184,7 @@ def table(members: Mapping[str, Shape], *, required: Collection[str] = ()) -> Sh
 
 
 def table_of(shape: Shape, *, names: Collection[str] | None = None) -> Shape:
-    """An object whose members are all alike, under names that the author chooses or that come from a vocabulary."""
+    """Read an object with uniform values, under arbitrary names or those of a vocabulary."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, Mapping):
