@@ -176,7 +176,7 @@ class AnthropicLog:
             yield from self._exchange(record)
         elif "messages" in record:
             yield from self._dialogue.transcript(record, "messages")
-        elif kind == "message" and self._dialogue.asked:
+        elif kind == "message" and self._dialogue.has_request:
             yield self._reply(record)
         elif "role" in record:
             yield from self._dialogue.message(record)
@@ -346,7 +346,7 @@ def _caller(block: dict[str, Any]) -> Caller | None:
 def _tool_result(block: dict[str, Any]) -> Result:
     content = block.get("content")
     payload = "" if content is None else content
-    text = "\n".join(texts_of(_said(payload)))
+    text = "\n".join(texts_of(_block_texts(payload)))
     failed = block.get("is_error") is True
     return Result(
         identifier(block, "tool_use_id"),
@@ -365,7 +365,7 @@ def _served_result(block: dict[str, Any]) -> Result:
     evidence: dict[str, Any] = {}
     failure: Failure | None = None
     if failed:
-        text = "\n".join(texts_of(_said(content)))
+        text = "\n".join(texts_of(_block_texts(content)))
         failure = failure_in(content, text if type(content) is not dict else _error_text(content))
     elif type(content) is dict and type(content.get("stdout")) is str and type(content.get("stderr")) is str:
         evidence["observation"] = {
@@ -388,7 +388,7 @@ def _error_text(content: dict[str, Any]) -> str:
     return canonical_bytes(content).decode()
 
 
-def _said(content: JSON) -> JSON:
+def _block_texts(content: JSON) -> JSON:
     """Return the texts of content blocks, without their types."""
     if type(content) is not list:
         return content

@@ -11,12 +11,12 @@ same session) and is longer than, or equal to, the known messages of the thread;
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from manglecp.adapters.records import LogLimits, RunningDigest, array, canonical_bytes, entry, optional_text, texts_of
+from manglecp.base.cache import LruCache
 from manglecp.wire import JSON, Fault
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def reminders(text: str) -> list[str]:
     return [found.strip() for found in _REMINDER.findall(text)] if _MARK in text else []
 
 
-def spoken(text: str) -> bool:
+def has_user_text(text: str) -> bool:
     """Return whether a text contains anything other than reminders."""
     return bool((_REMINDER.sub("", text) if _MARK in text else text).strip())
 
@@ -178,9 +178,8 @@ class Threads:
     """The conversations of a log, as an LRU cache."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
         self._begun = 0
-        self._open: OrderedDict[bytes, Thread] = OrderedDict()
+        self._open: LruCache[bytes, Thread] = LruCache(max(1, most))
 
     def begin(self) -> Thread:
         """Return a new thread without a key."""
@@ -194,7 +193,7 @@ class Threads:
         known = 0 if thread is None else len(thread.messages)
         if thread is None or len(messages) < known or (len(messages) == known and messages != thread.messages):
             thread, known = self.begin(), 0
-        self._keep(key, thread)
+        self._open.put(key, thread)
         return thread, known
 
     def named(self, name: str) -> tuple[Thread, bool]:
@@ -203,18 +202,12 @@ class Threads:
         thread = self._open.get(key)
         known = thread is not None
         thread = thread or self.begin()
-        self._keep(key, thread)
+        self._open.put(key, thread)
         return thread, known
 
     def name(self, name: str, thread: Thread) -> None:
         """Add a name for :meth:`named`."""
-        self._keep(canonical_bytes(name), thread)
-
-    def _keep(self, key: bytes, thread: Thread) -> None:
-        self._open[key] = thread
-        self._open.move_to_end(key)
-        if len(self._open) > self._most:
-            self._open.popitem(last=False)
+        self._open.put(canonical_bytes(name), thread)
 
 
 # --- exchanges and transcripts ----------------------------------------------------------------------------------------
@@ -263,7 +256,7 @@ class Dialect(Protocol):
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _Additions:
     echoes: bool
     """Whether the messages follow a reply, and may repeat it first."""
     results: list[Result] = field(default_factory=list)
@@ -283,7 +276,7 @@ class _Gathered:
                 self.past |= {part.id for part in dialect.parts(message) if isinstance(part, Call)}
             return
         self.echoing = False
-        self.speaks = self.speaks or (not dialect.is_system(message) and any(map(spoken, texts)))
+        self.speaks = self.speaks or (not dialect.is_system(message) and any(map(has_user_text, texts)))
         self.results += [result for result in dialect.results(message) if result.id not in self.past]
 
 
@@ -291,7 +284,7 @@ class _Gathered:
 class _Transcript:
     thread: Thread
     request: Message
-    gathered: _Gathered
+    additions: _Additions
     reply: list[Message] = field(default_factory=list)
     """Messages of the model that form the current reply."""
     line: int = 0
@@ -313,7 +306,7 @@ class Dialogue:
     # --- exchanges ---------------------------------------------------------------------------------------------------
 
     @property
-    def asked(self) -> bool:
+    def has_request(self) -> bool:
         """Return whether a request precedes, so that a reply can follow."""
         return self._thread is not None
 
@@ -321,14 +314,14 @@ class Dialogue:
         """Return the prompt of a request that repeats its conversation."""
         messages = array(request, self._dialect.list_name)
         thread, known = self._threads.continued(messages, session)
-        prompt = self._asked(thread, request, messages, known, echoes=known > 0)
+        prompt = self._read_request(thread, request, messages, known, echoes=known > 0)
         return replace(prompt, repeats=True) if 0 < known == len(messages) else prompt
 
     def addition(self, request: Message, key: str) -> Prompt:
         """Return the prompt of a request that holds only new messages for the conversation of this key."""
         thread, known = self._threads.named(key)
         thread.messages = ()
-        prompt = self._asked(thread, request, array(request, self._dialect.list_name), 0, echoes=known)
+        prompt = self._read_request(thread, request, array(request, self._dialect.list_name), 0, echoes=known)
         # Results in an unknown conversation belong to calls from before the log began.
         return prompt if known else replace(prompt, results=())
 
@@ -340,25 +333,27 @@ class Dialogue:
             self._threads.name(key, self._thread)
         return Reply(self._thread.number, self.line, tuple(parts), stop, model)
 
-    def _asked(self, thread: Thread, request: Message, messages: Sequence[Any], known: int, *, echoes: bool) -> Prompt:
+    def _read_request(
+        self, thread: Thread, request: Message, messages: Sequence[Any], known: int, *, echoes: bool
+    ) -> Prompt:
         """Read a request. The first ``known`` messages are read again only if they or the instructions changed."""
         system = self._dialect.system(request)
         unchanged = thread.history.system == system and list(thread.messages) == messages[:known]
         if not unchanged or known == 0:
             thread.history = History(system)
-        gathered = _Gathered(echoes)
+        additions = _Additions(echoes)
         for i in range(known if unchanged else 0, len(messages)):
             try:
                 message = entry(messages[i])
                 texts = self._dialect.texts(message)
                 thread.history.append(message, self._queued(message, texts))
                 if i >= known:
-                    gathered.take(message, self._dialect, texts)
+                    additions.take(message, self._dialect, texts)
             except Fault as fault:
                 raise fault.inside(self._dialect.list_name, i) from None
         thread.messages = messages
         self._thread = thread
-        return self._prompt(thread, request, gathered)
+        return self._prompt(thread, request, additions)
 
     # --- transcripts -------------------------------------------------------------------------------------------------
 
@@ -366,48 +361,48 @@ class Dialogue:
         """Yield the events of a whole conversation; ``steps`` is the path to it in its record."""
         thread = self._threads.begin()
         thread.history = History(self._dialect.system(request))
-        transcript = _Transcript(thread, request, _Gathered(echoes=False))
+        transcript = _Transcript(thread, request, _Additions(echoes=False))
         for i, message in enumerate(array(request, self._dialect.list_name)):
             try:
-                yield from self._told(transcript, entry(message))
+                yield from self._add_message(transcript, entry(message))
             except Fault as fault:
                 raise fault.inside(*steps, i) from None
-        yield from self._ended(transcript)
+        yield from self._end_transcript(transcript)
 
     def message(self, message: Message) -> Iterator[Event]:
         """Yield the events of a message on a line of its own."""
         if self._loose is None:
-            self._loose = _Transcript(self._threads.begin(), {}, _Gathered(echoes=False))
-        yield from self._told(self._loose, message)
+            self._loose = _Transcript(self._threads.begin(), {}, _Additions(echoes=False))
+        yield from self._add_message(self._loose, message)
 
     def finish(self) -> Iterator[Event]:
         """Yield the events that are pending at the end of the log."""
         if self._loose is not None:
-            yield from self._ended(self._loose)
+            yield from self._end_transcript(self._loose)
 
-    def _told(self, transcript: _Transcript, message: Message) -> Iterator[Event]:
+    def _add_message(self, transcript: _Transcript, message: Message) -> Iterator[Event]:
         is_reply = self._dialect.is_reply(message)
         if transcript.reply and not (is_reply and self._dialect.joined):
-            yield self._replied(transcript)
+            yield self._end_reply(transcript)
         texts = self._dialect.texts(message)
         if not is_reply:
-            transcript.gathered.take(message, self._dialect, texts)
+            transcript.additions.take(message, self._dialect, texts)
         elif transcript.reply:
             transcript.reply.append(message)
         else:
-            yield self._prompt(transcript.thread, transcript.request, transcript.gathered)
-            transcript.gathered = _Gathered(echoes=True)
+            yield self._prompt(transcript.thread, transcript.request, transcript.additions)
+            transcript.additions = _Additions(echoes=True)
             transcript.reply, transcript.line = [message], self.line
         transcript.thread.history.append(message, self._queued(message, texts))
 
-    def _ended(self, transcript: _Transcript) -> Iterator[Event]:
+    def _end_transcript(self, transcript: _Transcript) -> Iterator[Event]:
         """Messages after the last reply have no reply, but may bring results."""
         if transcript.reply:
-            yield self._replied(transcript)
-        if transcript.gathered.taken:
-            yield self._prompt(transcript.thread, transcript.request, transcript.gathered)
+            yield self._end_reply(transcript)
+        if transcript.additions.taken:
+            yield self._prompt(transcript.thread, transcript.request, transcript.additions)
 
-    def _replied(self, transcript: _Transcript) -> Reply:
+    def _end_reply(self, transcript: _Transcript) -> Reply:
         messages, transcript.reply = transcript.reply, []
         last = messages[-1]
         parts = [part for message in messages for part in self._dialect.parts(message)]
@@ -421,14 +416,14 @@ class Dialogue:
             return texts
         return [] if self._dialect.is_reply(message) else [found for text in texts for found in reminders(text)]
 
-    def _prompt(self, thread: Thread, request: Message, gathered: _Gathered) -> Prompt:
+    def _prompt(self, thread: Thread, request: Message, additions: _Additions) -> Prompt:
         return Prompt(
             thread.number,
             thread.history.view,
             thread.history.queue,
-            tuple(gathered.results),
-            gathered.speaks,
-            gathered.echoes,
+            tuple(additions.results),
+            additions.speaks,
+            additions.echoes,
             model=optional_text(request, "model"),
             offer=self._offer(request),
             choice=self._dialect.choice(request),

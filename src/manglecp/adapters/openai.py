@@ -73,7 +73,7 @@ class ChatMessages:
     def results(self, message: Message) -> list[Result]:
         if kind_of(message, "role") != "tool":
             return []
-        return [failed_result(identifier(message, "tool_call_id"), message.get("content"), message)]
+        return [result_of(identifier(message, "tool_call_id"), message.get("content"), message)]
 
     def parts(self, message: Message) -> Iterator[Part]:
         yield from words(message.get("content"))
@@ -84,7 +84,7 @@ class ChatMessages:
                 raise fault.inside("tool_calls", i) from None
 
     def stop(self, message: Message) -> str | None:
-        return finished(message)
+        return stop_of_choice(message)
 
     def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages stand in the list
         return []
@@ -112,7 +112,7 @@ class Chunks:
         self._calls: dict[int, dict[str, Any]] = {}
         self._finish: str | None = None
 
-    def is_of_another(self, chunk: dict[str, Any]) -> bool:
+    def belongs_to_another(self, chunk: dict[str, Any]) -> bool:
         """Return whether the chunk belongs to another completion."""
         return self._first is not None and chunk.get("id") != self._first.get("id")
 
@@ -172,7 +172,7 @@ def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
         raise Fault("calls in a choice other than the first cannot be told apart").inside("choices", i)
 
 
-def finished(choice: dict[str, Any]) -> str | None:
+def stop_of_choice(choice: dict[str, Any]) -> str | None:
     """Return the stop reason of a choice, mapped to the specification if possible."""
     reason = optional_text(choice, "finish_reason")
     return None if reason is None else STOP_REASONS.get(reason, reason)
@@ -199,7 +199,7 @@ def arguments(text: str | None) -> tuple[JSON, bool]:
     return value, type(value) is dict
 
 
-def failed_result(call_id: str, content: JSON, shown: JSON) -> Result:
+def result_of(call_id: str, content: JSON, shown: JSON) -> Result:
     """Return a result. The API has no error flag, so a failure is detected from the content."""
     payload = "" if content is None else content
     text = "\n".join(texts_of(payload) if type(payload) is not list else words(payload))
@@ -274,7 +274,7 @@ class Items:
     def results(self, message: Message) -> list[Result]:
         if not _type(message).endswith(_OUTPUT):
             return []
-        return [failed_result(identifier(message, "call_id"), message.get("output"), message)]
+        return [result_of(identifier(message, "call_id"), message.get("output"), message)]
 
     def parts(self, message: Message) -> Iterator[Part]:
         return _parts(message)
@@ -471,7 +471,7 @@ class OpenAILog:
             return
         record = entry(value)
         if kind_of(record, "object") == _CHUNK:
-            if self._chunks.is_of_another(record):
+            if self._chunks.belongs_to_another(record):
                 yield from self._streamed()
             self._at(line)
             self._chunks.take(record)
@@ -581,7 +581,7 @@ class OpenAILog:
                 refuse_calls(mapping(other, "message"), i)
         try:
             choice = entry(answer["choices"][0])
-            return self._chat.reply(parts_of_choice(choice), finished(choice), optional_text(answer, "model"))
+            return self._chat.reply(parts_of_choice(choice), stop_of_choice(choice), optional_text(answer, "model"))
         except Fault as fault:
             raise fault.inside("choices", 0) from None
 

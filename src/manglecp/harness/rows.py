@@ -91,7 +91,7 @@ class _ErrorMembers(Record, frozen=True):
 _read_members: Final[Read[_ErrorMembers]] = reader_of(_ErrorMembers)
 
 
-def speaks_of_an_error(row: dict[str, Any], limits: Limits) -> bool:
+def describes_error(row: dict[str, Any], limits: Limits) -> bool:
     """Return whether an error member is given (not blank, of the right type)."""
     if all(row.get(name) is None for name in ERROR_MEMBERS):
         return False
@@ -205,7 +205,7 @@ def _status(row: dict[str, Any], limits: Limits) -> Status:
         return known
     said = member(row, "status", a_word, limits)
     if said is None and (stated is None or type(stated) is str):
-        return "error" if speaks_of_an_error(row, limits) else "ok"
+        return "error" if describes_error(row, limits) else "ok"
     if said not in _STATUS:
         raise InvalidEvidence("/status", f"{stated!r:.80} is no status")
     return _STATUS[said]

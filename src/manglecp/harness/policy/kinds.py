@@ -387,17 +387,17 @@ def _tools(documents: Documents) -> Contradictions:
     if "tools" not in documents:
         return
     known = {tool["toolName"] for tool in documents["tools"]["tools"]}
-    spoken: list[tuple[str, str, Iterable[str]]] = [
+    mentions: list[tuple[str, str, Iterable[str]]] = [
         (kind, "/tools", documents[kind]["tools"]) for kind in ("callers", "examples") if kind in documents
     ]
     if "deferral" in documents:
-        spoken += [("deferral", f"/{part}", documents["deferral"][part]) for part in ("eager", "deferred")]
+        mentions += [("deferral", f"/{part}", documents["deferral"][part]) for part in ("eager", "deferred")]
         both = set(documents["deferral"]["eager"]) & set(documents["deferral"]["deferred"])
         if both:
             yield "deferral", "/deferred", f"{_listed(both)} cannot be both eager and deferred"
     if "filter" in documents:
-        spoken.append(("filter", "/tools", documents["filter"].get("tools", ())))
-    for kind, pointer, names in spoken:
+        mentions.append(("filter", "/tools", documents["filter"].get("tools", ())))
+    for kind, pointer, names in mentions:
         for name in sorted(set(names) - known):
             yield kind, pointer, f"the tool {name!r} is not in the catalogue"
 
