@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from tests.lanes import guard
-from tests.lanes.marks import mark_lanes
+from tests.lanes.marks import declare_lanes, mark_lanes
 from tests.requirements import plugin
 from tests.requirements.plugin import pytest_addoption
 from tests.unwatched import leave_properties_unwatched, pytest_runtest_protocol, pytest_sessionstart
@@ -28,6 +28,7 @@ settings.load_profile("manglecp")
 
 def pytest_configure(config: pytest.Config) -> None:
     plugin.pytest_configure(config)
+    declare_lanes(config)
     config.pluginmanager.register(guard, "lane-guard")
 
 

@@ -9,10 +9,23 @@ import pytest
 
 from tests.lanes.reach import Reach
 
-__all__ = ["FAST", "RESOURCES", "mark_lanes"]
+__all__ = ["FAST", "RESOURCES", "declare_lanes", "mark_lanes"]
 
 FAST: Final = "fast"
 RESOURCES: Final = ("process", "socket", "postgres")
+MARKS: Final = {
+    "fast": "uses no process, socket or database server",
+    "process": "starts a process",
+    "socket": "binds or connects a socket",
+    "postgres": "needs a PostgreSQL server",
+    "docs": "checks a page of the documentation",
+    "property": "runs on generated examples",
+}
+
+
+def declare_lanes(config: pytest.Config) -> None:
+    for name, meaning in MARKS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}; set by tests/lanes")
 
 
 def mark_lanes(items: Sequence[pytest.Item]) -> None:

@@ -27,11 +27,12 @@ from tests.lanes.marks import RESOURCES, mark_lanes
 from tests.lanes.reach import DEPENDS, MARKED, Reach
 from tests.store.postgres import empty_database
 
+REACH = Reach()
+
 
 def marks(function: Any, *params: object) -> set[str]:
-    reach = Reach()
-    reach.expand([function])
-    return reach.marks([function], params)
+    REACH.expand([function])
+    return REACH.marks([function], params)
 
 
 # --- what is derived -------------------------------------------------------------------------------------------------

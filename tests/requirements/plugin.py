@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from .marks import marks_of
+from .marks import Marks, marks_of
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
+__all__ = ["WHOLE_SUITE", "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
+
+WHOLE_SUITE = pytest.StashKey[Marks]()
+"""The marks of all tests, in a run that collects all of them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,6 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m "not soak"` and `-k` take tests away
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if [Path(one).resolve() for one in config.args] == [Path(__file__).parents[1]]:
+        config.stash[WHOLE_SUITE] = marks_of(items)
     path = config.getoption("--requirements-json")
     if path is None or _worker(config) not in (None, "gw0"):
         return
