@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from tests.effort import effort
+
 pytestmark = pytest.mark.no_cover
 
 SCRIPT: Final = Path(__file__).with_name("_deterministic.py")
@@ -43,7 +45,7 @@ def wanted() -> bytes:
     return first
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 1 + effort(20)))
 def test_no_byte_differs(seed: int, wanted: bytes) -> None:
     assert output(seed, seed) == wanted
 
@@ -63,5 +65,5 @@ def test_every_answer_to_an_intent() -> None:
     assert first[-1] == b"1 and 1 answer to many requests"
     for part in (b'"would_unlock":[[{', b'"dormant_details":[{', b'"excluded":[{', b'"tree":{'):
         assert any(part in line for line in first), part
-    for seed in (1, 2):
+    for seed in range(1, 1 + effort(10)):
         assert output(seed, seed, INTENT).splitlines() == first

@@ -14,6 +14,9 @@ from tests.workspace.repository import ADA, BEN, CHI, Repository, copy, new
 
 __all__ = ["Repository", "break_tax", "layered", "make_layered", "make_messy", "messy"]
 
+# Its tests run dozens of times, in an environment with plugins that they do not need and that double their time.
+_LEAN: Final = "-p no:hypothesispytest -p no:xdist -p no:pytest_cov -p no:anyio"
+
 _MONEY: Final = '''"""Amounts in cents."""
 
 from __future__ import annotations
@@ -176,7 +179,7 @@ def make_layered(folder: Path) -> Repository:
         ADA,
         {
             "pyproject.toml": '[project]\nname = "pricing"\nversion = "1.0"\n\n'
-            '[tool.pytest.ini_options]\npythonpath = ["."]\ntestpaths = ["tests"]\n',
+            f'[tool.pytest.ini_options]\npythonpath = ["."]\ntestpaths = ["tests"]\naddopts = "{_LEAN}"\n',
             ".gitignore": "__pycache__/\n.pytest_cache/\n*.log\n",
             "README.md": "# pricing\n\nWhat a basket costs.\n",
             "pricing/__init__.py": '"""What a basket costs."""\n',
