@@ -1,12 +1,11 @@
-"""The bounds checker: no rule may hand a predicate what its declaration forbids.
+"""The bounds checker: rejects rules that pass a predicate what its declaration forbids.
 
-The checker follows each rule in the order its premises run and keeps, for every variable, the type it can still have.
-A predicate offers alternatives: its declared rows, or what was seen in its facts and inferred from its rules. Each
-premise splits the possibilities by alternative and drops those that cannot be; when none is left, the rule can never
-hold and is refused. At the end the head must fit a declared row under every possibility.
+For each rule, in running order, it keeps the possible types of every variable. A predicate has alternatives: its
+declared rows, or what its facts and rules yield. Each premise splits the states by alternative and drops impossible
+ones; a rule without a state is rejected. At the end the head must fit a declared row in every state.
 
-It refuses what it can prove wrong and nothing else: an application whose type it cannot tell is an error in a body
-(write a test first, or declare the type), but only ``/any`` in a head or a ``let``.
+Only provable errors are rejected: an application without a type is an error in a body, but ``/any`` in a head or
+``let``.
 """
 
 from __future__ import annotations
@@ -81,15 +80,10 @@ if TYPE_CHECKING:
     from manglecp.mangle.program import GivenFact, Rule
 
 
-# The types of expressions, from the types of what they are made of.
-#
-# Arithmetic and its reducers want exactly one type. Constructors build theirs from their arguments. Everything else
-# says in the table of built-ins what it takes and gives; of what it takes only the constructors are compared here,
-# kinds of constants are left to the run time.
-
-
+# Arithmetic and its reducers need exactly one type, constructors build theirs from their arguments. For other built-ins
+# only type constructors are compared; kinds of constants are checked at run time.
 State: TypeAlias = dict[str, Type]
-"""The type each variable can still have."""
+"""The possible type of each variable."""
 
 ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
 ORDERED: Final = union(ORDERABLE)
@@ -100,12 +94,12 @@ EXACT: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("fn:duration:sum", "fn:duration:min", "fn:duration:max"), DURATION),
     **dict.fromkeys(("fn:time:min", "fn:time:max"), TIME),
 }
-"""What takes and gives exactly one type."""
+"""Functions over exactly one type."""
 
 
 @cache
 def signature(types: tuple[str, ...]) -> Types:
-    """Parameter types of a built-in, from their text."""
+    """Parse the parameter types of a built-in."""
     text = ", ".join(types)
     (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).items
     assert isinstance(decl, Decl)
@@ -113,14 +107,12 @@ def signature(types: tuple[str, ...]) -> Types:
 
 
 class Expressions:
-    """For one program, whose names its vocabulary knows."""
-
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.signatures: dict[str, tuple[Types, Type | None, Type]] = {}
 
     def type_of(self, term: Term, state: State) -> Type:
-        """The type of a term; :data:`EMPTY` for an application that cannot be typed."""
+        """Return the type of a term; :data:`EMPTY` for an application that cannot be typed."""
         if isinstance(term, Variable):
             return state.get(term.name, ANY)
         if not isinstance(term, Apply):
@@ -178,7 +170,7 @@ class Expressions:
         return instantiate(result, binding)
 
     def misplaced(self, name: str, args: list[Type]) -> tuple[int, Type]:
-        """The first argument that keeps a function from having a type, and the type it should have."""
+        """Return the first argument that prevents an application from having a type, and the expected type."""
         exact = EXACT.get(name)
         if exact is not None:
             return next((i for i, arg in enumerate(args) if not _is_exactly(arg, exact)), 0), exact
@@ -197,12 +189,12 @@ class Expressions:
         return self.signatures[name]
 
     def lenient(self, term: Term, state: State) -> Type:
-        """The same where an error at run time is enough: what cannot be typed may be anything."""
+        """Return the type of a term, or ``/any`` where a run-time error is sufficient."""
         type_ = self.type_of(term, state)
         return ANY if type_ == EMPTY else type_
 
     def reduced(self, expression: Apply, state: State) -> Type:
-        """What a reducer gives for the rows of a group."""
+        """Return the type of a reducer over a group."""
         name = expression.function
         args = [self.lenient(arg, state) for arg in expression.args]
         if name in ("fn:count", "fn:count_distinct"):
@@ -220,7 +212,7 @@ class Expressions:
 
 
 def _is_exactly(own: Type, wanted: Type) -> bool:
-    """Is this the type that arithmetic wants? Two unknown values that were compared are taken for numbers."""
+    """Return whether the type is exactly ``wanted``. Two unknown values that were compared count as numbers."""
     return widen(own) == wanted or (wanted == NUMBER and own == ORDERED)
 
 
@@ -237,7 +229,7 @@ def check_types(
 
 
 class _Infeasible(Exception):
-    """No possibility is left; the message says which premise or argument ended the last one."""
+    """No state is left; the message names the premise or argument."""
 
     def __init__(self, message: str, span: Span | None = None, fix: str | None = None) -> None:
         super().__init__(message)
@@ -246,7 +238,7 @@ class _Infeasible(Exception):
 
 
 class _NothingProven(Exception):
-    """A rule has more alternatives than are worth following, or reads a predicate whose types an error left open."""
+    """A rule has too many alternatives, or reads a predicate whose types an error left open."""
 
 
 class _Checker:
@@ -290,7 +282,6 @@ class _Checker:
             self._misfit(fact.clause, predicate, self.acceptance.types(args))
 
     def _misfit(self, clause: Clause, predicate: Predicate, types: Types) -> None:
-        """Say which argument does not fit, if one alone is to blame."""
         head = clause.head
         if len(predicate.rows) == 1:
             for position, (type_, wanted) in enumerate(zip(types, predicate.rows[0], strict=True)):
@@ -307,7 +298,7 @@ class _Checker:
         self.complain(clause, f"{predicate.name} takes {wanted_rows}, not ({given})", head.span)
 
     def rows(self, key: Key) -> tuple[Types, ...]:
-        """What a premise on this predicate can meet."""
+        """Return the alternatives of a predicate."""
         predicate = self.predicates[key]
         if predicate.decl is not None:
             return predicate.rows
@@ -317,7 +308,7 @@ class _Checker:
         return self.alternatives.get(key, ((ANY,) * predicate.arity,))
 
     def _infer(self, root: Key) -> None:
-        """Check the rules of a predicate, after those of the undeclared predicates it reads; depth first."""
+        """Check the rules of a predicate after those of the undeclared predicates it reads, depth first."""
         waiting = [(root, self._undeclared_premises(root))] if root not in self.alternatives else []
         begun = {root}
         while waiting:
@@ -338,7 +329,7 @@ class _Checker:
                     yield predicate.key
 
     def _check_rules(self, key: Key) -> tuple[Types, ...]:
-        """What the facts and rules of a predicate can give; reports the rules that cannot be."""
+        """Return the rows that facts and rules yield; reports rejected rules."""
         found = dict(self.observed.get(key, {}))
         for rule in self.rules.get(key, []):
             try:
@@ -356,7 +347,6 @@ def _misplaced(position: int, predicate: str, wanted: str, shown: str, own: Type
 
 
 def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
-    """Without rows that another row covers, in a fixed order."""
     kept: list[Types] = []
     for row in dict.fromkeys(rows):
         if any(all(conforms(a, b) for a, b in zip(row, other, strict=True)) for other in kept):
@@ -375,7 +365,7 @@ class _RuleCheck:
         self.predicate = checker.predicates[rule.head.key]
 
     def head_types(self) -> list[Types]:
-        """The types the head can have, one tuple per possibility; reports what a declaration forbids."""
+        """Return the types of the head, one tuple per state; reports what a declaration forbids."""
         states = self._initial()
         for premise in self.rule.premises:
             states = self._through(premise, states)
@@ -393,7 +383,6 @@ class _RuleCheck:
         return [tuple(widen(t) for t in types) for types in found]
 
     def _initial(self) -> list[State]:
-        """Arguments that the caller provides have their declared types."""
         inputs = list(self.predicate.inputs())
         states = []
         for row in self.predicate.rows if inputs else ():
@@ -406,7 +395,6 @@ class _RuleCheck:
         return states or [{}]
 
     def _through(self, premise: Premise, states: list[State]) -> list[State]:
-        """Every possibility behind a premise."""
         after: list[State] = []
         failure: _Infeasible | None = None
         for state in states:
@@ -469,7 +457,7 @@ class _RuleCheck:
         return _Infeasible(f"{printer.premise(premise)} can never hold: {wanted} never meets ({given})", premise.span)
 
     def _row(self, atom: Atom, row: Types, state: State) -> State | None:
-        """The state behind an atom, if it matched this row; None if it cannot."""
+        """Return the state after an atom matched this row; None if it cannot."""
         binding: State = {}
         new = dict(state)
         # Twice, because a later argument may say what a type variable of an earlier one stands for.
@@ -519,7 +507,7 @@ class _RuleCheck:
         return {**state, **{v.name: both for v in variables if not v.anonymous}}
 
     def _known(self, term: Term, state: State, premise: Premise) -> Type:
-        """The type of one side; an application that cannot be typed is an error in a body."""
+        """Return the type of one side; an application that cannot be typed is an error in a body."""
         type_ = self.expressions.type_of(term, state)
         if type_ != EMPTY:
             return type_
@@ -530,7 +518,6 @@ class _RuleCheck:
         raise _Infeasible(message, term.span or premise.span, fix)
 
     def _why_not(self, term: Apply, types: list[Type]) -> tuple[str, str | None]:
-        """What keeps an application with typed arguments from having a type."""
         if term.function == "fn:struct:get" and isinstance(types[0], StructType):
             return f"{described(types[0])} has no field {printer.term(term.args[1])}", None
         position, wanted = self.expressions.misplaced(term.function, types)
@@ -567,7 +554,7 @@ class _RuleCheck:
         return new
 
     def _entry(self, premise: Literal, state: State) -> State:
-        """``:match_field`` and ``:match_entry``: the value has the type the struct or map gives it."""
+        """``:match_field`` and ``:match_entry``: the value has the type that the struct or map gives it."""
         container, key, value = premise.atom.args
         own = self.expressions.type_of(container, state)
         found = self._entry_type(premise, own, key, state)
@@ -598,7 +585,7 @@ class _RuleCheck:
         return ANY if own.value == BOT else own.value
 
     def _prefix(self, premise: Literal, state: State) -> State:
-        """``:match_prefix(X, /p)`` leaves X the names below /p, negated the others."""
+        """``:match_prefix(X, /p)`` restricts X to the names below /p, negated to the others."""
         arg, prefix = premise.atom.args
         if not isinstance(prefix, Name):
             message = ":match_prefix takes a name as its second argument"
@@ -644,7 +631,7 @@ class _RuleCheck:
 
 
 def _below(prefix: str, type_: Type) -> Type:
-    """The values of a type that ``:match_prefix`` takes; it compares texts and knows no boundary."""
+    """Return the part of a type that ``:match_prefix`` accepts; it compares texts, ignoring boundaries."""
     if type_ == ANY or isinstance(type_, TypeVariable):
         return NameType(prefix)
     if isinstance(type_, Singleton | Tag):
@@ -657,7 +644,6 @@ def _below(prefix: str, type_: Type) -> Type:
 
 
 def _narrowed(own: Type, arg: Term, wanted: Type, binding: State) -> Type:
-    """What an argument can still be if it stands where ``wanted`` is; empty if nothing."""
     if not isinstance(arg, Variable | Apply):
         if has_variables((wanted,)):
             return matched(wanted, own, binding)

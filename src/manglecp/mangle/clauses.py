@@ -1,4 +1,4 @@
-"""Checks that look at one clause at a time: names, functions, annotations, transforms and safety."""
+"""Checks of single clauses: names, functions, annotations, transforms and safety."""
 
 from __future__ import annotations
 
@@ -32,16 +32,12 @@ from manglecp.mangle.syntax import (
 )
 from manglecp.mangle.values import Duration
 
-# The order in which premises run, and the proof that one exists (D2-D5).
-#
-# Premises run in textual order as soon as what they need is bound; one that has to wait runs at the first chance.
-# That order is part of the meaning of a rule: it decides whether an interval variable is known or free at a temporal
-# premise. A rule for which no order works is unsafe, and the message says which variable is missing where.
 
-
+# Premises run in textual order as soon as their inputs are bound (D2-D5). The order is part of the meaning: it decides
+# whether an interval variable is bound at a temporal premise. A rule without an order is unsafe.
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Premises as they run, and the variables they bind."""
+    """Premises in running order, and the variables they bind."""
 
     premises: tuple[Premise, ...]
     bound: frozenset[str]
@@ -79,7 +75,7 @@ def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
 
 
 def _given_by_caller(head: Atom, predicates: Mapping[Key, Predicate]) -> Iterator[str]:
-    """Head variables at input positions have a value before the body runs."""
+    """Head variables at input positions are bound before the body runs."""
     predicate = predicates.get(head.key)
     for position in () if predicate is None else predicate.inputs():
         yield from (v.name for v in term_variables(head.args[position]) if not v.anonymous)
@@ -115,7 +111,6 @@ def _missing_in_equality(premise: Equality, bound: set[str]) -> list[Variable]:
 
 
 def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicate]) -> bool:
-    """May a free variable stand at this position?"""
     if premise.atom.predicate.startswith(":"):
         builtin = PREDICATES.get(premise.atom.predicate)
         if builtin is None or len(builtin.modes) != len(premise.atom.args):
@@ -168,7 +163,7 @@ def _where_to_bind(name: str, premise: Premise, clause: Clause) -> str:
 
 
 def unbound_in_head(clause: Clause, known: frozenset[str]) -> Iterator[tuple[Variable, Span | None]]:
-    """Head variables that nothing binds, ``_`` among the arguments included."""
+    """Return head variables that nothing binds, including ``_``."""
     for variable in term_variables(*clause.head.args):
         if variable.anonymous or variable.name not in known:
             yield variable, variable.span or clause.head.span
@@ -183,7 +178,7 @@ GROUP_BY = "fn:group_by"
 
 @dataclass
 class ClauseCheck:
-    """Everything that is wrong with one clause, and the order of its premises."""
+    """Finds all problems of one clause, and the order of its premises."""
 
     clause: Clause
     predicates: Mapping[Key, Predicate]
@@ -194,7 +189,7 @@ class ClauseCheck:
         return frozenset(v.name for premise in self.clause.premises for v in premise_variables(premise))
 
     def run(self) -> Ordering:
-        """The order in which its premises can run. What is wrong is in ``diagnostics`` afterwards."""
+        """Return the running order. Problems are in ``diagnostics``."""
         clause = self.clause
         self._head()
         for premise in clause.premises:
@@ -210,7 +205,7 @@ class ClauseCheck:
         return ordering
 
     def complain(self, message: str, span: Span | None, fix: str | None = None) -> None:
-        """Note a mistake, at the whole clause if no place is given."""
+        """Add a problem, by default at the whole clause."""
         where = span or self.clause.span
         self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(self.clause), fix))
 
@@ -361,7 +356,7 @@ class ClauseCheck:
     # --- transforms ------------------------------------------------------------------------------------------------
 
     def _transforms(self, bound: frozenset[str]) -> frozenset[str]:
-        """Follow the ``|>`` steps; what is known behind the last one."""
+        """Check the ``|>`` steps; return the variables bound after the last one."""
         known = bound
         mentioned = {*bound, *self.in_body}
         for step in self.clause.transforms:
@@ -407,7 +402,6 @@ class ClauseCheck:
         return after
 
     def _expression(self, expression: Apply, known: frozenset[str], *, reducers: bool) -> None:
-        """A ``let`` of a transform: its function, its arguments and their variables."""
         reducer = REDUCERS.get(expression.function)
         if reducer is not None and reducers:
             if not reducer.accepts(len(expression.args)):

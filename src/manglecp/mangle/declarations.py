@@ -1,4 +1,4 @@
-"""What is known about each predicate: from its ``Decl``, or from its clauses when it has none."""
+"""Predicates: from their ``Decl``, or from their clauses without one."""
 
 from __future__ import annotations
 
@@ -25,15 +25,11 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.types import ANY, NAME, Base, Malformed, Type, Vocabulary, read_type, row_accepts
 from manglecp.mangle.values import INT_MAX, INT_MIN, KINDS, Name, Value
 
-# Packages: every predicate gets its full name before anything else looks at it.
-#
-# A predicate declared or defined in ``Package zoo!`` is called ``zoo.…`` from then on. In bodies, a predicate of the
-# same package is found by its short name; a dotted name belongs to another package, which must be named in a ``Use``
-# line. In a unit without package a dotted name is just a name.
 
-
+# In ``Package zoo!`` predicates are named ``zoo.…``. Bodies use the short name for the own package; a dotted name needs
+# a ``Use`` line. In a unit without package a dotted name is just a name.
 def resolve(units: Iterable[Unit]) -> tuple[list[Unit], list[Diagnostic]]:
-    """The units with full predicate names, and what is wrong with their packages."""
+    """Return the units with full predicate names, and problems of their packages."""
     units = list(units)
     members: dict[str, set[Key]] = {}
     for unit in units:
@@ -58,7 +54,6 @@ def resolve(units: Iterable[Unit]) -> tuple[list[Unit], list[Diagnostic]]:
 
 
 def package_of(predicate: str) -> str:
-    """The package part of a full name."""
     return predicate.rpartition(".")[0]
 
 
@@ -93,7 +88,6 @@ class _Resolver:
         return replace(atom, predicate=f"{self.package}.{atom.predicate}")
 
     def _is_own(self, atom: Atom) -> bool:
-        """Is this a predicate of the package, by its full name?"""
         short = atom.predicate.removeprefix(f"{self.package}.")
         return package_of(atom.predicate) == self.package or (short, len(atom.args)) in self.members
 
@@ -126,7 +120,7 @@ class FunctionalDependency:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two values of ``column`` under one key become what ``predicate(old, new, X)`` says."""
+    """Two values of ``column`` under one key are replaced by X in ``predicate(old, new, X)``."""
 
     column: int
     predicate: Key
@@ -135,7 +129,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """Everything the analysis and the evaluators know about one predicate."""
+    """Everything that analysis and evaluators know about one predicate."""
 
     name: str
     arity: int
@@ -156,11 +150,11 @@ class Predicate:
 
     @property
     def key(self) -> Key:
-        """Name and arity: predicates of one name and different arities are different predicates."""
+        """Name and arity."""
         return self.name, self.arity
 
     def inputs(self) -> Iterable[int]:
-        """Positions that must be known before the predicate is asked."""
+        """Return the positions that must be bound before a call."""
         return () if self.modes is None else (i for i, mode in enumerate(self.modes) if mode == "+")
 
 
@@ -171,7 +165,7 @@ _MODE_FIX: Final = 'add mode("+", "-", …) to descr'
 
 
 def declare(decl: Decl) -> tuple[Predicate, list[Diagnostic]]:
-    """Read one declaration and everything that is wrong with it."""
+    """Read one declaration and collect its problems."""
     reader = _DeclReader(decl)
     return reader.read(), reader.diagnostics
 
@@ -373,7 +367,7 @@ def _is_mode(descriptor: Atom) -> bool:
 def collect(
     decls: Iterable[Decl], clauses: Iterable[Clause]
 ) -> tuple[dict[Key, Predicate], list[Diagnostic], set[Key]]:
-    """All predicates that are declared or have clauses, what is wrong, and which declarations it is wrong with."""
+    """Return all predicates that are declared or have clauses, all problems, and the faulty declarations."""
     predicates: dict[Key, Predicate] = {}
     diagnostics: list[Diagnostic] = []
     faulty: set[Key] = set()
@@ -411,7 +405,6 @@ def collect(
 
 
 def _second_arity(clause: Clause, other: Atom) -> Diagnostic:
-    """A predicate has one number of arguments, unless each is declared."""
     head = clause.head
     here, there = _count(len(head.args), "argument"), _count(len(other.args), "argument")
     message = f"{head.predicate} has {here} here and {there} in {_place(other.span)}"
@@ -420,7 +413,6 @@ def _second_arity(clause: Clause, other: Atom) -> Diagnostic:
 
 
 def _with_merge_names(predicates: dict[Key, Predicate], diagnostics: list[Diagnostic]) -> dict[Key, Predicate]:
-    """Find each merge predicate, in the own package first."""
     for key, predicate in predicates.items():
         if predicate.merge is None or predicate.decl is None:
             continue
@@ -473,7 +465,7 @@ def check_ownership(
 
 
 def _reinterpreted(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
-    """A declaration may describe a predicate of a more trusted level, but not change what its clauses mean."""
+    """A declaration may describe a predicate of a more trusted level, but not change the meaning of its clauses."""
     decl = predicate.decl
     if decl is None or decl.span is None or decl.span.source.trust <= level:
         return
@@ -487,7 +479,6 @@ def _reinterpreted(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
 
 
 def _owner(predicate: Predicate, top: Clause, owners: Mapping[str, Trust]) -> tuple[Trust, Span | None]:
-    """The level a predicate belongs to, and the place that shows it."""
     if predicate.name in owners:
         owner = owners[predicate.name]
         return owner, top.span if _trust(top) <= owner else None
@@ -501,7 +492,7 @@ def _trust(clause: Clause) -> Trust:
 
 
 class Acceptance:
-    """The declarations of one program, asked for many facts."""
+    """Checks facts against the declarations of one program, with a cache."""
 
     def __init__(self, predicates: Mapping[Key, Predicate]) -> None:
         self.predicates = predicates
@@ -510,7 +501,7 @@ class Acceptance:
         self._accepted: dict[Key, set[tuple[type, ...]]] = {}
 
     def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
-        """Does the predicate take these arguments? One without a declaration takes any values."""
+        """Return whether the predicate accepts these arguments; one without a declaration accepts any values."""
         for arg in args:
             if type(arg) is str:
                 if not arg.isascii() and not is_text(arg):
@@ -540,7 +531,7 @@ class Acceptance:
 
 
 def is_text(value: str) -> bool:
-    """Python's strings may hold halves of characters, which no encoding can write."""
+    """Return whether a string has no lone surrogates, which cannot be encoded."""
     try:
         value.encode()
     except UnicodeEncodeError:

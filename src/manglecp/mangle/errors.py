@@ -1,13 +1,6 @@
-"""What can be wrong with a program, as diagnostics (D28).
+"""Errors of the stages parse, analysis, stratification and evaluation (D28).
 
-    MangleError                 one or more diagnostics of one stage
-    ├── ParseError              the text is not Mangle
-    ├── AnalysisError           names, declarations, safety, types
-    ├── StratificationError     negation or aggregation through recursion
-    └── EvalError               a run-time error
-        └── LimitError          more facts, intervals or time than allowed
-
-A stage reports everything it finds before it stops; the code of its diagnostics is its name.
+Each error carries all diagnostics that its stage found.
 """
 
 from __future__ import annotations
@@ -21,19 +14,19 @@ Stage = Literal["parse", "analysis", "stratification", "eval"]
 
 
 class MangleError(DiagnosticError):
-    """A program was refused, or its evaluation stopped."""
+    """The base of all errors about a program; carries diagnostics."""
 
     stage: ClassVar[Stage]
 
 
 class ParseError(MangleError):
-    """The text is no Mangle program, or a fact file cannot be read as the declarations say."""
+    """The text is no Mangle program, or a fact file does not match the declarations."""
 
     stage = "parse"
 
 
 class AnalysisError(MangleError):
-    """It is one, but a name, a variable, a declaration or a type is wrong."""
+    """A name, variable, declaration or type is wrong."""
 
     stage = "analysis"
 
@@ -45,13 +38,13 @@ class StratificationError(MangleError):
 
 
 class EvalError(MangleError):
-    """The program was accepted, and failed while running."""
+    """A run-time error."""
 
     stage = "eval"
 
 
 class LimitError(EvalError):
-    """A limit was passed; nothing of the evaluation remains."""
+    """A limit was exceeded; the evaluation has no result."""
 
     def __init__(self, limit: float, consumed: float, unit: str, span: Span | None = None) -> None:
         self.limit = limit
@@ -62,7 +55,7 @@ class LimitError(EvalError):
 
 
 class ValueFault(Exception):
-    """A function, built-in predicate or reducer met a value it cannot take.
+    """A function, built-in predicate or reducer got an invalid value.
 
-    It says what is wrong; whoever evaluates the clause adds where, and raises :class:`EvalError`.
+    The evaluator adds the place, and raises :class:`EvalError`.
     """

@@ -1,8 +1,7 @@
-"""Predicates that are answered by Python: declared with ``external()`` and one mode, served by a callable.
+"""External predicates: declared with ``external()`` and one mode, implemented by a Python callable.
 
-The callable gets the values at the input positions (``+``), many at once if it can take them, and gives for each the
-values at the other positions. It has a time budget of its own; an error in it, or a late answer, is an error of the
-evaluation that names it.
+The callable gets the values at the input positions (``+``), optionally in batches, and returns the values at the other
+positions. It has its own time budget; an exception or timeout becomes an EvalError that names the predicate.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from manglecp.mangle.values import KINDS, Value
 
 Args: TypeAlias = tuple[Value, ...]
 _PATIENCE: Final = 0.05
-"""Seconds between two looks at whether the evaluation is to go on."""
+"""Seconds between checks whether the evaluation was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """How an external predicate is answered.
+    """The implementation of an external predicate.
 
-    ``answer`` gets one tuple of inputs and gives tuples of outputs; with ``batch`` it gets a list of inputs and gives
-    as many lists of outputs.
+    ``answer`` maps one tuple of inputs to tuples of outputs; with ``batch`` a list of inputs to as many lists of
+    outputs.
     """
 
     answer: Callable[..., Iterable[Any]]
@@ -40,7 +39,7 @@ class External:
 
 Externals: TypeAlias = Mapping[str, External]
 Asked: TypeAlias = dict[Key, dict[Args, list[Args]]]
-"""What was asked in one evaluation, and answered: by predicate and inputs, as whole argument tuples."""
+"""Calls of one evaluation and their results: by predicate and inputs, as whole argument tuples."""
 
 
 def ask(
@@ -50,9 +49,9 @@ def ask(
     accepts: Callable[[Key, Args], bool],
     checkpoint: Callable[[], None],
 ) -> dict[Args, list[Args]]:
-    """All facts of an external predicate with these inputs, as whole argument tuples that its declaration ``accepts``.
+    """Call an external predicate, and return whole argument tuples that its declaration ``accepts``.
 
-    It runs in a thread of its own, so that neither its budget nor a ``checkpoint`` of the evaluation waits for it.
+    It runs in a thread, so that a timeout or ``checkpoint`` of the evaluation does not wait for it.
     """
     found: list[list[Args]] = []
     failure: list[BaseException] = []
@@ -83,14 +82,13 @@ def ask(
 
 
 def _fault(predicate: Predicate, error: BaseException) -> ValueFault:
-    """What its own code says about an error may be secret; its kind is not."""
+    """Name the kind of an exception; its text may be secret."""
     if isinstance(error, ValueFault):
         return error
     return ValueFault(f"external predicate {predicate.name} failed: {type(error).__name__}")
 
 
 def _whole(predicate: Predicate, inputs: Args, outputs: Any, accepts: Callable[[Key, Args], bool]) -> Args:
-    """Inputs and outputs in their columns."""
     row = outputs if type(outputs) is tuple else tuple(outputs) if isinstance(outputs, list) else None
     if row is None or len(inputs) + len(row) != predicate.arity or any(type(value) not in KINDS for value in row):
         raise ValueFault(f"external predicate {predicate.name} gave something that is not a row of its outputs")
@@ -102,7 +100,7 @@ def _whole(predicate: Predicate, inputs: Args, outputs: Any, accepts: Callable[[
 
 
 def check_names(externals: Externals, predicates: Mapping[Key, Predicate]) -> None:
-    """Refuse answers to what nobody can ask."""
+    """Reject implementations of undeclared predicates."""
     known = {predicate.name for predicate in predicates.values() if predicate.external}
     unknown = sorted(set(externals) - known)
     if unknown:

@@ -1,7 +1,7 @@
-"""Facts apart from any model, and intervals of validity: closed, in nanoseconds, as pairs ``(start, end)``.
+"""Facts, and intervals of validity: closed, in nanoseconds, as pairs ``(start, end)``.
 
 The smallest and the largest int64 are the infinities. Intervals that overlap or touch (at most one nanosecond apart)
-are one interval (D12).
+are coalesced (D12).
 """
 
 from __future__ import annotations
@@ -13,17 +13,11 @@ from manglecp.mangle.printer import fact_text
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 
-# Intervals of validity: closed, in nanoseconds, as pairs ``(start, end)`` of integers.
-#
-# The smallest and the largest int64 are the infinities. Intervals that overlap or touch (at most one nanosecond
-# apart) are one interval (D12).
-
-
 Interval: TypeAlias = tuple[int, int]
 
 
 def coalesce(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """The fewest intervals that cover the same instants, in order."""
+    """Return the fewest intervals that cover the same instants, sorted."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1] + 1:
@@ -35,18 +29,18 @@ def coalesce(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def holds_somewhere(start: int, end: int) -> bool:
-    """Is there an instant between the two ends? An interval cannot begin at +∞ nor end at -∞."""
+    """Return whether the interval has an instant. It cannot begin at +∞ nor end at -∞."""
     return start <= end and start != INT_MAX and end != INT_MIN
 
 
 def clamp(ns: int) -> int:
-    """An instant beyond the representable ones is infinitely far away."""
+    """Clamp an instant to the infinities."""
     return max(INT_MIN, min(INT_MAX, ns))
 
 
 Args: TypeAlias = tuple[Value, ...]
 Timed: TypeAlias = tuple[Args, Interval | None]
-"""Arguments and, for a temporal fact, when they hold."""
+"""Arguments and, for a temporal fact, its interval."""
 
 
 class Fact(NamedTuple):
@@ -62,7 +56,7 @@ class Fact(NamedTuple):
 
     @property
     def timed(self) -> Timed:
-        """The fact without its predicate, as relations keep it."""
+        """Return the fact without its predicate, as stored in relations."""
         return self.args, self.interval
 
     @property

@@ -1,14 +1,13 @@
-"""The canonical layout of a file, comments kept: what ``manglecp fmt`` writes.
+"""The canonical layout of a file, with comments: ``manglecp fmt``.
 
-A statement stands on one line if it fits. Otherwise it is *broken*: the head on the first line, then every premise,
-transform step or part of a declaration on a line of its own. Facts that stood together on one line stay together.
+A statement is one line if it fits. Otherwise it is *broken*: head, then each premise, transform or part of a
+declaration
+on its own line. Facts that shared a line still do.
 
-A statement is made of *leaves*, the stretches that no layout breaks up. That is all there is to comments: each belongs
-behind the leaf that ends on its line, or else in front of the leaf that follows it. A comment between two leaves of one
-statement breaks the statement, since nothing can follow a comment on its line; a comment inside a leaf moves in front
-of it. What separates leaves (a comma, a full stop) has no comments of its own.
-
-Everything here keeps the order of comments, and laying out a layout changes nothing.
+A statement consists of *leaves*, which no layout breaks. A comment belongs after the leaf that ends on its line, or
+else
+before the next leaf. A comment between two leaves breaks the statement; one inside a leaf moves before it. The order of
+comments is kept, and the layout is idempotent.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ WIDTH: Final = 100
 
 
 def layout(source: Source) -> str:
-    """The text of ``source`` in canonical layout; :class:`~manglecp.mangle.errors.ParseError` if it is broken."""
+    """Return ``source`` in canonical layout. Raises :class:`~manglecp.mangle.errors.ParseError`."""
     statements = list(_statements(parse(source)))
     rest = _attach(comments(source), statements)
     page = _Page(source)
@@ -55,7 +54,7 @@ class _Leaf:
 
 @dataclass(slots=True)
 class _Block:
-    """Leaves that share a line when they fit and no comment is in the way."""
+    """Leaves that share a line if they fit and no comment intervenes."""
 
     text: str
     leaves: list[_Leaf]
@@ -82,7 +81,7 @@ class _Statement:
     text: str
     blocks: list[_Block]
     end: int
-    """Behind its full stop."""
+    """After its full stop."""
     is_fact: bool = False
 
     @property
@@ -102,7 +101,7 @@ def _leaf_lines(before: Iterable[Span], indent: int, text: str, behind: Iterable
 
 
 def _with_comments(line: str, behind: Iterable[Span]) -> Iterator[str]:
-    """A line and the comment behind it, which may go on below itself."""
+    """Return a line and its trailing comment, which may continue below."""
     column = len(line) + 2
     for comment in behind:
         yield line.ljust(column) + _comment_text(comment)
@@ -173,12 +172,12 @@ class _DeclPart:
     keyword: str
     start: int
     opened: int
-    """Behind the keyword and its bracket."""
+    """After the keyword and its bracket."""
     end: int = 0
 
 
 def _decl_parts(decl: Decl) -> list[_DeclPart]:
-    """Where the parts of a declaration stand; the tree does not say it of bounds, whose constants have no place."""
+    """Locate the parts of a declaration; the tree has no spans of constants in bounds."""
     span = _span(decl.span)
     lex = Lexer(span.source)
     lex.depth = 1  # no name in a declaration ends it
@@ -213,7 +212,7 @@ def _span(span: Span | None) -> Span:
 
 
 def _attach(found: list[Span], statements: list[_Statement]) -> list[Span]:
-    """Give every comment to the leaf it belongs to; the rest stands at the end of the file."""
+    """Assign every comment to a leaf; the rest belongs to the end of the file."""
     leaves: list[_Leaf] = []
     stops: list[int] = []  # where the line of a leaf may end: behind the leaf, or behind the full stop after it
     for statement in statements:
@@ -244,7 +243,6 @@ def _behind(comment: Span, *ends: int) -> bool:
 
 
 def _goes_on(comment: Span, previous: Span | None) -> bool:
-    """Whether ``comment`` stands right below ``previous`` and in its column."""
     return previous is not None and (comment.line, comment.column) == (previous.line + 1, previous.column)
 
 
@@ -287,7 +285,7 @@ class _Page:
             self.facts_end = statement.end
 
     def _joins(self, fact: _Statement) -> bool:
-        """Whether this stood on one line with the fact before it, and may stay there."""
+        """Return whether the fact shared a line with the previous one, and may stay there."""
         if self.facts_end is None or not fact.is_fact:
             return False
         start = fact.blocks[0].leaves[0].start

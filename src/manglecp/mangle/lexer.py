@@ -1,8 +1,8 @@
-"""Text to tokens, one at a time.
+"""Tokens on demand.
 
-The lexer takes the longest token at a position and has no memory but one: how many brackets are open, because a dot
-glued to a name ends the clause only outside of them (D25). It works on demand, so the parser can ask for a token to be
-read again one character further on; that is how ``{/a:fn:plus(1,2)}`` is understood although ``:fn:plus`` is one token.
+The lexer takes the longest token at a position. Its only state is the number of open brackets, because a dot after a
+name ends the clause only outside of them (D25). The parser can have a token read again one character further on, as for
+``{/a:fn:plus(1,2)}``, where ``:fn:plus`` is one token.
 """
 
 from __future__ import annotations
@@ -79,11 +79,10 @@ class Lexer:
         self.start = self.end = self.previous_end = 0
 
     def advance(self) -> None:
-        """Go on to the next token."""
         self.read_at(self.end)
 
     def read_at(self, position: int) -> None:
-        """Make the token that starts at or after ``position`` the current one."""
+        """Move to the token that starts at or after ``position``."""
         self.previous_end = position
         kind = "comment"
         while kind == "comment":
@@ -118,7 +117,6 @@ class Lexer:
         self.text = text
 
     def _next_character(self, position: int) -> str:
-        """The first character that is neither space nor comment; empty at the end."""
         at = skip_space(self.whole, position)
         return self.whole[at : at + 1]
 
@@ -141,11 +139,10 @@ class Lexer:
         return self._refuse_open_string(quote)
 
     def span(self) -> Span:
-        """That of the current token."""
         return Span(self.source, self.start, self.end)
 
     def fail(self, message: str, span: Span | None = None, fix: str | None = None) -> NoReturn:
-        """Refuse the text at this place, by default at the current token."""
+        """Raise a syntax error, by default at the current token."""
         raise ParseError([Diagnostic("parse", message, span or self.span(), fix=fix)])
 
     def _refuse_open_string(self, quote: str) -> NoReturn:
@@ -158,7 +155,6 @@ class Lexer:
         self.fail(f"unexpected character {shown}", fix=fix)
 
     def string_value(self) -> str:
-        """What a text literal says."""
         body = self.text[1:-1]
         if "\\" not in body and "\r" not in body:
             return body
@@ -180,7 +176,7 @@ class Lexer:
         return _ESCAPE.sub(decode, body)
 
     def bytes_value(self) -> bytes:
-        """What a byte literal says: ``\\xHH`` is that byte, other characters are their UTF-8."""
+        r"""Decode a byte literal: ``\xHH`` is that byte, other characters are their UTF-8."""
         body = self.text[2:-1]
         out = bytearray()
         at = 0
@@ -215,7 +211,7 @@ class Lexer:
         self.fail(message, Span(self.source, start, start + len(match[0])), fix)
 
     def number_value(self) -> int:
-        """The value of a number token, which has to fit into 64 bits."""
+        """Return the value; raises a syntax error beyond 64 bits."""
         digits = self.text.lstrip("-").lstrip("0") or "0"
         if len(digits) <= 19:
             number = -int(digits) if self.text[0] == "-" else int(digits)
@@ -224,7 +220,7 @@ class Lexer:
         return self.fail("number does not fit into 64 bits", fix=f"numbers lie between {INT_MIN} and {INT_MAX}")
 
     def float_value(self) -> float:
-        """The value of a float token, which has to be finite."""
+        """Return the value; raises a syntax error if it is not finite."""
         value = float(self.text)
         if math.isinf(value):
             self.fail("number does not fit into a 64-bit float")
@@ -232,11 +228,11 @@ class Lexer:
 
 
 class UnterminatedString(ParseError):
-    """Nothing after the opening quote can be trusted to be program text."""
+    """Text after the opening quote cannot be trusted to be program text."""
 
 
 def skip_space(text: str, position: int) -> int:
-    """Where the first character behind spaces and comments stands."""
+    """Return the position after spaces and comments."""
     while True:
         gap = _GAP_ONLY.match(text, position)
         assert gap is not None  # it may be empty
@@ -248,7 +244,7 @@ def skip_space(text: str, position: int) -> int:
 
 
 def comments(source: Source) -> list[Span]:
-    """Where the comments of a well-formed source stand."""
+    """Return the positions of the comments of a well-formed source."""
     found: list[Span] = []
     lex = Lexer(source)
     position = 0

@@ -1,8 +1,8 @@
-"""How a fact meets a premise: arguments, operators and annotations.
+"""Matching of facts against premises: arguments, operators and annotations.
 
-A premise compares what is known with the fact and binds what is free. In time, a known end of an annotation must lie in
-the interval of the fact and a free variable becomes that end of it (D16); an operator asks whether the fact holds some
-time, or all the time, in a window around the evaluation time (D18).
+Known values are compared, free variables are bound. A known end of an annotation must lie in the fact's interval, and a
+free variable is bound to that end (D16); an operator requires that the fact holds at some or every instant of a window
+around the evaluation time (D18).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from manglecp.mangle.syntax import Annotation, Apply, Literal, Now, Operator, Te
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
 Row: TypeAlias = dict[str, Value]
-"""What the variables of a rule stand for."""
+"""Variable bindings of a rule."""
 
 
 def evaluate_term(term: Term, row: Mapping[str, Value], now: int) -> Value:
-    """Innermost first, left to right. ``now`` is the evaluation time in nanoseconds."""
+    """Evaluate a term, innermost first, left to right. ``now`` is the evaluation time in nanoseconds."""
     if isinstance(term, Variable):
         value = row.get(term.name)
         if value is None:
@@ -40,12 +40,12 @@ def evaluate_term(term: Term, row: Mapping[str, Value], now: int) -> Value:
 
 
 def mentions_now(term: Term) -> bool:
-    """Does the value depend on the evaluation time?"""
+    """Return whether the value depends on the evaluation time."""
     return isinstance(term, Apply) and (term.function == "fn:time:now" or any(map(mentions_now, term.args)))
 
 
 def constant_value(term: Term) -> Value | None:
-    """Return the value of a term that is the same in every evaluation; None if it has variables, or is a mistake."""
+    """Return the value of a constant term; None if it has variables or is invalid."""
     if isinstance(term, Variable) or mentions_now(term):
         return None
     with suppress(ValueFault):
@@ -54,7 +54,7 @@ def constant_value(term: Term) -> Value | None:
 
 
 def unify(patterns: list[Term], values: Args, row: Row, now: int) -> Row | None:
-    """``row`` with free variables bound, or None if a value differs from what is known."""
+    """Return ``row`` with free variables bound, or None if a value differs."""
     for pattern, value in zip(patterns, values, strict=True):
         if isinstance(pattern, Variable) and pattern.name not in row:
             if not pattern.anonymous:
@@ -65,7 +65,7 @@ def unify(patterns: list[Term], values: Args, row: Row, now: int) -> Row | None:
 
 
 class Matcher:
-    """Matches facts against one premise. Every row at a premise binds the same variables, so one row tells which."""
+    """Matches facts against one premise. All rows at a premise bind the same variables; one row determines which."""
 
     def __init__(self, premise: Literal, row: Row, now: int) -> None:
         self.premise = premise
@@ -75,22 +75,21 @@ class Matcher:
         self.free = [(i, arg) for i, arg in args if isinstance(arg, Variable) and arg.name not in row]
 
     def key(self, row: Row) -> Args:
-        """What the row says about the positions that are known at this premise."""
+        """Return the row's values at the positions known at this premise."""
         return tuple(evaluate_term(arg, row, self.now) for _, arg in self.known)
 
     def fact_key(self, args: Args) -> Args:
-        """What a fact has at the same positions."""
+        """Return the fact's values at the same positions."""
         return tuple(args[i] for i, _ in self.known)
 
     def index(self, facts: Iterable[Timed]) -> dict[Args, list[Timed]]:
-        """The facts by what they have in the known columns."""
         index: dict[Args, list[Timed]] = {}
         for args, interval in facts:
             index.setdefault(self.fact_key(args), []).append((args, interval))
         return index
 
     def match(self, row: Row, args: Args, interval: Interval | None) -> Row | None:
-        """``row`` with what the fact binds, or None."""
+        """Return ``row`` with the fact's bindings, or None."""
         bound = unify([arg for _, arg in self.free], tuple(args[i] for i, _ in self.free), row, self.now)
         if bound is None or interval is None or not self.premise.timed:
             return bound
@@ -102,7 +101,7 @@ class Matcher:
 
 
 def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
-    """The instant a bound denotes; None for ``_`` and for a variable without value."""
+    """Return the instant of a bound; None for ``_`` and for an unbound variable."""
     value = bound.value
     if isinstance(value, Now):
         return now
@@ -119,7 +118,7 @@ def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
 
 
 def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
-    """When a derived fact holds. An anonymous bound is open; one without a value is a fault."""
+    """Return the interval of a derived fact. An anonymous bound is open; an unbound one raises ValueFault."""
     ends = []
     for bound, infinite in ((annotation.start, INT_MIN), (annotation.end, INT_MAX)):
         if isinstance(bound.value, Variable) and bound.value.anonymous:
@@ -133,7 +132,7 @@ def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
 
 
 def window(operator: Operator, row: Row, now: int) -> Interval:
-    """The stretch of time an operator looks at (D18)."""
+    """Return the window of an operator (D18)."""
     sign = 1 if operator.is_future else -1
     ends = [now] if len(operator.bounds) == 1 else []
     for bound in operator.bounds:
@@ -149,14 +148,14 @@ def window(operator: Operator, row: Row, now: int) -> Interval:
 
 
 def in_window(operator: Operator, row: Row, interval: Interval, now: int) -> bool:
-    """Does the fact hold some time, or all the time, in the window? (D18)"""
+    """Return whether the fact holds at some, or every, instant of the window (D18)."""
     first, last = window(operator, row, now)
     start, end = interval
     return start <= first and last <= end if operator.is_box else start <= last and first <= end
 
 
 def annotate(annotation: Annotation, row: Row, interval: Interval, now: int) -> Row | None:
-    """A known end must lie in the interval, a free variable becomes that end of it (D16)."""
+    """Match an annotation: a known end must lie in the interval, a free variable is bound to that end (D16)."""
     start, end = interval
     free: dict[str, int] = {}
     for bound, own in ((annotation.start, start), (annotation.end, end)):

@@ -1,4 +1,4 @@
-"""What an evaluation may use (D24), what it found, and what must hold of the finished model (D27)."""
+"""Limits (D24), relations and models of evaluations, and integrity constraints (D27)."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from manglecp.mangle.syntax import Atom, Key, Literal, Term, Variable
 from manglecp.mangle.values import Value
 
 MOST_SKIPPED: Final = 10_000
-"""How many derivations without an instant are told apart (D20); a count of this many means this many or more."""
+"""Limit of skipped derivations (D20); a count of this many means this many or more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much an evaluation may do. What is exactly at a limit passes."""
+    """Limits of an evaluation, inclusive."""
 
     derived_facts: int = 10_000_000
-    """Distinct derived facts; a temporal fact counts once per interval as derived."""
+    """Distinct derived facts; a temporal fact counts once per derived interval."""
     intervals: int = 1_000
-    """Intervals of one fact, after joining those that touch."""
+    """Intervals of one fact, after coalescing."""
     parts: int = 50_000_000
-    """Elements, entries and sixteens of characters in the columns that rules build, see ``built_columns``."""
+    """Elements, entries and sixteens of characters in built columns, see ``built_columns``."""
     rows: int = 10_000_000
-    """Rows that one rule holds at once before it aggregates them."""
+    """Rows of one rule before aggregation."""
     merge_steps: int = 1_000_000
-    """Values replaced by a merge; a merge that never settles ends here."""
+    """Values replaced by a merge; bounds a merge without a fixpoint."""
     seconds: float | None = None
     """Wall time of the whole evaluation."""
     call_depth: int = 10_000
-    """How deep deferred predicates may call each other."""
+    """Depth of nested calls of deferred predicates."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Statistics:
-    """What an evaluation cost, in counts that are the same on every machine."""
+    """Counts of an evaluation, the same on every machine."""
 
     given: int = 0
     derived: int = 0
@@ -74,7 +74,7 @@ class Relation:
         self.finished: dict[Args, tuple[Interval | None, ...]] | None = None
 
     def add(self, args: Args, interval: Interval | None) -> bool:
-        """Is this new?"""
+        """Add a fact; return whether it is new."""
         known = self.facts.setdefault(args, set())
         if interval in known:
             return False
@@ -82,7 +82,7 @@ class Relation:
         return True
 
     def finish(self) -> Mapping[Args, tuple[Interval | None, ...]]:
-        """From now on the relation is read coalesced."""
+        """Coalesce; no facts are added afterwards."""
         self.finished = {}
         for args, intervals in self.facts.items():
             timed = [i for i in intervals if i is not None]
@@ -98,21 +98,19 @@ class Relation:
 
 
 class Facts(Protocol):
-    """The facts of one predicate."""
-
     def __iter__(self) -> Iterator[Timed]: ...
 
     def __len__(self) -> int: ...
 
 
 class Index(Protocol):
-    """The facts of one predicate by what they have at some positions."""
+    """Facts of one predicate by the values at some positions."""
 
     def get(self, wanted: Args, default: Sequence[Timed], /) -> Sequence[Timed]: ...
 
 
 Origin: TypeAlias = LiteralType["given", "server", "session", "external"]
-"""Where a fact that was not derived came from: the program, the base, the request, a Python callable."""
+"""The source of a given fact: program, base, request, or external predicate."""
 
 
 FactRow: TypeAlias = tuple[Any, ...]
@@ -120,10 +118,10 @@ Finder: TypeAlias = Callable[[Key, Value], list[FactRow]]
 
 
 class EvaluatedModel(ABC):
-    """What one evaluation found. An external predicate holds for what it was asked, as it answered."""
+    """The model of one evaluation. An external predicate holds for the inputs it was called with."""
 
     relations: Mapping[Key, Facts]
-    """What holds: each fact once, temporal ones coalesced."""
+    """Facts without duplicates, temporal ones coalesced."""
 
     def __init__(self, program: Program, now: int, limits: Limits, asked: Asked) -> None:
         self.program = program
@@ -133,18 +131,18 @@ class EvaluatedModel(ABC):
 
     @abstractmethod
     def stored_as_derived(self, key: Key) -> Iterable[Timed]:
-        """The facts of a relation before coalescing."""
+        """Return the facts of a relation before coalescing."""
 
     def outside_origin(self, fact: Fact) -> Origin | None:  # noqa: ARG002
-        """Where a fact came from that does not stand in the program."""
+        """Return the origin of a fact that is not in the program."""
         return None
 
     @abstractmethod
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
-        """The same with some facts added, evaluated within other limits; an error if that breaks."""
+        """Return a model with facts added, evaluated within other limits."""
 
     def rows(self, key: Key) -> list[FactRow]:
-        """All facts of a predicate, in no particular order; temporal ones end with their two instants."""
+        """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
         return [args if at is None else (*args, *at) for args, at in self.relations.get(key, ())]
 
     def finder(self, column: int = 0) -> Finder:
@@ -152,34 +150,31 @@ class EvaluatedModel(ABC):
         return lambda key, value: [row for row in self.rows(key) if row[column] == value]
 
     def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
-        """Those of the predicates of which the request added facts to the base, or took some away."""
+        """Return those of the predicates whose facts the request changed."""
         return tuple(keys)
 
     def rules_fired(self) -> int | None:
-        """The number of rules that derive at least one fact; None where the caller has to count."""
+        """Return the number of rules that derive at least one fact; None if the caller has to count."""
         return None
 
     def facts(self, key: Key) -> Iterable[Timed]:
-        """The facts of a predicate, and what an external one answered."""
+        """Return the facts of a predicate, including results of an external one."""
         return self._with_answers(key, self.relations.get(key, ()))
 
     def derived(self, key: Key) -> Iterable[Timed]:
-        """The same before coalescing: as given and derived."""
+        """Return the facts before coalescing."""
         return self._with_answers(key, self.stored_as_derived(key))
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:  # noqa: ARG002
-        """The same facts, or with ``raw`` those before coalescing, by what they have at some positions.
-
-        None where whoever asks has to make an index.
-        """
+        """Return an index of the facts, or with ``raw`` of those before coalescing; None if the model has none."""
         return None
 
     def count_derived(self, key: Key) -> int | None:  # noqa: ARG002
-        """How many facts of a predicate with rules were not given; None where whoever asks has to count."""
+        """Return the number of facts that were not given; None if the caller has to count."""
         return None
 
     def kept_heads(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002
-        """Where to keep how many facts a rule derives, by its id, if every request finds the same; None otherwise."""
+        """Return a cache of derived facts per rule id that is valid for every request, or None."""
         return None
 
     def _with_answers(self, key: Key, stored: Iterable[Timed]) -> Iterable[Timed]:
@@ -193,7 +188,7 @@ class EvaluatedModel(ABC):
         return frozenset(program_facts(self.program, self.now))
 
     def origin(self, fact: Fact) -> Origin | None:
-        """Where a given fact came from, with the interval it was given with; None if it was not given."""
+        """Return the origin of a given fact, with the interval as given; None if it was not given."""
         if fact in self._stated:
             return "given"
         return self.outside_origin(fact) or ("external" if self._answered(fact) else None)
@@ -206,13 +201,13 @@ class EvaluatedModel(ABC):
 
 
 def program_facts(program: Program, now: int) -> Iterator[Fact]:
-    """The facts that stand in the program, at the evaluation time ``now``."""
+    """Yield the facts of the program at the evaluation time ``now``."""
     for fact in program.facts:
         yield Fact(fact.key[0], *stated(fact, program.predicates[fact.key], now))
 
 
 def stated(fact: GivenFact, predicate: Predicate, now: int) -> Timed:
-    """A fact of the program. Only one that mentions the time can fail here: others were tried at load."""
+    """Evaluate a fact of the program. Only one that depends on the time can fail: others were evaluated at load."""
     try:
         args = fact.values(now)
     except ValueFault as fault:
@@ -235,7 +230,7 @@ MOST_VIOLATIONS: Final = 50
 def violations(
     predicate: Predicate, facts: Iterable[Timed], holds: Callable[[Atom, Row], bool]
 ) -> Iterable[Diagnostic]:
-    """What is wrong with the facts of one predicate. ``holds`` answers whether an atom has a match."""
+    """Return the violations of one predicate. ``holds`` tests whether an atom has a match."""
     if not predicate.fundeps and not predicate.inclusion:
         return ()
     ordered = sorted(facts, key=lambda fact: fact_text(predicate.name, *fact))
@@ -269,7 +264,6 @@ def _overlap(left: Interval | None, right: Interval | None) -> bool:
 def _lone_facts(
     predicate: Predicate, atom: Atom, facts: list[Timed], holds: Callable[[Atom, Row], bool]
 ) -> Iterator[Diagnostic]:
-    """Facts whose inclusion has no match."""
     assert predicate.decl is not None  # inclusions come from declarations
     names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
     for args, interval in facts:

@@ -1,18 +1,13 @@
-"""The naive evaluator: the least model by repeated application, and the oracle for every faster engine.
+"""The naive evaluator: the least model by repeated application, and the oracle for the engine.
 
-It is meant to be obviously right, not fast. A relation is a set; a rule is applied by carrying rows from premise to
-premise; a component is applied again and again until nothing new appears. The ideas that are not in every
-textbook:
+Temporal relations keep intervals as given and derived. Later components and output read them coalesced; inside its own
+recursive component a predicate is read uncoalesced, so that no order matters (D12).
 
-*Time.* A temporal relation keeps the intervals as they were given and derived. What a later component reads, and what
-is printed, is coalesced; inside its own recursive component a predicate is read as derived, so no order of rules,
-facts or rounds matters (D12).
+Deferred predicates run on demand: a body is a generator that yields the calls it needs, and a loop with an explicit
+stack drives them.
 
-*Deferred predicates* run on demand. A body is a generator that yields the calls it needs answered, and a loop with
-a stack of its own drives them, so that depth is bounded by a limit and not by Python.
-
-*Merge.* In a component with merged predicates the ordinary predicates are the least model over the merged relation as
-it stands; new values are merged into it, and this repeats until the merged relation is settled.
+Merge: the ordinary predicates of a component are the least model over the merged relation as it stands; new values are
+merged into it, until the merged relation is at its fixpoint.
 """
 
 from __future__ import annotations
@@ -44,19 +39,17 @@ Call: TypeAlias = tuple[Key, Args]
 Solving: TypeAlias = Generator[Call, list[Args], list[Row]]
 _Answer = TypeVar("_Answer")
 _AT_ONCE: Final = 1_000
-"""How many rows are carried from premise to premise together."""
+"""Rows per batch."""
 
 
 def evaluate(program: Program, *, now: int, limits: Limits | None = None, externals: Externals | None = None) -> Result:
-    """Every fact that follows from the program at the instant ``now`` (nanoseconds since 1970)."""
+    """Evaluate the program at the instant ``now`` (nanoseconds since 1970)."""
     evaluation = NaiveEvaluation(program, now, limits or Limits(), externals)
     evaluation.run()
     return Result(NaiveModel(evaluation), evaluation.statistics)
 
 
 class NaiveModel(EvaluatedModel):
-    """The finished model of a naive evaluation, as explanations read it."""
-
     def __init__(self, evaluation: NaiveEvaluation) -> None:
         super().__init__(evaluation.program, evaluation.now, evaluation.limits, evaluation.asked)
         self.relations: Mapping[Key, Relation] = evaluation.relations
@@ -76,7 +69,7 @@ class NaiveModel(EvaluatedModel):
 
 
 class NaiveEvaluation:
-    """One evaluation. Slow on purpose: each rule is applied to everything until nothing new comes."""
+    """One naive evaluation."""
 
     def __init__(self, program: Program, now: int, limits: Limits, externals: Externals | None = None) -> None:
         self.program = program
@@ -102,21 +95,18 @@ class NaiveEvaluation:
 
     @cached_property
     def acceptance(self) -> Acceptance:
-        """What the declarations take."""
         return Acceptance(self.program.predicates)
 
     def relation(self, key: Key) -> Relation:
-        """The facts of a predicate so far."""
         return self.relations.setdefault(key, Relation())
 
     def predicate(self, key: Key) -> Predicate:
-        """What is known about it."""
         return self.program.predicates[key]
 
     # --- the whole -------------------------------------------------------------------------------------------------
 
     def run(self, more: Iterable[Fact] = ()) -> None:
-        """Evaluate the program, with ``more`` facts than it states."""
+        """Evaluate the program with ``more`` facts."""
         for fact in itertools.chain(program_facts(self.program, self.now), more):
             self.relation(fact.key).add(*fact.timed)
         self.statistics.given = sum(map(len, self.relations.values()))
@@ -129,7 +119,7 @@ class NaiveEvaluation:
         self.statistics.skipped_inverted = len(self.skipped)
 
     def holds(self, atom: Atom, row: Row) -> bool:
-        """Has an atom a match?"""
+        """Return whether an atom has a match."""
         try:
             return bool(self._drive(self._solve(Literal(atom), [row])))
         except ValueFault as fault:
@@ -144,14 +134,14 @@ class NaiveEvaluation:
             raise EvalError(broken)
 
     def _finish(self, key: Key) -> None:
-        """Nothing more will be added: coalesce and check the number of intervals."""
+        """Coalesce a finished relation and check the number of intervals."""
         relation = self.relation(key)
         for args, intervals in relation.finish().items():
             if len(intervals) > self.limits.intervals:
                 raise LimitError(self.limits.intervals, len(intervals), f"intervals of {fact_text(key[0], args)}")
 
     def component(self, component: Component) -> None:
-        """Evaluate predicates that depend on each other, until nothing changes."""
+        """Evaluate mutually dependent predicates to the fixpoint."""
         keys = [key for key in component.predicates if not self.predicate(key).deferred]
         rules = [rule for key in keys for rule in self.rules.get(key, [])]
         if any(self.predicate(key).merge is not None for key in keys):
@@ -165,7 +155,6 @@ class NaiveEvaluation:
         self._check_parts(0)
 
     def _parts(self, keys: Iterable[Key]) -> int:
-        """Of what stands in the built columns of some predicates."""
         return sum(
             parts((args,), self.built[key]) * len(at)
             for key in keys
@@ -179,10 +168,8 @@ class NaiveEvaluation:
             raise LimitError(limit, limit + 1, "parts of values")
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
-        """Apply the rules of some predicates until nothing is new; the number of facts that are.
-
-        What aggregates reads only finished relations, so once is enough for it.
-        """
+        """Apply rules until nothing is new; return the number of new facts. Aggregates read finished relations only, so
+        they are applied once."""
         given = self._size(keys)
         self.limit = limit
         self.room = limit - self.derived
@@ -207,7 +194,6 @@ class NaiveEvaluation:
         return sum(len(self.relation(key)) for key in keys)
 
     def _add(self, rule: Rule, facts: list[Timed]) -> bool:
-        """Is any of them new?"""
         relation = self.relation(rule.head.key)
         columns = self.built.get(rule.head.key, ())
         news = False
@@ -250,7 +236,8 @@ class NaiveEvaluation:
         self._check_limit(self.derived, self.limits.derived_facts)
 
     def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
-        """Merge facts into a relation; did it change? Values are taken in their order, so the result is one."""
+        """Merge facts into a relation; return whether it changed. Values are merged in their order, so the result is
+        deterministic."""
         relation = self.relation(key)
         merge = self.predicate(key).merge
         assert merge is not None
@@ -267,7 +254,7 @@ class NaiveEvaluation:
         return changed
 
     def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
-        """``group`` with one more fact; what stays incomparable stands beside the others."""
+        """Return ``group`` with one more fact; incomparable values coexist."""
         while args not in group:
             for old in group:
                 results = self._drive(self._ask(merge.predicate, (old[merge.column], args[merge.column])))
@@ -288,7 +275,7 @@ class NaiveEvaluation:
         return group
 
     def _ask(self, key: Key, inputs: Args) -> Generator[Call, list[Args], list[Args]]:
-        """The facts of a merge predicate that start with these two values."""
+        """Return the facts of a merge predicate with these two inputs."""
         if self.predicate(key).deferred:
             answers = yield (key, tuple(inputs[i] for i in self.predicate(key).inputs() if i < 2))
         else:
@@ -298,9 +285,9 @@ class NaiveEvaluation:
     # --- one rule --------------------------------------------------------------------------------------------------
 
     def _apply(self, rule: Rule) -> list[Timed]:
-        """Everything the rule derives from the relations as they are.
+        """Return everything the rule derives.
 
-        Rows turn into facts while they come, so that a limit is noticed before a product of relations fills the memory.
+        Rows become facts as they come, so that limits apply before a product of relations fills the memory.
         """
         self.checkpoint()
         clause = rule.clause
@@ -338,24 +325,23 @@ class NaiveEvaluation:
             raise self.error_at(str(fault), clause.annotation.span, clause) from None
 
     def checkpoint(self) -> None:
-        """Has the evaluation run out of time?"""
+        """Raise LimitError if the time is up."""
         spent = time.monotonic() - self.started
         if self.limits.seconds is not None and spent > self.limits.seconds:
             raise LimitError(self.limits.seconds, round(spent, 3), "seconds")
 
     def head_args(self, clause: Clause, row: Row) -> Args:
-        """The arguments of the derived fact; an error at its place if one has no value."""
+        """Return the arguments of the derived fact; raises an error at the place of an invalid one."""
         try:
             return tuple(value_of(arg, row, self.now) for arg in clause.head.args)
         except ValueFault as fault:
             raise self.error_at(str(fault), clause.head.span, clause) from None
 
     def error_at(self, message: str, span: Span | None, clause: Clause) -> EvalError:
-        """The error that names the place, or the whole clause if there is none."""
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
     def _rows(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> Solving:
-        """Solve the body and hand over the rows the head is built from, some at a time unless they are aggregated."""
+        """Solve the body and yield the rows of the head, in batches unless they are aggregated."""
         clause = rule.clause
         plain = not clause.aggregates
         finished: list[Row] = []
@@ -383,7 +369,6 @@ class NaiveEvaluation:
         return []
 
     def _held(self, rule: Rule, rows: list[Row]) -> list[Row]:
-        """Rows that wait for all others, if they are not too many."""
         limit = self.limits.rows
         if len(rows) > limit and not self.rows_are_facts(rule):
             rows = _distinct(rows)
@@ -400,7 +385,8 @@ class NaiveEvaluation:
         return rows
 
     def rows_are_facts(self, rule: Rule) -> bool:
-        """With one positive premise every matching fact is a row; otherwise rows are distinct bindings (D6)."""
+        """Return whether every matching fact is a row: with one positive premise; otherwise rows are distinct bindings
+        (D6)."""
         if len(rule.premises) != 1 or not rule.clause.aggregates:
             return False
         premise = rule.premises[0]
@@ -436,7 +422,7 @@ class NaiveEvaluation:
         return solved
 
     def _external(self, premise: Literal, rows: list[Row]) -> Iterator[Timed]:
-        """Ask Python for what a premise needs to know, each question once."""
+        """Call an external predicate, once per input."""
         key = premise.atom.key
         predicate = self.predicate(key)
         inputs = [premise.atom.args[i] for i in predicate.inputs()]
@@ -481,13 +467,13 @@ class NaiveEvaluation:
         ]
 
     def let(self, transform: Transform, row: Row) -> Row:
-        """The row with the values of the transform added, one after the other."""
+        """Return the row with the values of the transform added."""
         for let in transform.lets:
             row = {**row, let.variable.name: value_of(let.expression, row, self.now)}
         return row
 
     def reduce(self, transform: Transform, group: Row, members: list[Row]) -> Row:
-        """The row of a group with the values of its reducers added."""
+        """Return the row of a group with the values of its reducers added."""
         for let in transform.lets:
             reducer = REDUCERS.get(let.expression.function)
             if reducer is None:
@@ -555,7 +541,7 @@ class NaiveEvaluation:
             reply = None
 
     def _call(self, call: Call) -> Generator[Call, list[Args], list[Args]]:
-        """All facts of a deferred predicate whose input columns have the given values."""
+        """Return all facts of a deferred predicate with these inputs."""
         key, inputs = call
         positions = list(self.predicate(key).inputs())
         answers: dict[Args, None] = {}
@@ -577,7 +563,6 @@ class NaiveEvaluation:
 
 
 def _distinct(rows: list[Row]) -> list[Row]:
-    """Without repeated bindings. Rows at one place bind the same variables."""
     names = sorted(rows[0]) if rows else []
     seen: dict[Args, Row] = {}
     for row in rows:
@@ -586,7 +571,7 @@ def _distinct(rows: list[Row]) -> list[Row]:
 
 
 def _bind_inputs(columns: list[Term], inputs: Args) -> Row | None:
-    """The row a deferred rule starts with; an expression in its head is compared when the body is solved."""
+    """Return the initial row of a deferred rule; an expression in its head is compared after the body."""
     row: Row | None = {}
     for column, value in zip(columns, inputs, strict=True):
         if row is not None and not isinstance(column, Apply):

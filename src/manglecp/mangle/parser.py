@@ -1,8 +1,7 @@
-"""Tokens to a syntax tree: recursive descent over the grammar in ``docs/reference/mangle.md``.
+"""Recursive-descent parser for the grammar in ``docs/reference/mangle.md``.
 
-A clause that cannot be read is reported and skipped, and reading goes on behind its full stop, so that one run reports
-every broken clause. Plain ground facts, which large programs mostly consist of, take a short cut: one regular
-expression recognises the whole fact.
+A broken clause is reported and skipped up to its full stop, so that one run reports every broken clause. Plain ground
+facts take a fast path: one regular expression matches the whole fact.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ UNITS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d"
 
 
 class EmptyPart(ValueError):
-    """A name with nothing between two slashes."""
+    pass
 
 
 class Constants(dict[str, Constant]):
-    """Plain constants by their text, each read once."""
+    """Plain constants by text, memoised."""
 
     def __missing__(self, text: str) -> Constant:
         first = text[0]
@@ -62,7 +61,7 @@ class Constants(dict[str, Constant]):
 
 
 class TermParser:
-    """Reads what stands inside a statement. The current token is always the first one that was not used yet."""
+    """Parses the inside of a statement. The current token is the first unused one."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -73,7 +72,7 @@ class TermParser:
     # --- terms -----------------------------------------------------------------------------------------------------
 
     def atom(self, place: str) -> Atom:
-        """An atom; ``place`` names what needs it, if there is something else."""
+        """Parse an atom; ``place`` names the context for messages."""
         start = self.lex.start
         if self.lex.kind != "name":
             fix = None
@@ -86,7 +85,7 @@ class TermParser:
         return term
 
     def atoms(self) -> tuple[Atom, ...]:
-        """``[a(), b(X)]``, a trailing comma allowed."""
+        """Parse ``[a(), b(X)]``; a trailing comma is allowed."""
         atoms: list[Atom] = []
         self.open("[")
         while self.lex.kind != "]":
@@ -97,7 +96,7 @@ class TermParser:
         return tuple(atoms)
 
     def term(self) -> Term:
-        """A value: an atom is refused."""
+        """Parse a term; an atom is a syntax error."""
         term = self.term_or_atom()
         if isinstance(term, Atom):
             self.lex.fail(
@@ -108,7 +107,6 @@ class TermParser:
         return term
 
     def term_or_atom(self) -> Term | Atom:
-        """Whichever stands here."""
         lex = self.lex
         kind = lex.kind
         if kind == "variable":
@@ -155,7 +153,7 @@ class TermParser:
         return variable
 
     def application(self) -> Apply | Atom:
-        """``fn:f(…)`` or ``p(…)``; a name without parentheses is refused."""
+        """Parse ``fn:f(…)`` or ``p(…)``."""
         lex = self.lex
         start, name = lex.start, lex.text
         lex.advance()
@@ -169,7 +167,7 @@ class TermParser:
         return Apply(name, args, span) if name.startswith("fn:") else Atom(name, args, span)
 
     def modes(self) -> tuple[Term, ...]:
-        """``mode(+, -)`` as in the manual means ``mode("+", "-")``."""
+        """Parse ``mode(+, -)``, which means ``mode("+", "-")``."""
         modes: list[Term] = []
         while self.lex.kind in ("+", "-", "?"):
             modes.append(self.lex.kind)
@@ -180,7 +178,7 @@ class TermParser:
         return tuple(modes)
 
     def terms(self, closing: str) -> tuple[Term, ...]:
-        """Terms up to ``closing``, whose opening bracket was just read; a trailing comma is allowed."""
+        """Parse terms up to ``closing``; a trailing comma is allowed."""
         lex = self.lex
         args: list[Term] = []
         while lex.kind != closing:
@@ -193,7 +191,7 @@ class TermParser:
         return tuple(args)
 
     def bracketed(self) -> Apply:
-        """A list, or a map if the first element has a colon behind it."""
+        """Parse a list, or a map if a colon follows the first element."""
         lex = self.lex
         start = lex.start
         self.open("[")
@@ -217,7 +215,7 @@ class TermParser:
         return Apply("fn:map", entries, self.span_from(start))
 
     def struct(self) -> Apply:
-        """``{/a: 1}`` as the function application that it stands for."""
+        """Parse ``{/a: 1}`` as a function application."""
         start = self.lex.start
         self.open("{")
         if self._lone_comma("}"):
@@ -236,7 +234,7 @@ class TermParser:
         return True
 
     def entries(self, closing: str, first: Term | None) -> tuple[Term, ...]:
-        """Keys and values in turn, up to the closing bracket. ``first`` is a key that was read already."""
+        """Parse alternating keys and values up to the closing bracket. ``first`` is a key that was read already."""
         lex = self.lex
         flat: list[Term] = []
         while first is not None or lex.kind != closing:
@@ -250,7 +248,7 @@ class TermParser:
         return tuple(flat)
 
     def dot_type(self) -> Apply:
-        """``.Struct</a : /number, opt /b : /string>`` is ``fn:Struct(/a, /number, fn:opt(/b, /string))``."""
+        """Parse ``.Struct</a : /number, opt /b : /string>`` as ``fn:Struct(/a, /number, fn:opt(/b, /string))``."""
         lex = self.lex
         start, name = lex.start, lex.text[1:]
         lex.advance()
@@ -296,7 +294,6 @@ class TermParser:
         return Operator(kind, bounds, self.span_from(start))
 
     def time_bounds(self) -> tuple[TimeBound, ...]:
-        """One or two bounds in brackets."""
         self.expect("[")
         first = self.time_bound()
         bounds = (first, self.time_bound()) if self.accept(",") else (first,)
@@ -304,7 +301,6 @@ class TermParser:
         return bounds
 
     def time_bound(self) -> TimeBound:
-        """A time, a duration, ``now`` or a variable."""
         lex = self.lex
         kind, text, span = lex.kind, lex.text, lex.span()
         value: Time | Duration | Variable | Now
@@ -327,7 +323,7 @@ class TermParser:
         return TimeBound(value, text, span)
 
     def timestamp(self, text: str) -> Time:
-        """In UTC. One that nanoseconds in 64 bits cannot say is refused."""
+        """Parse in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
         date, _, clock = text.rstrip("Z").partition("T")
         clock, _, fraction = clock.partition(".")
         try:
@@ -340,7 +336,7 @@ class TermParser:
         return Time(ns)
 
     def duration(self, text: str) -> Duration:
-        """A number and a unit. One that nanoseconds in 64 bits cannot say is refused."""
+        """Parse a number and a unit; raises a syntax error beyond 64 bits of nanoseconds."""
         digits = text.rstrip("dhms")
         significant = digits.lstrip("0")
         ns = int(significant or "0") * UNITS[text[len(digits) :]] if len(significant) <= 19 else INT_MAX + 1
@@ -351,7 +347,7 @@ class TermParser:
     # --- small moves -----------------------------------------------------------------------------------------------
 
     def open(self, bracket: str) -> None:
-        """Take an opening bracket. Very deep nesting is refused."""
+        """Take an opening bracket; raises a syntax error if nested too deeply."""
         self.nesting += 1
         if self.nesting > MAX_NESTING:
             self.lex.fail(f"nested more than {MAX_NESTING} deep")
@@ -367,7 +363,7 @@ class TermParser:
         return self.lex.kind == ":" or (self.lex.kind == "name" and self.lex.text[0] == ":")
 
     def colon(self) -> None:
-        """A colon, even when it is glued to the name behind it."""
+        """Take a colon, even if the lexer has joined it with the following name."""
         lex = self.lex
         if not self._at_colon():
             lex.fail(f"':' is needed here, found {self.found()}")
@@ -381,26 +377,26 @@ class TermParser:
         return True
 
     def expect(self, kind: str, what: str | None = None) -> None:
-        """Take a token of this kind; anything else is refused, with ``what`` as its name."""
+        """Take a token of this kind; raises a syntax error that names ``what`` otherwise."""
         if self.lex.kind != kind:
             self.lex.fail(f"{what or repr(kind)} is needed here, found {self.found()}")
         self.lex.advance()
 
     def found(self) -> str:
-        """The current token, as a message quotes it."""
+        """Return the current token for messages."""
         if self.lex.kind == "end":
             return "the end of the text"
         text = self.lex.text
         return f"'{text}'" if len(text) <= 40 else f"'{text[:40]}…'"
 
     def span_from(self, start: int) -> Span:
-        """From there to the end of what was taken last."""
+        """Return the span up to the last token taken."""
         return Span(self.source, start, self.lex.previous_end)
 
 
 MAX_ERRORS: Final = 50
 LONG_TEXT: Final = 100_000
-"""Characters from which on it is worth to pause the collector."""
+"""Length from which the garbage collector is paused."""
 
 COMPARISONS: Final = {"<": ":lt", "<=": ":le", ">": ":gt", ">=": ":ge"}
 
@@ -419,13 +415,13 @@ _Node = TypeVar("_Node")
 
 
 def parse(source: Source) -> Unit:
-    """The syntax tree of a source, or a :class:`ParseError` with everything that is wrong in it."""
+    """Parse a source. Raises :class:`ParseError` with all problems."""
     with gc_paused(len(source.text) > LONG_TEXT):
         return Parser(source).unit()
 
 
 def parse_premise(source: Source) -> Premise:
-    """One premise and nothing else, such as a question from a command line; a full stop may follow."""
+    """Parse one premise, such as a query from a command line; a full stop may follow."""
     parser = Parser(source)
     parser.refuse_surrogates()
     parser.lex.advance()
@@ -437,7 +433,7 @@ def parse_premise(source: Source) -> Premise:
 
 
 def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
-    """The bytes of a file as a source: UTF-8, with or without a byte order mark."""
+    """Decode the bytes of a file: UTF-8, with or without a byte order mark."""
     data = data.removeprefix(BOM_UTF8)
     try:
         return Source(name, data.decode(), trust)
@@ -449,8 +445,6 @@ def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
 
 
 class Parser(TermParser):
-    """Reads a whole source, statement by statement."""
-
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.errors: list[Diagnostic] = []
@@ -458,12 +452,12 @@ class Parser(TermParser):
         self.uses: list[Package] = []
 
     def unit(self) -> Unit:
-        """The whole source. Raises :class:`ParseError` with all that is wrong in it."""
+        """Parse the whole source. Raises :class:`ParseError` with all problems."""
         items: list[Decl | Clause] = self.statements()
         return Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
 
     def statements(self) -> list[Any]:
-        """What :meth:`item` and :meth:`plain_fact` make of everything behind the package lines."""
+        """Yield the results of :meth:`item` and :meth:`plain_fact` after the package lines."""
         self.refuse_surrogates()
         items: list[Any] = []
         lex = self.lex
@@ -491,7 +485,7 @@ class Parser(TermParser):
         return items
 
     def refuse_surrogates(self) -> None:
-        """What cannot be written as UTF-8 is no program."""
+        """Raise ParseError for text that cannot be encoded as UTF-8."""
         text = self.source.text
         try:
             text.encode()
@@ -500,7 +494,7 @@ class Parser(TermParser):
             raise ParseError([Diagnostic("parse", "lone surrogates are not text", span)]) from None
 
     def _recover(self, read: Callable[[], _Node]) -> _Node | None:
-        """Run ``read``; on a syntax error note it and go on behind the clause."""
+        """Run ``read``; on a syntax error record it and skip the clause."""
         try:
             return read()
         except UnterminatedString:
@@ -531,7 +525,7 @@ class Parser(TermParser):
                 return
 
     def _facts(self, items: list[Any]) -> None:
-        """The short cut: take plain ground facts while they last."""
+        """The fast path for plain ground facts."""
         lex = self.lex
         if lex.kind != "name":
             return
@@ -556,7 +550,7 @@ class Parser(TermParser):
             self._recover(lambda: lex.read_at(position))
 
     def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, closed: int, end: int) -> Any:
-        """A fact that the short cut has found; its atom ends at ``closed``, its full stop at ``end``."""
+        """Return a fact of the fast path; its atom ends at ``closed``, its full stop at ``end``."""
         source, make = self.source, tuple.__new__
         head = Atom(predicate, args, make(Span, (source, start, closed)))
         return Clause(head, None, (), (), make(Span, (source, start, end)))
@@ -579,7 +573,6 @@ class Parser(TermParser):
         return Package(name, attributes, Span(self.source, start, end))
 
     def item(self) -> Any:
-        """One declaration or clause."""
         lex = self.lex
         lex.depth = self.nesting = 0
         if lex.kind == "Decl":
@@ -701,7 +694,6 @@ class Parser(TermParser):
         return Literal(left, False, operator, annotation, self.span_from(start))
 
     def full_stop(self) -> None:
-        """What ends every statement."""
         if self.lex.kind != ".":
             fix = None
             if self.lex.kind == "dot_type":
@@ -713,11 +705,11 @@ class Parser(TermParser):
 
 
 class _TooManyErrors(Exception):
-    """Enough has been reported."""
+    pass
 
 
 def argument_span(atom: Atom, index: int) -> Span | None:
-    """Where argument ``index`` of an atom was written; the atom's own span if that cannot be told."""
+    """Return the span of argument ``index`` of an atom; the atom's own span if it is unknown."""
     argument = atom.args[index]
     if isinstance(argument, Variable | Apply) and argument.span is not None:
         return argument.span

@@ -52,22 +52,20 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def string_text(text: str) -> str:
-    """In double quotes, with escapes where they are needed."""
     if _NEEDS_ESCAPE.search(text):
         text = text.translate(_STRING_ESCAPES)
     return f'"{text}"'
 
 
 def bytes_text(data: bytes) -> str:
-    """``b"…"``, with escapes for all that is not plain ASCII."""
     parts = [f"\\x{b:02x}" if b >= 0x80 or b in b"\"'\\\n\t" else chr(b) for b in data]
     return 'b"' + "".join(parts) + '"'
 
 
 def float_text(value: float) -> str:
-    """Shortest text that reads back as the same double, always with a fraction.
+    """Return the shortest text that reads back as the same double, always with a fraction.
 
-    NaN and the infinities have no literal: they print as the expressions that yield them.
+    NaN and the infinities have no literal: they print as expressions.
     """
     if math.isnan(value):
         return "fn:sqrt(-1.0)"
@@ -83,7 +81,7 @@ def float_text(value: float) -> str:
 
 
 def instant_text(ns: int) -> str:
-    """RFC 3339 in UTC, fraction without trailing zeros."""
+    """Format as RFC 3339 in UTC, fraction without trailing zeros."""
     seconds, fraction = divmod(ns, 1_000_000_000)
     text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]  # down to the second
     if fraction:
@@ -92,7 +90,7 @@ def instant_text(ns: int) -> str:
 
 
 def duration_text(ns: int) -> str:
-    """Go's form: ``1h30m0s``, ``2.5ms``, ``0s``."""
+    """Format like Go: ``1h30m0s``, ``2.5ms``, ``0s``."""
     if ns == 0:
         return "0s"
     sign, rest = ("-", -ns) if ns < 0 else ("", ns)
@@ -128,13 +126,11 @@ _ATOMIC: Final[dict[type, Callable[[Any], str]]] = {
 
 
 class _Raw(str):
-    """Text that is already written."""
-
     __slots__ = ()
 
 
 def value_text(value: Value) -> str:
-    """The canonical text of one value. Does not recurse."""
+    """Return the canonical text of one value, without recursion."""
     atomic = _ATOMIC.get(type(value))
     if atomic is not None:
         return atomic(value)
@@ -171,7 +167,7 @@ def _push_joined(stack: list[Any], groups: list[tuple[Any, ...]]) -> None:
 
 
 def fact_text(predicate: str, args: Iterable[Value], interval: tuple[int, int] | None = None) -> str:
-    """``p(1,/a)`` and, for a temporal fact, its ``@[start, end]``."""
+    """Return ``p(1,/a)`` and, for a temporal fact, its ``@[start, end]``."""
     text = f"{predicate}({','.join([value_text(arg) for arg in args])})"
     return text if interval is None else text + interval_text(interval)
 
@@ -186,22 +182,17 @@ def interval_text(interval: tuple[int, int]) -> str:
     return f"@[{left}, {right}]"
 
 
-# Values as the plain JSON that actions and JSON Schema understand.
-#
-# Facts on the wire keep every kind apart, because a value has to come back as it went out. What is frozen into a
-# chain or a schema goes one way only, to readers that know nothing of Mangle: a name is its text, ``/true`` and
-# ``/false`` are booleans, instants and durations are text, labels of structs lose their slash.
-
-
+# Plain JSON is for actions and JSON Schema and does not round-trip: a name is its text, ``/true`` and ``/false`` are
+# booleans, instants and durations are text, labels of structs lose their slash.
 DEEPEST: Final = 100
 
 
 class NotPlain(ValueError):
-    """A value that no plain JSON stands for."""
+    """A value without a plain JSON form."""
 
 
 def plain(value: Value, depth: int = 0) -> Any:
-    """The JSON of a value; an object's members stand in the order of the value."""
+    """Convert a value to plain JSON; members keep the order of the value. Raises :class:`NotPlain`."""
     if isinstance(value, (int, str)):
         return value
     if value is TRUE or value is FALSE:
@@ -242,17 +233,11 @@ def _object(value: Map | Struct, depth: int) -> dict[str, Any]:
     return members
 
 
-# Syntax trees back to text, one clause per line: ``parse(print(x)) == x``.
-#
-# The layout of whole files, with comments, is the business of :mod:`manglecp.mangle.formatter`.
-
-
 _ENDS_IN_NAME: Final = re.compile(CONSTANT + r"\Z")
 INFIX: Final = {":lt": "<", ":le": "<=", ":gt": ">", ":ge": ">="}
 
 
 def term(node: Term) -> str:
-    """A variable, a constant or an application."""
     if isinstance(node, Variable):
         return node.name
     if isinstance(node, Apply):
@@ -302,7 +287,7 @@ def operator(node: Operator | None) -> str:
 
 
 def premise(node: Premise, write: Callable[[Term], str] = term) -> str:
-    """One premise. ``write`` may put something else in the place of a term, such as the value of a variable."""
+    """Format one premise. ``write`` formats terms, such as with values for variables."""
     if isinstance(node, Equality):
         return f"{write(node.left)} {'!=' if node.negated else '='} {write(node.right)}"
     symbol = INFIX.get(node.atom.predicate)
@@ -327,7 +312,7 @@ def let(node: Let) -> str:
 
 
 def clause(node: Clause) -> str:
-    """A rule or a fact on one line, with its full stop."""
+    """Format a rule or a fact on one line."""
     text = atom(node.head) + annotation(node.annotation)
     if node.premises:
         text += " :- " + ", ".join(premise(p) for p in node.premises)
@@ -337,12 +322,11 @@ def clause(node: Clause) -> str:
 
 
 def end_clause(text: str) -> str:
-    """Add the full stop, with a space where it would be taken for part of a name by other readers."""
+    """Add the full stop, after a space where other implementations would read it as part of a name."""
     return text + (" ." if _ENDS_IN_NAME.search(text) else ".")
 
 
 def decl(node: Decl) -> str:
-    """A declaration on one line, with its full stop."""
     parts = [f"Decl {atom(node.atom)}"]
     if node.temporal:
         parts.append("temporal")
@@ -355,7 +339,6 @@ def decl(node: Decl) -> str:
 
 
 def row(types: tuple[Term, ...]) -> str:
-    """The types of one ``bound``."""
     return f"[{', '.join(map(term, types))}]"
 
 
@@ -366,12 +349,10 @@ def package(keyword: str, node: Package) -> str:
 
 
 def item(node: Decl | Clause) -> str:
-    """A declaration or a clause."""
     return decl(node) if isinstance(node, Decl) else clause(node)
 
 
 def unit(node: Unit) -> str:
-    """The whole unit, one statement per line."""
     lines = [] if node.package is None else [package("Package", node.package)]
     lines += [package("Use", use) for use in node.uses]
     lines += [item(i) for i in node.items]

@@ -1,7 +1,7 @@
-"""A program: sources that were parsed, analysed and found sound, ready to be evaluated.
+"""A loaded program, ready for evaluation.
 
-Loading goes through three stages, and each reports everything it finds before the next one starts: *parse* all sources,
-*analyse* the whole (packages, declarations, ownership, clauses, temporal recursion, types), *stratify*.
+Loading has three stages, each of which reports all problems before the next starts: *parse* all sources, *analyse* the
+whole (packages, declarations, ownership, clauses, temporal recursion, types), *stratify*.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A clause with a body, its premises in the order in which they run."""
+    """A clause with a body, its premises in running order."""
 
     clause: Clause
     premises: tuple[Premise, ...]
@@ -77,7 +77,7 @@ class GivenFact:
 
 
 class Program:
-    """Immutable; made by :meth:`load`."""
+    """A loaded program. Immutable; made by :meth:`load`."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Program:
         self.components = tuple(components)
         self.warnings = tuple(warnings)
         self.shapes: Mapping[Key, list[Shape]] | None = None
-        """The rules as explanations see them; made when the first result is explained."""
+        """Rule shapes for explanations, cached."""
 
     def __repr__(self) -> str:
         return f"Program({len(self.rules)} rules, {len(self.facts)} facts)"
@@ -106,10 +106,11 @@ class Program:
         bounds: Literal["error", "off"] = "error",
         owners: Mapping[str, Trust] | None = None,
     ) -> Program:
-        """Parse, analyse and stratify; raise the errors of the first stage that finds any.
+        """Parse, analyse and stratify. Raises the errors of the first stage that finds any.
 
-        What was parsed before is not parsed again. ``bounds="off"`` leaves the type checker out. ``owners`` gives
-        predicates to a trust level, over what their declarations and clauses say.
+        Parsed units are not parsed again. ``bounds="off"`` skips the type checker. ``owners`` assigns predicates to
+        trust levels
+        and overrides declarations and clauses.
         """
         sources = list(sources)
         texts = (source.source if isinstance(source, Unit) else source for source in sources)
@@ -123,7 +124,7 @@ class Program:
         return cls(collect(decls, ())[0], (), (), (), ())
 
     def affected_by(self, keys: Iterable[Key]) -> set[Key]:
-        """The predicates and all that is derived from them."""
+        """Return the predicates and everything derived from them."""
         return Dependence(self).affects(keys)
 
     def base(
@@ -134,10 +135,9 @@ class Program:
         limits: Limits | None = None,
         externals: Externals | None = None,
     ) -> Base:
-        """What follows from the facts of the program and these together; requests are answered on top of it.
+        """Evaluate the facts of the program and these together, as a base for requests.
 
-        ``check=False`` leaves out the comparison of the facts with the declared bounds. ``externals`` are the answers
-        to predicates declared ``external()``, by name.
+        ``check=False`` skips the check against declared bounds. ``externals`` implement external predicates, by name.
         """
         from manglecp.mangle.engine import Base  # the engine evaluates programs: it is built on this module
 
@@ -203,7 +203,7 @@ class _Loader:
         self.faulty.add(clause)
 
     def _types(self) -> list[Diagnostic]:
-        """What the types forbid, in the part of the program that earlier errors leave beyond doubt."""
+        """Check types in the part of the program that earlier errors do not affect."""
         if not self.errors:
             return check_types(self.predicates, self.rules, self.facts)
         doubtful = self._doubtful()
@@ -218,7 +218,7 @@ class _Loader:
         return check_types(self.predicates, rules, facts)
 
     def _doubtful(self) -> set[Key]:
-        """Predicates whose types are open: declared wrongly, or undeclared and defined wrongly or by doubtful ones."""
+        """Return predicates with open types: declared wrongly, or undeclared and defined wrongly or by others."""
         readers: dict[Key, list[Key]] = {}
         for rule in self.rules:
             for key in _reads(rule.clause):
@@ -254,7 +254,6 @@ class _Loader:
                     self.errors.append(Diagnostic("analysis", message, atom.span, shown, fix))
 
     def _inclusion_problem(self, atom: Atom) -> tuple[str, str | None] | None:
-        """What is wrong with an atom of an inclusion, and what would fix it."""
         if atom.predicate.startswith(":"):
             return f"an inclusion asks for facts, {atom.predicate} has none", "write a rule that tests it"
         included = self.predicates.get(atom.key)
@@ -268,7 +267,6 @@ class _Loader:
         return None
 
     def _in_order(self, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-        """By source as loaded, then by place."""
         sources = {id(unit.source): position for position, unit in enumerate(self.units)}
 
         def place(diagnostic: Diagnostic) -> tuple[int, int]:
@@ -286,7 +284,6 @@ _NOT_PLAIN: Final = frozenset({Variable, Apply})
 
 
 def _is_plain_fact(clause: Clause) -> bool:
-    """Only constants, no annotation: nothing to evaluate and nothing to check but the types."""
     if clause.premises or clause.annotation is not None:
         return False
     return not any(map(_NOT_PLAIN.__contains__, map(type, clause.head.args)))
@@ -314,7 +311,7 @@ class Dependence:
             self._upsets.setdefault(head, set()).add(body)
 
     def needs(self, keys: Iterable[Key]) -> set[Key]:
-        """The predicates and all they are derived from."""
+        """Return the predicates and everything they are derived from."""
         return _closure(keys, self._reads)
 
     @cached_property
@@ -326,11 +323,11 @@ class Dependence:
         return readers
 
     def affects(self, keys: Iterable[Key]) -> set[Key]:
-        """The predicates and all that is derived from them."""
+        """Return the predicates and everything derived from them."""
         return _closure(keys, self._readers)
 
     def upsetters(self, key: Key) -> set[Key]:
-        """The predicates whose new facts could take facts of ``key`` away."""
+        """Return the predicates whose new facts could retract facts of ``key``."""
         found: set[Key] = set()
         for head in self.needs([key]):
             found |= self.needs(self._upsets.get(head, ()))
@@ -338,9 +335,9 @@ class Dependence:
 
 
 def _upsets(rule: Rule, premise: syntax.Literal) -> bool:
-    """Can more facts for this premise make the rule hold less often?
+    """Return whether more facts for this premise can make the rule hold less often.
 
-    By negation, by a change of what is aggregated, and by intervals that grow where a variable takes their ends.
+    By negation, aggregation, and intervals that grow where a variable takes their ends.
     """
     return premise.negated or rule.clause.aggregates or any(_ends(premise))
 
@@ -362,25 +359,18 @@ def _closure(start: Iterable[Key], edges: dict[Key, set[Key]]) -> set[Key]:
     return found
 
 
-# How much the values take up that rules build.
-#
-# A limit on derived facts says how many there may be, not how large they are: a list that grows by one element per
-# fact takes memory by the square of their number. So the parts of values are counted as well, in the columns that are
-# *built*: those where some rule for the predicate puts the result of a function without a fixed size. What a rule
-# only hands on is shared and costs nothing.
-#
-# The count belongs to the facts, not to the way they were derived, so every evaluation of the same facts agrees on
-# it.
-
-
+# The limit on derived facts does not bound their size: a list that grows by one element per fact takes quadratic
+# memory. So the parts of values are counted in *built* columns: those where a rule puts the result of a function
+# without a fixed size. Values that a rule passes on are shared and not counted. The count depends on the facts only,
+# not on their derivation.
 _MAKES: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
-"""How the results of functions that make values of any size are declared."""
+"""Result types of functions that make values of any size."""
 _HANDS_ON: Final = ("fn:Option", "V", "X", "Y")
-"""Those of functions that give a part of what they get."""
+"""Result types of functions that return a part of an argument."""
 
 
 def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:
-    """The built columns of each predicate that has any."""
+    """Return the built columns of each predicate that has any."""
     found: dict[Key, set[int]] = {}
     for rule in rules:
         made = _built_variables(rule)
@@ -391,7 +381,7 @@ def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:
 
 
 def parts(facts: Iterable[tuple[Value, ...]], columns: tuple[int, ...]) -> int:
-    """The parts of the values in some columns, together."""
+    """Return the total size of the values in some columns."""
     return sum(part_size(fact[column]) for fact in facts for column in columns)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """The least model, and questions about it. What explanations need is found when the first one is asked for."""
+    """The least model of an evaluation. Explanations are computed on demand."""
 
     def __init__(self, model: EvaluatedModel, statistics: Statistics) -> None:
         self.model = model
@@ -39,16 +39,14 @@ class Result:
 
     @property
     def relations(self) -> Mapping[Key, Facts]:
-        """The facts of each predicate that has any."""
         return self.model.relations
 
     @property
     def now(self) -> int:
-        """The evaluation time, in nanoseconds since 1970."""
         return self.model.now
 
     def facts(self, predicate: str | None = None) -> list[str]:
-        """Every fact, given and derived, in canonical text, sorted; only those of ``predicate`` if it is named."""
+        """Return every fact, given and derived, in canonical text, sorted; or those of one ``predicate``."""
         return sorted(
             fact_text(name, args, interval)
             for (name, _), relation in self.relations.items()
@@ -57,7 +55,7 @@ class Result:
         )
 
     def query(self, text: str) -> list[str]:
-        """The facts that match an atom such as ``p(X, _)``, in canonical text, sorted."""
+        """Return the facts that match an atom such as ``p(X, _)``, in canonical text, sorted."""
         literal = read_query(text, self.program.predicates)
         matcher = Matcher(literal, {}, self.now)
         try:
@@ -74,11 +72,11 @@ class Result:
     # --- rows --------------------------------------------------------------------------------------------------
 
     def rows(self, key: Key) -> list[FactRow]:
-        """All facts of a predicate, in no particular order; temporal ones end with their two instants."""
+        """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
         return self.model.rows(key)
 
     def find(self, key: Key, value: Value, column: int = 0) -> list[FactRow]:
-        """The rows that have this value in this column, through the indexes that joins use."""
+        """Return the rows with this value in this column, by index."""
         return self.model.finder(column)(key, value)
 
     def finder(self, column: int = 0) -> Finder:
@@ -86,11 +84,11 @@ class Result:
         return self.model.finder(column)
 
     def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
-        """Those of the predicates of which the request added facts to the base, or took some away."""
+        """Return those of the predicates whose facts the request changed."""
         return self.model.changed(keys)
 
     def rules_fired(self) -> int:
-        """The number of distinct rules that derive at least one fact, whether others derive it too or not."""
+        """Return the number of rules that derive at least one fact."""
         count = self.model.rules_fired()
         return self.coverage().count("fired") if count is None else count
 
@@ -103,65 +101,61 @@ class Result:
         return Expiry(self.model)
 
     def expiry(self, fact: str | Fact) -> int | None:
-        """Until when a fact that holds now would go on holding if nothing new were said; None if time does not end it.
+        """Return until when a fact would hold without new facts; None if time does not end it.
 
-        The latest, over its derivations, of the earliest end over the derivation's positive premises that look at now.
+        The latest end of its derivations, each of which ends with its first positive premise about now.
         """
         return self._expiry.of(fact)
 
     def may_expire(self, key: Key, first: Value) -> bool:
-        """Can time end a fact of this predicate whose first argument this is? Known from the rules alone."""
+        """Return whether time can falsify a fact of this predicate with this first argument, from the rules alone."""
         return self._expiry.lasting.can_expire(key, first)
 
     # --- explanations ----------------------------------------------------------------------------------------------
 
     @cached_property
     def explainer(self) -> Explainer:
-        """Answers why and why not about this model; made when it is first asked for."""
         from manglecp.mangle.explain import Explainer  # few results are ever explained
 
         return Explainer(self.model)
 
     def explain_until(self, deadline: float | None) -> None:
-        """Questions that are not answered by this time of the monotonic clock end in a LimitError."""
+        """Set a monotonic deadline, after which explanations raise LimitError."""
         self.explainer.until(deadline)
 
     def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
-        """A proof of the fact with few leaves; None if it does not hold.
-
-        ``using`` one of the sets that :meth:`alternatives` gives, a proof that rests on nothing else.
-        """
+        """Return a proof with few leaves; None if the fact does not hold, or not from ``using`` only."""
         return self.explainer.explain(fact, using)
 
     def alternatives(self, fact: str | Fact, limit: int = 100) -> Alternatives:
-        """The minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
+        """Return the minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
         return self.explainer.alternatives(fact, limit)
 
     def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = 10_000) -> WhyNot:
-        """What stops each rule that could derive the fact, and the smallest sets of facts that would make it hold.
+        """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
 
-        Facts of the predicates ``over`` may be added; None means those that have no rules. The search ends after so
-        many ``tries``; whether it was complete, the answer says.
+        Facts of the predicates ``over`` may be added, by default those without rules. At most ``tries`` sets are
+        evaluated.
         """
         return self.explainer.why_not(fact, over, tries)
 
     def probe(self) -> Probe:
-        """Follow rules of this model from their heads, and search what would unlock a fact."""
+        """Return a probe that follows rules of this model from their heads, and searches unlocking facts."""
         from manglecp.mangle.explain import Probe
 
         return Probe(self.model)
 
     def coverage(self, selector: str | None = None) -> Coverage:
-        """What became of each rule. With a ``selector`` such as ``intent``, rules for its other values stand apart."""
+        """Return the coverage of each rule. Rules for other values of ``selector`` are inapplicable."""
         return self.explainer.coverage(selector)
 
     def unused(self, facts: Iterable[str | Fact]) -> list[Unused]:
-        """Those of the given facts that occur in no rule instance that holds, with the reason."""
+        """Return those of the given facts that occur in no rule instance, with the reason."""
         return self.explainer.unused(facts)
 
 
 def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
-    """An atom to match facts with, checked like a premise; a temporal one without annotation asks for any time."""
+    """Parse and check an atom to match facts with; a temporal one without annotation matches any time."""
     source = Source("query", text)
     literal = parse_premise(source)
     if not isinstance(literal, Literal) or literal.negated or literal.atom.predicate.startswith(":"):

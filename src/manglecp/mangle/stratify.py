@@ -1,9 +1,8 @@
-"""Which predicates are evaluated together, and in which order.
+"""Stratification: components of the dependency graph, in evaluation order.
 
-Predicates that depend on each other form a component; components are evaluated one after the other, each over the
-finished ones below it. A dependency is *strict* if it needs the finished relation: negation, aggregation, and the
-predicate that merges values. A strict dependency inside a component has no meaning, and the program is refused.
-Premises with annotations and operators count like any others (D13).
+A dependency is *strict* if it needs the finished relation: negation, aggregation, and merge predicates. A program with
+a
+strict dependency inside a component is rejected. Annotations and operators make no difference (D13).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MOST_CYCLES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """One predicate needs another; strictly, if all of it has to be known first."""
+    """One predicate reads another; strictly, if it needs the finished relation."""
 
     head: Key
     body: Key
@@ -35,7 +34,7 @@ class Dependency:
 
     @property
     def looks_ahead(self) -> bool:
-        """Is it by an operator about the time after now?"""
+        """Whether it is by an operator about the future."""
         return self.premise is not None and self.premise.operator is not None and self.premise.operator.is_future
 
 
@@ -62,7 +61,7 @@ class Dependencies:
         self.components = self._components()
 
     def _components(self) -> list[Component]:
-        """In order of dependence, also of predicates that only have facts to merge."""
+        """In dependency order; includes predicates that only merge given facts."""
         neighbours = {node: sorted({d.body for d in edges}) for node, edges in self.edges.items()}
         components = []
         for members in strongly_connected(self.nodes, neighbours):
@@ -71,16 +70,16 @@ class Dependencies:
         return components
 
     def inside(self, component: Component) -> Iterator[Dependency]:
-        """The dependencies between members of one component."""
         members = set(component.predicates)
         for node in component.predicates:
             yield from (d for d in self.edges[node] if d.body in members)
 
     def unstratifiable(self) -> list[Diagnostic]:
-        """A diagnostic for each cycle in which a predicate needs its own finished relation.
+        """Return a diagnostic for each cycle with a strict dependency.
 
-        It stands where the cycle was closed. That is at the strict premise, unless a less trusted source takes part:
-        then nothing was wrong before that source came, and its clause is told, once for all cycles it closes.
+        It is placed at the strict premise, unless a less trusted source takes part: then at that source's clause, which
+        closed
+        the cycle, once for all cycles it closes.
         """
         diagnostics = []
         for component in self.components:
@@ -102,7 +101,7 @@ class Dependencies:
         return diagnostics
 
     def _way(self, strict: Dependency, component: Component) -> list[Dependency]:
-        """From the head through the strict dependency back to the head."""
+        """Return the path from the head through the strict dependency back to the head."""
         came_by: dict[Key, Dependency] = {}
         queue = [strict.body]
         members = set(component.predicates)
@@ -121,7 +120,7 @@ class Dependencies:
         return [strict, *reversed(back)]
 
     def temporal_recursion(self) -> tuple[list[Diagnostic], list[Diagnostic]]:
-        """Errors and warnings about recursion through time (D13)."""
+        """Return errors and warnings about recursion through time (D13)."""
         errors: list[Diagnostic] = []
         warnings: list[Diagnostic] = []
         for component in self.components:
@@ -156,7 +155,7 @@ def _distrust(dependency: Dependency) -> int:
 
 
 def _closed(closing: Dependency, way: list[Dependency]) -> Diagnostic:
-    """About a cycle that begins with its strict dependency; told from the one that closed it."""
+    """Report a cycle, starting from the dependency that closed it."""
     strict = way[0]
     how, needs = _how(strict)
     if closing is not strict:
@@ -196,7 +195,7 @@ def _dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) 
 
 
 def strongly_connected(nodes: Iterable[Key], neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list[Key]]:
-    """Tarjan's components, dependencies first, without recursion."""
+    """Tarjan's algorithm without recursion; dependencies first."""
     index: dict[Key, int] = {}
     low: dict[Key, int] = {}
     stack: list[Key] = []

@@ -1,12 +1,11 @@
 """The syntax tree.
 
-Nodes are frozen and compare by what they say, not by where they stand: every node carries its span, and equality and
-hashing ignore it. A constant is no node at all but the value itself (:mod:`manglecp.mangle.values`), so a ground fact
-is nearly free; :func:`manglecp.mangle.parser.argument_span` finds where an argument was written when a message
-needs it.
+Nodes are frozen; equality and hashing ignore spans. A constant is the value itself (:mod:`manglecp.mangle.values`), not
+a
+node; :func:`manglecp.mangle.parser.argument_span` finds where it was written.
 
-Lists, maps and structs in brackets are applications of ``fn:list``, ``fn:map`` and ``fn:struct``; ``A < B`` is the
-atom ``:lt(A, B)``. The printer writes the short forms back.
+Lists, maps and structs are applications of ``fn:list``, ``fn:map`` and ``fn:struct``; ``A < B`` is the atom
+``:lt(A, B)``. The printer writes the short forms.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class Variable:
 
     @property
     def anonymous(self) -> bool:
-        """``_`` stands for a different variable each time it is written."""
         return self.name == "_"
 
 
@@ -64,7 +62,7 @@ class Atom:
 
 
 class Now:
-    """The evaluation time, written ``now``. There is one, :data:`NOW`."""
+    """The evaluation time, written ``now``: the singleton :data:`NOW`."""
 
     __slots__ = ()
 
@@ -96,12 +94,10 @@ class Annotation:
 
     @property
     def start(self) -> TimeBound:
-        """The same as the end if there is one bound."""
         return self.bounds[0]
 
     @property
     def end(self) -> TimeBound:
-        """The same as the start if there is one bound."""
         return self.bounds[-1]
 
     @property
@@ -123,7 +119,7 @@ class Operator:
 
     @property
     def is_box(self) -> bool:
-        """Must the fact hold all the time in the window, and not only some time?"""
+        """Whether the fact must hold throughout the window, not only at some instant."""
         return self.kind[0] == "["
 
     @property
@@ -133,7 +129,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """An atom as a premise: perhaps negated, perhaps with an operator and an annotation."""
+    """An atom as a premise, optionally negated, with an operator or an annotation."""
 
     atom: Atom
     negated: bool = False
@@ -143,7 +139,6 @@ class Literal:
 
     @property
     def timed(self) -> bool:
-        """Does it say anything about time?"""
         return self.operator is not None or self.annotation is not None
 
 
@@ -220,7 +215,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One parsed source: what stands in it, in order."""
+    """One parsed source."""
 
     package: Package | None = None
     uses: tuple[Package, ...] = ()
@@ -237,7 +232,7 @@ class Unit:
 
 
 def term_variables(*terms: Term) -> Iterator[Variable]:
-    """Every variable occurrence, from left to right, ``_`` included."""
+    """Yield every variable occurrence, from left to right, including ``_``."""
     stack: list[Term] = list(reversed(terms))
     while stack:
         term = stack.pop()
@@ -248,12 +243,12 @@ def term_variables(*terms: Term) -> Iterator[Variable]:
 
 
 def bound_variables(bounds: tuple[TimeBound, ...]) -> Iterator[Variable]:
-    """Those that stand as bounds; ``now`` and constants are none."""
+    """Yield the variables among the bounds."""
     return (b.value for b in bounds if isinstance(b.value, Variable))
 
 
 def premise_variables(premise: Premise) -> Iterator[Variable]:
-    """All in the premise, those of its times included; one may come more than once."""
+    """Yield all variables of the premise, including its times; may repeat."""
     if isinstance(premise, Equality):
         yield from term_variables(premise.left, premise.right)
         return

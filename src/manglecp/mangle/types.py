@@ -1,11 +1,8 @@
-"""Types: what a bound may say, and how types relate.
+"""Types of bounds, and their relations.
 
-A type is written as an ordinary term (``/number``, ``fn:List(/string)``, ``.Struct</id : /number>``); :func:`read_type`
-turns it into the objects below and reports what is malformed. Three relations are all the checker needs: *conforms*
-(every member of one is a member of the other), *meet* (what can be in both) and *upper* (the least type above several).
-An empty union is the empty type: nothing fits.
-
-A tuple type is a pair whose second part is a pair, as tuple values are.
+:func:`read_type` converts a term (``/number``, ``fn:List(/string)``, ``.Struct</id : /number>``) to a type. The checker
+uses three relations: *conforms* (subset), *meet* (intersection) and *upper* (least upper bound). An empty union is the
+empty type. A tuple type is a pair whose second part is a pair, as tuple values are.
 """
 
 from __future__ import annotations
@@ -53,8 +50,6 @@ class NameType:
 
 @dataclass(frozen=True, slots=True)
 class Singleton:
-    """Exactly this value."""
-
     value: Value
 
     def __str__(self) -> str:
@@ -63,7 +58,7 @@ class Singleton:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Any of these types. Made by :func:`union`, which leaves out what others contain."""
+    """Any of these types. Made by :func:`union`, which removes subsumed members."""
 
     members: tuple[Type, ...]
 
@@ -110,7 +105,7 @@ class StructType:
         return f"fn:Struct({', '.join(fields)})"
 
     def field(self, label: Value) -> Type | None:
-        """The type of a field, None if it has no field of this label."""
+        """Return the type of a field, or None."""
         for known, type_ in (*self.required, *self.optional):
             if same(known, label):
                 return type_
@@ -119,7 +114,8 @@ class StructType:
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """What ``fn:list:get`` and ``fn:some`` give. An option is its value at run time, but has to be declared as one."""
+    """The result of ``fn:list:get`` and ``fn:some``. At run time an option is its value, but it has to be declared as
+    one."""
 
     some: Type
 
@@ -139,8 +135,6 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class TypeVariable:
-    """Stands for whatever an argument says."""
-
     name: str
 
     def __str__(self) -> str:
@@ -152,7 +146,7 @@ Type: TypeAlias = (
 )
 
 MAX_DEPTH: Final = 100
-"""How deep types may be nested; the relations below recurse."""
+"""Limit of nesting; the relations below recurse."""
 
 ANY: Final = Base("/any")
 BOT: Final = Base("/bot")
@@ -177,7 +171,6 @@ _KIND_TYPES: Final[Mapping[type, Type]] = {
 
 
 def same(left: Value, right: Value) -> bool:
-    """Are they equal, and of the same kind?"""
     return left is right or (type(left) is type(right) and left == right)
 
 
@@ -185,7 +178,7 @@ def same(left: Value, right: Value) -> bool:
 
 
 class Malformed(Exception):
-    """A term that is no type; the message says why, the span where, as far as that is known."""
+    """A term that is no type."""
 
     span: Span | None = None
 
@@ -234,7 +227,6 @@ def _read_tuple(args: tuple[Term, ...]) -> Type:
 
 
 def tuple_type(types: list[Type]) -> Type:
-    """Pairs in pairs: the type of a tuple of these."""
     result = types[-1]
     for part in reversed(types[:-1]):
         result = PairType(part, result)
@@ -302,7 +294,7 @@ _CONSTRUCTORS: Final = {
 
 
 def described(type_: Type) -> str:
-    """A type as a sentence names it: the alternatives of a union are joined with "or"."""
+    """Return a type for messages: the alternatives of a union are joined with "or"."""
     return " or ".join(map(str, type_.members)) if isinstance(type_, Union) and type_.members else str(type_)
 
 
@@ -311,12 +303,12 @@ def parts(type_: Type) -> Iterator[Type]:
 
 
 def is_large(type_: Type) -> bool:
-    """Too deep or too wide to be worth following, as what rules wrap in itself again and again becomes."""
+    """Return whether a type is too deep or too wide to follow, as recursive wrapping makes it."""
     return any(count > _MOST_PARTS or level > MAX_DEPTH for count, (_, level) in enumerate(_walk(type_)))
 
 
 def _walk(type_: Type) -> Iterator[tuple[Type, int]]:
-    """Every part and how deep it lies; 1 for the type itself."""
+    """Yield every part and its depth; 1 for the type itself."""
     stack = [(type_, 1)]
     while stack:
         part, level = stack.pop()
@@ -343,7 +335,7 @@ def _inner(type_: Type) -> Sequence[Type]:
 
 
 def conforms(left: Type, right: Type) -> bool:
-    """Is every member of ``left`` a member of ``right``?"""
+    """Return whether every member of ``left`` is a member of ``right``."""
     if left in (right, BOT) or right == ANY:
         return True
     if isinstance(left, Union):
@@ -393,7 +385,7 @@ def _struct_conforms(left: StructType, right: StructType) -> bool:
 
 
 def member(value: Value, type_: Type) -> bool:
-    """Does one atomic constant belong to a type?"""
+    """Return whether one atomic constant belongs to a type."""
     if type_ == ANY or isinstance(type_, TypeVariable):
         return True
     if isinstance(type_, Union):
@@ -410,7 +402,7 @@ def member(value: Value, type_: Type) -> bool:
 
 
 def meet(left: Type, right: Type) -> Type:
-    """What can be in both; :data:`EMPTY` if nothing can."""
+    """Return the intersection; :data:`EMPTY` if there is none."""
     if left == right or right == ANY:
         return left
     if left == ANY:
@@ -468,7 +460,7 @@ def _struct_meet(left: StructType, right: StructType) -> Type:
 
 
 def widen(type_: Type) -> Type:
-    """The kind of a singleton; other types are themselves."""
+    """Return the kind of a singleton; other types are returned as is."""
     if isinstance(type_, Tag):
         return NAME
     if not isinstance(type_, Singleton):
@@ -477,7 +469,7 @@ def widen(type_: Type) -> Type:
 
 
 def union(types: Iterable[Type]) -> Type:
-    """The union of several types without members that another one covers."""
+    """Return the union without subsumed members."""
     members: list[Type] = []
     for one in _flat(types):
         if any(conforms(one, known) for known in members):
@@ -498,7 +490,7 @@ def _flat(types: Iterable[Type]) -> Iterator[Type]:
 
 
 def upper(types: Iterable[Type]) -> Type:
-    """The least type above all of them; ``/bot`` above none."""
+    """Return the least upper bound; ``/bot`` of none."""
     result = union(types)
     return BOT if result == EMPTY else result
 
@@ -507,7 +499,7 @@ def upper(types: Iterable[Type]) -> Type:
 
 
 class Vocabulary:
-    """The names and singletons that the declared bounds mention; they decide how precisely a constant is typed."""
+    """The names and singletons in declared bounds, which determine how precisely a constant is typed."""
 
     def __init__(self, declared: Iterable[Type] = ()) -> None:
         self.prefixes: set[str] = set()
@@ -532,7 +524,7 @@ class Vocabulary:
                     self.prefixes.add(label.text)
 
     def constant(self, value: Value, exact: bool = True) -> Type:
-        """The type of an atomic constant; ``exact`` keeps singletons that some bound mentions."""
+        """Return the type of an atomic constant; ``exact`` keeps singletons that a bound mentions."""
         if exact and (type(value), value) in self.singletons:
             return Singleton(value)
         if not isinstance(value, Name):
@@ -545,7 +537,7 @@ class Vocabulary:
         return NAME
 
     def value(self, value: Value, exact: bool = True, level: int = 0) -> Type:
-        """The type of any value; what is nested deeper than a type can say is ``/any``."""
+        """Return the type of any value; below the limit of nesting it is ``/any``."""
         if level > MAX_DEPTH:
             return ANY
         if isinstance(value, Pair):
@@ -572,22 +564,18 @@ class Vocabulary:
         return list(dict.fromkeys(self.value(v, exact, level + 1) for v in values))
 
 
-# Types with variables: a declaration or a built-in says ``fn:List(X)``, and an argument says what X is.
-#
-# A binding is a dictionary from the names of type variables to types; it grows while arguments are looked at.
-
-
+# Bindings map names of type variables to types.
 Types: TypeAlias = tuple[Type, ...]
 Binding: TypeAlias = dict[str, Type]
 
 
 def has_variables(types: Iterable[Type]) -> bool:
-    """Does any of them depend on what an argument says?"""
+    """Return whether a type has type variables."""
     return any(isinstance(part, TypeVariable) for type_ in types for part in parts(type_))
 
 
 def instantiate(type_: Type, binding: Binding) -> Type:
-    """The type with its variables filled in; those without a value become any type."""
+    """Substitute type variables; unbound ones become ``/any``."""
     if isinstance(type_, TypeVariable):
         return binding.get(type_.name, ANY)
     if isinstance(type_, ListType):
@@ -609,7 +597,7 @@ def instantiate(type_: Type, binding: Binding) -> Type:
 
 
 def row_accepts(row: Types, types: Types) -> bool:
-    """Do the types fit a declared row, with its type variables agreeing?"""
+    """Return whether the types fit a declared row, with consistent type variables."""
     binding: Binding = {}
     return all(_fits(wanted, type_, binding) for wanted, type_ in zip(row, types, strict=True))
 
@@ -628,7 +616,6 @@ def _fits(wanted: Type, type_: Type, binding: Binding) -> bool:
 
 
 def _fits_inside(wanted: Type, type_: Type, binding: Binding) -> bool:
-    """A constructor that mentions type variables."""
     if isinstance(wanted, Union):
         return any(_fits(m, type_, binding) for m in wanted.members)
     if isinstance(wanted, OptionType):
@@ -648,7 +635,7 @@ def _fits_inside(wanted: Type, type_: Type, binding: Binding) -> bool:
 
 
 def matched(wanted: Type, own: Type, binding: Binding) -> Type:
-    """The meet, with the type variables of ``wanted`` bound on the way."""
+    """Return the meet, binding the type variables of ``wanted``."""
     if isinstance(wanted, TypeVariable):
         both = meet(binding.get(wanted.name, ANY), own)
         if both != EMPTY:
@@ -671,7 +658,7 @@ def matched(wanted: Type, own: Type, binding: Binding) -> Type:
 
 
 def shapes_agree(param: Type, arg: Type, binding: Binding) -> bool:
-    """Does an argument have the constructor a function wants? Kinds of constants are left to the run time."""
+    """Return whether an argument has the constructor a function wants. Kinds of constants are checked at run time."""
     if isinstance(param, TypeVariable):
         known = binding.get(param.name)
         binding[param.name] = arg if known is None else upper((known, arg))

@@ -1,19 +1,13 @@
-"""The constants of Mangle, as Python objects.
+"""The constants of Mangle as Python objects.
 
-Two ideas carry this module.
+*Hash-consing.* ``int`` and ``str`` stand for themselves. Other kinds are interned, so equality is identity and hashing
+runs at C speed. That also separates kinds: ``1``, ``1.0``, ``"1"`` and ``/1`` differ, as do ``0.0`` and ``-0.0``.
 
-*Hash-consing.* ``int`` and ``str`` stand for themselves. Every other kind is an interned object: building the same
-value twice gives the same object, so equality is identity and hashing runs at C speed. This is also what keeps the
-kinds apart: ``1``, ``1.0``, ``"1"`` and ``/1`` can never be mistaken for each other, and neither can ``0.0`` and
-``-0.0``, which differ in their bits.
+*Flat order.* :func:`order_key` maps a value to a flat tuple whose comparison is the value order of the language.
+Nothing
+recurses, so values may be nested deeply; their size as text is bounded, because sharing can make it exponential.
 
-*One flat order.* :func:`order_key` turns any value into a flat tuple whose ordinary comparison is the value order of
-the language (by kind, then by value, element by element, a prefix first). Nothing here recurses, so a value may be
-nested as deeply as memory allows. What is bounded is its size as text: sharing makes it easy to build a small object
-with an astronomical number of parts.
-
-The two extreme instants are the infinities: ``NEG_INF`` and ``POS_INF`` stay infinite through variables and print as
-``_`` in annotations.
+The extreme instants ``NEG_INF`` and ``POS_INF`` are infinite and print as ``_`` in annotations.
 """
 
 from __future__ import annotations
@@ -40,7 +34,7 @@ class TooLarge(ValueFault):
 
 
 class _Reference(weakref.ref["Interned"]):
-    """A weak reference that knows which entry of which table it is."""
+    """A weak reference with its table and key."""
 
     __slots__ = ("key", "table")
     key: Any
@@ -48,9 +42,9 @@ class _Reference(weakref.ref["Interned"]):
 
 
 def _forget(reference: Any, lock: Any = _LOCK) -> None:
-    """Drop the entry of a value that is gone, unless the value was made anew meanwhile.
+    """Drop the entry of a dead value, unless the value was made again.
 
-    It takes no name from the module, which may be half gone when the interpreter ends.
+    Uses no module globals, which may be gone at interpreter exit.
     """
     with lock:
         if reference.table.get(reference.key) is reference:
@@ -58,7 +52,7 @@ def _forget(reference: Any, lock: Any = _LOCK) -> None:
 
 
 class Interned:
-    """A value that exists once; subclasses say what identifies it."""
+    """An interned value; subclasses define its identity."""
 
     __slots__ = ("__weakref__",)
     _known: ClassVar[dict[Any, _Reference]]
@@ -151,7 +145,7 @@ class Duration(Interned):
 
 
 class Composite(Interned):
-    """A value made of values. ``size`` counts its parts as they are written out, however much they share."""
+    """A value made of values. ``size`` counts its parts as written, without sharing."""
 
     __slots__ = ("size",)
     size: int
@@ -171,7 +165,7 @@ class Composite(Interned):
 
 
 def part_size(value: Value) -> int:
-    """How many parts a value counts for: itself with what it is made of; sixteen characters are one."""
+    """Return the number of parts of a value; sixteen characters are one."""
     if isinstance(value, Composite):
         return value.size
     return 1 + (len(value) >> 4) if isinstance(value, str) else 1
@@ -190,7 +184,7 @@ class Pair(Composite):
 
 
 class List(Composite):
-    """Values in an order."""
+    """A list of values."""
 
     __slots__ = ("items",)
     items: tuple[Value, ...]
@@ -201,7 +195,7 @@ class List(Composite):
 
 
 class _Entries(Composite):
-    """Entries in key order; a repeated key is an error."""
+    """Entries in key order; a repeated key raises :class:`RepeatedKey`."""
 
     __slots__ = ()
     entries: tuple[tuple[Value, Value], ...]
@@ -214,7 +208,7 @@ class _Entries(Composite):
 
 
 class Map(_Entries):
-    """Entries in the order of their keys, whichever they were given in."""
+    """Entries sorted by key."""
 
     __slots__ = ("entries",)
 
@@ -224,7 +218,7 @@ class Map(_Entries):
 
 
 class Struct(_Entries):
-    """As :class:`Map`, with names of fields as keys."""
+    """Like :class:`Map`, with field names as keys."""
 
     __slots__ = ("entries",)
 
@@ -289,12 +283,12 @@ _CLOSE: Final = object()
 
 
 def kind_name(value: Value) -> str:
-    """What a message calls the kind of ``value``."""
+    """Return the name of a kind for messages."""
     return KIND_NAMES[type(value)]
 
 
 def order_key(value: Value) -> tuple[Any, ...]:
-    """A flat tuple; comparing two of them compares the values."""
+    """Return a flat tuple that compares like the value."""
     flat: list[Any] = []
     stack: list[Any] = [value]
     while stack:
@@ -329,7 +323,7 @@ def order_key(value: Value) -> tuple[Any, ...]:
 
 
 def _float_order(value: float) -> int:
-    """IEEE total order as an integer: flip the magnitude of negative numbers."""
+    """Map a double to an integer in IEEE total order."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits if bits >= 0 else bits ^ INT_MAX
 
@@ -343,7 +337,6 @@ def tuple_of(values: tuple[Value, ...]) -> Value:
 
 
 def wrap_int64(number: int) -> int:
-    """Two's complement wrap-around."""
     if INT_MIN <= number <= INT_MAX:
         return number
     return (number - INT_MIN) % (1 << 64) + INT_MIN

@@ -1,14 +1,8 @@
-"""The calendar: instants as whole nanoseconds on one side, dates, clocks and zones on the other.
+"""Calendar arithmetic on instants in whole nanoseconds, independent of Mangle values.
 
-Nothing here knows Mangle values. Seconds go through ``datetime``, which is exact; the nanoseconds below a
-second are carried beside it, so no instant ever passes through a float.
-
-*Zones* come from the ``tzdata`` distribution and never from the machine, so that a program means the same
-everywhere. A name counts only if that distribution lists it.
-
-*A clock time that happens twice* (when clocks go back) means the first of the two. *One that never happens*
-(when they go forward) is read with the offset from before the change: 02:30 in a gap from 02:00 to 03:00 is
-03:30.
+Seconds use ``datetime``, which is exact; nanoseconds are kept beside it, never in a float. Zones come from the
+``tzdata`` distribution, not from the machine, so that programs are portable. An ambiguous local time is the first of
+the two; a local time in a gap uses the offset before the change: 02:30 in a gap from 02:00 to 03:00 is 03:30.
 """
 
 from __future__ import annotations
@@ -70,14 +64,14 @@ _DURATION_UNITS: Final = {
 
 
 def zone(name: str) -> ZoneInfo | None:
-    """The zone of that name; ``""`` is UTC."""
+    """Return the zone of that name; ``""`` is UTC."""
     name = name or "UTC"
     return _load(name) if name in zone_names() else None
 
 
 @cache
 def zone_names() -> frozenset[str]:
-    """All that a program may name, the same on every machine."""
+    """Return all zone names, the same on every machine."""
     return frozenset(files("tzdata").joinpath("zones").read_text("utf-8").split())
 
 
@@ -98,7 +92,7 @@ def _offset(moment: datetime) -> int:
 
 
 def _seconds(moment: datetime) -> int:
-    """Seconds since 1970, computed so that the ends of the calendar do not overflow."""
+    """Return seconds since 1970, without overflow at the ends of the calendar."""
     return (moment.replace(tzinfo=UTC, fold=0) - _EPOCH) // _ONE_SECOND - _offset(moment)
 
 
@@ -106,7 +100,7 @@ def _seconds(moment: datetime) -> int:
 
 
 def parse_rfc3339(text: str) -> int | None:
-    """``2026-01-15T12:00:00.5+01:00``; the result may lie outside 64 bits."""
+    """Parse ``2026-01-15T12:00:00.5+01:00``; the result may exceed 64 bits."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         return None
@@ -119,7 +113,7 @@ def parse_rfc3339(text: str) -> int | None:
 
 
 def parse_civil(text: str, where: ZoneInfo) -> int | None:
-    """``2026-01-15T12:00:00.5`` by the clocks of a zone; the result may lie outside 64 bits."""
+    """Parse ``2026-01-15T12:00:00.5`` in a zone; the result may exceed 64 bits."""
     found = _CIVIL.fullmatch(text)
     return None if found is None else _at(found[1], found[2], where)
 
@@ -133,7 +127,7 @@ def _at(clock: str, fraction: str | None, where: tzinfo) -> int | None:
 
 
 def parse_duration(text: str) -> int | None:
-    """``-1h30m0.5s`` as Go reads it; the result may lie outside 64 bits."""
+    """Parse ``-1h30m0.5s`` like Go; the result may exceed 64 bits."""
     signed = text[:1] in ("-", "+")
     at = 1 if signed else 0
     if text[at:] == "0":
@@ -160,7 +154,7 @@ def _whole(digits: str) -> int:
 
 
 def _fraction(digits: str, unit: int) -> int:
-    """What the digits behind a point say, in whole nanoseconds; digits past the 18th are not read."""
+    """Return a fraction in whole nanoseconds; digits past the 18th are ignored."""
     return int(digits[:18].ljust(18, "0")) * unit // 10**18
 
 
@@ -168,12 +162,12 @@ def _fraction(digits: str, unit: int) -> int:
 
 
 def fields(ns: int) -> datetime:
-    """Year, month, day, hour, minute and second in UTC."""
+    """Return year, month, day, hour, minute and second in UTC."""
     return _EPOCH + timedelta(seconds=ns // SECOND)
 
 
 def shown(ns: int, where: ZoneInfo, unit: str) -> str:
-    """The instant by the clocks of a zone, down to one of SHOWN_UNITS; times of day come with the offset."""
+    """Format the instant in a zone, down to one of SHOWN_UNITS; times of day include the offset."""
     seconds, below = divmod(ns, SECOND)
     moment = _local(seconds, where)
     text = f"{moment.replace(tzinfo=None).isoformat()}.{below:09d}"[: SHOWN_UNITS[unit]]
@@ -194,12 +188,12 @@ def _offset_text(seconds: int) -> str:
 
 
 def truncated(ns: int, unit: str) -> int:
-    """The last whole one of FIXED_UNITS in UTC at or before the instant."""
+    """Truncate to one of FIXED_UNITS in UTC."""
     return ns - ns % FIXED_UNITS[unit]
 
 
 def civil_start(ns: int, where: ZoneInfo, unit: str) -> int:
-    """The start of the local year, month, week (Monday) or day around the instant."""
+    """Return the start of the local year, month, week (Monday) or day around the instant."""
     day = _local(ns // SECOND, where).date()
     if unit == "/year":
         day = day.replace(month=1, day=1)

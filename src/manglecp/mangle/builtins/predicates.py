@@ -1,6 +1,6 @@
-"""Built-in predicates: comparisons, tests of texts and intervals, and matches that take values apart.
+"""Built-in predicates: comparisons, tests of texts and intervals, and matches that destructure values.
 
-A match that does not fit fails quietly; a comparison or a pattern of the wrong kind is a fault.
+A match that does not fit fails; a comparison or a pattern of the wrong kind raises ValueFault.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FAILS: Final = ()
 
 
 def _test(who: str, params: tuple[str, ...], holds: Callable[..., bool], doc: str) -> Predicate:
-    """A predicate without outputs; ``holds`` gets the name, for its messages, and the arguments."""
+    """Make a predicate without outputs; ``holds`` gets the name, for messages, and the arguments."""
 
     def solve(args: tuple[Value, ...]) -> Solutions:
         return _HOLDS if holds(who, *args) else _FAILS
@@ -142,7 +142,7 @@ Ends = tuple[int, int]
 
 
 def _related(holds: Callable[[Ends, Ends], bool]) -> Callable[..., bool]:
-    """A relation of two pairs of times, each taken as a closed interval; pairs of numbers are taken as well."""
+    """Make a relation of two pairs of times or numbers, as closed intervals."""
 
     def body(who: str, left: Value, right: Value) -> bool:
         match left, right:

@@ -1,11 +1,7 @@
-"""What becomes of the rows of a group, and of the elements of a list.
+"""Reducers over rows of a group, and the same folds over the elements of a list.
 
-Sums and extremes come in both forms: ``fn:sum`` folds a column of rows after ``do fn:group_by``, and the
-elements of one list anywhere else. A fold is written once, over a sequence of values.
-
-Rows come in any order, so nothing here depends on it: floats are added in value order, lists are collected in
-value order, and of several faulty values the least is named. A list has an order of its own, in which its
-floats are added.
+Rows are unordered, so floats are added and lists collected in value order, and of several invalid values the least is
+named. Floats of a list are added in its order.
 """
 
 from __future__ import annotations
@@ -41,7 +37,6 @@ _Kind = TypeVar("_Kind")
 
 
 def _all(kind: type[_Kind], who: str, values: Sequence[Value]) -> list[_Kind]:
-    """The values, if all are of one kind."""
     fitting: list[_Kind] = []
     faulty: list[Value] = []
     for value in values:
@@ -115,7 +110,7 @@ def _time_max(who: str, values: Sequence[Value]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A value from values of the same type: a reducer of rows and a function of a list."""
+    """A fold of values of one type: a reducer of rows and a function of a list."""
 
     name: str
     type: str

@@ -1,7 +1,6 @@
-"""The three kinds of entries, and the table that holds them.
+"""The three kinds of entries, and their tables.
 
-Types are Mangle type text: ``fn:List(X)``, where a capital letter stands for any type, the same one
-throughout the entry.
+Types are Mangle type text: ``fn:List(X)``, where a capital letter is a type variable of the entry.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """``:…``: from the values at ``+``, in order, every solution for the positions at ``-``, in order.
+    """``:…``: maps the values at ``+`` to all solutions for the positions at ``-``.
 
-    A test has no ``-``: it gives the empty solution once, or none.
+    A test has no ``-``: it yields the empty solution once, or none.
     """
 
     name: str
@@ -67,9 +66,9 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """``fn:…`` after ``do fn:group_by``: one value from the rows of a group, whose order means nothing.
+    """``fn:…`` after ``do fn:group_by``: one value from the unordered rows of a group.
 
-    A row holds the values of the arguments; for a reducer without arguments, the whole binding of the row.
+    A row holds the values of the arguments; for a reducer without arguments, all bindings of the row.
     """
 
     name: str
@@ -102,7 +101,7 @@ def pure(
     rest: str | None = None,
     even: bool = False,
 ) -> Function:
-    """A function that does not look at the clock; ``body`` gets the name, for messages, and the arguments."""
+    """Make a function that ignores the evaluation time; ``body`` gets the name, for messages, and the arguments."""
     return Function(name, params, result, lambda args, _now: body(name, *args), doc, rest, even)
 
 
@@ -115,7 +114,7 @@ Entry = TypeVar("Entry", bound=_Named)
 
 
 def by_name(*groups: Iterable[Entry]) -> Mapping[str, Entry]:
-    """One read-only table; a name that is given twice is a mistake in this package."""
+    """Make one read-only table; a duplicate name is an error."""
     table: dict[str, Entry] = {}
     for group in groups:
         for entry in group:
@@ -125,17 +124,13 @@ def by_name(*groups: Iterable[Entry]) -> Mapping[str, Entry]:
     return MappingProxyType(table)
 
 
-# What a built-in asks of its arguments, and the one form of its refusals.
-#
-# Each of ``number``, ``string``, … gives the Python value inside, or raises a fault that reads like ``fn:plus takes a
-# number, not the string "x"``.
-
-
+# ``number``, ``string``, … return the Python value, or raise a fault like ``fn:plus takes a number, not the string
+# "x"``.
 _WIDEST: Final = 80
 
 
 def shown(value: Value) -> str:
-    """``the string "x"``: kind and canonical text, shortened."""
+    """Return ``the string "x"``: kind and canonical text, truncated."""
     text = value_text(value)
     if len(text) > _WIDEST:
         text = text[: _WIDEST - 1] + "…"
@@ -143,7 +138,7 @@ def shown(value: Value) -> str:
 
 
 def refused(who: str, value: Value, expected: str) -> ValueFault:
-    """The fault of an argument that is not what ``who`` takes."""
+    """Return the fault for an argument that ``who`` does not accept."""
     return ValueFault(f"{who} takes {expected}, not {shown(value)}")
 
 
@@ -154,7 +149,6 @@ def number(who: str, value: Value) -> int:
 
 
 def real(who: str, value: Value) -> float:
-    """A number or a float, as a float."""
     if isinstance(value, Float):
         return value.value
     if type(value) is not int:
@@ -187,7 +181,7 @@ def instant(who: str, value: Value) -> int:
 
 
 def finite_instant(who: str, value: Value) -> int:
-    """An instant that has a place in the calendar."""
+    """Return an instant that is not infinite."""
     ns = instant(who, value)
     if value is NEG_INF or value is POS_INF:
         raise ValueFault(f"{who} takes a finite time, but {shown(value)} is infinite")
@@ -195,7 +189,6 @@ def finite_instant(who: str, value: Value) -> int:
 
 
 def duration(who: str, value: Value) -> int:
-    """The duration as nanoseconds, or a refusal in the name of ``who``."""
     if not isinstance(value, Duration):
         raise refused(who, value, "a duration")
     return value.ns
@@ -234,14 +227,14 @@ def struct(who: str, value: Value) -> Struct:
 
 
 def made_duration(who: str, ns: int, *operands: Value) -> Duration:
-    """A computed duration. It does not wrap: a wrong span would be taken for a right one."""
+    """Make a duration; raises instead of wrapping around."""
     if not INT_MIN <= ns <= INT_MAX:
         raise _out_of_range(who, "duration", operands)
     return Duration(ns)
 
 
 def made_instant(who: str, ns: int, *operands: Value) -> Time:
-    """A computed instant. The two extremes are the infinities, which no finite operands may reach."""
+    """Make an instant; finite operands must not reach the infinities."""
     if not INT_MIN < ns < INT_MAX:
         raise _out_of_range(who, "time", operands)
     return Time(ns)

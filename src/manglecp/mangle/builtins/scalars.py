@@ -10,11 +10,9 @@ from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.printer import float_text
 from manglecp.mangle.values import Float, List, Name, Value, wrap_int64
 
-# Arithmetic. Numbers are 64 bits wide and wrap around; floats are IEEE doubles.
-#
-# Floats are added one by one from 0.0, never with ``sum``, whose rounding differs between Python versions.
 
-
+# Numbers are 64 bits wide and wrap around. Floats are added one by one from 0.0, never with ``sum``, whose rounding
+# differs between Python versions.
 def _plus(who: str, *args: Value) -> Value:
     total = 0
     for arg in args:
@@ -125,7 +123,6 @@ def _concat(who: str, *parts: Value) -> Value:
 
 
 def _limited(who: str, length: int) -> None:
-    """Doubling a string thirty times must not take the machine down."""
     if length > MAX_LENGTH:
         raise ValueFault(f"{who} gives a string of {length} characters, the limit is {MAX_LENGTH}")
 

@@ -1,7 +1,7 @@
 """Instants, durations and intervals as values.
 
-They never wrap around: a result that does not fit is a fault. The infinite instants compare, and convert to
-numbers and back, but have no place in the calendar and no distance to anything.
+They do not wrap around: a result that does not fit is a fault. Infinite instants can be compared and converted, but
+have no place in the calendar and no distance.
 """
 
 from __future__ import annotations

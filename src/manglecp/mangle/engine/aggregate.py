@@ -1,4 +1,4 @@
-"""Transforms over the rows of a rule: groups, reducers and lets, compiled to closures once."""
+"""Transforms over the rows of a rule: groups, reducers and lets, compiled to closures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Expression: TypeAlias = Callable[[RowTuple, int], Any]
 
 
 def compile_term(term: Term, names: list[str]) -> Expression:
-    """A function from a row to the value of a term; ``names`` are the columns of the row."""
+    """Compile a term to a function of a row; ``names`` are the columns of the row."""
     if isinstance(term, Variable):
         position = names.index(term.name)
         return lambda row, _now: row[position]
@@ -37,8 +37,6 @@ def compile_term(term: Term, names: list[str]) -> Expression:
 
 
 class Aggregation:
-    """The transforms of one rule, and its head."""
-
     def __init__(self, rule: Rule, temporal: bool) -> None:
         clause = rule.clause
         names = sorted({v.name for p in rule.premises for v in premise_variables(p) if not v.anonymous})
@@ -51,7 +49,7 @@ class Aggregation:
         self.annotation = clause.annotation if temporal else None
 
     def facts(self, rows: Iterable[RowTuple], now: int) -> tuple[list[RowTuple], list[RowTuple]]:
-        """The facts the rows lead to, and those that are skipped because their interval is empty."""
+        """Return the derived facts, and those skipped because their interval is empty."""
         for step in self.steps:
             rows = step(rows, now)
         if self.annotation is None:
@@ -107,7 +105,7 @@ def _group(transform: Transform, names: list[str]) -> tuple[Any, list[str]]:
 
 
 def _reduction(expression: Apply, names: list[str], after: list[str]) -> Callable[[RowTuple, list[RowTuple], int], Any]:
-    """A ``let`` of a group: a reducer over its rows, or a function over what is known of it."""
+    """Compile a ``let`` of a group: a reducer over its rows, or a function of its keys."""
     reducer = REDUCERS.get(expression.function)
     if reducer is None:
         plain = compile_term(expression, after)

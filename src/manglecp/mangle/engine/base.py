@@ -1,4 +1,4 @@
-"""A program with server facts, evaluated once; requests are answered on top of it."""
+"""A program with server facts, evaluated once; requests are evaluated on top of it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 
 
 class Base:
-    """What follows from a program and the facts of a server. Immutable, and safe to share between threads.
+    """The least model of a program and the facts of a server. Immutable and thread-safe.
 
-    What looks at the clock is not part of it: the evaluation time belongs to the request.
+    Rules that depend on the evaluation time are not part of it; they are evaluated per request.
     """
 
     def __init__(self, compiled: CompiledProgram, layer: Layer, externals: Externals) -> None:
@@ -37,15 +37,15 @@ class Base:
 
     @property
     def derived(self) -> int:
-        """How many facts were derived for it; a limit on derived facts counts them too."""
+        """The number of derived facts; limits include them."""
         return self.layer.derived
 
     def rows(self, key: Key) -> Collection[FactTuple]:
-        """The facts of a predicate that no request has changed; temporal ones end with their two instants."""
+        """Return the facts of a predicate in the base; temporal ones end with their two instants."""
         return self.layer.facts[self.compiled.ids[key]].facts
 
     def find(self, key: Key, value: Value, column: int = 0) -> list[FactTuple]:
-        """The rows of a predicate that have this value in this column."""
+        """Return the rows of a predicate with this value in this column."""
         return self.layer.facts[self.compiled.ids[key]].index((column,)).get(value, [])
 
     @classmethod
@@ -58,10 +58,7 @@ class Base:
         limits: Limits | None = None,
         externals: Externals | None = None,
     ) -> Base:
-        """Evaluate the facts of the program and these together.
-
-        ``externals`` are the answers to predicates declared ``external()``, by name.
-        """
+        """Evaluate the facts of the program and these. ``externals`` implement external predicates, by name."""
         check_names(externals or {}, program.predicates)
         compiled = CompiledProgram(program)
         given = compiled.intake.sort(facts, check)
@@ -81,10 +78,10 @@ class Base:
         limits: Limits | None = None,
         cancellation: Cancellation | None = None,
     ) -> Result:
-        """The answer to a request: as if all facts had been evaluated together at the instant ``now``.
+        """Evaluate a request, as if all facts had been evaluated together at the instant ``now``.
 
-        ``now`` is in nanoseconds since 1970; by default the clock decides. ``check=False`` leaves out the comparison of
-        the facts with the declared bounds.
+        ``now`` is in nanoseconds since 1970, by default the clock. ``check=False`` skips the check against declared
+        bounds.
         """
         now = time.time_ns() if now is None else now
         if type(now) is not int or not INT_MIN < now < INT_MAX:
@@ -112,7 +109,7 @@ class Base:
         check: bool = True,
         limits: Limits | None = None,
     ) -> Base:
-        """Another base, with facts added and taken away. What was never given cannot be taken away."""
+        """Return another base with facts added and removed. Facts that were not given cannot be removed."""
         intake = self.compiled.intake
         evaluation = Evaluation(self.compiled, self.layer, 0, limits or Limits(), volatile=False)
         evaluation.run(intake.sort(add, check), intake.sort(remove, check))
@@ -127,7 +124,7 @@ def evaluate(
     externals: Externals | None = None,
     compiled: CompiledProgram | None = None,
 ) -> Result:
-    """Every fact that follows from the program at the instant ``now``; compiled, over an empty base."""
+    """Evaluate the program at the instant ``now``, compiled, over an empty base."""
     compiled = compiled or CompiledProgram(program)
     evaluation = Evaluation(compiled, Layer(compiled), now, limits or Limits(), externals=externals)
     evaluation.run(program_facts(compiled, program.facts, now))
@@ -135,7 +132,7 @@ def evaluate(
 
 
 def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: int) -> dict[int, set[FactTuple]]:
-    """Facts of the program itself, by number of their predicate."""
+    """Return facts of the program by predicate number."""
     found: dict[int, set[FactTuple]] = {}
     for fact in facts:
         args, interval = stated(fact, compiled.program.predicates[fact.key], now)
@@ -144,6 +141,6 @@ def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: in
 
 
 def as_result(evaluation: Evaluation) -> Result:
-    """The answer, if the constraints hold."""
+    """Return the result. Raises EvalError if a constraint is violated."""
     check_constraints(evaluation)
     return Result(EngineModel(evaluation), evaluation.statistics)

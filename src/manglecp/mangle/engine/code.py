@@ -1,4 +1,4 @@
-"""Writing a function: lines, loops, names for what it needs, and how it reads relations."""
+"""Source text of a function: lines, loops, names, and access to relations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def tuple_text(parts: Sequence[str]) -> str:
 
 
 class Code:
-    """A function in the making. ``layers`` says per predicate which layers hold facts, see :class:`View`."""
+    """The source of a function. ``layers`` returns per predicate the layers that hold facts, see :class:`View`."""
 
     def __init__(self, ids: Mapping[Key, int], layers: Callable[[Key], str], loose: bool) -> None:
         self.ids = ids
@@ -27,22 +27,20 @@ class Code:
         self.temporaries = 0
 
     def write(self, line: str) -> None:
-        """One line, at the depth of the loops that are open."""
         self.lines.append("    " * self.loops + line)
 
     def loop(self, header: str) -> None:
-        """Open a loop: what is written from now on stands inside."""
         self.headers.append((len(self.lines), self.loops))
         self.write(header)
         self.loops += 1
 
     def unless(self, condition: str) -> None:
-        """Leave this row (or the function, outside of loops) if the condition holds."""
+        """Skip this row (or return, outside of loops) if the condition holds."""
         self.write(f"if {condition}:")
         self.write(f"    {'continue' if self.loops else 'return'}")
 
     def given(self, value: Any, prefix: str) -> str:
-        """A name for an object of the program."""
+        """Return a name for an object in the namespace."""
         for name, known in self.namespace.items():
             if known is value and name.startswith(prefix):
                 return name
@@ -51,31 +49,28 @@ class Code:
         return name
 
     def temporary(self, prefix: str = "t") -> str:
-        """A name that nothing else has."""
         self.temporaries += 1
         return f"{prefix}{self.temporaries}"
 
     def handle(self, name: str, source: str) -> str:
-        """A local name for something that is fetched once."""
+        """Return a local name for an expression that is evaluated once."""
         self.prologue.setdefault(name, f"{name} = {source}")
         return name
 
     # --- relations -------------------------------------------------------------------------------------------------
 
     def facts(self, key: Key, layer: str) -> str:
-        """The set of facts of one layer: o the overlay, b the base, r what was removed from the base."""
+        """Name the facts of one layer: o the overlay, b the base, r what was removed from the base."""
         i = self.ids[key]
         place = {"o": "facts", "b": "base.facts", "r": "removed"}[layer]
         return self.handle(f"{layer}{i}", f"views[{i}].{place}")
 
     def index(self, key: Key, layer: str, columns: tuple[int, ...]) -> str:
-        """The name of an index over these columns of a layer."""
         i = self.ids[key]
         owner = f"views[{i}]" if layer == "o" else f"views[{i}].base"
         return self.handle(f"{layer}{i}_{'_'.join(map(str, columns))}", f"{owner}.index({columns!r})")
 
     def _together(self, key: Key, read: Callable[[str], str]) -> str:
-        """One iterable over all layers; ``read`` gives that of one."""
         found = []
         for layer in self.layers(key):
             if layer == "x" and self.loose:
@@ -87,15 +82,13 @@ class Code:
         return found[0] if len(found) == 1 else f"chain({', '.join(found)})" if found else "E"
 
     def everything(self, key: Key) -> str:
-        """An iterable over all facts."""
         return self._together(key, lambda layer: self.facts(key, layer))
 
     def matching(self, key: Key, columns: tuple[int, ...], wanted: str) -> str:
-        """An iterable over the facts with these values in these columns."""
         return self._together(key, lambda layer: f"{self.index(key, layer, columns)}.get({wanted}, E)")
 
     def contains(self, key: Key, fact: str) -> str:
-        """An expression: is the fact in any layer that holds facts of the predicate?"""
+        """Return an expression that tests whether the fact is in any layer."""
         tests = []
         for layer in self.layers(key).replace("x", "b") if self.loose else self.layers(key):
             if layer == "x":
@@ -105,7 +98,7 @@ class Code:
         return " or ".join(tests) or "False"
 
     def exists(self, key: Key, columns: tuple[int, ...], wanted: str) -> str:
-        """Is there a fact with these values in these columns, or any at all?"""
+        """Return an expression that tests for a fact with these values in these columns, or any fact."""
         tests = []
         for layer in self.layers(key).replace("x", "b") if self.loose else self.layers(key):
             if layer == "x":

@@ -1,12 +1,10 @@
-"""Rules as Python source: straight nested loops over hash indexes.
+"""Code generation: rules as nested loops over hash indexes.
 
-One function per rule and delta position. It gets the relations as *views* and either adds facts to the head's view or
-collects rows for a transform. Which layers of a relation hold anything (the prepared base, the request's overlay) is
-known when a function is made, so it reads only those; a function for another combination is made when it is first
-needed.
+There is one function per rule and delta position. It reads the relations as views, and adds facts to the head's view
+or collects rows for a transform. It is specialised for the layers that hold facts (base, overlay); other variants are
+generated when needed.
 
-No value of a program ever becomes source text: constants, functions and predicates are handed over in a namespace,
-under names that say nothing.
+No value of a program becomes source text: constants, functions and predicates are passed in a namespace.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, wrap_int64
 
 Ending: TypeAlias = OneOf["head", "fact", "row", "known", "exists", "fires"]
-"""What a function does with a row: add the head's fact to its view, collect that fact, the row, or the values of some
-variables in ``rows``, or only say that there is one, or one whose head holds at some instant."""
+"""What a function does with a row: add the head's fact, collect that fact, the row, or the values of some variables in
+``rows``, or report that a row, or one whose head holds at some instant, exists."""
 
 MOST_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
 
@@ -58,7 +56,7 @@ _ARITHMETIC: Final = {"fn:plus": " + ", "fn:minus": " - ", "fn:mult": " * "}
 
 
 def instant(value: Value) -> int:
-    """The instant a bound variable denotes in an annotation; a number counts nanoseconds."""
+    """Convert a bound variable in an annotation to an instant; numbers are nanoseconds."""
     if isinstance(value, Time):
         return value.ns
     if type(value) is int:
@@ -67,12 +65,11 @@ def instant(value: Value) -> int:
 
 
 def window_end(value: Value, now: int, sign: int) -> int:
-    """A bound of an operator: an offset from now, or an instant."""
+    """Convert a bound of an operator: an offset from now, or an instant."""
     return clamp(now + sign * value.ns) if isinstance(value, Duration) else instant(value)
 
 
 def live(facts: Iterable[Any], removed: set[Any]) -> list[Any]:
-    """What is left of a layer."""
     return [fact for fact in facts if fact not in removed]
 
 
@@ -90,25 +87,23 @@ _RUNTIME: Final[Mapping[str, Any]] = {
 
 
 class NotCompiled(Exception):
-    """A rule this generator leaves to the interpreter."""
+    """The rule has to be interpreted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A function that was made of a rule, and the source that it was made from."""
-
     source: str
     run: Callable[..., None]
     counts_facts: bool  # rows are facts, not distinct bindings
 
 
 class Generator(Code):
-    """Writes one function for one rule.
+    """Generates one function for one rule.
 
-    ``delta`` is the premise that reads the newest facts; ``preset`` are variables whose values the caller hands over
-    in the tuple ``known``; ``keep`` those whose values the ending ``known`` collects; ``loose`` visits every row that
-    might match in the old state or the new, without looking at negations; ``built`` are the columns of the head whose
-    values are weighed.
+    ``delta`` is the premise that reads the delta; ``preset`` are variables whose values the caller passes in the tuple
+    ``known``; ``keep`` those that the ending ``known`` collects; ``loose`` visits every row that might match in the old
+    or the
+    new state, without negations; ``built`` are the columns of the head whose size is counted.
     """
 
     def __init__(
@@ -145,7 +140,7 @@ class Generator(Code):
         self.whole: str | None = None
 
     def compile(self) -> Compiled | None:
-        """The function, or None if the rule can derive nothing from these layers."""
+        """Return the function, or None if the rule derives nothing from these layers."""
         planned = order(self.apart, self.delta, self.size, frozenset(self.preset))
         if self.loose:
             planned = [(step, kinds) for step, kinds in planned if not isinstance(step, Absent)]
@@ -169,7 +164,7 @@ class Generator(Code):
         return Compiled(source, scope[self.name], self._counts_facts)
 
     def _idle(self, steps: Sequence[AnyStep]) -> bool:
-        """Does a premise in front of every barrier have no facts at all?"""
+        """Return whether a premise before every barrier has no facts at all."""
         first_barrier = min(self.apart.barriers, default=None)
         for step in steps:
             if isinstance(step, Scan) and step.position != self.delta and not self.layers(step.literal.atom.key):
@@ -177,7 +172,7 @@ class Generator(Code):
         return False
 
     def _whole_column(self, steps: Sequence[AnyStep]) -> str | None:
-        """The variable that goes from one premise straight to the last column of a grouped head, if there is one."""
+        """Return the variable that is passed from one premise to the last column of a grouped head, if any."""
         clause = self.apart.rule.clause
         if clause.head.key not in self.grouped or clause.transforms:
             return None
@@ -204,7 +199,7 @@ class Generator(Code):
     # --- terms -----------------------------------------------------------------------------------------------------
 
     def expression(self, term: Term) -> str:
-        """The term as Python. :class:`NotCompiled` if a variable in it has no value yet."""
+        """Translate a term to Python. Raises :class:`NotCompiled` if a variable is unbound."""
         if isinstance(term, Variable):
             if term.name not in self.bound:
                 raise NotCompiled(f"{term.name} has no value")
@@ -222,7 +217,6 @@ class Generator(Code):
         return f"{self.given(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
 
     def bind(self, name: str, expression: str) -> None:
-        """Let the variable have the value of this expression from here on."""
         local = f"v_{name}"
         if local != expression:
             self.write(f"{local} = {expression}")
@@ -299,7 +293,7 @@ class Generator(Code):
             self._role(role, bound, step.position)
 
     def _scan_grouped(self, step: Scan, known: list[tuple[int, str]], targets: list[str], checks: list[Any]) -> None:
-        """Visit a relation that is kept as one set of second values per first value."""
+        """Scan a relation that is stored as one set of second values per first value."""
         key = step.literal.atom.key
         i = self.ids[key]
         place = "delta" if step.position == self.delta else "groups"
@@ -329,7 +323,7 @@ class Generator(Code):
     def _scan_whole(
         self, step: Scan, known: list[tuple[int, str]], fresh: list[Any], targets: list[str], checks: list[Any]
     ) -> None:
-        """Take a whole column of a premise as a set."""
+        """Scan a whole column of a premise as a set."""
         key = step.literal.atom.key
         i = self.ids[key]
         args = step.literal.atom.args
@@ -368,7 +362,7 @@ class Generator(Code):
         self.bound[self.whole or ""] = column
 
     def _in_time(self, step: Scan) -> str | None:
-        """The facts that hold about when a premise asks for them, if that is the same for every row."""
+        """Use the timeline index, if the window is the same for every row."""
         key = step.literal.atom.key
         if not step.temporal or self.layers(key)[:1] not in ("b", "x"):
             return None
@@ -393,7 +387,7 @@ class Generator(Code):
 
     @property
     def _counts_facts(self) -> bool:
-        """With one positive premise every matching fact is a row of its own (D6)."""
+        """Return whether every matching fact is a row of its own: with one positive premise (D6)."""
         rule = self.apart.rule
         return rule.clause.aggregates and len(rule.premises) == 1
 
@@ -426,7 +420,6 @@ class Generator(Code):
         self.unless(f"not s{step.position} <= {self._instant(step.bound)} <= e{step.position}")
 
     def _window_ends(self, step: Window) -> tuple[str, str]:
-        """Local names for the first and last instant of an operator's window."""
         operator = step.operator
         sign = 1 if operator.is_future else -1
         first, last = f"first{step.position}", f"last{step.position}"
@@ -465,7 +458,7 @@ class Generator(Code):
         return f"not ({start} <= {first} and {last} <= {end})" if box else f"{start} > {last} or {first} > {end}"
 
     def _compute(self, literal: Literal) -> None:
-        """An expression is evaluated even if there is nothing to compare it with."""
+        """Evaluate an expression even without a comparison, because it may raise."""
         for arg in literal.atom.args:
             if isinstance(arg, Apply):
                 self.write(self.expression(arg))
@@ -530,7 +523,7 @@ class Generator(Code):
                 self.unless(f"{target} != {self.expression(arg)}")
 
     def _quick_test(self, literal: Literal) -> str | None:
-        """A comparison or text test whose kinds are known needs no call."""
+        """Inline a comparison or text test whose kinds are known."""
         name, args = literal.atom.predicate, literal.atom.args
         kinds = [self.inference.of(arg) for arg in args]
         if name in _INFIX and kinds[0] == kinds[1] and len(kinds[0]) == 1:
@@ -622,7 +615,7 @@ class Generator(Code):
         self._check_cap(f"len({out}) > cap.facts", "cap.too_many_facts()")
 
     def _head_interval(self, skip: str | None = None) -> None:
-        """Find the ends of the head's interval; go on to the next row if it holds at no instant."""
+        """Bind the ends of the head's interval; skip the row if it holds at no instant."""
         annotation = self.apart.rule.clause.annotation
         assert annotation is not None
         self.write(f"start = {self._head_end(annotation.start, INT_MIN)}")
@@ -663,9 +656,9 @@ class Generator(Code):
         return self._instant(bound)
 
     def _check_cap(self, condition: str, halt: str) -> None:
-        """Has the limit been passed, or has someone called a halt?
+        """Check limit and cancellation.
 
-        Asked once per run of the innermost loop; in the outer ones too, because rows may never get as far as that.
+        Runs once per innermost loop, and in outer loops too, because rows may never reach the innermost one.
         """
         if self.loops:
             self.lines.append("    " * (self.loops - 1) + f"if {condition}:")
@@ -675,7 +668,7 @@ class Generator(Code):
             self.lines[at + 1 + 2 * number : at + 1 + 2 * number] = question
 
     def _row(self) -> None:
-        """A row for the transforms: every named variable of the body, in order of name."""
+        """Return the row for transforms: every named variable of the body, sorted by name."""
         names = sorted({v.name for p in self.apart.rule.premises for v in premise_variables(p) if not v.anonymous})
         row = tuple_text([self.bound[name] for name in names])
         add = self.handle("add", "rows.append" if self._counts_facts else "rows.add")

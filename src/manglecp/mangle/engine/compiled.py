@@ -1,4 +1,4 @@
-"""A program prepared for evaluation: predicates numbered, rules taken apart, functions made when first needed."""
+"""A compiled program: numbered predicates, planned rules, and functions generated on demand."""
 
 from __future__ import annotations
 
@@ -25,26 +25,21 @@ from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Key, Literal, Now, Premise, TimeBound
 from manglecp.mangle.values import INT_MAX, INT_MIN, KINDS
 
-# Facts on their way in: checked against the declarations, all errors at once, and sorted by predicate.
-#
-# What is wrong with a fact belongs to the analysis, except an interval that ends before it starts: that belongs to
-# the evaluation, as in a program.
-
-
+# Problems of facts belong to the analysis, except an interval that ends before it starts, which is a run-time error as
+# in a program.
 MOST_ERRORS: Final = 100
 _ALWAYS: Final = (INT_MIN, INT_MAX)
 
 
 class Intake:
-    """For one program, asked for the facts of many requests."""
-
     def __init__(self, predicates: Mapping[Key, Predicate], ids: Mapping[Key, int]) -> None:
         self.predicates = predicates
         self.ids = ids
         self.acceptance = Acceptance(predicates)
 
     def sort(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
-        """The facts by number of their predicate; temporal ones with their interval as two more columns."""
+        """Return the facts by predicate number; temporal ones with their interval as two more columns. Raises
+        AnalysisError or EvalError with all problems."""
         given: dict[int, set[FactTuple]] = {}
         wrong: list[Diagnostic] = []
         backwards: list[Diagnostic] = []
@@ -127,12 +122,12 @@ def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Sta
 
 
 GROWING: Final = 1_000_000
-"""The size a plan assumes for a relation that is still growing."""
+"""Assumed size of a relation that is still growing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFunction:
-    """One way to run a rule: all of it, or starting from what is new of one predicate."""
+    """A function of a rule: over all facts, or over the delta of one predicate."""
 
     head: int
     source: int | None  # the predicate whose delta it reads
@@ -146,8 +141,6 @@ Functions: TypeAlias = tuple[RuleFunction, ...]
 
 @dataclass(eq=False)
 class CompiledRule:
-    """A rule taken apart. Its functions are made when they are first needed."""
-
     head: int
     steps: RuleSteps
     aggregation: Aggregation | None
@@ -212,7 +205,7 @@ class CompiledProgram:
 
     @staticmethod
     def is_volatile_fact(fact: GivenFact) -> bool:
-        """Does a fact of the program depend on the evaluation time?"""
+        """Return whether a fact of the program depends on the evaluation time."""
         annotation = fact.clause.annotation
         return fact.args is None or (annotation is not None and _is_now(annotation.bounds))
 
@@ -287,10 +280,11 @@ class CompiledProgram:
     # --- functions -------------------------------------------------------------------------------------------------
 
     def functions(self, component: CompiledComponent, views: Sequence[View], mode: str) -> Functions:
-        """The functions for the layers that hold facts right now.
+        """Return the functions for the layers that hold facts.
 
-        ``full`` applies every rule to everything; ``delta`` only to the newest facts of the component's own predicates;
-        ``insert`` only to what the overlay adds.
+        ``full`` applies every rule to everything; ``delta`` only to the delta of the component's own predicates;
+        ``insert`` only
+        to what the overlay adds.
         """
         if isinstance(views[component.heads[0]], Grouped):
             mode = f"{mode} grouped"
@@ -365,7 +359,6 @@ def _is_now(bounds: Iterable[TimeBound]) -> bool:
 
 
 def _is_volatile(rule: Rule) -> bool:
-    """Does the rule look at the clock?"""
     clause = rule.clause
     if any(map(mentions_now, clause.head.args)) or (clause.annotation and _is_now(clause.annotation.bounds)):
         return True
@@ -383,7 +376,7 @@ def _is_volatile(rule: Rule) -> bool:
 
 
 def show_plan(compiled: CompiledProgram) -> str:
-    """Source text with comments; functions that no evaluation has needed yet are not in it."""
+    """Return the generated source with comments; functions that no evaluation has needed are missing."""
     return "\n".join(line for component in compiled.components for line in _component(compiled, component))
 
 

@@ -1,16 +1,12 @@
-"""One evaluation: what a request adds to a prepared base, and everything that follows.
+"""One evaluation: a request over a prepared base.
 
-The answer is that of a fresh evaluation of all facts together; the cost follows what changed. Component by component,
-in order of dependence:
+The result equals a fresh evaluation of all facts; the cost depends on the change. Per component, in dependency order:
 
-* nothing it reads changed: nothing to do;
-* the base has nothing for it (most rules of a request, and everything that looks at the clock): apply its rules once
-  over everything, from the request's side;
-* what it reads only grew, and no rule negates or aggregates it: apply its rules to what was added;
-* otherwise: look again at the facts that a change touches (:mod:`maintenance`) or, where the shape of the rules forbids
-  that, evaluate it again and keep the difference to the base.
-
-A fresh evaluation is one over an empty base.
+* no input changed: skip;
+* the base has nothing for it (most rules of a request, and everything volatile): apply its rules once over everything;
+* inputs only grew, without negation or aggregation: apply its rules to the delta;
+* otherwise: maintain the affected facts (:mod:`maintenance`) or, if the rules do not permit that, evaluate it again and
+keep the difference to the base.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from manglecp.mangle.values import Value, part_size
 
 
 class Layer:
-    """The relations of an evaluated base, by number of the predicate."""
+    """The relations of an evaluated base, by predicate number."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
         count = len(compiled.keys)
@@ -50,7 +46,7 @@ class Layer:
 
 
 class Cap:
-    """What the loops of compiled rules compare their counts with, and whom they call when it is passed."""
+    """The bound that loops of compiled rules compare counts with, and the callbacks when it is passed."""
 
     __slots__ = ("facts", "pending", "rows", "too_many_facts", "too_many_rows", "weigh")
 
@@ -69,7 +65,7 @@ class Cap:
         self.weigh = weigh
 
     def over(self) -> None:
-        """Nobody counts any more. The evaluation is not held, so that memory is freed without a search for cycles."""
+        """Disable the callbacks and release the evaluation, so that no reference cycle delays freeing memory."""
         self.too_many_facts = self.too_many_rows = _never
         self.weigh = _never
 
@@ -79,7 +75,7 @@ def _never(*_: Value) -> None:
 
 
 class Evaluation:
-    """Used once, by one thread. Others may only stop it."""
+    """Used once, by one thread. Other threads may only stop it."""
 
     def __init__(
         self,
@@ -118,7 +114,7 @@ class Evaluation:
     # --- facts in --------------------------------------------------------------------------------------------------
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
-        """Add (and, between bases, take away) given facts and derive what follows."""
+        """Add (and, between bases, remove) given facts and derive the consequences."""
         deadline = None
         if self.limits.seconds is not None:
             deadline = watchdog.after(self.limits.seconds, self._out_of_time)
@@ -141,17 +137,16 @@ class Evaluation:
         self._stop(EvalError([Diagnostic("eval", "the evaluation was cancelled")]))
 
     def _stop(self, reason: EvalError) -> None:
-        """Called from another thread: the next comparison with the bound ends the evaluation."""
         self.stopped = reason
         self.cap.facts = self.cap.rows = -1
 
     def _allow(self, count: int) -> None:
-        """Set the bound. The question comes after it, so that a stop in between is not lost."""
+        """Set the bound. The check follows it, so that a concurrent stop is not lost."""
         self.cap.facts = count
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Raise what stopped the evaluation, if anything did."""
+        """Raise if the evaluation was stopped."""
         if self.stopped is not None:
             raise self.stopped
 
@@ -192,7 +187,7 @@ class Evaluation:
             self._finish(i)
 
     def _raw_view(self, i: int) -> View:
-        """Where facts are added: for a temporal predicate, the facts as derived."""
+        """Return the view that facts are added to: uncoalesced for a temporal predicate."""
         if not self.compiled.temporal[i]:
             return self.views[i]
         if i not in self.raw:
@@ -200,7 +195,7 @@ class Evaluation:
         return self.raw[i]
 
     def _leave_as_given(self, component: CompiledComponent) -> None:
-        """A base holds of what looks at the clock only what was given."""
+        """Keep only the given facts of a volatile predicate in a base."""
         for i in component.heads:
             if i in self.removed_given:
                 self._raw_view(i).removed = self.removed_given[i]
@@ -246,7 +241,7 @@ class Evaluation:
         self._count(component)
 
     def _only_from_above(self, component: CompiledComponent) -> bool:
-        """Has the base nothing for this component, and does every rule need something the base does not have?"""
+        """Return whether the base has nothing for this component and every rule needs something the base lacks."""
         known = self.base.only_above.get(component.number)
         if known is None:  # two threads may both find out; they find the same
             facts = self.base.facts
@@ -259,7 +254,7 @@ class Evaluation:
     def _with_raw(
         self, component: CompiledComponent, run: Callable[[CompiledComponent], None], *, finish: bool = True
     ) -> None:
-        """Let a component work on its own temporal facts as derived, and coalesce them afterwards (D12)."""
+        """Let a component work on uncoalesced temporal facts, and coalesce them afterwards (D12)."""
         finished = {i: self.views[i] for i in component.temporal}
         for i in component.temporal:
             self.views[i] = self._raw_view(i)
@@ -271,7 +266,6 @@ class Evaluation:
                 self._finish(i)
 
     def _count(self, component: CompiledComponent) -> None:
-        """Add what was derived here to the total."""
         base_given, above, removed, built = self.base.given, self.given, self.removed_given, self.compiled.built
         temporal, merged = component.temporal, component.merged
         for i in component.heads:
@@ -292,7 +286,7 @@ class Evaluation:
         self._check_counts()
 
     def _count_unchanged(self, component: CompiledComponent) -> None:
-        """As :meth:`_count`, for what is as it is in the base: that was counted by an earlier request."""
+        """Like :meth:`_count`, for unchanged facts, which an earlier request has counted."""
         known = self.base.counts.get(component.number)
         if known is None:  # two threads may both count; they count the same
             before = self.parts, self.derived, self.skipped
@@ -315,7 +309,6 @@ class Evaluation:
             self._halt()
 
     def _weigh(self, value: Value) -> None:
-        """A value in a new fact of the component that is evaluated."""
         self.building += part_size(value)
         self._check_parts()
 
@@ -340,7 +333,7 @@ class Evaluation:
         return self.limits.derived_facts - self.derived
 
     def _misfit(self, component: CompiledComponent, fault: ValueFault) -> None:
-        """A compiled function met a value that does not fit: let the interpreter say exactly where."""
+        """Let the interpreter locate the error after a compiled function met an invalid value."""
         for i in component.heads:  # from the start again, without what was derived on the way
             view = self.views[i]
             view.base, view.removed = Frozen(set(self.all_given(i))), frozenset()
@@ -349,11 +342,10 @@ class Evaluation:
         raise AssertionError(f"only compiled rules fail: {fault}") from fault
 
     def all_given(self, i: int) -> set[FactTuple]:
-        """The given facts of a predicate: those of the base and of the request, without the removed ones."""
+        """Return the given facts of the base and the request, without the removed ones."""
         return (set(self.base.given[i]) | self.given.get(i, set())) - self.removed_given.get(i, set())
 
     def _afresh(self, component: CompiledComponent) -> None:
-        """Nothing of this component was derived before."""
         if component.interpreted:
             interpret(self, component)
             return
@@ -399,7 +391,7 @@ class Evaluation:
         return set(facts)
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
-        """Rounds: apply ``first``, then the rules to what is new, until nothing is."""
+        """Semi-naive rounds: apply ``first``, then the rules to the delta, until it is empty."""
         views, now, cap = self.views, self.now, self.cap
         heads = [views[i] for i in component.heads]
         for view in heads:
@@ -445,14 +437,14 @@ class Evaluation:
             view.new |= found - view.facts - view.base.facts
 
     def _recount(self, heads: Sequence[Any]) -> None:
-        """Sets may overlap: count what is really pending before saying it is too much."""
+        """Count pending facts exactly before raising: sets may overlap."""
         self.checkpoint()
         self.cap.pending = sum(view.pending() for view in heads)
         if self.cap.pending > self.cap.facts:
             self._halt()
 
     def _insert(self, component: CompiledComponent) -> None:
-        """What the component reads only grew: start from what was added."""
+        """Insert: inputs only grew, so start from the additions."""
         for i in component.inputs:
             self.views[i].delta = self.views[i].facts
         inserts = self.compiled.functions(component, self.views, "insert")
@@ -497,7 +489,7 @@ class Evaluation:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def _finish(self, i: int) -> None:
-        """Coalesce what changed of a temporal predicate, and check the number of intervals."""
+        """Coalesce changes of a temporal predicate, and check the number of intervals."""
         raw = self.raw[i]
         base = self.base.facts[i]
         touched: dict[FactTuple, list[tuple[int, int]]] = {}
@@ -529,7 +521,7 @@ class Evaluation:
     # --- what a new base is made of --------------------------------------------------------------------------------
 
     def freeze(self) -> Layer:
-        """A base that holds everything this evaluation knows."""
+        """Return a base with everything this evaluation derived."""
         layer = Layer(self.compiled)
         for i, view in enumerate(self.views):
             layer.facts[i] = _frozen(view)

@@ -1,9 +1,8 @@
-"""Which rules have an instance in a finished evaluation: the same answer as rule coverage, at a request's speed.
+"""Count the rules that have an instance in a finished evaluation, without computing rule coverage.
 
-Most rules need no look at any row. The only rule for a head that nobody gave facts for has an instance if there are
-facts, and most rules are such. Of the others, one for a head without facts has none; one that was seen to add a fact
-has one; and one none of whose premises the request touched is what it was in the base, as is a whole component. For the
-rest a function is made that stops at the first row.
+The only rule of a head without given facts fired if the head has facts. A rule of a head without facts did not fire; a
+rule that added a fact did; a rule with unchanged inputs did as in the base. For the rest a function is generated that
+stops at the first row.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from manglecp.mangle.engine.views import View
 from manglecp.mangle.errors import ValueFault
 
 _UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
-"""The evaluation is over, and so are its limits."""
 
 
 class Firing:
-    """What is known of a base before any request: whose number of facts tells enough, and who has to be looked at."""
+    """What is known before any request."""
 
     def __init__(self, compiled: CompiledProgram, base: Layer) -> None:
         self.lone: frozenset[int] = frozenset(
             i for component in compiled.components for i in component.lone if not base.given[i]
         )
-        """Heads of one rule that nobody gave facts for: that rule has an instance if there are facts."""
+        """Heads with one rule and no given facts: the rule fired if there are facts."""
         self.others = [
             (component, rules)
             for component in compiled.components
@@ -36,13 +34,13 @@ class Firing:
         ]
         self.rules = {rule.number: rule for _, rules in self.others for rule in rules}
         self.counts: dict[int, int] = {}
-        """How many of the others fired in a component that is as it is in the base, as far as anyone asked."""
+        """Fired rules of unchanged components, cached."""
         self.fired: dict[int, bool] = {}
-        """The same, by number of the rule."""
+        """The same, by rule number."""
 
 
 def rules_fired(evaluation: Evaluation) -> int | None:
-    """Count the distinct rules that derive at least one fact; None where only the coverage of each rule tells."""
+    """Count the rules that derive at least one fact; None if only rule coverage can tell."""
     compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
     if compiled.interpreting:
         return None
@@ -69,7 +67,7 @@ def rules_fired(evaluation: Evaluation) -> int | None:
 
 
 def _given_only(evaluation: Evaluation, firing: Firing) -> int:
-    """How many heads have facts that a request gave, and none by their rule."""
+    """Count heads whose facts were all given by the request."""
     return sum(
         1
         for component in evaluation.compiled.components
@@ -83,7 +81,7 @@ def _given_only(evaluation: Evaluation, firing: Firing) -> int:
 
 
 def _fired_once(evaluation: Evaluation, functions: Functions, firing: Firing) -> int:
-    """Of rules that were applied once; the others of their component can derive nothing."""
+    """Count fired rules among those applied once; others of their component derive nothing."""
     seen, rules = evaluation.fired, firing.rules
     count = 0
     for function in functions:
@@ -115,12 +113,10 @@ def _fired(evaluation: Evaluation, component: CompiledComponent, rules: list[Com
 
 
 def _touched(views: Sequence[View], numbers: Iterable[int]) -> bool:
-    """Has the request changed one of these?"""
     return any(views[i].changed for i in numbers)
 
 
 def _holds(view: View) -> bool:
-    """Is there any fact? All of the base may have been removed."""
     held = view.layers
     return len(view) > 0 if held == "x" else held != ""
 
@@ -148,5 +144,4 @@ def _has_instance(evaluation: Evaluation, rule: CompiledRule) -> bool:
     return bool(found)
 
 
-def _never(*_: object) -> None:
-    """The rule can derive nothing from these layers."""
+def _never(*_: object) -> None: ...

@@ -1,7 +1,7 @@
-"""The way back to the naive evaluator, for what is rare: merged and deferred predicates, and the place of an error.
+"""Fallback to the naive evaluator: merged and deferred predicates, and the place of an error.
 
-It sees the relations of a compiled evaluation, evaluates one component, and puts the result where the compiled one
-would have put it. Facts are visited in their order, so that an error is the same one whatever the order they came in.
+It reads the relations of a compiled evaluation, evaluates one component, and stores the result. Facts are visited in
+their order, so that errors are deterministic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
-    """Evaluate a component over the facts given for it, and what it reads as it stands."""
+    """Evaluate a component over its given facts and its inputs."""
     interpreter = _Interpreter(evaluation)
     interpreter.derived = evaluation.derived
     interpreter.parts = evaluation.parts
@@ -47,20 +47,20 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
 
 
 def matching(evaluation: Evaluation) -> Callable[[Atom, Row], bool]:
-    """A function that tells whether an atom has a match in a finished evaluation."""
+    """Return a function that tests whether an atom has a match in a finished evaluation."""
     interpreter = _Interpreter(evaluation)
     return interpreter.holds
 
 
 def as_tuples(relation: Relation) -> Iterable[FactTuple]:
-    """The facts as derived, with the ends of their interval as columns."""
+    """Return uncoalesced facts, with the ends of their interval as columns."""
     for args, intervals in relation.facts.items():
         for interval in intervals:
             yield args if interval is None else (*args, *interval)
 
 
 def as_fact(fact: FactTuple, temporal: bool) -> Timed:
-    """The arguments and the interval, which the engine keeps in one tuple."""
+    """Split a tuple into arguments and interval."""
     return (fact[:-2], (fact[-2], fact[-1])) if temporal else (fact, None)
 
 
@@ -87,15 +87,11 @@ class _Interpreter(NaiveEvaluation):
         return self.relations[key]
 
 
-# Constraints, looked at from the side of a request.
-#
-# What holds of a base need not be checked again: only facts that a request adds, the facts they share a key with, and
-# what was wrong in the base already can violate a functional dependency; only added facts, and facts of the base that
-# lacked a match, can violate an inclusion. Where a relation lost facts, all are looked at.
-
-
+# Constraints are checked incrementally. Only added facts, the facts they share a key with, and violations in the base
+# can violate a functional dependency; only added facts, and facts of the base without a match, an inclusion. If a
+# relation lost facts, all are checked.
 def check_constraints(evaluation: Evaluation) -> None:
-    """An error that names what is violated, if something is."""
+    """Raise EvalError if a constraint is violated."""
     constrained = evaluation.compiled.constrained
     if constrained:
         broken = [violation for key in constrained for violation in _Integrity(evaluation).violations(key)]
@@ -116,7 +112,7 @@ class _Integrity:
         return violations(predicate, suspects, self.holds)
 
     def _suspects(self, predicate: Predicate) -> Iterable[FactTuple]:
-        """The facts that could violate something, with all that they could contradict."""
+        """Return the facts that could violate a constraint, and those they could contradict."""
         view = self.evaluation.views[self.compiled.ids[predicate.key]]
         if isinstance(view, Grouped) or view.removed or not view.base.facts:
             return view
@@ -140,12 +136,11 @@ class _Integrity:
         return self.evaluation.views[self.compiled.ids[atom.key]]
 
     def _answers(self, atom: Atom) -> bool:
-        """Is it a predicate that is asked rather than stored?"""
         predicate = self.compiled.program.predicates[atom.key]
         return predicate.deferred or predicate.external
 
     def _lone(self, predicate: Predicate, base: Frozen, atom: Atom) -> set[FactTuple]:
-        """Facts of the base without a match in the base; found once for each pair of relations."""
+        """Return facts of the base without a match in the base, cached per pair of relations."""
         target = self._view(atom).base
         known = base.lone.get(id(atom))
         if known is None or known[0] is not target:
@@ -160,7 +155,6 @@ class _Integrity:
         return known[1]
 
     def holds(self, atom: Atom, row: Row) -> bool:
-        """Has an atom a match?"""
         if self._answers(atom):
             return self._interpreted(atom, row)
         view = self._view(atom)
@@ -198,7 +192,7 @@ def _look_up(base: Frozen, view: View, known: list[tuple[int, Any]]) -> Iterable
 
 
 def _faulty(base: Frozen, source: Columns) -> set[FactTuple]:
-    """Facts of a base that share the key of a dependency with another fact; found once."""
+    """Return facts of a base that share the key of a dependency with another fact, cached."""
     found = base.shared.get(source)
     if found is None:
         buckets = base.index(source).values() if source else [list(base.facts)]

@@ -1,18 +1,13 @@
-"""Keeping a component of the base up to date when what it reads shrank, or what it negates or aggregates changed.
+"""Incremental maintenance of a component whose inputs shrank, or whose negated or aggregated inputs changed.
 
-Only facts that a change touches are looked at:
+This is a variant of delete and rederive (DRed):
 
-1. *What may be lost.* Run each rule from the side of the change, over everything that held before or holds now and
-   without its negations. That finds every fact of the base that used something which is gone, and maybe some that did
-   not.
-2. *What is new.* Run each rule from the side of the change again, this time over what holds now.
-3. *What is lost.* A fact found by 1 is gone unless some rule still derives it, which is asked with its arguments known.
+1. Overdelete: apply each rule to the change, over the union of the old and the new state and without negations.
+2. Insert: apply each rule to the change, over the new state.
+3. Rederive: a fact found by 1 is deleted unless a rule still derives it.
 
-An aggregating rule is looked at by group: 1 and 2 find the groups that changed, and each is computed anew.
-
-This needs rules that can be run backwards from their heads: no recursion, heads of variables and constants, groups that
-can be told from the fact. Everything else is evaluated again as a whole, and so is a component in which a value does
-not fit while step 1 looks at rows that nobody asked for.
+Aggregates are maintained by group. Rules must be invertible: no recursion, no computed heads, and group keys in the
+head. Other components are evaluated again, as are those with an error in step 1, which visits rows outside the model.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ class Maintained:
 
 
 def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tuple[Maintained, ...] | str:
-    """The rules of a component, prepared; or the reason why it is evaluated again as a whole."""
+    """Return the prepared rules of a component, or the reason why it is evaluated again."""
     if component.recursive:
         return "it is recursive"
     if component.temporal:
@@ -72,7 +67,7 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
 
 
 def maintain(evaluation: Evaluation, component: CompiledComponent) -> bool:
-    """Bring the component up to date; False if it has to be evaluated again."""
+    """Update the component; return False if it has to be evaluated again."""
     if component.maintained is None:
         component.maintained = maintainable(evaluation.compiled, component)
     if isinstance(component.maintained, str):
@@ -143,7 +138,7 @@ class _Update:
         return rows
 
     def _changes(self, rule: Maintained) -> Iterator[tuple[int, RuleSteps, View, bool]]:
-        """Each premise on a changed predicate, as a scan; and whether it is a negated one."""
+        """Yield each premise on a changed predicate, as a scan, and whether it is negated."""
         for step in rule.rule.steps.steps:
             if isinstance(step, Scan | Absent):
                 view = self.views[self.compiled.ids[step.literal.atom.key]]
@@ -154,7 +149,7 @@ class _Update:
                     yield step.position, steps, view, isinstance(step, Absent)
 
     def _touched(self, rule: Maintained, ending: str) -> set[FactTuple]:
-        """Facts (or groups) of the old or the new state that a change may concern."""
+        """Return facts (or groups) of the old or the new state that a change may affect."""
         found: set[FactTuple] = set()
         for position, steps, view, negated in self._changes(rule):
             sources: list[Iterable[FactTuple]] = [view.facts if negated else view.removed]
@@ -168,7 +163,7 @@ class _Update:
         return found
 
     def _gained(self, rule: Maintained) -> set[FactTuple]:
-        """Facts that follow from what was added, or from what a negated predicate lost."""
+        """Return facts that follow from additions, or from deletions of a negated predicate."""
         found: set[FactTuple] = set()
         for position, steps, view, negated in self._changes(rule):
             source = view.removed if negated else view.facts
@@ -180,7 +175,7 @@ class _Update:
     # --- groups ----------------------------------------------------------------------------------------------------
 
     def _group(self, rule: Maintained, key: FactTuple) -> set[FactTuple]:
-        """What an aggregating rule derives for one group now."""
+        """Return what an aggregating rule derives for one group now."""
         known = self.groups[id(rule)]
         if key not in known:
             function = self._function(rule, "group", None, rule.rule.steps, ending="row", preset=rule.keys)

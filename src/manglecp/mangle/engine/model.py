@@ -1,4 +1,4 @@
-"""The finished model of an evaluation, as explanations and results read it."""
+"""The finished model of a compiled evaluation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,9 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal
 from manglecp.mangle.values import Value
 
-# Facts of a finished evaluation by what they have at some positions, as explanations read them.
-#
-# A request lies as a thin layer over a base that many requests share. So nothing is gathered anew: a question goes to
-# the index of the base, which stays for the next request, and to that of the layer above it.
-
 
 class LookUp:
-    """The facts of one view, by the values at some positions of their arguments."""
+    """Facts of one view by the values at some positions, from the indexes of base and overlay."""
 
     def __init__(self, view: View, positions: Columns, arity: int, temporal: bool) -> None:
         self._view = view
@@ -34,7 +29,7 @@ class LookUp:
         self._known: dict[Args, Sequence[Timed]] = {}
 
     def get(self, wanted: Args, default: Sequence[Timed], /) -> Sequence[Timed]:
-        """The facts with these values at the positions, found once. ``default`` if there are none."""
+        """Return the facts with these values, memoised; ``default`` if there are none."""
         found = self._known.get(wanted)
         if found is None:
             found = self._known[wanted] = self._find(wanted)
@@ -57,7 +52,7 @@ class LookUp:
 
 
 class Found(Sequence[Timed]):
-    """Facts of one or two layers. How many there are is known before they are looked at; often that is enough."""
+    """Facts of one or two layers with a known length."""
 
     def __init__(self, layers: Sequence[Iterable[FactTuple]], count: int, temporal: bool) -> None:
         self._layers = layers
@@ -93,7 +88,7 @@ class ViewFacts:
 
 
 class Relations(Mapping[Key, ViewFacts]):
-    """The relations of a finished evaluation; empty ones are left out."""
+    """The non-empty relations of a finished evaluation."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
@@ -112,8 +107,6 @@ class Relations(Mapping[Key, ViewFacts]):
 
 
 class EngineModel(EvaluatedModel):
-    """The finished model of an evaluation by this engine, as explanations read it."""
-
     def __init__(self, evaluation: Evaluation) -> None:
         super().__init__(evaluation.compiled.program, evaluation.now, evaluation.limits, evaluation.asked)
         self.evaluation = evaluation
@@ -130,7 +123,6 @@ class EngineModel(EvaluatedModel):
         return ViewFacts(self._raw(i), temporal=True)
 
     def _raw(self, i: int) -> View:
-        """A temporal relation as given and derived."""
         view = self.evaluation.raw.get(i)
         return View(self.evaluation.base.raw.get(i, NOTHING)) if view is None else view
 
@@ -204,14 +196,14 @@ class EngineModel(EvaluatedModel):
 
     @cached_property
     def _settled(self) -> frozenset[int]:
-        """The predicates whose rules the base has run."""
+        """Predicates whose rules were run for the base."""
         evaluation = self.evaluation
         done = (one for one in evaluation.compiled.components if one.number in evaluation.base.done)
         return frozenset(i for one in done for i in one.heads)
 
     @cached_property
     def _layer(self) -> Layer:
-        """Everything that was given, evaluated as a base; at this instant even what was given in terms of it."""
+        """All given facts evaluated as a base, at this instant including volatile ones."""
         evaluation = Evaluation(self.evaluation.compiled, self.evaluation.base, self.now, self.limits, volatile=False)
         evaluation.run(self.evaluation.given)
         return evaluation.freeze()

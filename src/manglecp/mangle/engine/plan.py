@@ -1,18 +1,13 @@
-"""The order in which a compiled rule visits its premises.
+"""Join order of a compiled rule.
 
-The analysis has put premises into the order that defines the rule's meaning. A plan may use another one if nothing can
-tell the difference:
+The analysis defines the order that gives a rule its meaning. A plan may reorder premises if the result is the same:
 
-* A premise that may raise an error is a *barrier*: what stood before it runs before it, what stood behind it behind.
-* Whether an interval variable is bound or compared at a temporal premise was decided by the defining order. It is
-  written into the plan as a *role*, so that it stays the same wherever the premise lands.
-* A premise that cannot raise because of what stands in front of it (``X < 5`` behind a premise that has only numbers)
-  waits until the values that reach it are known to be such, wherever they came from.
-* The premise that reads the newest facts (the *delta*) goes first. It can only narrow the rows that reach a barrier,
-  and the rows it leaves out reached it in an earlier round.
+* A premise that may raise is a *barrier*: premises do not move across it.
+* Whether a temporal premise binds or compares an interval variable is fixed by the defining order, as a *role*.
+* A premise that cannot raise because of earlier premises waits until the kinds of its values are known.
+* The premise that reads the delta goes first: the rows it excludes reached the barrier in an earlier round.
 
-Between barriers the next step is the cheapest that is ready: tests before look-ups, look-ups before scans, small
-relations before large ones.
+Between barriers the cheapest ready step is next: tests, then look-ups, then scans, small relations first.
 """
 
 from __future__ import annotations
@@ -54,13 +49,8 @@ from manglecp.mangle.types import (
 )
 from manglecp.mangle.values import KIND_NAMES
 
-# What kinds of values a variable can have, as far as declarations guarantee it.
-#
-# A plan may move premises only if that can neither add nor lose a run-time error. Most premises cannot raise once the
-# kinds of their arguments are known: ``X < 5`` is harmless when X is declared a number. Only declared bounds count
-# here, because facts that arrive later are checked against those and nothing else.
-
-
+# Premises may move only if that neither adds nor removes a run-time error. Most cannot raise once the kinds of their
+# arguments are known. Only declared bounds count, because later facts are checked against nothing else.
 Kinds: TypeAlias = frozenset[str]
 Env: TypeAlias = Mapping[str, Kinds]
 
@@ -100,7 +90,6 @@ _COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
 
 
 def kinds_of(type_: Type) -> Kinds:
-    """The kinds of the members of a type."""
     if isinstance(type_, Base):
         kind = _BASES.get(type_.name)
         return frozenset() if type_.name == "/bot" else ALL if kind is None else frozenset({kind})
@@ -119,14 +108,14 @@ def kinds_of(type_: Type) -> Kinds:
 
 
 class KindInference:
-    """Follows a rule in running order."""
+    """Infers the kinds of variables along a rule in running order."""
 
     def __init__(self, predicates: Mapping[Key, Predicate], inputs: Env | None = None) -> None:
         self.predicates = predicates
         self.env: dict[str, Kinds] = dict(inputs or {})
 
     def of(self, term: Term) -> Kinds:
-        """What the term can be, all kinds where nothing is known."""
+        """Return the possible kinds of a term."""
         if isinstance(term, Variable):
             return self.env.get(term.name, ALL)
         if isinstance(term, Apply):
@@ -135,7 +124,7 @@ class KindInference:
         return frozenset({KIND_NAMES[type(term)]})
 
     def can_raise(self, premise: Premise) -> bool:
-        """May evaluating this premise fail with an error, given what is known so far?"""
+        """Return whether evaluating the premise may raise."""
         if isinstance(premise, Equality):
             return self.any_can_raise((premise.left, premise.right))
         if self.any_can_raise(premise.atom.args):
@@ -163,7 +152,6 @@ class KindInference:
         return any(self.env.get(v.name, ALL) - {"time", "duration"} for v in window)
 
     def any_can_raise(self, terms: Iterable[Term]) -> bool:
-        """Could the value of any of these terms be an error?"""
         return any(isinstance(term, Apply) and self._apply_can_raise(term) for term in terms)
 
     def _apply_can_raise(self, term: Apply) -> bool:
@@ -214,7 +202,7 @@ Role: TypeAlias = OneOf["any", "start", "end", "point", "within"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do. ``needs`` must be bound before it, ``binds`` is bound behind it."""
+    """One step of a plan. ``needs`` must be bound before it, ``binds`` is bound after it."""
 
     position: int
     segment: int
@@ -224,7 +212,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scan(Step):
-    """Visit the facts of a predicate. A temporal fact also binds ``(start, end)`` under two local names."""
+    """Visit the facts of a predicate. A temporal fact also binds its start and end to two local names."""
 
     literal: Literal = field(kw_only=True)
     temporal: bool = False
@@ -233,21 +221,21 @@ class Scan(Step):
 
 @dataclass(frozen=True, slots=True)
 class Within(Step):
-    """A known end of an annotation lies in the interval that scan ``position`` visits."""
+    """A known end of an annotation lies in the interval of scan ``position``."""
 
     bound: TimeBound = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Window(Step):
-    """The operator of scan ``position`` accepts the interval it visits."""
+    """The operator of scan ``position`` accepts its interval."""
 
     operator: Operator = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Absent(Step):
-    """A negated premise on stored facts."""
+    """A negated premise on a relation."""
 
     literal: Literal = field(kw_only=True)
 
@@ -259,7 +247,7 @@ class Ask(Step):
 
 @dataclass(frozen=True, slots=True)
 class Equate(Step):
-    """An equality: a test, or a value for a variable."""
+    """A test, or a binding of a variable."""
 
     equality: Equality = field(kw_only=True)
 
@@ -269,7 +257,7 @@ AnyStep: TypeAlias = Scan | Within | Window | Absent | Ask | Equate
 
 @dataclass(frozen=True, slots=True)
 class RuleSteps:
-    """A rule taken apart: its steps in defining order, and what is known of its variables."""
+    """The steps of a rule in defining order."""
 
     rule: Rule
     predicates: Mapping[Key, Predicate]
@@ -282,7 +270,7 @@ class RuleSteps:
 
 
 def take_apart(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
-    """The steps of a rule, with segments and roles."""
+    """Split a rule into steps with segments and roles."""
     inference = KindInference(predicates)
     bound: set[str] = set()
     steps: list[AnyStep] = []
@@ -302,9 +290,9 @@ def take_apart(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
 
 
 def turned_positive(apart: RuleSteps, position: int) -> RuleSteps | None:
-    """The rule with one negated premise as an additional positive one, or None if that has no simple meaning.
+    """Return the rule with one negated premise as an additional positive one, or None if that is not possible.
 
-    It finds the rows that a change of the negated predicate touches.
+    It finds the rows that a change of the negated predicate affects.
     """
     steps = list(apart.steps)
     at, absent = next((i, s) for i, s in enumerate(steps) if isinstance(s, Absent) and s.position == position)
@@ -356,7 +344,7 @@ def _steps(
 
 
 def _roles(annotation: Annotation, known: set[str] | frozenset[str]) -> tuple[tuple[Role, TimeBound], ...]:
-    """What each end of an annotation does (D16)."""
+    """Return the role of each end of an annotation (D16)."""
     start, end = annotation.start, annotation.end
 
     def free(bound: TimeBound) -> str | None:
@@ -374,7 +362,6 @@ def _roles(annotation: Annotation, known: set[str] | frozenset[str]) -> tuple[tu
 
 
 def _equate(premise: Equality, position: int, segment: int, bound: set[str]) -> Equate:
-    """An equality that gives a value to a variable needs the other side only."""
     left, right = (_names(term_variables(side)) for side in (premise.left, premise.right))
     if not premise.negated:
         for side, own, other in ((premise.left, left, right), (premise.right, right, left)):
@@ -397,9 +384,9 @@ def _ask(premise: Literal, position: int, segment: int) -> Ask:
 def order(
     apart: RuleSteps, delta: int | None, size: Callable[[Key], int], preset: frozenset[str] = frozenset()
 ) -> list[tuple[AnyStep, Env]]:
-    """The steps as a compiled rule runs them, each with the kinds of values that reach it.
+    """Return the steps in running order, each with the kinds of values that reach it.
 
-    ``delta`` is the position of the scan that reads the newest facts; ``preset`` are variables that have values.
+    ``delta`` is the position of the scan that reads the delta; ``preset`` are bound variables.
     """
     ordered: list[tuple[AnyStep, Env]] = []
     known = KindInference(apart.predicates)

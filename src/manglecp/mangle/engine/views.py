@@ -1,8 +1,7 @@
-"""Relations while they are evaluated: a frozen layer below, what a request changes above.
+"""Relations during evaluation: a frozen base and the overlay of a request.
 
 A fact is a tuple of its arguments; a temporal fact has two more columns, the ends of its interval in nanoseconds.
-Indexes are dictionaries from the values of some columns to the facts that have them; they are made when a plan first
-asks, and follow the facts from then on.
+Indexes are dictionaries from values of some columns to facts; they are built on demand and then maintained.
 """
 
 from __future__ import annotations
@@ -15,17 +14,11 @@ from typing import Any, Final, TypeAlias
 from manglecp.mangle.model import MOST_SKIPPED
 from manglecp.mangle.program import parts
 
-# Which facts hold at an instant, or some time in a window, without looking at all of them.
-#
-# Facts are sorted by the start of their interval, and a tree over that order keeps the latest end below each node.
-# Those that start in time are a prefix of the order; the tree leads past everything in it that ended too early.
-
-
 FactTuple: TypeAlias = tuple[Any, ...]
 
 
 class Timeline:
-    """The facts of one predicate, which do not change any more."""
+    """Immutable temporal facts indexed by interval: sorted by start, with a tree of latest ends."""
 
     __slots__ = ("facts", "latest", "leaves", "starts")
 
@@ -42,7 +35,7 @@ class Timeline:
             self.latest[node] = max(self.latest[2 * node], self.latest[2 * node + 1])
 
     def during(self, first: int, last: int) -> list[FactTuple]:
-        """The facts whose interval shares an instant with ``[first, last]``."""
+        """Return the facts whose interval intersects ``[first, last]``."""
         in_time = bisect_right(self.starts, last)
         found: list[FactTuple] = []
         stack = [(1, 0, self.leaves)]
@@ -66,7 +59,7 @@ SetIndex: TypeAlias = dict[Any, set[Any]]
 
 
 def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
-    """Facts by the values in some columns; the key of one column is the value itself."""
+    """Index facts by some columns; the key of one column is the value itself."""
     index: Index = {}
     key = itemgetter(*columns)
     for fact in facts:
@@ -80,7 +73,7 @@ def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
 
 
 def changed_index(index: Index, columns: Columns, added: Facts, removed: Facts) -> Index:
-    """A new index that shares the buckets in which nothing changed."""
+    """Return a new index that shares unchanged buckets."""
     index = index.copy()
     key = itemgetter(*columns)
     for wanted in {key(fact) for fact in removed}:
@@ -95,7 +88,7 @@ def changed_index(index: Index, columns: Columns, added: Facts, removed: Facts) 
 
 
 def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) -> SetIndex:
-    """Sets of the values in one column, by those in others."""
+    """Index sets of the values in one column by others."""
     index: SetIndex = {}
     key = itemgetter(*columns)
     for fact in facts:
@@ -109,7 +102,7 @@ def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) ->
 
 
 class Frozen:
-    """Facts that no longer change. Shared between requests and threads."""
+    """Immutable facts, shared between requests and threads."""
 
     __slots__ = ("_parts", "facts", "indexes", "lone", "shared", "skipped", "timeline")
 
@@ -124,27 +117,26 @@ class Frozen:
         self.lone: dict[int, tuple[Frozen, set[FactTuple]]] = {}
 
     def parts(self, columns: Columns) -> int:
-        """Of the values in the columns that rules build, which are always the same ones."""
+        """Return the size of values in the built columns, cached; callers always pass the same columns."""
         if self._parts is None:
             self._parts = parts(self.facts, columns)
         return self._parts
 
     def index(self, columns: Columns) -> Index:
-        """Made when it is first asked for."""
         index = self.indexes.get(columns)
         if index is None:  # two threads may both make it; they make the same
             index = self.indexes[columns] = build_index(self.facts, columns)
         return index
 
     def changed(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
-        """Other facts that no longer change, with the indexes of these brought up to date."""
+        """Return a changed copy, with updated indexes."""
         frozen = Frozen((self.facts - removed) | added, skipped)
         for columns, index in self.indexes.copy().items():
             frozen.indexes[columns] = changed_index(index, columns, added, removed)
         return frozen
 
     def during(self, first: int, last: int) -> list[FactTuple]:
-        """Temporal facts that hold some time between two instants."""
+        """Return temporal facts that hold at some instant in ``[first, last]``."""
         if self.timeline is None:
             self.timeline = Timeline(self.facts)
         return self.timeline.during(first, last)
@@ -153,13 +145,13 @@ class Frozen:
 NOTHING: Final = Frozen(frozenset())
 _NONE: Final[frozenset[FactTuple]] = frozenset()
 _UNINDEXED: Final[dict[Any, Any]] = {}
-"""What every view has for its indexes until there is one: an evaluation makes many views, and indexes few of them."""
+"""Shared by views without indexes: an evaluation makes many views, and indexes few."""
 
 
 class View:
     """One predicate during one evaluation: ``base`` without ``removed``, and ``facts``.
 
-    ``skipped`` is what would be there if its interval did not end before it starts (D20), in base and overlay together.
+    ``skipped`` are derivations whose interval ends before it starts (D20), in base and overlay.
     """
 
     __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
@@ -175,19 +167,19 @@ class View:
         self.skipped = base.skipped
 
     def skip(self, fact: FactTuple) -> None:
-        """Count a derivation that holds at no instant, once, and not beyond what anyone wants to know."""
+        """Record a derivation that holds at no instant, up to the limit."""
         if len(self.skipped) < MOST_SKIPPED:
             if self.skipped is self.base.skipped:
                 self.skipped = set(self.skipped)
             self.skipped.add(fact)  # type: ignore[union-attr]  # its own set now
 
     def replace(self, facts: set[FactTuple]) -> None:
-        """Other facts stand above the base now."""
+        """Replace the overlay."""
         self.facts = facts
         self.indexes = self.set_indexes = _UNINDEXED
 
     def index(self, columns: Columns) -> Index:
-        """Of ``facts`` alone, not of the base. Made when it is first asked for."""
+        """Return an index of the overlay."""
         index = self.indexes.get(columns)
         if index is None:
             index = build_index(self.facts, columns)
@@ -201,7 +193,7 @@ class View:
             self.indexes[columns] = index
 
     def set_index(self, columns: Columns, value: int) -> SetIndex:
-        """As :meth:`index`, with the set of what stands in column ``value``."""
+        """Like :meth:`index`, with the set of values in column ``value``."""
         index = self.set_indexes.get((columns, value))
         if index is None:
             index = build_set_index(self.facts, columns, value)
@@ -209,12 +201,12 @@ class View:
         return index
 
     def grow(self) -> None:
-        """From now on facts come in rounds: those of a round are new, until it is over."""
+        """Collect new facts in rounds from now on."""
         if self.new is _NONE:
             self.new = set()
 
     def advance(self) -> bool:
-        """What was new becomes the delta and part of the facts. Is there any?"""
+        """Make the new facts the delta; return whether there are any."""
         new = self.delta = self.new
         self.new = set()
         if not new:
@@ -228,11 +220,10 @@ class View:
         return True
 
     def added(self) -> int:
-        """How many facts stand above the base."""
+        """Return the size of the overlay."""
         return len(self.facts)
 
     def parts(self, columns: Columns) -> int:
-        """As :meth:`Frozen.parts`, with what the request changed."""
         return self.base.parts(columns) - parts(self.removed, columns) + parts(self.facts, columns)
 
     def __len__(self) -> int:
@@ -254,7 +245,7 @@ class View:
 
     @property
     def layers(self) -> str:
-        """Which layers hold facts: b the whole base, x the base without what was removed, o the overlay."""
+        """Which layers hold facts: b the whole base, x the base without removed facts, o the overlay."""
         # Constants: they are looked up very often, and are neither made nor hashed anew.
         if self.facts:
             return ("xo" if self.removed else "bo") if self.base.facts else "o"
@@ -262,10 +253,11 @@ class View:
 
 
 class Grouped(View):
-    """A view with two columns, as one set of second values per first value.
+    """A binary relation as one set of second values per first value.
 
-    Where a rule hands the second column of a premise straight to its head, whole sets are united and subtracted instead
-    of facts visited, which is several times faster on closures and takes a fraction of the memory.
+    Where a rule passes the second column of a premise to its head, whole sets are united and subtracted, which is
+    several
+    times faster on closures and takes a fraction of the memory.
     """
 
     __slots__ = ("flat", "groups", "known")
@@ -297,7 +289,6 @@ class Grouped(View):
         return bool(new)
 
     def pending(self) -> int:
-        """How many facts are new since the last round."""
         return sum(map(len, self.new.values()))
 
     def index(self, columns: Columns) -> Index:
@@ -316,7 +307,7 @@ class Grouped(View):
 
     @property
     def facts(self) -> set[FactTuple]:
-        """One by one, for whoever asks for them; only when nothing is added any more."""
+        """Flatten; only after the last addition."""
         if self.flat is None:
             self.flat = {(first, second) for first, seconds in self.groups.items() for second in seconds}
         return self.flat

@@ -1,7 +1,7 @@
-"""Stopping an evaluation from outside: when its time is up, or when nobody wants the answer any more.
+"""Stopping an evaluation: deadline or cancellation.
 
-An evaluation never looks at the clock in its loops; it compares a count with a bound there anyway. Whoever wants it to
-stop sets that bound to something every count passes.
+Evaluation loops do not read the clock; they compare a count with a bound. To stop an evaluation, the bound is set to a
+value that every count passes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Stop: TypeAlias = Callable[[], None]
 
 
 class Cancellation:
-    """Hand it to evaluations; :meth:`cancel` stops those that run and those that start later."""
+    """Stops the evaluations it is passed to: running ones and those that start later."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class Cancellation:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """May be called from any thread, and again."""
+        """Stop; thread-safe and idempotent."""
         with self._lock:
             self.cancelled = True
             stops = list(self._stops)
@@ -34,21 +34,20 @@ class Cancellation:
             stop()
 
     def add(self, stop: Stop) -> None:
-        """Call ``stop`` when it is cancelled: at once, if it is already."""
+        """Register a callback; called at once if already cancelled."""
         with self._lock:
             self._stops.add(stop)
         if self.cancelled:
             stop()
 
     def discard(self, stop: Stop) -> None:
-        """Do not call it any more."""
         with self._lock:
             self._stops.discard(stop)
 
 
 class Watchdog:
-    """One thread for all deadlines of the process. It sleeps until the first of them, dropped or not: nearly all are
-    dropped soon, and whoever sets one need not wake it."""
+    """One thread for all deadlines of the process. Most deadlines are dropped early, so the thread is not woken for
+    that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,14 +56,14 @@ class Watchdog:
         self._stops: dict[int, Stop] = {}  # of the deadlines that still matter
         self._numbers = itertools.count()
         self._wakes = math.inf
-        """When the thread looks again by itself."""
+        """When the thread wakes by itself."""
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
         return len(self._stops)
 
     def after(self, seconds: float, stop: Stop) -> int:
-        """Call ``stop`` after so many seconds, in another thread. The number is for :meth:`drop`."""
+        """Call ``stop`` after ``seconds`` in another thread. Return a number for :meth:`drop`."""
         deadline = time.monotonic() + seconds
         with self._lock:
             number = next(self._numbers)
@@ -81,7 +80,7 @@ class Watchdog:
         return number
 
     def drop(self, number: int) -> None:
-        """The deadline no longer matters, and what it would stop is not held any more."""
+        """Forget a deadline and release its callback."""
         with self._lock:
             self._stops.pop(number, None)
 

@@ -1,16 +1,6 @@
-"""Why a fact holds, why it does not, and what every rule contributed.
+"""Explanations of a finished model: proofs, abduction, rule coverage and expiry.
 
-Everything is found after the fact: an evaluation keeps nothing for it, and explanations need only a finished model
-(:class:`Model`). Data meets the modules in this order:
-
-    solver, shape              what is known, premises answered by the model; what a rule's head gives away
-    instances                  the ways in which a rule yields a fact, and which intervals it needs
-    search, proof              the best proof, or a good one; proofs as a graph; all minimal supports
-    candidates                 which facts could be added, when they would hold, and sets of them
-    abduction, unlock          which of them a conclusion lacks; every answer evaluated, the smallest sets
-    assertable                 the same where only some facts may be asserted
-    coverage, expiry           which rules fired, which facts no rule used; until when a fact goes on holding
-    explainer                  the questions, and where each rule stops
+An evaluation records nothing for them; explanations need only a finished model (:class:`Model`).
 """
 
 from manglecp.mangle.explain.assertable import ANY_NAME, ANYTHING, Probe

@@ -1,16 +1,11 @@
-"""Which facts a conclusion lacks.
+"""Abduction: sets of facts that a conclusion lacks.
 
-The rules are run backwards with leave to assume: a premise is satisfied by the model, or by a fact that may be added,
-or by a conclusion from such facts. What comes out are sets of assumptions with one property that everything rests on:
+Rules are run backwards: a premise is satisfied by the model, by a fact that may be added, or by a conclusion from such
+facts. The resulting sets have one property: if adding facts makes the goal true, they include one of these sets.
 
-    if adding some facts makes the question true, they include one of these sets.
-
-A proof in the larger model shows why. Each of its premises holds in the model as it is and costs nothing; or was added,
-and is assumed; or was derived, and the argument repeats itself below. A negation that fails now must have been repaired
-(``Repairs``). Where a value cannot be foreseen (an aggregate, a merge), the set ends there: it is progress, not yet
-an answer; after it has been added the question is asked again.
-
-Recursion is met with tables, one for each pattern of a predicate, filled until nothing changes.
+A negation that fails now must be repaired (``Repairs``). Where a value cannot be predicted (an aggregate, a merge), the
+set ends there: it is progress, and after it has been added the search is repeated. Recursion is handled by tabling,
+with one table per call pattern, filled to the fixpoint.
 """
 
 from __future__ import annotations
@@ -56,16 +51,12 @@ from manglecp.mangle.syntax import (
 )
 from manglecp.mangle.values import Value, order_key
 
-# How more facts can take a conclusion away, and so make a negation true.
-#
-# A fact that is to go must lose every proof, so it is enough to look at one: something in that proof must change for
-# the worse. Given facts stay. What can change is a negation that holds in it (what it denies may be made true), an
-# aggregate (its group may get another row), a merged value, and an interval whose ends were used (it may grow).
 
-
+# Non-monotonic effects: a fact disappears only if every proof is lost, so one proof is examined. Its weak points are
+# negations, aggregates, merged values, and intervals whose ends were used.
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A negation in the proof: what it denies may become true."""
+    """A negation in the proof: the negated atom may become true."""
 
     literal: Literal
     row: Row
@@ -73,7 +64,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """An aggregate or a merged value: another row, another value."""
+    """An aggregate or a merged value: its group may get another row."""
 
     key: Key
     pattern: Pattern
@@ -97,11 +88,11 @@ class Repairs:
         self._weaknesses: dict[Fact, list[Weakness]] = {}
 
     def may_go(self, key: Key) -> bool:
-        """Can added facts take facts of a predicate away at all?"""
+        """Return whether added facts can retract facts of a predicate."""
         return not self.abduction.dependence.upsetters(key).isdisjoint(self.abduction.candidates.keys)
 
     def negated(self, premise: Literal, state: State) -> Iterator[State]:
-        """The states in which a negation is true: as it stands, or because of further assumptions."""
+        """Yield the states in which a negation is true: as is, or under further assumptions."""
         against = self._against(premise, state.row)
         if not against:
             if not self._denied_by(premise, state):
@@ -118,7 +109,6 @@ class Repairs:
                 yield new
 
     def _denied_by(self, premise: Literal, state: State) -> bool:
-        """Does an assumption itself contradict the negation?"""
         matcher = Matcher(premise, state.row, self.solver.now)
         wanted = matcher.key(state.row)
         return any(
@@ -129,7 +119,7 @@ class Repairs:
         )
 
     def _against(self, premise: Literal, row: Row) -> list[list[Fact]]:
-        """For each match of a negated premise, the facts that make it up."""
+        """For each match of a negated premise, return the facts it consists of."""
         key = premise.atom.key
         if self.solver.predicate(key).deferred:
             matcher = Matcher(premise, row, self.solver.now)
@@ -147,7 +137,7 @@ class Repairs:
         return found
 
     def _pieces(self, premise: Literal, row: Row, fact: Timed) -> list[Fact]:
-        """The intervals, as given and derived, that satisfy a premise about time."""
+        """Return the intervals, as given and derived, that satisfy a temporal premise."""
         args, joined = fact
         assert joined is not None
         asked = demand(premise, row, joined, self.solver.now)
@@ -161,7 +151,7 @@ class Repairs:
     # --- one proof -------------------------------------------------------------------------------------------------
 
     def _breaking(self, facts: list[Fact]) -> Sets:
-        """What could break the proof of some facts that hold together."""
+        """Return the sets of assumptions that could break the joint proof of some facts."""
         found = Sets()
         for fact in facts:
             if self.may_go(fact.key):
@@ -207,7 +197,6 @@ class Repairs:
                     yield Ends(option.facts[0]._replace(interval=option.asked.whole))
 
     def _group(self, fact: Fact, shape: Shape | None = None) -> Grouped:
-        """The group a fact belongs to: its keys are known, its value is not."""
         merge = self.solver.predicate(fact.key).merge
         known: set[int] = set(range(fact.key[1])) - ({merge.column} if merge is not None else set())
         if shape is not None:
@@ -224,7 +213,6 @@ class Repairs:
             self._growing(weakness.fact, found)
 
     def _growing(self, fact: Fact, found: Sets) -> None:
-        """Intervals of the same fact that touch the one it has and reach beyond it."""
         assert fact.interval is not None
         first, last = fact.interval
 
@@ -246,7 +234,7 @@ class Repairs:
     # --- groups and merges -----------------------------------------------------------------------------------------
 
     def lost_rows(self, shape: Shape, start: Row, found: Sets) -> None:
-        """What could take a row away from an aggregate, or a value from a merge."""
+        """Add assumptions that remove a row of an aggregate or a value of a merge."""
         if not self._may_lose(shape):
             return
         try:
@@ -276,7 +264,7 @@ class Repairs:
         return False
 
     def merges(self, table: Table, found: Sets) -> None:
-        """What else could change a merged value: a fact that is added, or another way to merge."""
+        """Add assumptions that change a merged value: an added fact, or another merge."""
         predicate = self.solver.predicate(table.key)
         merge = predicate.merge
         assert merge is not None
@@ -286,7 +274,6 @@ class Repairs:
             self._any(key, (None,) * key[1], found)
 
     def _any(self, key: Key, pattern: Pattern, found: Sets) -> None:
-        """Every fact of a predicate that may be added."""
         candidates = self.abduction.candidates
         if key not in candidates.keys:
             return
@@ -299,7 +286,7 @@ class Repairs:
                 found.add(frozenset({fact}))
 
     def upset(self, keys: set[Key]) -> Sets:
-        """Every fact of some predicates: the last resort, when all that is known is that something must change."""
+        """Return every fact of some predicates; the fallback if nothing more specific is known."""
         found = Sets()
         for key in sorted(keys):
             self._any(key, (None,) * key[1], found)
@@ -307,11 +294,11 @@ class Repairs:
 
 
 AFTERWARDS: Final = 10_000
-"""Steps to collect what was found, when all others are spent."""
+"""Steps to collect partial results after the budget of steps is spent."""
 
 
 class Abduction:
-    """Questions to one model, answered with at most ``budget`` assumptions."""
+    """Abductive queries to one model with at most ``budget`` assumptions."""
 
     def __init__(
         self, prover: Prover, candidates: Candidates, dependence: Dependence, budget: int, effort: Effort
@@ -324,16 +311,16 @@ class Abduction:
         self.effort = effort
         self.exhausted = False
         self.cut = False
-        """Was something left out because it needs more assumptions?"""
+        """Whether a set was left out because it needs more assumptions."""
         self.repairs = Repairs(self)
         self._tables: dict[tuple[Key, Pattern], Table] = {}
         self._dirty: dict[Table, None] = {}
         self._reader: Table | None = None
 
     def ask(self, literal: Literal, row: Row) -> Sets:
-        """What would have to be added for a positive premise to hold that does not.
+        """Return sets of assumptions under which a positive premise holds.
 
-        If the effort is not enough, what was found until then; ``exhausted`` says so.
+        Out of steps, ``exhausted`` is set and the result is partial.
         """
         found = Sets()
         try:
@@ -352,7 +339,7 @@ class Abduction:
         return found
 
     def satisfy(self, literal: Literal, row: Row, found: Sets) -> None:
-        """As :meth:`ask`, with the tables as they are."""
+        """Like :meth:`ask`, with the tables as they are."""
         for state in self._not_yet(literal, State(row), None, found):
             for done in self._ground(state):
                 found.add(done.assumed)
@@ -360,7 +347,7 @@ class Abduction:
     # --- tables ----------------------------------------------------------------------------------------------------
 
     def table(self, key: Key, pattern: Pattern) -> Table:
-        """The table of a pattern; whoever is being filled hears of its changes."""
+        """Return the table of a pattern, and register the table being filled as its reader."""
         table = self._tables.get((key, pattern))
         if table is None:
             table = self._tables[key, pattern] = Table(key, pattern)
@@ -413,7 +400,6 @@ class Abduction:
         return merge is not None and merge.column == position
 
     def _conclude(self, table: Table, shape: Shape, start: Row, state: State) -> bool:
-        """Enter what a row derives, unless it holds anyway."""
         instances = self.prover.instances
         try:
             facts = [
@@ -436,7 +422,7 @@ class Abduction:
     # --- bodies ----------------------------------------------------------------------------------------------------
 
     def _walk(self, shape: Shape, start: Row, progress: Sets) -> list[State]:
-        """The rows that satisfy a body under assumptions, with or without."""
+        """Return the states that satisfy a body."""
         raw = self.solver.reads_raw(shape.rule)
         states = [State(start)]
         for premise in shape.rule.premises:
@@ -460,7 +446,7 @@ class Abduction:
                 yield from self._not_yet(premise, ready, raw, progress)
 
     def _needed(self, premise: Premise, row: Row) -> set[str]:
-        """Variables that must have a value before the premise runs, though some fact is still to give it."""
+        """Return variables that need a value before the premise runs."""
         if isinstance(premise, Equality) and not premise.negated:
             for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
                 if isinstance(side, Variable) and side.name not in row:  # the premise itself gives it a value
@@ -477,7 +463,6 @@ class Abduction:
         return names
 
     def _true(self, premise: Premise, row: Row, raw: Key | None) -> list[Row]:
-        """What the model makes of a premise. A row that cannot be evaluated is part of no proof."""
         before, self.solver.raw = self.solver.raw, raw
         try:
             rows = self.solver.solve(premise, row)
@@ -492,11 +477,9 @@ class Abduction:
         return heapq.nsmallest(most, rows, key=self._interest)
 
     def _interest(self, row: Row) -> tuple[bool, list[object]]:
-        """The same whatever the order of the model's facts."""
         return self.candidates.preferred.isdisjoint(row.values()), [order_key(row[name]) for name in sorted(row)]
 
     def _not_yet(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
-        """A positive premise satisfied by what is not in the model."""
         key = premise.atom.key
         if key in self.candidates.keys:
             yield from self._added(premise, state, raw)
@@ -504,7 +487,7 @@ class Abduction:
             yield from self._derived(premise, state, raw, progress)
 
     def fits(self, state: State) -> bool:
-        """Is it within the budget? There are at least as many facts as predicates that want one."""
+        """Return whether the state is within the budget; pending premises need at least one fact per predicate."""
         if len(state.assumed) <= self.budget and len(state.keys()) <= self.budget:
             return True
         self.cut = True
@@ -529,7 +512,7 @@ class Abduction:
                 yield from self._at(premise, new, fact.args, [(interval, new.assumed)], raw)
 
     def _postpone(self, pending: Pending, state: State) -> Iterator[State]:
-        """Assume a premise; its variables get values when other premises have had their say."""
+        """Assume a premise; its variables are assigned after other premises have run."""
         new = state._replace(pending=(*state.pending, pending))
         if not self.fits(new):
             return
@@ -537,7 +520,6 @@ class Abduction:
         yield from [new] if open_ else self._assign(pending, state)
 
     def _force(self, state: State, names: set[str]) -> Iterator[State]:
-        """Give values to variables that an assumption has left open."""
         waiting = next((p for p in state.pending if not names.isdisjoint(p.free(state.row))), None)
         if waiting is None:
             yield state
@@ -547,7 +529,6 @@ class Abduction:
             yield from self._force(new, names)
 
     def _ground(self, state: State, told: Container[str] | None = ()) -> Iterator[State]:
-        """Give values to everything that is still open."""
         if not state.pending:
             yield state
             return
@@ -560,9 +541,9 @@ class Abduction:
     def _facts(
         self, pending: Pending, state: State, told: Container[str] | None = None
     ) -> Iterator[tuple[State, Fact]]:
-        """The states in which a premise is satisfied by a fact that may be added, with that fact.
+        """Yield the states in which an addable fact satisfies a premise, with that fact.
 
-        ``told`` are the variables whose values matter to others; None if all may.
+        ``told`` are variables whose values matter to others; None if all may.
         """
         key, terms = pending.literal.atom.key, pending.literal.atom.args
         choices: list[tuple[Value, ...]] = []
@@ -630,7 +611,7 @@ class Abduction:
     def _at(
         self, premise: Literal, state: State, args: Args, found: list[tuple[Interval, Assumed]], raw: Key | None
     ) -> Iterator[State]:
-        """A temporal fact with intervals that are new: alone, or joined with each other and with those it has."""
+        """Match a temporal fact with new intervals: alone, or coalesced with each other and the present ones."""
         matcher = Matcher(premise, state.row, self.solver.now)
         key = premise.atom.key
         if key == raw:

@@ -1,9 +1,9 @@
-"""What would unlock a fact when only some facts may be asserted: which values those may have.
+"""Unlocking with restricted values, for callers that may assert only some facts.
 
-* Those that whoever asks knows or that the rules spell out: own facts, the intent, constants of rules. Where any value
-  will do, one stands for all.
-* Values that stand only in the server's own facts are for whoever sits at the server and can read them anyway.
-* What was not tried is not ruled out: where a value is free, only a few of all that there are are tried.
+* Values are those of the caller's facts, the intent and constants of rules. Where any value will do, a wildcard is
+used.
+* Values of the server's own facts are used only for callers that may read them.
+* Free values are sampled, so failure of the samples rules nothing out.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from manglecp.mangle.values import Float, Name, Time, Value, order_key
 
 MOST_TRIES: Final = 200
 MOST_GUESSES: Final = 64
-"""So many single facts are tried where rules cannot be followed backwards in time."""
+"""Limit of single facts tried without backward reasoning."""
 MOST_VALUES: Final = 1_000
-"""So many values of the client's own facts are tried."""
+"""Limit of values from the caller's facts."""
 MOST_ROWS: Final = 20
-"""So many rows of each of the server's relations are followed where their values may be told."""
+"""Limit of rows per relation of the server, if its values may be disclosed."""
 LARGEST: Final = 100_000
-"""Of larger relations no values are picked out."""
+"""Values of larger relations are not sampled."""
 ANYTHING: Final = "\ufdd0any value"
-"""Stands for any text. It begins with a code point that is no character, so that nobody means it."""
+"""Wildcard for any text. Begins with a noncharacter, so that no program uses it."""
 ANY_NAME: Final = Name("/any_value")
 _ANY: Final = (ANYTHING, ANY_NAME)
 _STRICT: Final = frozenset({":lt", ":gt"})
 
 
 class Assertable(Candidates):
-    """The facts that may be named: made of values that are nobody's secret."""
+    """Candidates made of values that may be disclosed."""
 
     def __init__(
         self, prover: Prover, rules: Sequence[Rule], session: Sequence[Fact], goal: Fact, over: Collection[Key]
@@ -57,15 +57,14 @@ class Assertable(Candidates):
         self.session = session
         self.refused = False
         self._free: set[tuple[Key, int]] = set()
-        """Where a value was free, and a few were tried."""
+        """Free positions, whose values were sampled."""
         self._guessed: set[tuple[Key, int]] = set()
-        """Where others could have done what these did not."""
+        """Positions at which other values could have succeeded."""
         self._spelled: dict[tuple[Key, int], dict[Value, None]] = {}
         for rule in self.rules:
             self._read(rule)
 
     def _read(self, rule: Rule) -> None:
-        """Which constants a rule asks for, and where."""
         tested: dict[str, list[Value]] = {}
         literals: list[Literal] = []
         for premise in rule.premises:
@@ -97,7 +96,7 @@ class Assertable(Candidates):
         return ANYTHING, ANY_NAME, 0, Float(0.0), Time(self.solver.now)
 
     def guesses(self, scope: Collection[Key]) -> list[Fact]:
-        """Facts of what the client said and the rules spell out, a few of each predicate; temporal ones are of now."""
+        """Return some facts per predicate from the caller's values and the rules' constants; temporal ones hold now."""
         keys = sorted(key for key in self.keys if key in scope)
         found: list[Fact] = []
         for key in keys:
@@ -112,7 +111,6 @@ class Assertable(Candidates):
         return found
 
     def _most_likely(self, key: Key, position: int) -> list[Value]:
-        """The values of a column, those of the client's facts first."""
         said = (value for fact in self.session[:MOST_VALUES] for value in fact.args)
         return [*dict.fromkeys((*self._fitting(key, position, said), *self.column(key, position)))]
 
@@ -121,10 +119,8 @@ class Assertable(Candidates):
         yield from (fact.interval for fact in self.session if fact.interval is not None)
 
     def rules_out(self, sets: Collection[Collection[Fact]], failed: Iterable[Collection[Fact]]) -> bool:
-        """Is there nothing else, although of values that were free only a few were tried?
-
-        There may be, unless those that were tried are as good as all others: they did, or null stands for them.
-        """
+        """Return whether no other set exists, although free values were only sampled: wildcards or successes cover the
+        rest."""
         if any((fact.key, i) in self._free for one in failed for fact in one for i in range(fact.key[1])):
             return False
         facts = [fact for one in sets for fact in one]
@@ -146,7 +142,6 @@ class Assertable(Candidates):
         return found
 
     def _fitting(self, key: Key, position: int, values: Iterable[Value]) -> Iterator[Value]:
-        """Those that the declaration takes there."""
         types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
         vocabulary = self._acceptance.vocabulary
         return (v for v in values if any(t == ANY or conforms(vocabulary.value(v), t) for t in types))
@@ -158,7 +153,7 @@ class Assertable(Candidates):
 
 
 class Readable(Assertable):
-    """The same with values of the server's own facts: those that other premises give, and a few where they are free."""
+    """Candidates with values of the server's facts: joined from other premises, and samples where free."""
 
     most_rows = MOST_ROWS
 
@@ -192,7 +187,7 @@ class Readable(Assertable):
                     self._spelled.setdefault(place, {}).update(dict.fromkeys(values))
 
     def _of_base(self, key: Key, position: int) -> Iterator[Value]:
-        """A few of the values that a column has, and of numbers those beside them: they may be limits."""
+        """Return some values of a column; of numbers also neighbours, which may be limits."""
         rows = self.solver.index(key, ()).get((), ())
         if len(rows) > LARGEST:
             return
@@ -203,7 +198,7 @@ class Readable(Assertable):
 
 
 def _passing(premise: Premise, term: Term) -> Iterator[Value]:
-    """A constant of a test, or what passes the test where the constant itself does not."""
+    """Return a constant of a test, or a value that passes the test."""
     if isinstance(term, Variable | Apply):
         return
     excludes = premise.negated if isinstance(premise, Equality) else premise.atom.predicate in _STRICT
@@ -218,7 +213,7 @@ def _terms(premise: Premise) -> list[Term]:
 
 
 class _Effort(Effort):
-    """Spent when the time is up, too."""
+    """Effort with a deadline."""
 
     def __init__(self, steps: int, deadline: float) -> None:
         super().__init__(steps)
@@ -231,11 +226,10 @@ class _Effort(Effort):
 
 
 class _Search(Unlock):
-    """The engine's search, until the time is up; then guesses.
+    """Abduction until the deadline, then guesses.
 
-    The engine follows the rules backwards. Where a premise is a large relation of the server's, it gives up before it
-    has found which of its values the client could mean. There are few facts that the client could mean, so they are
-    simply tried: single ones, then pairs. That proves nothing about other ways.
+    Where a premise reads a large relation of the server, abduction gives up before it finds the values that the caller
+    could mean. There are few candidates, so single facts and pairs are tried. That does not rule out other sets.
     """
 
     candidates: Assertable
@@ -248,7 +242,7 @@ class _Search(Unlock):
 
     @property
     def failed(self) -> list[Assumed]:
-        """The sets that were tried and did not do."""
+        """Return the sets that were tried and failed."""
         return [one for one, does in self._tried.items() if not does]
 
     def run(self) -> Unlocked:
@@ -277,10 +271,9 @@ class _Search(Unlock):
 
 
 def furthest(solver: Finished, shape: Shape, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
-    """How many premises can be satisfied, and the least row that satisfies them.
+    """Return how many premises can be satisfied, and the least row that satisfies them.
 
-    Depth first, in the order of values, over at most so many rows. A way that satisfies ``enough`` premises, by default
-    all, is not improved.
+    Depth first, in the order of values, over at most ``most`` rows; stops at ``enough`` premises, by default all.
     """
     premises = shape.rule.premises
     enough = len(premises) if enough is None else enough
@@ -303,7 +296,7 @@ def furthest(solver: Finished, shape: Shape, start: Row, most_rows: int, enough:
 
 
 def satisfying(solver: Finished, premise: Premise, row: Row) -> list[Row]:
-    """The rows that a premise makes of one. A row that cannot be evaluated is part of no proof."""
+    """Return the rows of a premise; none if it cannot be evaluated."""
     try:
         return list(solver.solve(premise, row))
     except (ValueFault, EvalError):
@@ -311,7 +304,7 @@ def satisfying(solver: Finished, premise: Premise, row: Row) -> list[Row]:
 
 
 class Probe:
-    """Rules of one finished model, followed from their heads, and what would unlock a fact.
+    """Rules of one finished model, followed from their heads, and abduction.
 
     The deadline of the result's other explanations does not apply; callers pass their own.
     """
@@ -326,14 +319,14 @@ class Probe:
         return bool(self._prover.solver.index(key, ()).get((), ()))
 
     def furthest(self, shape: Shape, start: Row, most_rows: int) -> tuple[int, Row]:
-        """How many premises of a rule can be satisfied, and the least row that satisfies them."""
+        """Return how many premises of a rule can be satisfied, and the least row that satisfies them."""
         return furthest(self._prover.solver, shape, start, most_rows)
 
     def satisfies(self, premise: Premise, row: Row) -> bool:
         return bool(satisfying(self._prover.solver, premise, row))
 
     def holds_with(self, goal: Fact, added: Iterable[Fact], deadline: float) -> bool:
-        """Does the fact hold when these are added?"""
+        """Return whether the fact holds when these are added."""
         model = self._prover.model
         left = max(deadline - monotonic(), 0.001)
         try:
@@ -353,8 +346,9 @@ class Probe:
     ) -> Unlocked:
         """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
 
-        Only values of ``session`` and of ``rules`` are named; with ``readable`` those of all facts, if others do not
-        help. Any value is named :data:`ANYTHING` or :data:`ANY_NAME`.
+        Only values of ``session`` and ``rules`` are used; with ``readable`` also those of all facts, if others do not
+        help.
+        :data:`ANYTHING` and :data:`ANY_NAME` are wildcards.
         """
         about = self._prover, rules, session, goal, over
         known = Assertable(*about)

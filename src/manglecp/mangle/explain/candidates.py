@@ -1,4 +1,4 @@
-"""Which facts could be added, whether their types fit, when they would hold, and sets of them."""
+"""Candidate facts for abduction: their values, types and intervals, and minimal sets of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, List, Map, Pair, Struct, Ti
 
 Assumed: TypeAlias = frozenset[Fact]
 Pattern: TypeAlias = tuple[Value | None, ...]
-"""What is known of a fact's arguments."""
+"""The known arguments of a fact; None for unknown ones."""
 
 NOTHING: Final[Assumed] = frozenset()
 _NO_SETS: Final[frozenset[Assumed]] = frozenset()
 
 
 class Sets:
-    """Sets of assumptions none of which contains another."""
+    """Subset-minimal sets of assumptions."""
 
     __slots__ = ("_by_fact", "_sets")
 
@@ -40,7 +40,7 @@ class Sets:
             self.add(one)
 
     def add(self, new: Assumed) -> bool:
-        """Is it new, and not implied by a smaller one?"""
+        """Add a set; return whether it is new and contains no other."""
         if new in self._sets or self._implied(new):
             return False
         for old in self._implying(new):
@@ -58,7 +58,6 @@ class Sets:
         return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
 
     def _implying(self, new: Assumed) -> list[Assumed]:
-        """The sets that contain the new one; all of them are among those of its rarest fact."""
         if not new:
             return list(self._sets)
         rarest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
@@ -77,16 +76,15 @@ class Pending(NamedTuple):
     literal: Literal
     interval: Interval | None
     dictated: bool = False
-    """Is it the smallest interval that will do?"""
+    """Whether it is the smallest interval that satisfies the premise."""
 
     def free(self, row: Row) -> list[str]:
-        """The variables that still lack a value."""
         names = [arg.name for arg in self.literal.atom.args if isinstance(arg, Variable)]
         return [name for name in names if name != "_" and name not in row]
 
 
 class State(NamedTuple):
-    """How far a body has got: values, assumptions, and assumptions that still have variables."""
+    """The state of a body: values, assumptions, and assumptions with free variables."""
 
     row: Row
     assumed: Assumed = NOTHING
@@ -94,43 +92,39 @@ class State(NamedTuple):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Equal for states from which the same follows."""
         return frozenset(self.row.items()), self.assumed, tuple((id(p.literal), p.interval) for p in self.pending)
 
     def keys(self) -> set[Key]:
-        """The predicates of what is assumed: there are at least so many facts."""
+        """Return the predicates of the assumptions, a lower bound of the number of facts."""
         return {fact.key for fact in self.assumed} | {p.literal.atom.key for p in self.pending}
 
 
 def distinct(states: Iterable[State]) -> list[State]:
-    """One of each, in the order in which they came first."""
+    """Remove duplicates, in order."""
     return list({state.identity: state for state in states}.values())
 
 
 @dataclass(eq=False, slots=True)
 class Table:
-    """What holds of a pattern under assumptions, and does not hold without."""
+    """Conclusions of a pattern under assumptions that do not hold without."""
 
     key: Key
     pattern: Pattern
     answers: dict[Timed, Sets] = field(default_factory=dict)
     progress: Sets = field(default_factory=Sets)
-    """Assumptions that change something about the pattern, one cannot say what."""
+    """Assumptions with an effect on the pattern that cannot be predicted."""
     readers: set[Table] = field(default_factory=set)
 
     def agrees(self, fact: Timed) -> bool:
-        """Does the fact fit what the pattern fixes?"""
         return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
 
 
 class Exhausted(Exception):
-    """The search has taken as long as it may."""
+    pass
 
 
 @dataclass
 class Effort:
-    """How much a search may look at."""
-
     steps: int
 
     def spend(self, steps: int = 1) -> None:
@@ -141,11 +135,10 @@ class Effort:
 
 
 class Candidates:
-    """The facts that an answer to "what would unlock it" may name."""
+    """The facts that abduction may assume."""
 
     most_rows: int | None = None
-    """So many rows of a premise are followed: those with preferred values, then the first in the order of values. None
-    for all of them."""
+    """Limit of rows per premise: preferred values first, then by order. None for no limit."""
     preferred: frozenset[Value] = frozenset()
 
     def __init__(
@@ -156,7 +149,7 @@ class Candidates:
         program = solver.program
         self.keys = _without_rules(program) if over is None else frozenset(over)
         self.dictated: set[Fact] = set()
-        """Facts whose interval is the smallest that satisfies some premise; for others another would have done."""
+        """Facts with the smallest interval that satisfies some premise."""
         self._acceptance = acceptance
         self._fits: dict[tuple[Key, Args], bool] = {}
         self._columns: dict[tuple[Key, int], tuple[Value, ...]] = {}
@@ -165,7 +158,7 @@ class Candidates:
 
     @cached_property
     def constants(self) -> tuple[Value, ...]:
-        """Every constant of the program, of the given facts and of the question, in the order of values."""
+        """Return every constant of the program, the given facts and the goal, in the order of values."""
         found: set[Value] = set()
         for value in self._values():
             stack = [value]
@@ -211,7 +204,7 @@ class Candidates:
     # --- facts -----------------------------------------------------------------------------------------------------
 
     def column(self, key: Key, position: int, *, alike: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
-        """The constants that may stand at one position. ``alike``: to the premises that ask, one is as good as any."""
+        """Return the constants for one position. ``alike``: the premises do not distinguish them."""
         found = self._columns.get((key, position))
         if found is None:
             rows = self.solver.predicate(key).rows
@@ -223,7 +216,7 @@ class Candidates:
         return found
 
     def accepts(self, key: Key, args: Args) -> bool:
-        """May this fact be added? Its values are known and its declaration takes them."""
+        """Return whether the fact may be added: known values of the declared types."""
         fits = self._fits.get((key, args))
         if fits is None:
             known = key in self.keys and self._known.issuperset(args)
@@ -234,7 +227,7 @@ class Candidates:
 
     @cached_property
     def instants(self) -> tuple[int, ...]:
-        """The instants that the program, the facts and the question speak of, nearest to now first."""
+        """Return the instants in the program, the facts and the goal, nearest to now first."""
         found = {self.solver.now}
         for start, end in self._spoken_of():
             found |= {start, end}
@@ -242,7 +235,7 @@ class Candidates:
 
     @cached_property
     def intervals(self) -> tuple[Interval, ...]:
-        """Each of these instants, and the windows of boxes and the intervals that rules and the question ask for."""
+        """Return these instants, the windows of boxes, and the intervals in rules and the goal."""
         asked = set(self._asked(boxes_only=True))
         return (*((ns, ns) for ns in self.instants), *sorted(i for i in asked if i[0] != i[1]))
 
@@ -269,7 +262,6 @@ class Candidates:
 
 
 def _without_rules(program: Program) -> frozenset[Key]:
-    """What somebody could state: neither concluded nor answered by a callable."""
     external = {key for key, predicate in program.predicates.items() if predicate.external}
     return frozenset(program.predicates) - {rule.head.key for rule in program.rules} - external
 
@@ -284,14 +276,8 @@ def _parts(value: Value) -> Iterable[Value]:
     return ()
 
 
-# Whether the program would still be accepted with some facts added.
-#
-# A declared predicate takes what its declaration says, whatever facts there are. The types of an undeclared one are
-# those of its facts, so a fact of a new kind can make a rule ill-typed that was not.
-
-
+# The types of an undeclared predicate are those of its facts, so a fact of a new kind can make a rule ill-typed.
 def as_given(fact: Fact) -> GivenFact:
-    """The fact as the program would have it."""
     atom = Atom(fact.key[0], fact.args)  # type: ignore[arg-type]  # values that have no literal are only printed
     return GivenFact(Clause(atom), fact.args)
 
@@ -303,7 +289,7 @@ class Typing:
         self._known: dict[frozenset[tuple[Key, tuple[Type, ...]]], bool] = {}
 
     def accepts(self, added: Iterable[Fact]) -> bool:
-        """Is the program with these facts as well-typed as it was?"""
+        """Return whether the program with these facts is as well-typed as before."""
         undeclared = [fact for fact in added if self.program.predicates[fact.key].decl is None]
         kinds = frozenset((fact.key, self._kinds(fact)) for fact in undeclared) - self._observed
         if not kinds or not self._checked:
@@ -318,23 +304,21 @@ class Typing:
 
     @cached_property
     def _observed(self) -> frozenset[tuple[Key, tuple[Type, ...]]]:
-        """What the checker has seen of undeclared predicates. Times are not known to it."""
         undeclared = [fact for fact in self.program.facts if self.program.predicates[fact.key].decl is None]
         known = [Fact(fact.key[0], fact.args) for fact in undeclared if fact.args is not None]
         return frozenset((fact.key, self._kinds(fact)) for fact in known)
 
     @cached_property
     def _checked(self) -> bool:
-        """Was the program loaded with its types checked? Otherwise they mean nothing."""
         return not check_types(self.program.predicates, self.program.rules, self.program.facts)
 
 
 def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[Interval]:
-    """The intervals worth trying; the smallest that does comes first.
+    """Return candidate intervals; the smallest sufficient one comes first.
 
-    A box asks for its window, a known end for its instant, a diamond for the instant of its window nearest to now, and
-    a premise that asks for no time in particular for now. A larger interval that another premise asks for is worth
-    trying because one fact may serve both; where variables are free to take the ends, every interval is.
+    A box needs its window, a known end its instant, a diamond the instant of its window nearest to now, and a premise
+    without a time now. Larger intervals of other premises are included, because one fact may serve both; with free
+    ends, all are.
     """
     now = candidates.solver.now
     looked_at = None if premise.operator is None else window(premise.operator, row, now)
@@ -386,7 +370,6 @@ def _satisfies(interval: Interval, points: list[int], touched: Interval | None) 
 
 
 def _enlarged(points: list[int], touched: Interval | None, candidates: Candidates) -> Iterator[Interval]:
-    """Intervals that somebody speaks of, each made large enough."""
     for start, end in candidates.intervals:
         if _satisfies((start, end), [], touched):
             yield min([start, *points]), max([end, *points])

@@ -1,4 +1,4 @@
-"""Which rules did something, which could not, and which given facts nobody used."""
+"""Rule coverage, and given facts that no rule used."""
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ Reason: TypeAlias = Literal["no rule mentions it", "nothing joined"]
 
 @dataclass(frozen=True, slots=True)
 class RuleCoverage:
-    """What became of one rule."""
-
     rule: RuleRef
     status: Status
     fired: int
-    """The distinct head facts it derives from the finished model, a temporal one once per interval as derived."""
+    """Distinct head facts in the finished model; a temporal one counts once per derived interval."""
     missing: tuple[str, ...]
-    """Predicates of its positive premises without a matching fact. A rule that did not fire and misses none has facts
-    for every premise, but no row that satisfies all."""
+    """Predicates of positive premises without a matching fact. If empty for a rule that did not fire, no row satisfies
+    all premises together."""
 
     def as_json(self) -> dict[str, Any]:
-        """As ``--coverage`` prints it with ``--json``."""
         return {
             "rule": self.rule.as_json(),
             "status": self.status,
@@ -42,16 +39,14 @@ class RuleCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What became of each rule, in the order of the program."""
+    """Coverage of each rule, in the order of the program."""
 
     rules: tuple[RuleCoverage, ...]
 
     def count(self, *statuses: Status) -> int:
-        """How many rules have one of these statuses."""
         return sum(1 for rule in self.rules if rule.status in statuses)
 
     def as_json(self) -> dict[str, Any]:
-        """The counts add up: every rule fired, lay dormant or did not apply."""
         return {
             "total_rules": len(self.rules),
             "rules_fired": self.count("fired"),
@@ -61,19 +56,18 @@ class Coverage:
         }
 
     def text(self) -> str:
-        """For people: what became of each rule, then the rule."""
+        """Format for the command line."""
         return "".join(f"{_describe(rule)}\n    {rule.rule.text}\n" for rule in self.rules)
 
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """A given fact that occurs in no rule instance that holds."""
+    """A given fact that occurs in no rule instance."""
 
     fact: Fact
     reason: Reason
 
     def as_json(self) -> dict[str, str]:
-        """The fact as text, and why nobody used it."""
         return {"fact": self.fact.text, "reason": self.reason}
 
 
@@ -95,12 +89,12 @@ class Use:
         self._calls: dict[Key, dict[Args, None]] | None = None
 
     def coverage(self, selector: str | None = None) -> Coverage:
-        """Of all rules. Those for another fact of the ``selector`` predicate are inapplicable, not dead."""
+        """Return the coverage of all rules. Those for another value of ``selector`` are inapplicable, not dead."""
         shapes = {id(s.rule): s for shapes in self.instances.shapes.values() for s in shapes}
         return Coverage(tuple(self._rule(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 
     def unused(self, facts: Iterable[Fact]) -> list[Unused]:
-        """Those of ``facts`` that occur in no rule instance that holds, in the order of their text."""
+        """Return those of ``facts`` that occur in no rule instance, in the order of their text."""
         mentioned = {
             premise.atom.key
             for rule in self.solver.program.rules
@@ -122,13 +116,12 @@ class Use:
         ]
 
     def _is_merger(self, key: Key) -> bool:
-        """Merging leaves no instances behind, so it cannot be said which of its facts were used."""
+        """Return whether a merge predicate reads it. Merges have no instances, so its use is unknown."""
         return any(p.merge is not None and p.merge.predicate == key for p in self.solver.program.predicates.values())
 
     # --- instances -------------------------------------------------------------------------------------------------
 
     def _starts(self, shape: Shape) -> Iterator[Row]:
-        """The rows a rule begins with: none known, or the inputs of each call of a deferred predicate."""
         if not shape.predicate.deferred:
             yield {}
             return
@@ -140,7 +133,6 @@ class Use:
                 yield start
 
     def _asked(self) -> dict[Key, dict[Args, None]]:
-        """The calls of deferred predicates that the other rules make."""
         if self._calls is None:
             self._calls = {}
             for shapes in self.instances.shapes.values():
@@ -158,7 +150,7 @@ class Use:
                     yield self.instances.instance(shape, derived, start)
 
     def _fired(self, shape: Shape) -> int:
-        """How many facts it derives. Where a request changes nothing about it, one request finds out for all."""
+        """Count derived facts, cached across requests where requests cannot change the count."""
         kept = self.solver.model.kept_heads(shape.rule)
         known = None if kept is None else kept.get(id(shape.rule))
         if known is None:
@@ -186,7 +178,6 @@ class Use:
         return not premise.negated and not premise.atom.predicate.startswith(":")
 
     def _has_match(self, premise: Atomic, row: Row) -> bool:
-        """Is there a fact for this premise alone? A deferred predicate has some if it has rules."""
         key = premise.atom.key
         if self.solver.predicate(key).deferred:
             return key in self.solver.rules or bool(self.solver.index(key, ()).get((), ()))
@@ -196,7 +187,6 @@ class Use:
             return bool(self.solver.index(key, ()).get((), ()))  # it needs values from other premises
 
     def _is_for_another(self, premise: Atomic, selector: str | None, constants: Row) -> bool:
-        """Does the premise ask for a value of the selector, when the selector has only others?"""
         if premise.atom.predicate != selector or not self.solver.index(premise.atom.key, ()).get((), ()):
             return False
         names = [arg.name for arg in premise.atom.args if isinstance(arg, Variable)]
@@ -205,7 +195,6 @@ class Use:
         return demands and not self._has_match(premise, known)
 
     def _constants(self, shape: Shape) -> Row:
-        """Variables that the body equates with a constant."""
         found: Row = {}
         for premise in shape.rule.premises:
             if isinstance(premise, Equality) and not premise.negated:

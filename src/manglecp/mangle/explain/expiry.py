@@ -1,15 +1,12 @@
-"""Until when a fact goes on holding if nothing new is said.
+"""Expiry: until when a fact holds if no new facts are added.
 
-A derivation lasts as long as the premise that ends first, a fact as long as the derivation that lasts longest. So the
-ways to derive a fact are found backwards, through rules that time can end only, and their ends settled from the
-longest down, as widest paths are: a fact is settled when it lasts longest of those whose premises are settled. What
-rests on itself alone is never settled, so no cycle supports itself, and nothing here recurses in Python.
+A derivation holds until its first premise ends, a fact until its last derivation ends. Derivations are found backwards,
+only through rules that time can end, and ends are settled in descending order (a widest-path search), so no cycle
+supports itself. Of many derivations from other facts only :data:`MOST_WAYS` are followed, those that could last
+longest; the result may be too early, never too late.
 
-Of a fact that rests on other facts in many ways only :data:`MOST_WAYS` are followed, those that could last longest; so
-with more of them the answer may be too early, never too late.
-
-Compiled functions find the ways where they can; for deferred and merged predicates, and for models
-of the naive evaluator, the instances of rules are read instead.
+Compiled functions find the derivations. For deferred and merged predicates, and for models of the naive evaluator,
+rule instances are used instead.
 """
 
 from __future__ import annotations
@@ -38,14 +35,9 @@ from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, TimeBound, Variable, premise_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, order_key
 
-# How long a premise that looks at now goes on holding, and which rules have such premises under them.
-#
-# A fact of the interval ``[S, E]`` satisfies ``@[now]`` until E. A window moves along with now: ``<-[a, b]`` is
-# satisfied until its far end passes E, at E + b, and ``[-[a, b]`` until its near end does, at E + a; ``<+[a, b]``
-# until E - a and ``[+[a, b]`` until E - b. An infinite end never comes. A premise whose window stands still, or that
-# reads the ends of the interval instead of asking about now, is not limited, and neither is a negated one.
-
-
+# A fact of the interval ``[S, E]`` satisfies ``@[now]`` until E, ``<-[a, b]`` until E + b, ``[-[a, b]`` until E + a,
+# ``<+[a, b]`` until E - a and ``[+[a, b]`` until E - b. Premises with a fixed window, premises that bind the ends of
+# the interval, and negated premises have no end.
 FOREVER: Final = INT_MAX
 Always: TypeAlias = OneOf[True]
 
@@ -55,7 +47,7 @@ def asks_for_now(premise: Literal) -> bool:
 
 
 def looks_at_now(premise: Literal) -> bool:
-    """Can the passing of time alone end it?"""
+    """Return whether time alone can falsify the premise."""
     return not premise.negated and (
         asks_for_now(premise) or (premise.operator is not None and _moves(premise.operator))
     )
@@ -66,7 +58,7 @@ def _moves(operator: Operator) -> bool:
 
 
 def fixed_shift(operator: Operator) -> int | None:
-    """What is added to the end of a fact, if it is the same for every row and window; None if it has to be found."""
+    """Return the constant difference between the end of a fact and of the premise, or None if it depends on the row."""
     values = [bound.value for bound in operator.bounds]
     if not all(isinstance(value, Duration | Now) for value in values):
         return None
@@ -74,7 +66,7 @@ def fixed_shift(operator: Operator) -> int | None:
 
 
 def operator_end(operator: Operator, values: Sequence[Value | Now], end: int) -> int:
-    """Until when a fact that ends at ``end`` satisfies the operator, whose bounds have these values."""
+    """Return until when a fact that ends at ``end`` satisfies the operator with these bounds."""
     if end == FOREVER:
         return FOREVER
     moving = [_offset(operator, value) for value in values if isinstance(value, Duration | Now)]
@@ -93,18 +85,16 @@ def _offset(operator: Operator, value: Duration | Now) -> int:
 
 
 def _shift(operator: Operator, moving: list[int]) -> int:
-    """A window of one bound has now as the other."""
     offsets = [*moving, 0] if len(operator.bounds) == 1 else moving
     return -(max(offsets) if operator.is_box else min(offsets))
 
 
 def bound_values(bounds: Iterable[TimeBound], row: Mapping[str, Value]) -> list[Value | Now]:
-    """What each bound says under this row."""
     return [row[bound.value.name] if isinstance(bound.value, Variable) else bound.value for bound in bounds]
 
 
 def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
-    """Until when a fact that ends at ``end`` satisfies a premise that looks at now; ``row`` has its variables."""
+    """Return until when a fact that ends at ``end`` satisfies a premise about now; ``row`` has its variables."""
     last = end if asks_for_now(premise) else FOREVER
     if premise.operator is not None:
         last = min(last, operator_end(premise.operator, bound_values(premise.operator.bounds, row), end))
@@ -112,7 +102,7 @@ def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
 
 
 class Lasting:
-    """The rule graph of a program, as far as time can end what it derives. Made once per program."""
+    """The part of a rule graph that time can falsify. Made once per program."""
 
     def __init__(self, program: Program) -> None:
         self.predicates: Mapping[Key, Predicate] = program.predicates
@@ -141,11 +131,11 @@ class Lasting:
         self._first: dict[Key, frozenset[Value] | Always] = {}
 
     def limits(self, rule: Rule) -> bool:
-        """Has the rule a premise that looks at now, or one on a predicate that may be limited?"""
+        """Return whether the rule has a premise about now, or one on a limited predicate."""
         return any(looks_at_now(p) or p.atom.key in self.limited for p in stored(rule))
 
     def can_expire(self, key: Key, first: Value) -> bool:
-        """Can time end a fact of this predicate whose first argument this is?"""
+        """Return whether time can falsify a fact of this predicate with this first argument."""
         if key not in self.limited:
             return False
         known = self._first.get(key)
@@ -154,7 +144,7 @@ class Lasting:
         return known is True or first in known
 
     def _firsts(self, key: Key) -> frozenset[Value] | Always:
-        """The first arguments of facts that time can end; True if the rules do not say which."""
+        """Return the first arguments of facts that time can falsify; True if the rules do not determine them."""
         heads = [rule.head.args for rule in self.rules.get(key, ()) if self.limits(rule)]
         if self.predicates[key].merge is not None or not key[1]:
             return True
@@ -164,31 +154,23 @@ class Lasting:
 
 
 def stored(rule: Rule) -> Iterator[Literal]:
-    """The positive premises that facts answer."""
+    """Yield the positive premises that read relations."""
     for premise in rule.premises:
         if isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":"):
             yield premise
 
 
-# Rules run backwards from one fact by compiled functions, to see how long each way of deriving it lasts.
-#
-# The functions are those of the engine with another ending: the head's variables are given, and instead of adding a
-# fact, a row says until when its premises about now hold and which plain facts below it have to be asked in turn. Of
-# rows that rest on the same facts only the one that lasts longest is kept, so a premise that thirty facts satisfy
-# costs one loop.
-#
-# An aggregate rests on all rows of its group. Its rows are collected apart, the group is computed again to see
-# whether the fact is its result, and if so every row has to last.
-
-
+# Backward functions are generated like forward ones with another ending: the head's variables are given, and each row
+# yields the end of its premises about now and the plain facts below it. Of rows with equal facts below, the longest is
+# kept. For an aggregate, the group is computed again; if the fact is its result, every row has to last.
 Node: TypeAlias = tuple[int, tuple[Any, ...]]
-"""A plain fact: the number of its predicate, and its arguments."""
+"""A plain fact by predicate number and arguments; a negative number is a choice between derivations."""
 Ways: TypeAlias = dict[tuple[Node, ...], int]
-"""What a fact can rest on, and until when that lasts as far as it can be told without asking the facts below."""
+"""The facts below a derivation, and its end as far as known without them."""
 
 
 class BackwardRule:
-    """One rule, taken apart for questions about facts of its head."""
+    """One rule, compiled for queries about facts of its head."""
 
     def __init__(self, rule: Rule, lasting: Lasting, compiled: CompiledProgram, number: int) -> None:
         self.rule = _named(rule, lasting)
@@ -223,16 +205,16 @@ class BackwardRule:
         self.row_names = tuple(sorted({v.name for p in rule.premises for v in premise_variables(p) if not v.anonymous}))
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Can the head have these arguments, as far as it says? The first one was looked up."""
+        """Return whether the head can have these arguments. The first one was looked up."""
         return all(args[i] == value for i, value in self.constants) and all(
             args[i] == args[j] for i, j in self.repeated
         )
 
     def function(self, views: Sequence[View]) -> Compiled | None:
-        """The function for the layers that hold facts; None if the rule derives nothing from them.
+        """Return the function for the layers that hold facts; None if the rule derives nothing from them.
 
-        It adds the ways in which the rule derives a fact to ``rows``; for an aggregate, the ways of each of its rows.
-        The arguments at ``columns`` are what is known.
+        It adds derivations to ``rows``; for an aggregate, those of each of its rows. The arguments at ``columns`` are
+        known.
         """
         layers = tuple([views[i].layers for i in self.reads])
         if layers not in self.functions:
@@ -249,15 +231,13 @@ class BackwardRule:
         return self.functions[layers]
 
     def derives(self, args: tuple[Any, ...], rows: dict[tuple[Any, ...], Ways], now: int) -> bool:
-        """Is the fact what the rows of its group amount to?"""
+        """Return whether the fact is the aggregate of its group's rows."""
         assert self.aggregation is not None
         width = len(self.row_names)
         return bool(rows) and args in self.aggregation.facts([row[:width] for row in rows], now)[0]
 
 
 class _Backward(Generator):
-    """Writes the function of one rule."""
-
     def __init__(self, backward: BackwardRule, *args: Any, **options: Any) -> None:
         super().__init__(backward.steps, *args, **options)
         self.backward = backward
@@ -290,7 +270,6 @@ class _Backward(Generator):
         return self.given(FOREVER, "K")
 
     def _row_parts(self) -> list[str]:
-        """What makes a row of an aggregate one of its own."""
         parts = [self.bound[name] for name in self.backward.row_names]
         if self._counts_facts:
             for scan in self.apart.scans():
@@ -299,7 +278,6 @@ class _Backward(Generator):
         return parts
 
     def _limits(self, scan: Scan) -> Iterator[str]:
-        """Until when the fact that is visited satisfies its premise."""
         if not looks_at_now(scan.literal):
             return
         end = f"e{scan.position}"
@@ -319,7 +297,6 @@ class _Backward(Generator):
             yield f"{self.given(operator_end, 'F')}({self.given(operator, 'K')}, {tuple_text(values)}, {end})"
 
     def _below(self) -> Iterator[str]:
-        """The plain facts that have to be asked."""
         for scan in self.apart.scans():
             if scan.literal.atom.key in self.backward.lasting.limited:
                 args = [self.expression(arg) for arg in scan.literal.atom.args]
@@ -327,7 +304,7 @@ class _Backward(Generator):
 
 
 class BackwardRules:
-    """The rules of one predicate, by the constant that their heads begin with."""
+    """The rules of one predicate, indexed by the first constant of their heads."""
 
     def __init__(self, rules: list[BackwardRule]) -> None:
         self._picky = any(rule.picky for rule in rules)
@@ -336,13 +313,12 @@ class BackwardRules:
         self._by_first = {first: [rule for rule in rules if rule.first in (None, first)] for first in constants}
 
     def fitting(self, args: Sequence[Any]) -> list[BackwardRule]:
-        """Those whose heads can have these arguments."""
         rules = self._by_first.get(args[0], self._open) if args else self._open
         return [rule for rule in rules if rule.fits(args)] if self._picky else rules
 
 
 def backward_rules(compiled: CompiledProgram, lasting: Lasting) -> dict[Key, BackwardRules | None]:
-    """The rules of each predicate that time can end; None where they cannot be run backwards by functions."""
+    """Return the rules of each limited predicate; None where they cannot be compiled."""
     found: dict[Key, BackwardRules | None] = {}
     number = itertools.count()
     for key in lasting.limited:
@@ -364,7 +340,7 @@ def _can_run(rule: Rule, lasting: Lasting) -> bool:
 
 
 def _group_keys(rule: Rule) -> tuple[str, ...] | None:
-    """What an aggregate groups by, if a fact tells its group."""
+    """Return the group keys of an aggregate, if a fact determines its group."""
     clause = rule.clause
     if not clause.aggregates or len(clause.transforms) > 1 or clause.transforms[0].do is None:
         return None
@@ -375,7 +351,7 @@ def _group_keys(rule: Rule) -> tuple[str, ...] | None:
 
 
 def _named(rule: Rule, lasting: Lasting) -> Rule:
-    """The rule with names for the ``_`` of premises whose facts are asked or counted; no program has such names."""
+    """Name the ``_`` of premises whose facts are followed or counted. Programs cannot contain these names."""
     counts_facts = rule.clause.aggregates and len(rule.premises) == 1
     number = 0
 
@@ -397,21 +373,17 @@ def _named(rule: Rule, lasting: Lasting) -> Rule:
 
 
 MOST_WAYS: Final = 8
-"""So many ways to derive a fact from other facts are followed."""
-
-"""A plain fact by the number of its predicate; a negative number stands for a choice between facts."""
+"""Limit of derivations from other facts."""
 
 
 class Backwards:
-    """What is known of a program. Made once, when the first expiry is asked for."""
-
     def __init__(self, compiled: CompiledProgram) -> None:
         self.lasting = Lasting(compiled.program)
         self.rules = backward_rules(compiled, self.lasting)
 
 
 def backwards(compiled: CompiledProgram) -> Backwards:
-    """What is known of the program, kept with it."""
+    """Return the backward rules of a program, cached with it."""
     if compiled.backwards is None:
         compiled.backwards = Backwards(compiled)
     return compiled.backwards  # type: ignore[no-any-return]  # the engine knows nothing of it
@@ -419,7 +391,7 @@ def backwards(compiled: CompiledProgram) -> Backwards:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A way some of whose facts are not settled yet."""
+    """A derivation with unsettled facts."""
 
     node: Node
     last: int
@@ -427,12 +399,12 @@ class _Waiting:
 
 
 def may_expire(compiled: CompiledProgram, key: Key, first: Value) -> bool:
-    """Can time end a fact of this predicate whose first argument this is? Known from the rules alone."""
+    """Return whether time can falsify a fact of this predicate with this first argument, from the rules alone."""
     return backwards(compiled).lasting.can_expire(key, first)
 
 
 class Expiry:
-    """Ends of the facts of one finished model. What was settled for one fact serves the next."""
+    """Ends of the facts of one finished model, memoised."""
 
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
@@ -451,7 +423,7 @@ class Expiry:
         self._read: _Read | None = None
 
     def of(self, fact: str | Fact) -> int | None:
-        """Until when; None for ever. A fact that does not hold has no end: that is an error."""
+        """Return the end in nanoseconds, or None for no end. Raises ValueError if the fact does not hold."""
         if isinstance(fact, str):
             fact = read_fact(fact, self.model.program, self.model.now)
         predicate = self.model.program.predicates.get(fact.key)
@@ -469,7 +441,6 @@ class Expiry:
 
     @property
     def read(self) -> _Read:
-        """The model as explanations read it, made when it is first needed."""
         if self._read is None:
             self._read = _Read(self.model)
         return self._read
@@ -494,7 +465,7 @@ class Expiry:
         return settled[goal]
 
     def _search(self, goal: Node, most: int | None, settled: dict[Node, int]) -> None:
-        """Settle the goal and whatever it can rest on: what is below a fact first, what lies on cycles at last."""
+        """Settle the goal and its dependencies, depth first; cycles come last."""
         found: dict[Node, Ways] = {}
         stack = [goal]
         while stack:
@@ -596,7 +567,7 @@ class Expiry:
         found[below] = max(last, found.get(below, INT_MIN))
 
     def _all_of(self, choices: Iterable[Ways]) -> tuple[tuple[Node, ...], int]:
-        """One way that needs one way of each choice."""
+        """Combine choices: one derivation that needs one of each."""
         below: dict[Node, None] = {}
         last = FOREVER
         for ways in choices:
@@ -611,7 +582,6 @@ class Expiry:
         return tuple(below), last
 
     def _entry(self, entry: Instance | Merged) -> tuple[tuple[Node, ...], int]:
-        """The way that an instance of a rule, or a merge, is."""
         if isinstance(entry, Merged):
             return tuple((self.ids[fact.key], fact.args) for fact in entry.facts), FOREVER
         choices: list[Ways] = []
@@ -645,7 +615,7 @@ class _Read:
         }
 
     def entries(self, fact: Fact) -> Iterable[Instance | Merged]:
-        """How a fact came about. Of what merges there is the log, because the model forgets."""
+        """Return the derivations of a fact; those of merges come from a replay: the model discards them."""
         if fact.key not in self._merging:
             return self.instances.of(fact)
         if fact.key not in self._replays:
@@ -655,20 +625,20 @@ class _Read:
         return (replay.log[fact],) if fact in replay.log else self.instances.of(fact)
 
     def end(self, premise: Literal, row: Row, fact: Fact) -> int:
-        """Until when a fact satisfies a premise that looks at now; ``row`` is what was known before."""
+        """Return until when a fact satisfies a premise about now; ``row`` is known before the premise."""
         pairs = zip(premise.atom.args, fact.args, strict=True)
         values = {arg.name: value for arg, value in pairs if isinstance(arg, Variable)}
         return premise_end(premise, {**row, **values}, self.joined(fact)[1])
 
     def joined(self, fact: Fact) -> Interval:
-        """The whole stretch of time that an interval belongs to."""
+        """Return the coalesced interval that contains the fact's interval."""
         assert fact.interval is not None
         start, end = fact.interval
         return next((s, e) for s, e in self.solver.intervals(fact.key, fact.args) if s <= start and end <= e)
 
 
 def _known_end(ways: Ways, settled: dict[Node, int]) -> int | None:
-    """When the last of the ways ends; None if that is open for one of them."""
+    """Return the end of the last derivation; None if one is unsettled."""
     latest: int | None = None
     for below, last in ways.items():
         for other in below:
@@ -683,7 +653,7 @@ def _known_end(ways: Ways, settled: dict[Node, int]) -> int | None:
 
 
 def _longest(ways: Ways, most: int | None) -> Ways:
-    """The ways that could last longer than one that needs no other facts, and that one; at most so many."""
+    """Return at most ``most`` derivations that could outlast the one that needs no other facts, and that one."""
     if len(ways) < 2:
         return ways
     alone = ways.get((), INT_MIN)
@@ -697,6 +667,6 @@ def _longest(ways: Ways, most: int | None) -> Ways:
 
 
 def _promise(way: tuple[tuple[Node, ...], int]) -> tuple[Any, ...]:
-    """Longest first; among equals the order is that of the facts, so that it is always the same."""
+    """Sort key: longest first, deterministic between equals."""
     below, last = way
     return -last, [(number, [order_key(value) for value in args]) for number, args in below]

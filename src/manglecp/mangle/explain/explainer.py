@@ -1,4 +1,4 @@
-"""Questions about one finished model, and where each rule that could have derived a fact stops."""
+"""Explanations of one finished model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 
 WIDEST: Final = 100_000
-"""So many rows are followed to see how far a rule gets."""
+"""Limit of rows in the search for the furthest premise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A rule, and the first of its premises that fails on the way that leads furthest."""
+    """A rule and its first failing premise on the path that satisfies most premises."""
 
     rule: RuleRef
     premise: str
@@ -39,7 +39,7 @@ class Blocks:
         self.solver = instances.solver
 
     def of(self, goal: Fact) -> list[Blocked]:
-        """One entry for each rule whose head could be the fact, in the order of the program."""
+        """Return one entry per rule whose head unifies with the fact, in the order of the program."""
         found = []
         for shape in self.instances.shapes.get(goal.key, ()):
             if unifies(shape.rule.head, goal.args):
@@ -61,7 +61,7 @@ class Blocks:
         return self._head(shape, start, row, goal)
 
     def _head(self, shape: Shape, start: Row, row: Row, goal: Fact) -> Blocked:
-        """Every premise holds, but what is derived is another fact."""
+        """Every premise holds, but the derived fact differs from the goal."""
         rule = shape.rule
         rows = self.solver.body(rule, start) if rule.clause.aggregates else [row]
         derived = min(self.instances.transformed(rule, rows), key=lambda d: row_key(d.row))
@@ -81,7 +81,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """What stops each rule, and the smallest sets of facts that would help."""
+    """The failing premise of each rule, and the smallest sets of facts that would unlock the fact."""
 
     fact: str
     blocked: tuple[Blocked, ...]
@@ -89,21 +89,18 @@ class WhyNot:
 
     @property
     def holds(self) -> bool:
-        """Nothing has to be added: the question was mistaken."""
+        """Whether the fact holds already."""
         return self.unlocked.sets == ((),)
 
     @property
     def would_unlock(self) -> tuple[tuple[Fact, ...], ...]:
-        """Sets of facts, each of which would be enough."""
         return self.unlocked.sets
 
     @property
     def complete(self) -> bool:
-        """Are these all the smallest sets there are?"""
         return self.unlocked.complete
 
     def as_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and texts."""
         return {
             "fact": self.fact,
             "blocked": [
@@ -115,7 +112,6 @@ class WhyNot:
         }
 
     def text(self) -> str:
-        """For people: what stops each rule, then what would help."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -140,7 +136,7 @@ class WhyNot:
 
 
 class Explainer:
-    """Explains a model. The first question about a fact pays for the search, the next ones read its results."""
+    """Explains a model; searches are memoised."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -148,27 +144,26 @@ class Explainer:
         self._use = Use(self._prover.instances)
 
     def until(self, deadline: float | None) -> None:
-        """A question that is not answered by then raises a LimitError. The deadline is one of the monotonic clock."""
+        """Set a monotonic deadline, after which explanations raise LimitError."""
         self._prover.solver.deadline = deadline
 
     def read(self, fact: str | Fact) -> Fact:
-        """A fact in canonical text, with its annotation if it is temporal."""
         return read_fact(fact, self.model.program, self.model.now) if isinstance(fact, str) else self._always(fact)
 
     def _always(self, fact: Fact) -> Fact:
-        """Outside of programs a temporal fact needs no interval: it holds always."""
+        """Outside of programs, a temporal fact without an interval holds always."""
         predicate = self.model.program.predicates.get(fact.key)
         if predicate is None or not predicate.temporal or fact.interval is not None:
             return fact
         return fact._replace(interval=(INT_MIN, INT_MAX))
 
     def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
-        """A proof with few leaves; None if the fact does not hold, or not by ``using`` these facts only."""
+        """Return a proof with few leaves; None if the fact does not hold, or not from ``using`` only."""
         prover = self._prover if using is None else self._prover.using(using)
         return prover.proof(self.read(fact))
 
     def alternatives(self, fact: str | Fact, limit: int = 100) -> Alternatives:
-        """The minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
+        """Return the minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
         goal = self.read(fact)
         if not self._prover.solver.contains(goal):
             return Alternatives((), True)
@@ -184,10 +179,10 @@ class Explainer:
         return Alternatives((tuple(sorted((f for f in leaves if f), key=lambda fact: fact.text)),), False)
 
     def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = MOST_TRIES) -> WhyNot:
-        """What stops each rule that could derive the fact, and the smallest sets of facts that would make it hold.
+        """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
 
-        Facts of the predicates ``over`` may be added; None means those that have no rules. The search ends after so
-        many ``tries`` to add some; with none, only what stops the rules is said.
+        Facts of the predicates ``over`` may be added, by default those without rules. At most ``tries`` sets are
+        evaluated.
         """
         goal = self.read(fact)
         unlocked = Unlock(self._prover, goal, over, most_tries=tries).run()
@@ -195,9 +190,9 @@ class Explainer:
         return WhyNot(goal.text, tuple(blocked), unlocked)
 
     def coverage(self, selector: str | None = None) -> Coverage:
-        """What became of each rule. With a ``selector`` such as ``intent``, rules for its other values stand apart."""
+        """Return the coverage of each rule. Rules for other values of ``selector`` are inapplicable."""
         return self._use.coverage(selector)
 
     def unused(self, facts: Iterable[str | Fact]) -> list[Unused]:
-        """Those of the given facts that occur in no rule instance that holds, with the reason."""
+        """Return those of the given facts that occur in no rule instance, with the reason."""
         return self._use.unused(map(self.read, facts))

@@ -1,4 +1,4 @@
-"""The ways in which a rule yields a fact, and which intervals a premise about time needs."""
+"""Rule instances that derive a fact, and the intervals that a temporal premise needs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,14 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Literal, Transform, Variable
 from manglecp.mangle.values import Time, Value, order_key
 
-# Which of the intervals that were given and derived a premise about time really needs.
-#
-# A premise reads facts whose intervals have been joined where they touch (D12); a proof names the intervals as they
-# were given. A box needs those that cover its window, a diamond one that meets it, a known instant one that contains
-# it, and a variable that took the end of the joined interval needs the way from there to everything else that was
-# asked.
-
-
+# A premise reads coalesced intervals (D12); a proof names the intervals as given. A box needs those that cover its
+# window, a diamond one that meets it, a known instant one that contains it, and a variable bound to an end those from
+# there to everything else that is required.
 _T = TypeVar("_T")
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
-    """The variables that take the start and the end of the fact's interval."""
+    """Return the variables that take the start and the end of the fact's interval."""
     if premise.annotation is None:
         return None, None
     start, end = (bound.value for bound in (premise.annotation.start, premise.annotation.end))
@@ -41,21 +36,21 @@ def _free(value: object, row: Row) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a premise asks of one joined interval."""
+    """What a premise requires of one coalesced interval."""
 
     whole: Interval | None = None
-    """Every instant from here to there."""
+    """Every instant of this interval."""
     touched: Interval | None = None
-    """Some instant in here."""
+    """Some instant of this interval."""
     loose: bool = False
-    """Did a variable take an end of the joined interval? Then a longer interval would not do."""
+    """Whether a variable took an end of the coalesced interval, so that a longer one would not do."""
 
 
 NO_DEMAND: Final = Demand()
 
 
 def demand(premise: Literal, row: Row, joined: Interval, now: int) -> Demand:
-    """``row`` is what was known before the premise."""
+    """Return the demand of a premise; ``row`` is known before it."""
     points: list[int] = []
     touched: Interval | None = None
     loose = False
@@ -84,7 +79,7 @@ def demand(premise: Literal, row: Row, joined: Interval, now: int) -> Demand:
 
 
 def useful(asked: Demand, intervals: Sequence[tuple[Interval, _T]]) -> list[tuple[Interval, _T]]:
-    """The intervals that can help."""
+    """Filter the intervals that can help."""
     part = asked.whole or asked.touched
     if part is None:
         return list(intervals)
@@ -92,10 +87,7 @@ def useful(asked: Demand, intervals: Sequence[tuple[Interval, _T]]) -> list[tupl
 
 
 def cheapest(whole: Interval, pieces: Sequence[tuple[Interval, _T]], cost: Callable[[_T], tuple[Any, ...]]) -> list[_T]:
-    """The pieces that cover ``whole`` for the least sum of the first cost; [] if there are none.
-
-    A search along time: the state is how far is covered, a step adds a piece that goes on from there.
-    """
+    """Return the cheapest pieces that cover ``whole``; [] if there are none. Dijkstra's algorithm along time."""
     first, last = whole
     ordered = sorted(((cost(item), interval, item) for interval, item in pieces), key=lambda p: (p[0], p[1]))
     costs = [c[0] for c, _, _ in ordered]
@@ -119,7 +111,7 @@ def cheapest(whole: Interval, pieces: Sequence[tuple[Interval, _T]], cost: Calla
 
 
 def minimal(whole: Interval, pieces: Sequence[tuple[Interval, _T]]) -> Iterator[list[_T]]:
-    """Every set of pieces that covers ``whole`` and from which none can be left out."""
+    """Yield every minimal cover of ``whole``."""
     ordered = sorted(pieces, key=lambda piece: piece[0])
     stack: list[tuple[int, tuple[int, ...]]] = [(whole[0], ())]
     while stack:
@@ -138,7 +130,7 @@ def _has_surplus(whole: Interval, intervals: list[Interval]) -> bool:
 
 
 def covers(intervals: Sequence[Interval], whole: Interval) -> bool:
-    """Do these intervals together leave no gap in the whole?"""
+    """Return whether these intervals cover the whole without a gap."""
     position = whole[0]
     for start, end in sorted(intervals):
         if start > position:
@@ -149,16 +141,11 @@ def covers(intervals: Sequence[Interval], whole: Interval) -> bool:
     return position > whole[1]
 
 
-# The ways in which one rule yields one fact, read off the finished model.
-#
-# A rule is run backwards: the fact fixes what its head can fix, the body finds the rows, and each row says which
-# facts its premises rest on. A premise may rest on any one of several facts (where it says ``_``), or on several
-# together (where intervals were joined), so it is kept as a choice and no combination is spelled out.
-
-
+# A premise may rest on any of several facts (``_``) or on several together (coalesced intervals), so it is kept as a
+# choice; combinations are not enumerated.
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to satisfy a premise: any one of the facts, or those that together cover a stretch of time."""
+    """One way to satisfy a premise: any one of the facts, or those that together cover an interval."""
 
     facts: tuple[Fact, ...]
     asked: Demand = NO_DEMAND
@@ -166,7 +153,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A positive premise under a row; one option is enough."""
+    """A positive premise under a row; one option suffices."""
 
     literal: Literal
     row: Row
@@ -182,7 +169,6 @@ class Absence:
 
     @property
     def text(self) -> str:
-        """The premise with its values."""
         return premise_text(self.literal, self.row)
 
 
@@ -191,24 +177,24 @@ Ground: TypeAlias = Support | Absence
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A rule with values for its variables, and what it rests on, in written order.
+    """A rule with values for its variables, and its grounds in written order.
 
-    An aggregate rests on every row of its group: ``grounds`` lists the premises of all of them.
+    The grounds of an aggregate are the premises of every row of its group.
     """
 
     shape: Shape
     row: Row
-    """The values that the head is built from."""
+    """The values of the head."""
     grounds: tuple[Ground, ...]
 
     @property
     def order_key(self) -> tuple[object, ...]:
-        """Orders instances by what they say, so that the order of clauses does not matter."""
+        """Order by content, independent of the order of clauses."""
         values = [(name, order_key(value)) for name, value in sorted(self.row.items())]
         return (*self.shape.order_text, values)
 
     def facts(self) -> Iterator[Fact]:
-        """All that any option of its premises mentions; one may come more than once."""
+        """Yield the facts of all options; may repeat."""
         for ground in self.grounds:
             if isinstance(ground, Support):
                 for option in ground.options:
@@ -217,14 +203,14 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A row of transforms and the rows of the body that went into it."""
+    """A row after transforms, and the rows of the body it comes from."""
 
     row: Row
     members: tuple[Row, ...]
 
 
 class Instances:
-    """All instances of the rules of a program, found on demand."""
+    """Rule instances, found on demand."""
 
     def __init__(self, solver: Finished) -> None:
         self.solver = solver
@@ -232,7 +218,7 @@ class Instances:
         self._known: dict[tuple[int, Args], Mapping[Timed, list[Derived]]] = {}
 
     def of(self, fact: Fact) -> Iterator[Instance]:
-        """Every instance whose head is the fact, with the interval as derived."""
+        """Yield every instance whose head is the fact, with the interval as derived."""
         for shape in self.shapes.get(fact.key, ()):
             values = tuple(fact.args[i] for i in shape.fixed)
             start = shape.fix(shape.fixed, values)
@@ -250,7 +236,7 @@ class Instances:
         return known
 
     def heads(self, shape: Shape, start: Row, skip: int | None = None) -> Mapping[Timed, list[Derived]]:
-        """What the rule derives from the rows that begin with ``start``, and from which rows."""
+        """Return what the rule derives from rows that extend ``start``, and from which rows."""
         found: dict[Timed, list[Derived]] = {}
         rows = self.solver.body(shape.rule, start, skip)
         for derived in self.transformed(shape.rule, rows):
@@ -260,7 +246,7 @@ class Instances:
         return found
 
     def transformed(self, rule: Rule, rows: list[Row]) -> list[Derived]:
-        """The transforms of a rule, with the rows of the body that each result comes from."""
+        """Apply the transforms of a rule, keeping the rows of the body for each result."""
         results = [Derived(row, (row,)) for row in rows]
         for step in rule.clause.transforms:
             try:
@@ -283,7 +269,7 @@ class Instances:
             yield Derived(row, tuple(member for one in ones for member in one.members))
 
     def head(self, rule: Rule, row: Row) -> Timed | None:
-        """The fact a row yields; None if its interval is inverted (D20)."""
+        """Return the fact of a row; None if its interval is inverted (D20)."""
         args = self.solver.head_args(rule.clause, row)
         if not self.solver.predicate(rule.head.key).temporal:
             return args, None
@@ -297,7 +283,7 @@ class Instances:
     # --- what a row rests on ---------------------------------------------------------------------------------------
 
     def instance(self, shape: Shape, derived: Derived, start: Row) -> Instance:
-        """The instance behind one derived row. The rows of a group are taken in a fixed order."""
+        """Return the instance of one derived row. The rows of a group have a fixed order."""
         grounds: list[Ground] = []
         for member in sorted(derived.members, key=row_key) if len(derived.members) > 1 else derived.members:
             grounds += self.grounds(shape, member, start)
@@ -307,7 +293,7 @@ class Instances:
         return Instance(shape, row, tuple(grounds))
 
     def grounds(self, shape: Shape, row: Row, start: Row) -> list[Ground]:
-        """What each premise of one row of the body rests on, in written order; tests rest on nothing."""
+        """Return the ground of each premise in written order; tests have none."""
         before = shape.bound_before(start)
         found: dict[int, Ground] = {}
         for position, premise in enumerate(shape.rule.premises):
@@ -367,7 +353,7 @@ class Instances:
 
 
 def _may_end(interval: Interval | None, ends: tuple[Value | None, ...]) -> bool:
-    """Does an interval have the ends that variables took? A quick test, where one fact has many intervals."""
+    """Return whether an interval has the ends that variables took; a cheap filter."""
     return interval is None or all(
         not isinstance(end, Time) or end.ns == own for own, end in zip(interval, ends, strict=True)
     )
@@ -379,5 +365,5 @@ def _timed_order(timed: Timed) -> tuple[object, ...]:
 
 
 def row_key(row: Row) -> list[tuple[str, object]]:
-    """Orders rows by their values, whatever order their variables were bound in."""
+    """Order rows by values, independent of binding order."""
     return [(name, order_key(value)) for name, value in sorted(row.items())]

@@ -1,4 +1,4 @@
-"""Proofs as a graph, written as a tree, and all minimal sets of given facts behind a fact."""
+"""Proofs as a graph, written as a tree, and all minimal supports of a fact."""
 
 from __future__ import annotations
 
@@ -21,50 +21,49 @@ from manglecp.mangle.values import Value
 NodeOrigin: TypeAlias = Origin | Literal["derived", "absent"]
 
 MOST_NODES: Final = 10_000
-"""A tree of more nodes is written with each repeated part cut off after the first time."""
+"""Larger trees are written with repeated parts cut."""
 _DEEPEST_INDENT: Final = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One step of a proof. Steps that several others rest on are one object."""
+    """One step of a proof. Shared steps are one object."""
 
     fact: str
-    """Canonical text; for an absence, the premise that holds because nothing matches it."""
+    """Canonical text; for an absence, the negated premise."""
     origin: NodeOrigin
     rule: RuleRef | None = None
     bindings: Mapping[str, Value] = field(default_factory=dict)
     premises: tuple[Node, ...] = ()
     ground: Fact | None = field(default=None, repr=False)
-    """The fact itself; None for an absence."""
+    """None for an absence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proof:
-    """Why a fact holds."""
-
     fact: str
     root: Node
 
     def nodes(self) -> list[Node]:
-        """Every node once, what it rests on first."""
+        """Return every node once, premises first."""
         return list(_bottom_up(self.root))
 
     def leaves(self) -> list[str]:
-        """The given facts that the proof rests on, sorted."""
+        """Return the given facts of the proof, sorted."""
         return sorted({node.fact for node in self.nodes() if node.origin not in ("derived", "absent")})
 
     def rules(self) -> list[RuleRef]:
-        """The rules that the proof uses, each once, in the order of their ids."""
+        """Return the rules of the proof, in the order of their ids."""
         return sorted(
             {node.rule.id: node.rule for node in self.nodes() if node.rule}.values(), key=lambda rule: rule.id
         )
 
     def as_json(self, most_nodes: int = MOST_NODES) -> dict[str, Any]:
-        """Plain dictionaries, lists and texts.
+        """Return plain JSON.
 
-        A part that occurs again is written again, unless that makes more than ``most_nodes`` nodes; then it is cut off,
-        which ``"repeated": true`` says, and stands in full only where it comes first.
+        A repeated part is written again, unless the tree has more than ``most_nodes`` nodes; then ``"repeated": true``
+        marks it
+        and only the first occurrence is complete.
         """
         cut = _tree_size(self.root) > most_nodes
         root: dict[str, Any] = {}
@@ -87,7 +86,7 @@ class Proof:
         return {"fact": self.fact, "proof": root}
 
     def text(self, most_nodes: int = MOST_NODES) -> str:
-        """The tree, one fact per line, premises indented below what they prove."""
+        """Return the tree, one fact per line, premises indented."""
         return "\n".join(self._lines(_tree_size(self.root) > most_nodes)) + "\n"
 
     def _lines(self, cut: bool) -> Iterator[str]:
@@ -118,7 +117,7 @@ def _at(rule: RuleRef) -> str:
 
 
 def _bottom_up(root: Node) -> Iterator[Node]:
-    """Each node after its premises, without recursion: a proof may be thousands of steps deep."""
+    """Sort nodes after their premises, without recursion: a proof may be thousands of steps deep."""
     seen = {root}
     work = [(root, iter(root.premises))]
     while work:
@@ -133,7 +132,6 @@ def _bottom_up(root: Node) -> Iterator[Node]:
 
 
 def _tree_size(root: Node) -> int:
-    """How many nodes there are when every shared part is written wherever it occurs."""
     sizes: dict[Node, int] = {}
     for node in _bottom_up(root):
         sizes[node] = 1 + sum(sizes[premise] for premise in node.premises)
@@ -141,7 +139,7 @@ def _tree_size(root: Node) -> int:
 
 
 class Prover:
-    """Proves facts of one model and keeps the nodes, so that proofs share what they have in common."""
+    """Proves facts of one model, memoising nodes, so that proofs share them."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -151,7 +149,7 @@ class Prover:
         self._start(None)
 
     def using(self, leaves: Collection[Fact]) -> Prover:
-        """A prover of the same model whose proofs rest on nothing but these given facts."""
+        """Return a prover of the same model that uses only these given facts."""
         other = copy(self)
         other._start(frozenset(leaves))
         return other
@@ -162,7 +160,7 @@ class Prover:
         self._nodes: dict[Fact, Node] = {}
 
     def prove(self, facts: list[Fact]) -> None:
-        """The best proofs where that is feasible, good ones otherwise."""
+        """Prove by the best proofs where feasible, else by good ones."""
         try:
             self.search.prove(facts)
         except TooWide:
@@ -170,7 +168,7 @@ class Prover:
                 self.quick.prove(facts)
 
     def proof(self, goal: Fact) -> Proof | None:
-        """The best proof, or None if the fact does not hold or cannot be proved from its leaves."""
+        """Return the proof; None if the fact does not hold or cannot be proved from the permitted leaves."""
         if not self.solver.contains(goal):
             return None
         option = self.option(goal)
@@ -184,7 +182,7 @@ class Prover:
         return Proof(goal.text, Node(goal.text, "derived", None, {}, parts, goal))
 
     def option(self, goal: Fact) -> Option:
-        """What a goal rests on: itself, or the intervals, as given and derived, that make up the one it names."""
+        """Return what a goal rests on: itself, or the intervals that cover the one it names."""
         if goal.interval is None:
             return Option((goal,))
         raw = self.solver.intervals(goal.key, goal.args, raw=True)
@@ -195,7 +193,6 @@ class Prover:
         return Option(tuple(fact for _, fact in useful(asked, pieces)), asked)
 
     def _node(self, goal: Fact) -> Node:
-        """The node of a fact that is proved, and of everything below it."""
         best = self.search.best
         work = [goal]
         while work:
@@ -227,26 +224,21 @@ class Prover:
         return Node(fact.text, "derived", shape.ref, shape.in_order(instance.row), tuple(premises.values()), fact)
 
 
-# All the ways in which a fact is supported: the minimal sets of given facts that its proofs rest on.
-#
-# A proof stops at a given fact; here a given fact that is also derived may be replaced by what derives it. Sets are
-# combined from the bottom up, and inside a recursion until nothing changes. There can be very many, so only the
-# smallest are kept, and the answer says whether any were left out.
-
-
+# Supports: a given fact that is also derived may be replaced by its derivation. Sets are combined bottom-up, inside a
+# recursion to the fixpoint; only the smallest are kept.
 WIDEST: Final = 20_000
 MOST_COVERS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Minimal sets of given facts, each sorted by text, the smaller ones first."""
+    """Minimal sets of given facts, each sorted by text, smallest first."""
 
     sets: tuple[tuple[Fact, ...], ...]
     complete: bool
 
     def as_json(self) -> dict[str, object]:
-        """The facts as text; ``complete`` says whether these are all sets."""
+        """Return plain JSON; ``complete`` if these are all sets."""
         return {"leaf_facts": [[fact.text for fact in facts] for facts in self.sets], "complete": self.complete}
 
 
@@ -260,7 +252,7 @@ class Supports:
         self._sets: dict[Fact, Sets] = {}
 
     def of(self, options: Iterable[Option]) -> Alternatives:
-        """What these options rest on, up to the limit."""
+        """Return the supports of these options, up to the limit."""
         options = tuple(options)
         for component in self._by_component([fact for option in options for fact in option.facts]):
             self._settle(component)
@@ -274,7 +266,6 @@ class Supports:
         return len(facts), [self.search.text(fact) for fact in facts]
 
     def _by_component(self, goals: list[Fact]) -> list[list[Fact]]:
-        """Everything the goals could rest on, given facts included, in the order of evaluation."""
         found: dict[int, list[Fact]] = {}
         stack, seen, count = list(goals), set(goals), 0
         while stack:
@@ -317,7 +308,6 @@ class Supports:
         return changed
 
     def _all(self, instance: Instance) -> Sets:
-        """Every way to satisfy all grounds of an instance."""
         found = Sets([NOTHING])
         for ground in instance.grounds:
             if not isinstance(ground, Absence):
@@ -347,7 +337,7 @@ class Supports:
         return found
 
     def _add(self, found: Sets, new: Iterable[Assumed]) -> None:
-        """Add sets while there is room; ten times the limit, because unions make some superfluous."""
+        """Add sets up to ten times the limit, because unions subsume some."""
         for one in new:
             if len(found) >= 10 * self.limit:
                 self.complete = False

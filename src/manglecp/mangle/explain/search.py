@@ -1,4 +1,4 @@
-"""The best proof of a fact; a good one where that would take too long."""
+"""Search for the best proof of a fact, or a good one where that is too expensive."""
 
 from __future__ import annotations
 
@@ -20,23 +20,19 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Key, Literal, Premise
 
-# How the values of merged predicates came about.
-#
-# A merged relation forgets: a value gives way to a better one, and what was derived from it stays. So a fact may have
-# no instance left in the finished model. Then the component is evaluated once more and everything that ever stood in
-# it is logged when it first appears. What a log entry rests on was logged before it, so proofs read off the log are
-# well-founded.
 
-
+# A merge discards values whose consequences stay, so a fact may have no instance in the finished model. Then the
+# component is replayed, and every fact is logged when it first appears. Log entries depend on earlier ones only, so
+# proofs from the log are well-founded.
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A value that was merged from these facts."""
+    """A value merged from these facts."""
 
     facts: tuple[Fact, ...]
 
 
 class Replay(Finished):
-    """One component evaluated again, over the finished model below it."""
+    """A component evaluated again over the finished model below it, with a log of how each fact first appeared."""
 
     def __init__(self, below: Finished, component: Component) -> None:
         super().__init__(below.model)
@@ -110,37 +106,27 @@ class Replay(Finished):
         return result
 
 
-# The best proof of a fact: fewest leaves, then least height, then least text.
-#
-# From the goal downwards every fact that could take part is expanded into its instances. Then, component by component
-# from the bottom up, costs are settled as shortest paths are (Knuth's generalisation of Dijkstra's algorithm): a fact
-# is settled when it is the cheapest of those whose premises are settled. An instance always costs more than each of
-# its premises, so the choice that settles a fact never leads back to it: proofs are well-founded whatever the
-# recursion.
-#
-# The leaves of a proof are counted as often as they are used; counting each once would be a hard problem.
-
-
+# The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances
+# from the goal; then costs are settled per component, bottom-up, by Knuth's generalisation of Dijkstra's algorithm. An
+# instance costs more than each premise, so proofs are well-founded under recursion. Leaves count as often as they are
+# used; counting each once would be NP-hard.
 Chosen: TypeAlias = tuple[Fact, ...] | Absence
 
 WIDEST: Final = 50_000
-"""So many instances are looked at for the best proof; beyond, any good proof will do."""
+"""Limit of instances for the best proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a fact is proved."""
-
     leaves: int
     height: int
     instance: Instance | None = None
-    """None for a leaf, and for a value that was merged from ``chosen``."""
+    """None for a leaf, and for a value merged from ``chosen``."""
     chosen: tuple[Chosen, ...] = ()
-    """For each ground of the instance, the facts it rests on."""
+    """The facts of each ground."""
 
     @property
     def premises(self) -> Iterator[Fact]:
-        """The facts that it rests on, without those that have to be absent."""
         return (fact for chosen in self.chosen if not isinstance(chosen, Absence) for fact in chosen)
 
 
@@ -148,12 +134,12 @@ LEAF: Final = Choice(1, 0)
 
 
 class TooWide(Exception):
-    """There are more instances than are worth looking at."""
+    pass
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """An instance some of whose premises are not settled yet."""
+    """An instance with unsettled premises."""
 
     fact: Fact
     instance: Instance
@@ -163,7 +149,7 @@ class _Waiting:
 
 @dataclass
 class Search:
-    """Finds proofs and remembers them."""
+    """Finds and memoises proofs."""
 
     solver: Finished
     instances: Instances
@@ -182,18 +168,17 @@ class Search:
             self._component.update(dict.fromkeys(component.predicates, number))
 
     def component(self, key: Key) -> int:
-        """Its place in the order of evaluation; -1 for what has no rules."""
+        """Return the index in evaluation order; -1 without rules."""
         return self._component.get(key, -1)
 
     def text(self, fact: Fact) -> str:
-        """Kept, for facts are compared by it over and over."""
         text = self._texts.get(fact)
         if text is None:
             text = self._texts[fact] = fact.text
         return text
 
     def prove(self, goals: Iterable[Fact], widest: int | None = WIDEST) -> None:
-        """Settle the goals and all they could rest on; what cannot be proved is in ``best`` afterwards or is not."""
+        """Settle the goals and their dependencies. A fact without an entry in ``best`` cannot be proved."""
         by_component: dict[int, list[Fact]] = {}
         for fact in self._expand(goals, widest):
             by_component.setdefault(self.component(fact.key), []).append(fact)
@@ -202,7 +187,7 @@ class Search:
             self._recall(number, [fact for fact in by_component[number] if fact not in self.best])
 
     def leaf(self, fact: Fact) -> bool:
-        """Is it given? Then it needs no proof, even if it has one."""
+        """Return whether the fact is given and needs no proof, even if it has one."""
         if fact in self.best:
             return self.best[fact] is LEAF
         if self.solver.given(fact) and (self.using is None or fact in self.using):
@@ -211,14 +196,13 @@ class Search:
         return False
 
     def expand(self, fact: Fact) -> list[Instance]:
-        """All instances that yield the fact, found once."""
+        """Return all instances of the fact, memoised."""
         found = self.expanded.get(fact)
         if found is None:
             found = self.expanded[fact] = list(self.instances.of(fact))
         return found
 
     def _expand(self, goals: Iterable[Fact], widest: int | None) -> list[Fact]:
-        """The facts that have to be settled, in no particular order."""
         stack = list(goals)
         seen: set[Fact] = set()
         count = 0
@@ -240,7 +224,6 @@ class Search:
     # --- settling --------------------------------------------------------------------------------------------------
 
     def _settle(self, number: int, facts: list[Fact]) -> None:
-        """Settle the facts of one component; those below it are settled."""
         waiting: dict[Fact, list[tuple[_Waiting, int]]] = {}
         queue: list[tuple[Any, ...]] = []
         for fact in facts:
@@ -271,7 +254,6 @@ class Search:
         waiting: dict[Fact, list[tuple[_Waiting, int]]],
         queue: list[tuple[Any, ...]],
     ) -> None:
-        """Choose what is settled and wait for the rest, unless some premise cannot be proved."""
         inside: list[tuple[Fact, int]] = []
         for place, ground in enumerate(one.instance.grounds):
             if isinstance(ground, Absence):
@@ -290,7 +272,7 @@ class Search:
             self._finish(one, queue)
 
     def cheapest(self, options: Iterable[Option]) -> tuple[Fact, ...] | None:
-        """The best of some options whose facts are settled; None if there is none."""
+        """Return the best option whose facts are settled, or None."""
         ranked = [self._ranked(facts) for option in options if (facts := self._cheapest(option))]
         return min(ranked)[-1] if ranked else None
 
@@ -312,7 +294,7 @@ class Search:
         return choice.leaves, choice.height, self.text(fact)
 
     def cost(self, chosen: Iterable[Chosen | None]) -> tuple[int, int]:
-        """Leaves and height of what some grounds rest on; a fact that is used twice by one rule counts once."""
+        """Return leaves and height; a fact that a rule uses twice counts once."""
         facts = {fact for one in chosen if isinstance(one, tuple) for fact in one}
         choices = [self.best[fact] for fact in facts]
         return sum(c.leaves for c in choices), max((c.height for c in choices), default=0)
@@ -325,7 +307,7 @@ class Search:
     # --- what the finished model no longer shows -------------------------------------------------------------------
 
     def _recall(self, number: int, facts: list[Fact]) -> None:
-        """Prove facts of a merging component from the way they came about."""
+        """Prove facts of a merging component from the replay."""
         keys = () if number < 0 else self.solver.program.components[number].predicates
         if not facts or not any(self.solver.predicate(key).merge is not None for key in keys):
             return
@@ -347,7 +329,7 @@ class Search:
                 self.best[fact] = Choice(leaves, height + 1, instance, tuple(c for c in chosen if c is not None))
 
     def _needed(self, replay: Replay, number: int, facts: list[Fact]) -> tuple[set[Fact], list[Fact]]:
-        """What the log entries of some facts rest on: in their component, and below it."""
+        """Return the dependencies of some log entries: inside the component, and below it."""
         needed: set[Fact] = set()
         below: list[Fact] = []
         stack = list(facts)
@@ -372,15 +354,10 @@ class Search:
         heapq.heappush(queue, (choice.leaves, choice.height, self.text(fact), order, next(self._number), fact, choice))
 
 
-# The round in which each fact of a recursive component first appears.
-#
-# Rounds are a well-founded rank: a fact of round n has an instance whose premises are of rounds before n. They are
-# found by evaluating the component once more, semi-naively, over the finished model below it. That costs about what
-# evaluating it did, and is done only where looking at all instances would cost far more.
-
-
+# Rounds are a well-founded rank: a fact of round n has an instance with premises of earlier rounds. Computing them
+# costs as much as evaluating the component, and is done only where expanding all instances would cost far more.
 class Rounds(Finished):
-    """One component evaluated again, counting rounds. It has no deferred and no merged predicates."""
+    """A component evaluated again, counting semi-naive rounds. It has no deferred and no merged predicates."""
 
     def __init__(self, below: Finished, component: Component) -> None:
         super().__init__(below.model)
@@ -393,7 +370,6 @@ class Rounds(Finished):
         self._run()
 
     def _build(self, key: Key, positions: tuple[int, ...], raw: bool) -> Index:
-        """The indexes of the component start with what is known and grow with every round."""
         if key not in self._inside:
             return super()._build(key, positions, raw)
         if (key, positions) not in self._grown:
@@ -432,7 +408,7 @@ class Rounds(Finished):
                 yield Fact(shape.rule.head.predicate, *fact)
 
     def _following(self, news: set[Fact]) -> Iterator[Fact]:
-        """What the news of one round lead to. Two facts of one round meet: the other premises see both."""
+        """Derive from the delta of one round. Other premises see the whole delta, so two new facts can join."""
         by_key: dict[Key, list[Fact]] = {}
         for fact in news:
             by_key.setdefault(fact.key, []).append(fact)
@@ -461,30 +437,23 @@ class Rounds(Finished):
                     yield Fact(shape.rule.head.predicate, *head)
 
     def _may_lead(self, shape: Shape, place: int) -> bool:
-        """May this premise run first? Not where the order tells which ends of intervals are known."""
+        """Return whether this premise may run first: not if the order determines which ends of intervals are known."""
         literals = [premise for premise in shape.rule.premises if isinstance(premise, Literal)]
         lead = shape.rule.premises[place]
         assert isinstance(lead, Literal)
         return not any(p.timed for p in literals) and not any(isinstance(arg, Apply) for arg in lead.atom.args)
 
 
-# A good proof where looking for the best one would take too long.
-#
-# Downwards from the goal, each fact takes the one instance whose premises came earliest, and only its premises are
-# looked at further. Inside a recursive component only premises of earlier rounds will do, so the proof is well-
-# founded.
-
-
+# From the goal down, each fact takes the instance whose premises appeared earliest. In a recursive component only
+# premises of earlier rounds are permitted, so the proof is well-founded.
 class Quick:
-    """For one search, which keeps what is found."""
-
     def __init__(self, search: Search) -> None:
         self.search = search
         self.solver = search.solver
         self._rounds: dict[int, Rounds | None] = {}
 
     def prove(self, goals: list[Fact]) -> None:
-        """Give each goal an entry in ``search.best``."""
+        """Add each goal to ``search.best``."""
         steps: dict[Fact, tuple[Instance, tuple[Chosen, ...]]] = {}
         stack = list(goals)
         while stack:
@@ -500,7 +469,6 @@ class Quick:
         self._enter(steps)
 
     def _enter(self, steps: dict[Fact, tuple[Instance, tuple[Chosen, ...]]]) -> None:
-        """Premises first."""
         best = self.search.best
         work = list(steps)
         while work:
@@ -517,19 +485,18 @@ class Quick:
             best[fact] = Choice(leaves, height + 1, instance, chosen)
 
     def _searched(self, fact: Fact) -> bool:
-        """Is its component one that has no rounds: merged, or partly deferred?"""
+        """Return whether the component has no rounds: merged or partly deferred."""
         keys = self.solver.program.components[self.search.component(fact.key)].predicates
         return any(self.solver.predicate(key).merge is not None or self.solver.predicate(key).deferred for key in keys)
 
     def rounds(self, number: int) -> Rounds | None:
-        """None for what does not depend on itself."""
+        """Return None if the component is not recursive."""
         if number not in self._rounds:
             component = self.solver.program.components[number]
             self._rounds[number] = Rounds(self.solver, component) if component.recursive else None
         return self._rounds[number]
 
     def _ways(self, fact: Fact) -> list[tuple[Any, ...]]:
-        """The instances that may be used, best first when sorted."""
         number = self.search.component(fact.key)
         rounds = self.rounds(number)
         rank = {} if rounds is None else rounds.rank
@@ -557,7 +524,6 @@ class Quick:
         return (min(facts, key=lambda fact: (rank[fact], self.search.text(fact))),) if facts else ()
 
     def _any(self, support: Support) -> tuple[Fact, ...]:
-        """One option: if possible, given facts."""
         return min(map(self._option, support.options), key=lambda facts: [self._order(fact) for fact in facts])
 
     def _option(self, option: Option) -> tuple[Fact, ...]:

@@ -1,8 +1,7 @@
-"""What can be told of a rule before any fact is seen: its name, its order, and what its head gives away.
+"""Static properties of a rule: its reference, its order, and what its head determines.
 
-A fact that is to be explained fixes variables of the rule before the body runs. That narrows the search, but it must
-not change the meaning: a variable that stands in an annotation is known or free by the running order alone (D16), and
-in an aggregate only what every group is grouped by may be fixed.
+A fact to be explained fixes variables before the body runs. That must not change the meaning: a variable in an
+annotation is bound by the running order alone (D16), and in an aggregate only group keys may be fixed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from manglecp.mangle.values import Value
 
 
 def filled_in(term: Term, row: Row) -> str:
-    """A term with values in the place of variables; applications stay as they were written."""
+    """Substitute values for variables; applications stay as written."""
     return printer.term(_substitute(term, row))
 
 
@@ -50,7 +49,7 @@ def _substitute(term: Term, row: Row) -> Any:
 
 
 def premise_text(premise: Premise, row: Row) -> str:
-    """The premise under a row. An atom is written as a fact is, so that a missing fact reads like what is missing."""
+    """Format a premise under a row. Atoms are written like facts."""
     if isinstance(premise, Equality):
         return printer.premise(premise, lambda term: filled_in(term, row))
     if premise.atom.predicate in printer.INFIX and not premise.negated and not premise.timed:
@@ -62,13 +61,12 @@ def premise_text(premise: Premise, row: Row) -> str:
 
 
 def bindings_text(bindings: Mapping[str, Value]) -> dict[str, str]:
-    """Each value as its canonical text."""
     return {name: value_text(value) for name, value in bindings.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class RuleRef:
-    """A rule as an explanation names it."""
+    """A rule as named in explanations."""
 
     clause: Clause = field(repr=False)
     id: str
@@ -79,28 +77,25 @@ class RuleRef:
 
     @property
     def text(self) -> str:
-        """The rule on one line."""
         return printer.clause(self.clause)
 
     @property
     def place(self) -> str:
-        """``file:line``; empty if the rule came from no file."""
+        """``file:line``; empty without a file."""
         return "" if self.file is None else f"{self.file}:{self.line}"
 
     def as_json(self) -> dict[str, object]:
-        """Without the text of the rule; the id is made of it."""
         return {"id": self.id, "head": self.head, "file": self.file, "line": self.line}
 
 
 def rule_ref(clause: Clause) -> RuleRef:
-    """How explanations name this clause."""
     span = clause.span
     file, line = (None, None) if span is None else (span.source.name, span.line)
     return RuleRef(clause, _rule_id(printer.clause(clause)), clause.head.predicate, file, line)
 
 
 def _rule_id(text: str) -> str:
-    """The id that the reference gives a rule: the first 16 bytes of a digest of its text."""
+    """Return the id that the reference implementation gives a rule."""
     digest = sha256()
     for part in ("rule", text):
         data = part.encode()
@@ -109,7 +104,7 @@ def _rule_id(text: str) -> str:
 
 
 class Shape:
-    """One rule of a program, looked at from its head."""
+    """One rule of a program, seen from its head."""
 
     def __init__(self, rule: Rule, predicates: Mapping[Key, Predicate]) -> None:
         self.rule = rule
@@ -118,17 +113,16 @@ class Shape:
 
     @cached_property
     def ref(self) -> RuleRef:
-        """How explanations name the rule."""
         return rule_ref(self.rule.clause)
 
     @cached_property
     def order_text(self) -> tuple[str, str, int]:
-        """Orders rules by what they say, and by their place only if they say the same."""
+        """Order by content, then by place."""
         return self.ref.text, self.ref.file or "", self.ref.line or 0
 
     @cached_property
     def written(self) -> tuple[int, ...]:
-        """For each premise as it runs, its place in the clause."""
+        """Map each premise in running order to its index in the clause."""
         waiting = dict(enumerate(self.rule.clause.premises))
         places = []
         for premise in self.rule.premises:
@@ -139,7 +133,7 @@ class Shape:
         return tuple(places)
 
     def _reflects(self, written: Premise, running: Premise) -> bool:
-        """Was this test of a prefix written as an atom of a ``reflects`` predicate?"""
+        """Return whether this prefix test was written as an atom of a ``reflects`` predicate."""
         if not isinstance(written, Literal) or not isinstance(running, Literal):
             return False
         if running.atom.predicate != ":match_prefix" or written.negated or len(written.atom.args) != 1:
@@ -148,12 +142,12 @@ class Shape:
         return predicate is not None and running.atom.args == (written.atom.args[0], predicate.reflects)
 
     def as_written(self, position: int) -> Premise:
-        """The premise that runs at ``position``, as the clause has it."""
+        """Return the premise at a running position, as written."""
         return self.rule.clause.premises[self.written[position]]
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """The named variables in the order in which the clause mentions them."""
+        """Return the named variables in the order of the clause."""
         clause = self.rule.clause
         found = [*term_variables(*clause.head.args)]
         found += () if clause.annotation is None else bound_variables(clause.annotation.bounds)
@@ -162,14 +156,12 @@ class Shape:
         return tuple(dict.fromkeys(v.name for v in found if not v.anonymous))
 
     def in_order(self, row: Row) -> Row:
-        """The same values, the variables as they stand in the rule."""
         return {name: row[name] for name in self.variables if name in row}
 
     # --- the head --------------------------------------------------------------------------------------------------
 
     @cached_property
     def _timed(self) -> frozenset[str]:
-        """Variables that stand in an annotation or operator of the body."""
         return frozenset(
             variable.name
             for premise in self.rule.premises
@@ -181,7 +173,6 @@ class Shape:
 
     @cached_property
     def _grouped(self) -> frozenset[str] | None:
-        """What every ``do`` groups by; None if the rule does not aggregate."""
         groups = [
             frozenset(arg.name for arg in step.do.args if isinstance(arg, Variable))
             for step in self.rule.clause.transforms
@@ -191,7 +182,7 @@ class Shape:
 
     @cached_property
     def inputs(self) -> tuple[int, ...]:
-        """Head positions that have a value before the body of a deferred rule runs."""
+        """Head positions that are bound before the body of a deferred rule runs."""
         return tuple(self.predicate.inputs()) if self.predicate.deferred else ()
 
     def _may_fix(self, name: str) -> bool:
@@ -199,7 +190,7 @@ class Shape:
 
     @cached_property
     def fixed(self) -> tuple[int, ...]:
-        """Head positions worth fixing: their variable is looked up by some premise."""
+        """Head positions worth fixing: a premise looks up their variable."""
         looked_up = {
             arg.name
             for premise in self.rule.premises
@@ -211,7 +202,7 @@ class Shape:
 
     @cached_property
     def fixable(self) -> tuple[int, ...]:
-        """Head positions whose variable may be fixed without changing what the body means."""
+        """Head positions that may be fixed without changing the meaning of the body."""
         return tuple(self._positions({v.name for p in self.rule.premises for v in premise_variables(p)}))
 
     def _positions(self, useful: set[str]) -> Iterator[int]:
@@ -226,16 +217,16 @@ class Shape:
                 yield position  # a constant: nothing to fix, but worth comparing first
 
     def leaves_open(self, positions: tuple[int, ...]) -> bool:
-        """Does fixing these positions leave something to be compared after the body has run?"""
+        """Return whether fixing these positions leaves arguments to compare after the body."""
         return len(positions) < len(self.rule.head.args) or self.predicate.temporal
 
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
-        """The row the body starts with; None if the head cannot have these values."""
+        """Return the initial row; None if the head cannot have these values."""
         patterns: list[Term] = [self.rule.head.args[i] for i in positions]
         return unify(patterns, tuple(values), {}, 0)  # type: ignore[arg-type]
 
     def bound_before(self, start: Iterable[str]) -> list[frozenset[str]]:
-        """The variables with a value before each premise, and at the end."""
+        """Return the bound variables before each premise, and at the end."""
         bound = frozenset(start)
         before = [bound]
         for premise in self.rule.premises:
@@ -245,7 +236,7 @@ class Shape:
 
 
 def shapes_of(program: Program) -> Mapping[Key, list[Shape]]:
-    """The rules of a program by what they derive; the same ones for every result of it."""
+    """Return the rules of a program by head, cached with it."""
     if program.shapes is None:  # two threads may both make them; they make the same
         shapes: dict[Key, list[Shape]] = {}
         for rule in program.rules:
@@ -255,6 +246,6 @@ def shapes_of(program: Program) -> Mapping[Key, list[Shape]]:
 
 
 def unifies(head: Atom, args: Args) -> bool:
-    """Could the head be this fact? Expressions in it are given the benefit of the doubt."""
+    """Return whether the head may unify with the fact; expressions always may."""
     pairs = [(t, v) for t, v in zip(head.args, args, strict=True) if not isinstance(t, Apply)]
     return unify([t for t, _ in pairs], tuple(v for _, v in pairs), {}, 0) is not None

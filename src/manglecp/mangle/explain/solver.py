@@ -1,4 +1,4 @@
-"""What an explanation knows: a finished model, facts read from text, and premises answered by the model."""
+"""Premises solved over a finished model, and facts read from text."""
 
 from __future__ import annotations
 
@@ -24,50 +24,40 @@ class Model(Protocol):
     """A finished least model. A plain fact has the interval None."""
 
     @property
-    def program(self) -> Program:
-        """What was evaluated."""
+    def program(self) -> Program: ...
 
     @property
-    def now(self) -> int:
-        """The evaluation time in nanoseconds."""
+    def now(self) -> int: ...
 
     @property
-    def limits(self) -> Limits:
-        """Those of the evaluation."""
+    def limits(self) -> Limits: ...
 
     def facts(self, key: Key) -> Iterable[Timed]:
-        """The facts of a predicate, each once; temporal ones coalesced."""
+        """Return the facts of a predicate without duplicates; temporal ones coalesced."""
 
     def derived(self, key: Key) -> Iterable[Timed]:
-        """The facts as given and derived, before coalescing; for a plain predicate the same as :meth:`facts`.
-
-        For a predicate that merges its facts, given ones that lost may be listed too.
-        """
+        """Return the facts before coalescing; those of a merge predicate may include given facts that lost."""
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
-        """The facts, or with ``raw`` those before coalescing, by what they have at some positions.
-
-        None where whoever asks has to make an index.
-        """
+        """Return an index of the facts, or with ``raw`` of those before coalescing; None if the model has none."""
 
     def count_derived(self, key: Key) -> int | None:
-        """How many facts of a predicate with rules were not given; None where whoever asks has to count."""
+        """Return the number of facts that were not given; None if the model does not count."""
 
     def kept_heads(self, rule: Rule) -> dict[int, int] | None:
-        """Where to keep how many facts a rule derives, by its id, if every request finds the same; None otherwise."""
+        """Return a cache of derived facts per rule id that is valid for every request, or None."""
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
-        """The same with some facts added, evaluated within other limits; an error if that breaks."""
+        """Return a model with facts added, evaluated within other limits."""
 
     def origin(self, fact: Fact) -> Origin | None:
-        """Where a given fact came from, with the interval it was given with; None if it was not given."""
+        """Return the origin of a given fact, with the interval as given; None if it was not given."""
 
 
 def read_fact(text: str, program: Program, now: int) -> Fact:
-    """The fact that ``text`` names, such as ``p(1,/a)`` or ``on(/lamp)@[2026-01-01, _]``.
+    """Parse a fact such as ``p(1,/a)`` or ``on(/lamp)@[2026-01-01, _]``.
 
-    It is read as a premise and checked as a fact of the program would be, so that a question is refused for the same
-    reasons, and in the same words, as a clause.
+    It is checked as a clause of the program would be. Raises ParseError or AnalysisError.
     """
     source = Source("fact", text)
     place = Span(source, 0, len(text))
@@ -112,22 +102,16 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
     return Fact(atom.predicate, args, interval)
 
 
-# Premises answered by a model that is finished.
-#
-# The naive evaluator already knows what every premise means. Here it meets relations that no longer change, so each
-# look-up is answered by an index that stays (the model's own, where it has one), and neighbouring premises that only
-# look up plain facts are joined in the order that leaves least to do. Everything else, time above all, keeps the
-# running order of the rule, which is part of its meaning.
-
-
+# Look-ups use persistent indexes, and consecutive plain look-ups are joined in the cheapest order. Everything else, in
+# particular temporal premises, keeps the running order, which is part of its meaning.
 class Finished(NaiveEvaluation):
-    """The evaluator, over a model instead of its own relations."""
+    """The naive evaluator over a finished model."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model.program, model.now, model.limits)
         self.model = model
         self.deadline: float | None = None
-        """On the monotonic clock; a look-up after it ends the search."""
+        """Monotonic; a look-up after it raises LimitError."""
         self.raw: Key | None = None  # the predicate that is read as derived, not coalesced (D12)
         self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
@@ -138,7 +122,7 @@ class Finished(NaiveEvaluation):
     # --- facts -----------------------------------------------------------------------------------------------------
 
     def relation(self, key: Key) -> Relation:
-        """The facts of a predicate as the evaluator's own kind of relation; deferred and merge predicates ask."""
+        """Return the relation of the model; deferred and merge predicates need it."""
         relation = self.relations.get(key)
         if relation is None:
             relation = self.relations[key] = Relation()
@@ -147,7 +131,7 @@ class Finished(NaiveEvaluation):
         return relation
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
-        """The facts of a predicate by what they have at some positions."""
+        """Return an index of the facts by positions."""
         index = self._indexes.get((key, raw, positions))
         if index is None:
             index = self._indexes[key, raw, positions] = self._build(key, positions, raw)
@@ -163,18 +147,18 @@ class Finished(NaiveEvaluation):
         return index
 
     def intervals(self, key: Key, args: Args, *, raw: bool = False) -> list[Interval]:
-        """When a temporal fact holds, in order."""
+        """Return the intervals of a temporal fact, sorted."""
         found = self.index(key, tuple(range(key[1])), raw=raw).get(args, ())
         return sorted(interval for _, interval in found if interval is not None)
 
     def given(self, fact: Fact) -> bool:
-        """Is it a leaf? What has no rules was given, wherever it came from."""
+        """Return whether the fact is a leaf. Facts without rules are given."""
         if self.model.origin(fact) is not None:
             return True
         return fact.key not in self.rules and self.program.predicates[fact.key].merge is None
 
     def contains(self, fact: Fact) -> bool:
-        """Does it hold, at every instant it names?"""
+        """Return whether the fact holds, throughout its interval."""
         if self.predicate(fact.key).deferred:
             inputs = tuple(fact.args[i] for i in self.predicate(fact.key).inputs())
             return fact.args in self.ask(fact.key, inputs)
@@ -184,7 +168,7 @@ class Finished(NaiveEvaluation):
         return any(s <= start and end <= e for s, e in self.intervals(fact.key, fact.args))
 
     def ask(self, key: Key, inputs: Args) -> list[Args]:
-        """The facts of a deferred predicate that have these values at its input positions."""
+        """Return the facts of a deferred predicate with these inputs."""
 
         def call() -> Generator[Call, list[Args], list[Args]]:
             return (yield key, inputs)
@@ -194,13 +178,13 @@ class Finished(NaiveEvaluation):
     # --- premises --------------------------------------------------------------------------------------------------
 
     def is_stored(self, premise: Premise) -> bool:
-        """Is it answered by facts, rather than by a test or a call?"""
+        """Return whether the premise reads a relation, rather than a test or a call."""
         if not isinstance(premise, Literal) or premise.atom.predicate.startswith(":"):
             return False
         return not self.predicate(premise.atom.key).deferred
 
     def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Sequence[Timed]]:
-        """The facts that agree with what is known; the matcher says which of them really match."""
+        """Return the facts that agree with known values, and a matcher for the rest."""
         if self.deadline is not None and monotonic() > self.deadline:  # every search comes by here, again and again
             raise LimitError(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
         known = self._names.get(id(premise))
@@ -236,24 +220,24 @@ class Finished(NaiveEvaluation):
         return (new for args, at in facts if (new := matcher.match(row, args, at)) is not None)
 
     def can_solve(self, premise: Literal, row: Row) -> bool:
-        """Is there a row that a positive premise makes of one row? Where facts tell, the first one does."""
+        """Return whether a positive premise has a solution."""
         if self.is_stored(premise):
             return next(self._matches(premise, row), None) is not None
         return bool(self.solve(premise, row))
 
     def solve(self, premise: Premise, row: Row) -> list[Row]:
-        """The rows that one premise makes of one row."""
+        """Return the solutions of one premise under one row."""
         return self._drive(self._solve(premise, [row]))
 
     # --- bodies ----------------------------------------------------------------------------------------------------
 
     def reads_raw(self, rule: Rule) -> Key | None:
-        """Inside its own recursion a temporal predicate is read as derived (D12)."""
+        """Return the predicate whose intervals are read uncoalesced, inside its own recursion (D12)."""
         key = rule.head.key
         return key if self.predicate(key).temporal and key in self._recursive else None
 
     def body(self, rule: Rule, row: Row, skip: int | None = None) -> list[Row]:
-        """The rows that satisfy every premise (but the one at ``skip``), before transforms."""
+        """Return the rows that satisfy every premise except the one at ``skip``, before transforms."""
         before, self.raw = self.raw, self.reads_raw(rule)
         rows = [row]
         try:
@@ -271,7 +255,7 @@ class Finished(NaiveEvaluation):
         return rows
 
     def _in_blocks(self, rule: Rule, skip: int | None) -> list[tuple[Premise, ...]]:
-        """The premises in running order; plain look-ups that follow each other form one block."""
+        """Group the premises in running order; consecutive plain look-ups form one block."""
         blocks = self._blocks.get((id(rule), skip))
         if blocks is None:
             blocks = self._blocks[id(rule), skip] = []
@@ -296,7 +280,7 @@ class Finished(NaiveEvaluation):
         return not any(isinstance(arg, Apply) for arg in premise.atom.args)
 
     def _join(self, block: Iterable[Premise], rows: list[Row]) -> list[Row]:
-        """Match the premise with the fewest candidates first, for each row anew."""
+        """Join the premise with the fewest candidates first, chosen anew for each row."""
         work: list[tuple[Row, tuple[Literal, ...]]] = [(row, tuple(block)) for row in rows]  # type: ignore[arg-type]
         joined: list[Row] = []
         while work:

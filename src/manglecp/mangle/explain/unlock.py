@@ -1,9 +1,8 @@
-"""The smallest sets of facts that, added, make a fact hold.
+"""The smallest sets of facts that make a fact hold when they are added.
 
-Sets of one fact are tried first, then of two, then of three. From a set that was tried and does not do, the search
-goes on to what the conclusion still lacks with it in place (:mod:`.abduction`); a set that breaks the program is
-followed only where more facts could mend it. Where that is more to look at than there are sets (a dense closure has few
-facts but a great many ways), every set is tried. Every answer has been evaluated.
+Sets of one fact are tried first, then of two, then of three. A set that fails is extended by abduction over the model
+with the set added; a set that breaks the program is extended only by facts that could repair it. If abduction is more
+expensive than trying every set (a dense closure), every set is tried. Every result was evaluated.
 """
 
 from __future__ import annotations
@@ -31,20 +30,15 @@ from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Annotation, Atom, Key, Literal, Premise, TimeBound, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
-# A model with some facts added.
-#
-# Only what depends on the new facts is evaluated again; everything else is read from the finished model. Where more
-# facts can only mean more conclusions, evaluation goes on from the conclusions that are there.
-
-
+# Only what depends on the new facts is evaluated again. Monotonic components continue from their present conclusions.
 ROOM: Final = 20_000
-"""So many facts may a trial derive beyond what there was; a question must not take longer than the answer is worth."""
+"""Facts that a trial may derive beyond the model."""
 
 Outcome: TypeAlias = typing.Literal["done", "broken", "stopped"]
 
 
 class Lack(NamedTuple):
-    """A fact whose inclusion has no match: the atom that is missing, and what its variables stand for."""
+    """A missing atom of an inclusion constraint, with its bindings."""
 
     atom: Atom
     row: Row
@@ -52,7 +46,7 @@ class Lack(NamedTuple):
 
 
 class Ground:
-    """What all trials over one model share."""
+    """State shared by all trials over one model."""
 
     def __init__(self, solver: Finished, dependence: Dependence) -> None:
         self.solver = solver
@@ -64,7 +58,6 @@ class Ground:
             self._stated.setdefault(fact.key, set()).add(fact.timed)
 
     def given(self, key: Key) -> list[Timed]:
-        """The facts of a predicate that were given, not only derived."""
         found = self._given.get(key)
         if found is None:
             facts = dict.fromkeys(f for f in self.solver.model.derived(key) if self.solver.given(Fact(key[0], *f)))
@@ -74,11 +67,10 @@ class Ground:
 
     @cached_property
     def count(self) -> int:
-        """How many facts were derived in all."""
         return sum(map(self.derived, self.solver.program.predicates))
 
     def derived(self, key: Key) -> int:
-        """How many facts count against the limit."""
+        """Return the number of facts that count against the limit."""
         if key not in self.solver.rules and self.solver.predicate(key).merge is None:
             return 0
         count = self._derived.get(key)
@@ -92,7 +84,7 @@ class Ground:
 
 
 class Trial(NaiveEvaluation):
-    """The evaluation of a model with facts added, as far as ``scope`` reaches (None: all of it)."""
+    """The evaluation of a model with facts added, restricted to ``scope`` (None: everything)."""
 
     def __init__(self, ground: Ground, added: Iterable[Fact], scope: set[Key] | None = None) -> None:
         base = ground.solver
@@ -103,7 +95,7 @@ class Trial(NaiveEvaluation):
         self.scope = scope
         self.affected = ground.dependence.affects({fact.key for fact in self.added})
         self.at: Rule | None = None
-        """The rule that was being applied when the evaluation broke."""
+        """The rule that was being applied when the evaluation failed."""
         self.lacks: list[Lack] = []
         self.outcome: Outcome = self._try()
 
@@ -150,7 +142,7 @@ class Trial(NaiveEvaluation):
         super().component(component)
 
     def _only_grows(self, component: Component) -> bool:
-        """Does every rule read the affected predicates without negation, aggregation and time?"""
+        """Return whether every rule reads the affected predicates without negation, aggregation and time."""
         for key in component.predicates:
             predicate = self.predicate(key)
             if predicate.merge is not None or predicate.deferred or predicate.temporal:
@@ -174,7 +166,7 @@ class Trial(NaiveEvaluation):
         return (yield from super()._solve(premise, rows))
 
     def _constraints(self) -> None:
-        """Check what the new facts could violate, and note which inclusions lack a match."""
+        """Check constraints on new facts, and collect inclusions without a match."""
         self.answers.clear()
         concerned = {
             predicate.key
@@ -196,7 +188,7 @@ class Trial(NaiveEvaluation):
             raise EvalError(broken)
 
     def contains(self, fact: Fact) -> bool:
-        """Does it hold now, at every instant it names?"""
+        """Return whether the fact holds, throughout its interval."""
         if self.predicate(fact.key).deferred:
             return Finished(TrialModel(self)).contains(fact)
         if fact.key not in self.affected:
@@ -209,7 +201,7 @@ class Trial(NaiveEvaluation):
 
 
 class TrialModel:
-    """What a trial that was done yields, as a model of its own."""
+    """A completed trial as a model."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
@@ -233,8 +225,7 @@ class TrialModel:
     def count_derived(self, key: Key) -> int | None:
         return None if key in self.trial.affected else self.model.count_derived(key)
 
-    def kept_heads(self, _rule: Rule) -> None:
-        """A trial is soon forgotten."""
+    def kept_heads(self, _rule: Rule) -> None: ...
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
         return self.model.with_facts((*self.trial.added, *added), limits)
@@ -246,14 +237,14 @@ class TrialModel:
 MOST_FACTS: Final = 3
 MOST_TRIES: Final = 10_000
 MUCH_ROOM: Final = 1_000_000
-"""So many facts may the first try derive beyond what there was."""
+"""Facts that the first trial may derive beyond the model."""
 STEPS_PER_TRY: Final = 10
-"""For each try so many partial rows may be looked at before the search gives up."""
+"""Steps of abduction per trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlocked:
-    """The smallest sets found, each sorted by text, and whether they are all there are."""
+    """The smallest sets found, each sorted by text; ``complete`` if there are no others."""
 
     sets: tuple[tuple[Fact, ...], ...]
     complete: bool
@@ -261,13 +252,13 @@ class Unlocked:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is kept of a trial that did not unlock the goal."""
+    """A trial that did not unlock the goal."""
 
     outcome: Outcome
     at: Rule | None
     lacks: tuple[Lack, ...]
     everywhere: bool
-    """Was the whole program evaluated, not only what the goal needs?"""
+    """Whether the whole program was evaluated, not only the dependencies of the goal."""
 
 
 class Unlock:
@@ -293,12 +284,11 @@ class Unlock:
         self.complete = not self.asks_outside  # what an external predicate would answer to others is not known
         self.exhausted = False
         self.larger = False
-        """Could a set of more than the allowed number of facts help?"""
+        """Whether a larger set than allowed could succeed."""
         self.typing = Typing(prover.model.program, prover.acceptance)
         self._tried: dict[Assumed, bool] = {}
 
     def run(self) -> Unlocked:
-        """The smallest sets that were found, and whether there can be others."""
         if self.prover.solver.contains(self.goal):
             return Unlocked(((),), True)
         found: set[Assumed] = set()
@@ -333,7 +323,7 @@ class Unlock:
                     queue[larger] = None
 
     def _every_set_of(self, size: int, found: set[Assumed]) -> bool:
-        """Try all sets of a size, if they are few enough; was that possible?"""
+        """Try all sets of a size, if they are few enough; return whether they were."""
         keys = [key for key in self.candidates.keys if key in self.scope]
         if any(self.prover.solver.predicate(key).temporal for key in keys):
             return False  # which intervals are the smallest is known only from the premises
@@ -352,7 +342,6 @@ class Unlock:
     # --- one set ---------------------------------------------------------------------------------------------------
 
     def _unlocks(self, added: Assumed) -> bool:
-        """Does the goal hold with these facts, and nothing break?"""
         if added in self._tried:
             return self._tried[added]
         self.tries -= 1
@@ -379,14 +368,13 @@ class Unlock:
         return Finished(model).contains(self.goal)
 
     def _failure(self, added: Assumed) -> Failure:
-        """What went wrong with a set that does not do."""
         trial = Trial(self.ground, added, self.scope)
         if trial.outcome == "done" and trial.contains(self.goal):
             trial = Trial(self.ground, added)
         return Failure(trial.outcome, trial.at, tuple(trial.lacks), trial.scope is None)
 
     def _lacking(self, added: Assumed, budget: int, last: bool) -> Sets:
-        """What would have to be added further; ``last`` if no larger set will be tried."""
+        """Return sets that have to be added further; ``last`` if no larger set will be tried."""
         if not added:
             return self._asked(self.prover, _question(self.goal), budget, last)
         failure = self._failure(added)
@@ -407,7 +395,7 @@ class Unlock:
         return found
 
     def _mending(self, added: Assumed, failure: Failure, budget: int, last: bool) -> Sets:
-        """What could mend an evaluation that broke: whatever takes conclusions away from the place where it did."""
+        """Return sets that could repair a failed evaluation: facts that retract conclusions where it failed."""
         heads = self.dependence.affects({fact.key for fact in added}) if failure.at is None else {failure.at.head.key}
         keys = set().union(*map(self.dependence.upsetters, heads)) & set(self.candidates.keys)
         if budget < 1:
@@ -419,13 +407,12 @@ class Unlock:
     # --- the answer ------------------------------------------------------------------------------------------------
 
     def _presented(self, found: set[Assumed]) -> tuple[tuple[Fact, ...], ...]:
-        """Without sets in which a fact could hold for less time, or, where its time is free, nearer to now."""
+        """Drop sets that differ from a better one by a longer interval or, if time is free, one further from now."""
         kept = [one for one in found if not any(self._better(other, one) for other in found)]
         ordered = [tuple(sorted(one, key=lambda fact: fact.text)) for one in kept]
         return tuple(sorted(ordered, key=lambda facts: [fact.text for fact in facts]))
 
     def _better(self, one: Assumed, other: Assumed) -> bool:
-        """Is ``one`` the same as ``other``, but for a fact with a better interval?"""
         mine, its = one - other, other - one
         if len(mine) != 1 or len(its) != 1:
             return False
@@ -450,7 +437,6 @@ def _order(assumed: Assumed) -> tuple[int, list[str]]:
 
 
 def _question(fact: Fact) -> Lack:
-    """What a goal lacks is itself, at every instant it names."""
     atom = Atom(fact.key[0], fact.args)  # type: ignore[arg-type]  # values that have no literal evaluate to themselves
     if fact.interval is None:
         return Lack(atom, {})
