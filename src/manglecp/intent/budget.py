@@ -62,7 +62,6 @@ def level_of(score: int, thresholds: Disclosure, preference: Preference = "adapt
 
 
 def ranking(tools: Iterable[T]) -> list[T]:
-    """Sort by score, descending, then by name."""
     return sorted(tools, key=lambda tool: (-tool.score, tool.tool))
 
 
@@ -157,7 +156,6 @@ def fit(
 
 
 def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
-    """Render without leaving anything out."""
     shown = tuple(tools)
     rendered = tuple(render(tool, skills) for tool in shown)
     required = required_skills(shown, skills)
@@ -186,7 +184,6 @@ class _Path:
         self.total = frame + sum(self._costs.values()) + sum(map(self._skill_cost, self._references))
 
     def states(self) -> Iterator[None]:
-        """Yield once for every response on the path, the first one included."""
         yield
         for name in self._order:
             for one in sorted(self.tools[name].inline):
@@ -210,7 +207,6 @@ class _Path:
                 yield
 
     def _refer(self, name: str, skill_id: str) -> bool:
-        """Replace an inline skill by a reference, if that is shorter."""
         tool, before = self.tools[name], self.total
         self._put(name, tool.changed(inline=tool.inline - {skill_id}))
         if self.total < before:

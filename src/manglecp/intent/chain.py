@@ -79,13 +79,9 @@ def _step(step: Step) -> dict[str, Any]:
         "arguments": _arguments(step.arguments),
         "after": sorted(step.after),
         "on_error": step.on_error,
-        "undo": _undo(step.undo),
+        "undo": step.undo and {"action": step.undo.action, "arguments": _arguments(step.undo.arguments)},
         **({} if step.lasting else {"lasting": False}),
     }
-
-
-def _undo(undo: Undo | None) -> dict[str, Any] | None:
-    return None if undo is None else {"action": undo.action, "arguments": _arguments(undo.arguments)}
 
 
 def _arguments(arguments: Sequence[Argument]) -> dict[str, Any]:
@@ -204,8 +200,6 @@ class _Builder:
             actions=tuple(self._action(step.action) for step in steps),
         )
 
-    # --- steps -----------------------------------------------------------------------------------------------------
-
     def _step(
         self, number: int, numbers: Mapping[int, str], bound: Mapping[str, Argument], undo: Undo | None, ordered: bool
     ) -> Step:
@@ -286,8 +280,6 @@ class _Builder:
         if found is None:
             raise Flaw(f"there is no action {name!r}")
         return found
-
-    # --- the result ------------------------------------------------------------------------------------------------
 
     def _results(self, numbers: Mapping[int, str]) -> tuple[tuple[str, int, str], ...]:
         results = []

@@ -89,7 +89,6 @@ _KEYS: Final = (*PREDICATES.items(), *_AROUND.items())
 
 
 def compose(evaluation: Evaluation, tool: str) -> Definition:
-    """Return the definition of a selected tool. Raises :class:`Flaw`."""
     return Composer(evaluation).compose(tool)
 
 
@@ -100,13 +99,11 @@ class DefinitionCache:
     """
 
     MOST: Final = 2048
-    LARGEST: Final = 1000
-    """In parts of values; sixteen characters are one part."""
+    LARGEST: Final = 1000  # in parts of values; sixteen characters are one part
 
     def __init__(self) -> None:
         self._known: dict[Any, Definition | Flaw] = {}
-        self.filled: dict[Any, Definition] = {}
-        """The last filled-in definition of each entry."""
+        self.filled: dict[Any, Definition] = {}  # the last filled-in definition of each entry
 
     def get(self, key: Any) -> Definition | Flaw | None:
         return self._known.get(key)

@@ -22,8 +22,6 @@ class ContractBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class PackClaims:
-    """The pack's facts about its tools for one request."""
-
     mandatory: frozenset[str] = frozenset()
     relevant: Mapping[str, int] = field(default_factory=dict)
     """The best score of each tool, clamped to 100; negative scores are dropped."""
@@ -101,7 +99,6 @@ def broken_contracts(said: PackClaims, offered: Mapping[str, int]) -> list[str]:
 
 
 def verify(evaluation: Evaluation) -> None:
-    """Raise :class:`ContractBroken` if an evaluation breaks a contract."""
     offered = {selected.tool: selected.score for selected in evaluation.selected}
     broken = broken_contracts(PackClaims.of(evaluation), offered)
     if len(offered) != len(evaluation.selected):

@@ -44,17 +44,13 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call of an action."""
-
     number: int
     action: str
     arguments: tuple[Argument, ...] = ()
-    after: tuple[int, ...] = ()
-    """Steps that must finish first, if the chain is a partial order."""
+    after: tuple[int, ...] = ()  # steps that must finish first, if the chain is a partial order
     on_error: Literal["stop", "continue", "undo"] = "stop"
     undo: Undo | None = None
-    lasting: bool = True
-    """Whether it has an effect that an undo would have to revert."""
+    lasting: bool = True  # whether it has an effect that an undo would have to revert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +75,13 @@ class Definition:
     description: str
     summary: str
     steps: tuple[Step, ...]
-    ordered: bool = True
-    """Whether steps run in the order of their numbers; otherwise ``after`` is the partial order."""
+    ordered: bool = True  # whether steps run in the order of their numbers; otherwise ``after`` is the partial order
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None = None
     results: tuple[tuple[str, int, str], ...] = ()
     """Members of the result object: key, step, JSON Pointer; empty means the result of the last step."""
     safety: SafetyData
-    not_before: int | None = None
-    """Nanoseconds since 1970; both None for a tool without a window."""
+    not_before: int | None = None  # nanoseconds since 1970; both None for a tool without a window
     expires_at: int | None = None
     instructions: str = ""
     skills: tuple[str, ...] = ()
@@ -95,5 +89,4 @@ class Definition:
     score: int = 0
     phase: Phase = "flesh"
     source_rules: tuple[str, ...] = ()
-    requires: tuple[str, ...] = ()
-    """Direct dependencies among the tools of the same response."""
+    requires: tuple[str, ...] = ()  # direct dependencies among the tools of the same response

@@ -61,20 +61,15 @@ class Domain:
     program: Program
     base: Base
     profile: Profile
-    digest: str
-    """Of everything that responses depend on, except the kernel."""
+    digest: str  # of everything that responses depend on, except the kernel
     warnings: tuple[Diagnostic, ...] = ()
-    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Predicates a request must state, by intent."""
-    development: bool = False
-    """Whether every evaluation is checked against the contracts."""
-    facts_version: str = ""
-    """Of the facts from the pack's generators; empty without generators."""
+    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # predicates a request must state, by intent
+    development: bool = False  # whether every evaluation is checked against the contracts
+    facts_version: str = ""  # of the facts from the pack's generators; empty without generators
     definitions: DefinitionCache = field(default_factory=DefinitionCache, repr=False, compare=False)
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
     """Tools whose flaw was logged; bounded, because tool names may come from clients."""
-    policy: frozenset[Key] = frozenset()
-    """Predicates that belong to policy."""
+    policy: frozenset[Key] = frozenset()  # predicates that belong to policy
 
     @classmethod
     def load(
@@ -112,13 +107,11 @@ class _Loader:
         self.generating = {name for one in pack.generators.values() for name in one.predicates}
         self.found: list[Diagnostic] = list(pack.warnings)
         self.whole = True
-        self.parsed = list(self._parsed())
-        """A file that does not parse stays a source: loading the program reports why."""
+        self.parsed = list(self._parsed())  # A file that does not parse stays a source: loading the program reports why
         self.units, _ = resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
-        self.stated: list[tuple[str, Fact]] = []
-        """Facts of kernel predicates, with the file that states them."""
+        self.stated: list[tuple[str, Fact]] = []  # facts of kernel predicates, with the file that states them
 
     def _parsed(self) -> Iterator[Unit | Source]:
         for source in self.pack.sources:
@@ -192,8 +185,6 @@ class _Loader:
         if any(problem.severity == "error" for problem in self.found):
             raise PackError(sorted(self.found, key=_place))
 
-    # --- what settings and declarations say about each other -------------------------------------------------------
-
     def _settings(self) -> None:
         said = {decl.atom.predicate for decl in self.decls if _direction(decl) in ("input", "both")}
         for intent in self.pack.settings.intents:
@@ -203,8 +194,6 @@ class _Loader:
                         message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
                         fix = f'write Decl {name}(…) descr [direction("input")], or {did_you_mean(name, said)}'
                         self.found.append(pack_problem("pack.toml", message, intent.line, fix=fix))
-
-    # --- program and base ------------------------------------------------------------------------------------------
 
     def _program(self) -> Program | None:
         try:

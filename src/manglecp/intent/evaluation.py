@@ -42,7 +42,7 @@ from manglecp.wire import (
     refused_facts,
     to_value,
 )
-from manglecp.wire.messages import Diagnostics, IntentRequest, Options
+from manglecp.wire.messages import Diagnostics, IntentRequest
 
 Row: TypeAlias = tuple[Value, ...]
 
@@ -57,7 +57,6 @@ class Lookup:
         self._find = result.finder()
 
     def rows(self, predicate: str, arity: int, first: Value) -> list[Row]:
-        """Return the rows with this first argument."""
         found = self._find((predicate, arity), first)
         return sorted(found, key=_row_order) if len(found) > 1 else found
 
@@ -80,10 +79,8 @@ def _row_order(row: Row) -> list[object]:
     return [order_key(value) for value in row]
 
 
-MOST_NAMES: Final = 16
-"""Limit of names in x-why_not."""
+MOST_NAMES: Final = 16  # limit of names in x-why_not
 PHASES: Final = 6
-_MILLISECOND: Final = 0.001
 _VALUE: Final = re.compile(r"""['"`\[{(].*|(?<=\bthe )(?:[a-z0-9]+) [^a-z ].*|(?<= )-?\d.*""", re.DOTALL)
 _log = logging.getLogger(__name__)
 _CONSTRAINTS: Final = (
@@ -115,14 +112,10 @@ class Evaluation:
     request: IntentRequest
     identity: Identity
     result: Result
-    now: int
-    """Evaluation time in nanoseconds since 1970."""
-    session: list[Fact]
-    """The client's facts."""
-    selected: tuple[Selected, ...]
-    """By score, descending, then by name."""
-    upgrades: frozenset[str]
-    """Macro ids that the client wants in full."""
+    now: int  # evaluation time in nanoseconds since 1970
+    session: list[Fact]  # the client's facts
+    selected: tuple[Selected, ...]  # by score, descending, then by name
+    upgrades: frozenset[str]  # macro ids that the client wants in full
     duration_ns: int
     limits: Effective
     lookup: Lookup = field(repr=False)
@@ -156,7 +149,9 @@ def evaluate(
     """Evaluate a request. Raises WireError."""
     started = time.perf_counter_ns()
     payload = request.payload
-    _check_questions(payload.options)
+    if len(set(payload.options.why_not)) > MOST_NAMES:
+        message = f"x-why_not names {len(set(payload.options.why_not))} tools, and at most {MOST_NAMES} are answered"
+        raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
     limits = _effective(domain, request)
     now = _evaluation_time(request, clock)
     given = domain.profile.read(
@@ -170,7 +165,9 @@ def evaluate(
     lookup = Lookup(result)
     _ask_policy(lookup, request, identity)
     rows = lookup.all("final_selected", 3)
-    selected = sorted((Selected(*cast("tuple[str, int, Phase]", row)) for row in rows), key=_best_first)
+    selected = sorted(
+        (Selected(*cast("tuple[str, int, Phase]", row)) for row in rows), key=lambda one: (-one.score, one.tool)
+    )
     evaluation = Evaluation(
         domain=domain,
         request=request,
@@ -189,13 +186,6 @@ def evaluate(
     return evaluation
 
 
-def _best_first(selected: Selected) -> tuple[int, str]:
-    return -selected.score, selected.tool
-
-
-# --- before ----------------------------------------------------------------------------------------------------------
-
-
 def _effective(domain: Domain, request: IntentRequest) -> Effective:
     constraints = request.payload.constraints
     for name in _CONSTRAINTS:
@@ -209,12 +199,6 @@ def _effective(domain: Domain, request: IntentRequest) -> Effective:
         _stricter(constraints.max_intervals_per_atom, server.max_intervals_per_atom),
         _stricter(constraints.max_compute_ms, server.max_compute_ms),
     )
-
-
-def _check_questions(options: Options) -> None:
-    if len(set(options.why_not)) > MOST_NAMES:
-        message = f"x-why_not names {len(set(options.why_not))} tools, and at most {MOST_NAMES} are answered"
-        raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
 
 
 def _stricter(client: int | None, server: int) -> int:
@@ -250,16 +234,13 @@ def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
         yield Fact("client_permission", (permission,))
 
 
-# --- the run ---------------------------------------------------------------------------------------------------------
-
-
 def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: Effective) -> Result:
     if limits.milliseconds == 0:
         raise _timeout(0)
     engine = Limits(
         derived_facts=domain.base.derived + limits.facts,  # the client's number counts what its request adds
         intervals=limits.intervals,
-        seconds=limits.milliseconds * _MILLISECOND,
+        seconds=limits.milliseconds * 0.001,
     )
     try:
         return domain.base.evaluate(facts, now=now, check=False, limits=engine)
@@ -300,9 +281,6 @@ def _passed(error: LimitError, limits: Effective) -> WireError:
 def _timeout(milliseconds: int) -> WireError:
     advice = "Reduce the number of facts in the request, or increase max_compute_ms in constraints."
     return budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
-
-
-# --- what policy says about the request ------------------------------------------------------------------------------
 
 
 def _ask_policy(lookup: Lookup, request: IntentRequest, identity: Identity) -> None:

@@ -80,8 +80,7 @@ class Generated(Protocol):
         """Return all current facts. Raises :class:`manglecp.pack.PackError`."""
 
     @property
-    def version(self) -> str:
-        """Return the version of the facts."""
+    def version(self) -> str: ...
 
 
 def generator_problems(

@@ -21,17 +21,14 @@ import msgspec
 from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import Flaw
 
-_TEXTS: Final = frozenset({"title", "description", "examples", "$comment"})
-"""Annotations, which restrict nothing."""
-_DATA: Final = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are data, not schemas."""
+_TEXTS: Final = frozenset({"title", "description", "examples", "$comment"})  # annotations, which restrict nothing
+_DATA: Final = frozenset({"const", "default", "enum", "examples"})  # keywords whose values are data, not schemas
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 """Keywords whose members are schemas by name."""
 _ELSEWHERE: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"})
 _IN_PLACE: Final = ("not", "if", "then", "else")
 _DEEPEST: Final = 100
-_MOST_LOOKS: Final = 1_000
-"""Limit of definitions applied to one value."""
+_MOST_LOOKS: Final = 1_000  # limit of definitions applied to one value
 _ARGUMENT: Final = "argument "
 """Prefix of the owner of a declared argument's definitions; names of actions have no space."""
 
@@ -43,8 +40,7 @@ class Exposed:
     name: str
     param: str
     action: str
-    schema: Mapping[str, Any]
-    """The input schema of the action."""
+    schema: Mapping[str, Any]  # the input schema of the action
 
 
 def input_schema(
@@ -82,7 +78,6 @@ def input_schema(
 
 
 def result_schema(schema: Any) -> dict[str, Any]:
-    """Return the declared schema of a result. Raises :class:`Flaw`."""
     if not isinstance(schema, dict):
         raise Flaw("the schema of the result is no object", 'write a map such as {"type": "object"}')
     definitions = _Definitions()

@@ -31,8 +31,7 @@ DERIVED: Final = frozenset({"macro_effect", "candidate", "excluded", "chosen", "
 
 DENIALS: Final = frozenset({"intent_denied", "fact_denied"})
 
-POLICY: Final = DENIALS | {"prohibited", "permitted", "effect_denied"}
-"""Only policy may derive these."""
+POLICY: Final = DENIALS | {"prohibited", "permitted", "effect_denied"}  # only policy may derive these
 
 SINGLE_VALUED: Final = {
     "macro": 1,
@@ -56,7 +55,6 @@ SINGLE_VALUED: Final = {
 
 @cache
 def kernel_sources() -> tuple[Source, ...]:
-    """Return the rule files in the order of the phases."""
     folder = files(__package__).joinpath("rules")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".mg"))
     return tuple(Source(f"kernel/{n}", folder.joinpath(n).read_text("utf-8"), Trust.KERNEL) for n in names)
@@ -81,8 +79,7 @@ def _owners() -> dict[str, Trust]:
     return owners
 
 
-_SHARED: Final = frozenset({"needs_confirmation"})
-"""The kernel adds to these, and a pack may, too."""
+_SHARED: Final = frozenset({"needs_confirmation"})  # the kernel adds to these, and a pack may, too
 
 PREDICATES, _RULED = _names()
 

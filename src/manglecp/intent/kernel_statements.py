@@ -16,8 +16,7 @@ from manglecp.mangle import Fact, Key, Value, argument_span, constant_value
 from manglecp.mangle.syntax import Clause, Premise
 from manglecp.pack import pack_problem
 
-_MOST: Final = 20
-"""Limit per file and severity: generated files repeat a mistake on every line."""
+_MOST: Final = 20  # limit per file and severity: generated files repeat a mistake on every line
 Args: TypeAlias = tuple[Value | None, ...]
 
 
@@ -27,8 +26,7 @@ class Statement:
 
     args: Args
     clause: Clause | None
-    file: str = ""
-    """The file of a fact that is not a clause."""
+    file: str = ""  # the file of a fact that is not a clause
 
     @property
     def terms(self) -> tuple[object, ...]:
@@ -64,7 +62,6 @@ class Statements:
         return self._by_key.get((predicate, arity), [])
 
     def of(self, tool: str, predicate: str, arity: int) -> list[Statement]:
-        """Return the statements that may concern the tool."""
         known = self._by_tool.get((predicate, arity), {})
         return [*known.get(tool, ()), *known.get(None, ())]
 

@@ -199,8 +199,6 @@ class _CrossCheck:
                 fix = flaw.fix if isinstance(flaw, Flaw) else None
                 self._say(said, column, str(flaw), fix)
 
-    # --- references ------------------------------------------------------------------------------------------------
-
     def _steps(self) -> None:
         for predicate, arity, column in _STEPS:
             for said in self._each(predicate, arity):
@@ -271,8 +269,6 @@ class _CrossCheck:
             if isinstance(name, str) and listed and name not in listed:
                 message = f"the intent {name!r} is not listed in pack.toml"
                 self._say(said, 0, message, did_you_mean(name, listed), error=False)
-
-    # --- tools and intents -----------------------------------------------------------------------------------------
 
     def _tools(self) -> None:
         """Warn about tools that are never defined: a mistyped name has no effect otherwise."""

@@ -33,10 +33,8 @@ from manglecp.wire.messages import IntentRequest, IntentResponse
 
 _CACHED: Final = 4_096
 _STORED: Final = 2_048
-_LARGEST: Final = 8_192
-"""Larger documents are not cached: clients influence their number and size."""
-_FRESH_SECONDS: Final = 1.0
-"""How long a cached offer is used before the store is read again."""
+_LARGEST: Final = 8_192  # larger documents are not cached: clients influence their number and size
+_FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
 Path = tuple[str | int, ...]
 
 
@@ -85,7 +83,6 @@ class OfferService:
         return await asyncio.to_thread(self.evaluate_blocking, request, identity)
 
     def evaluate_blocking(self, request: IntentRequest, identity: Identity) -> IntentResponse:
-        """Evaluate in the calling thread."""
         domain, now_ns = self.domain, self._clock()
         answer = respond(domain, request, identity, lambda: now_ns)
         if answer.definitions:
@@ -118,8 +115,6 @@ class OfferService:
         if kept is not None and len(kept.document) <= _LARGEST and _is_valid(kept, now_ms):
             self._found.put(key, _Found(kept, kept.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
         return kept
-
-    # --- storing -----------------------------------------------------------------------------------------------------
 
     def _store_offers(
         self,
@@ -201,15 +196,11 @@ def question_digest(
     return digest({"pack": pack_digest, "identity": who, "asked": asked, "now": str(now_ns), **known})
 
 
-# --- documents -------------------------------------------------------------------------------------------------------
-
-
 class _Blank(msgspec.Struct, frozen=True):
     """A text with secrets, which is not stored: its path, and its parts."""
 
     place: Path
-    parts: tuple[str, ...]
-    """Odd parts are names of settings."""
+    parts: tuple[str, ...]  # odd parts are names of settings
 
 
 class _Document(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -245,11 +236,8 @@ class OfferCodec:
             inside = found.definition
             for part in way:
                 inside = inside[part]
-            inside[last] = "".join(self._part(number, text) for number, text in enumerate(blank.parts))
+            inside[last] = "".join(self._settings[text] if n % 2 else text for n, text in enumerate(blank.parts))
         return Offer(msgspec.convert(found.definition, Definition), found.proof_digest)
-
-    def _part(self, number: int, text: str) -> str:
-        return self._settings[text] if number % 2 else text
 
     def _blanked(self, value: Any, place: Path, blanks: list[_Blank]) -> Any:
         if isinstance(value, str):

@@ -75,8 +75,7 @@ DEEPEST: Final = 24
 MOST_SUPPORTING: Final = 100
 
 _ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust"})
-_REPEATS: Final = frozenset({"core"})
-"""Repeats the proof of the candidate."""
+_REPEATS: Final = frozenset({"core"})  # repeats the proof of the candidate
 
 _REASONS: Final = {
     "no rule mentions it": "No rules reference this predicate",
@@ -87,13 +86,10 @@ NodeType = Literal["server", "session", "derived"]
 
 
 def hints_wanted(options: Options) -> bool:
-    """Return whether the request asks for proof hints or why-not answers."""
     return options.include_proof_hints or bool(options.why_not)
 
 
 class Hints:
-    """The hints of one evaluation."""
-
     def __init__(self, evaluation: Evaluation, deadline: float) -> None:
         self.evaluation = evaluation
         self.result = evaluation.result
@@ -103,7 +99,6 @@ class Hints:
         self._derivations: dict[str, Derivation] = {}
 
     def about(self, definitions: Sequence[Definition]) -> ProofHints:
-        """Return the hints for a response with these tools."""
         exclusions = Exclusions(self.evaluation, self.sight, {definition.tool for definition in definitions})
         asked = self.evaluation.request.payload.options.why_not
         return ProofHints(
@@ -115,8 +110,6 @@ class Hints:
             unmatched_facts=tuple(self._unmatched()),
             why_not=WhyNots(self.evaluation, self.sight, exclusions, self.deadline).of(asked) if asked else UNSET,
         )
-
-    # --- derivations -----------------------------------------------------------------------------------------------
 
     def derivations(self, definitions: Sequence[Definition]) -> tuple[Derivation, ...]:
         selected = {one.tool: one for one in self.evaluation.selected}
@@ -178,8 +171,6 @@ class Hints:
                 work += reversed(self._children(node))
         return list(found)
 
-    # --- trees -----------------------------------------------------------------------------------------------------
-
     def _tree(self, root: Node) -> ProofTree:
         """Build the tree breadth-first, so that what is cut is furthest from the selection."""
         levels: list[tuple[Node, int, list[int]]] = [(root, 1, [])]
@@ -202,7 +193,6 @@ class Hints:
         return trees[0]
 
     def _distinct(self, nodes: list[Node]) -> list[Node]:
-        """Remove leaves with equal text."""
         found: dict[object, Node] = {}
         for node in nodes:
             found.setdefault((self._text(node), self._type(node)) if not node.premises else node, node)
@@ -218,8 +208,6 @@ class Hints:
         if node.origin == "session" and _predicate(node) not in _ABOUT_CLIENT:
             return "session"
         return "server"
-
-    # --- facts that nobody used ------------------------------------------------------------------------------------
 
     def _unmatched(self) -> list[UnmatchedFact]:
         """Return one entry per predicate and reason.

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from manglecp.intent.identity import Identity
 
 
-EXPLAIN_POLICY: Final = "explain_policy"
-"""The permission to see decisions of policy."""
+EXPLAIN_POLICY: Final = "explain_policy"  # the permission to see decisions of policy
 
 REDACTED: Final = "[redacted]"
 MOST_CHARACTERS: Final = 512
-MOST_OF_A_VALUE: Final = 4096
-"""Limit of strings in a client's own facts, and of what is scanned."""
+MOST_OF_A_VALUE: Final = 4096  # limit of strings in a client's own facts, and of what is scanned
 CUT: Final = "…"
 
 SELECTION: Final = frozenset(
@@ -41,8 +39,6 @@ SELECTION: Final = frozenset(
 """Predicates about selection, shown with arguments."""
 
 POLICY_WORDS: Final = frozenset({"prohibited", "permitted", "intent_denied", "fact_denied", "effect_denied"})
-
-# --- what looks like a credential ------------------------------------------------------------------------------------
 
 _VALUE: Final = r"""(?:\\?"[^"\\]*\\?"|\\?'[^'\\]*\\?'|[^\s"',;&(){}\[\]\\]+)"""
 _PATTERNS: Final = tuple(
@@ -81,8 +77,7 @@ _SECRET_NAME: Final = re.compile(
     r"|(?:access|auth|refresh|bearer|api)_token|dsn|connection_string)(?:_|$)"
 )
 _SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
-_LEAST_SECRET: Final = 8
-"""Shorter settings are not redacted: redaction would confirm a guess."""
+_LEAST_SECRET: Final = 8  # shorter settings are not redacted: redaction would confirm a guess
 
 
 def scrub(text: str) -> str:
@@ -109,9 +104,6 @@ def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + CUT
-
-
-# --- whose a clause is -----------------------------------------------------------------------------------------------
 
 
 def trust_of(clause: Clause) -> Trust:
@@ -144,8 +136,6 @@ class Sight:
         places = (text for text in (pack.folder, *pack.fact_files) if len(text) >= _LEAST_SECRET)
         self._known = _longest_first((*secret_values(pack), *places))
 
-    # --- whose -----------------------------------------------------------------------------------------------------
-
     def hides(self, key: Key, clause: Clause | None = None) -> bool:
         """Return whether it belongs to policy and the caller may not see policy. ``clause`` derived the fact."""
         if self.explains_policy:
@@ -153,10 +143,7 @@ class Sight:
         return key in self._policy or (clause is not None and trust_of(clause) is Trust.POLICY)
 
     def shows_arguments(self, predicate: str) -> bool:
-        """Return whether the predicate is published or about selection."""
         return predicate in self._published or predicate in SELECTION
-
-    # --- texts -----------------------------------------------------------------------------------------------------
 
     def text(self, text: str) -> str:
         text = text[: 2 * MOST_OF_A_VALUE]
@@ -177,7 +164,6 @@ class Sight:
         return _short(scrub(text[: 2 * MOST_OF_A_VALUE]), MOST_CHARACTERS) if own else self.text(text)
 
     def wire(self, fact: Fact) -> dict[str, Any]:
-        """Return a redacted fact in wire form."""
         written: dict[str, Any] = dict(self._profile.write(fact))
         hidden = self._secret_positions(fact.key)
         args: Iterable[Any] = written.get("args", ())

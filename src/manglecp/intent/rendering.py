@@ -57,8 +57,7 @@ _INERT: Final = frozenset(
     }
 )
 """Media types allowed in data URIs. Others, such as HTML and SVG, can hold code."""
-_BREAKS: Final = re.compile(r"[\t\r\n]")
-"""Ignored by readers of addresses."""
+_BREAKS: Final = re.compile(r"[\t\r\n]")  # ignored by readers of addresses
 _SPACES: Final = re.compile(r"\s+")
 _MARKDOWN: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
 
@@ -170,14 +169,10 @@ Skills = Mapping[str, SkillText]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A tool and its disclosure level."""
-
     definition: Definition
     level: Level
-    inline: frozenset[str] = frozenset()
-    """Skills with their text in the tool; others are referenced."""
-    resources: int = 0
-    """Number of resources, best first."""
+    inline: frozenset[str] = frozenset()  # skills with their text in the tool; others are referenced
+    resources: int = 0  # number of resources, best first
 
     def changed(self, **changes: object) -> Shown:
         return replace(self, **changes)  # type: ignore[arg-type]  # members of this class
@@ -257,9 +252,6 @@ def _validity(definition: Definition) -> Validity | UnsetType:
         not_before=UNSET if definition.not_before is None else instant_text(definition.not_before),
         expires_at=UNSET if definition.expires_at is None else instant_text(definition.expires_at),
     )
-
-
-# --- skills ----------------------------------------------------------------------------------------------------------
 
 
 def required_skills(tools: Sequence[Shown], skills: Skills) -> tuple[Skill, ...]:

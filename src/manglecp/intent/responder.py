@@ -49,10 +49,8 @@ class Answer:
     """The response for the client, and the definitions that the server keeps."""
 
     response: IntentResponse
-    definitions: tuple[Definition, ...]
-    """Of the tools in the response, in their order."""
-    flaws: tuple[Flaw, ...] = ()
-    """Why selected tools are missing; for the operator."""
+    definitions: tuple[Definition, ...]  # of the tools in the response, in their order
+    flaws: tuple[Flaw, ...] = ()  # why selected tools are missing; for the operator
 
 
 def respond(
@@ -163,7 +161,7 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
         settings = domain.pack.settings
         message = receive(data, settings.limits.max_message_bytes, structured_facts=settings.structured_facts)
         if not isinstance(message, IntentRequest):
-            raise invalid_type(_type(message), ("intent_request",), "is not answered here")
+            raise invalid_type(str(message.__struct_config__.tag), ("intent_request",), "is not answered here")
         return encode(respond(domain, message, identity, clock).response)
     except WireError as error:
         return encode(error.answering(error.id if message is None else message.id))
@@ -171,10 +169,6 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
         _log.exception("an intent request could not be answered")
         failure = WireError("internal_error", "The server failed on this request")
         return encode(failure.answering(None if message is None else message.id))
-
-
-def _type(message: Message) -> str:
-    return str(message.__struct_config__.tag)
 
 
 # Warming up loads the token vocabulary, time zones and generated code. Incident example, two cores: the first request

@@ -64,10 +64,8 @@ def counter(setting: TokenCounting = "auto") -> Counter:
 # that parts that repeat are counted once.
 _PLACE: Final = re.compile(rb'"(?:,"name":|:"[0-9]{4}-|,"expires_at":|\},"metadata":)')
 _WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
-_SHORTEST: Final = 64
-"""Shorter parts, mostly times, are faster to count than to look up."""
-_LONGEST: Final = 8192
-"""Longer parts are not cached: clients influence texts."""
+_SHORTEST: Final = 64  # shorter parts, mostly times, are faster to count than to look up
+_LONGEST: Final = 8192  # longer parts are not cached: clients influence texts
 
 
 def count(text: bytes, counter: Counter) -> int:

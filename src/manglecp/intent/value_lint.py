@@ -72,7 +72,6 @@ class _ResultCheck:
         *,
         error: bool = True,
     ) -> None:
-        """Check that the part can exist, and that its type fits the parameter."""
         if not isinstance(pointer, str) or not actions or any(not one.output_schema for one in actions):
             return
         way = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
@@ -165,7 +164,6 @@ _SETTLED: Final[tuple[Key, ...]] = (("macro_step", 3), ("undo_step", 3), ("arg_v
 
 
 def check_arguments(pack: Pack, statements: Statements, complaints: Complaints) -> None:
-    """Check what constants determine."""
     check = _ArgumentCheck(pack, statements, complaints)
     for step, predicates in _BINDINGS.items():
         for predicate, arity in predicates:
@@ -358,7 +356,7 @@ def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[
         if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in open_tools:
             continue
         open_tools.add(tool)  # once is enough
-        rows = {name: _rows(base, (name, arity), tool) for name, arity in PREDICATES.items()}
+        rows = {name: sorted(base.find((name, arity), tool), key=_order) for name, arity in PREDICATES.items()}
         if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
             continue  # never offered, and told elsewhere
         try:
@@ -374,5 +372,5 @@ def _tool(clause: Clause) -> object:
     return None if isinstance(first, Variable) else first
 
 
-def _rows(base: Base, key: Key, tool: str) -> list[tuple[Value, ...]]:
-    return sorted(base.find(key, tool), key=lambda row: [order_key(value) for value in row])
+def _order(row: tuple[Value, ...]) -> list[object]:
+    return [order_key(value) for value in row]

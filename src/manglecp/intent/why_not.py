@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from manglecp.intent.evaluation import Evaluation, Lookup
 
 
-OUTPUT: Final = "output"
-"""The phase that leaves out selected tools."""
+OUTPUT: Final = "output"  # the phase that leaves out selected tools
 
 
 class Exclusions:
@@ -43,7 +42,6 @@ class Exclusions:
         self.narrow = (constraints.max_tools_returned, constraints.max_tokens_budget) != (None, None)
 
     def all(self) -> list[tuple[str, str, str]]:
-        """Return tool, phase and reason, sorted."""
         tools = {str(row[0]) for row in self.lookup.all("excluded", 3)} | self.selected.keys()
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
@@ -158,34 +156,26 @@ class Unlocking:
             key for key in found if key[0] in readable and key in self.evaluation.result.program.predicates
         )
 
-    # --- telling ---------------------------------------------------------------------------------------------------
-
     def _told(self, sets: Iterable[Collection[Fact]], complete: bool) -> Ways:
+        wildcards = (ANYTHING, str(ANY_NAME))
         told: list[tuple[dict[str, Any], ...]] = []
         for facts in sets:
             written = tuple(self.sight.wire(fact) for fact in facts)
             if written != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
                 complete = False  # there is something in it that is not to be told
                 continue
-            told.append(tuple({**fact, "args": [_general(arg) for arg in fact["args"]]} for fact in written))
-        told = [one for one in _distinct(told) if not any(_covers(other, one) for other in told if other != one)]
+            told.append(
+                tuple({**fact, "args": [None if arg in wildcards else arg for arg in fact["args"]]} for fact in written)
+            )
+        told = [
+            one
+            for i, one in enumerate(told)
+            if one not in told[:i] and not any(_covers(other, one) for other in told if other != one)
+        ]
         return Ways(tuple(told[:MOST_SETS]), complete and len(told) <= MOST_SETS)
 
 
-def _general(value: Any) -> Any:
-    return None if value in (ANYTHING, str(ANY_NAME)) else value
-
-
-def _distinct(sets: list[tuple[dict[str, Any], ...]]) -> list[tuple[dict[str, Any], ...]]:
-    found: list[tuple[dict[str, Any], ...]] = []
-    for one in sets:
-        if one not in found:
-            found.append(one)
-    return found
-
-
 def _covers(general: tuple[dict[str, Any], ...], special: tuple[dict[str, Any], ...]) -> bool:
-    """Return whether the first set equals the second up to wildcards."""
     return len(general) == len(special) and all(map(_fact_covers, general, special))
 
 
@@ -196,10 +186,8 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
 
 
 MOST_REASONS: Final = 16
-MOST_ROWS: Final = 2_000
-"""Limit of rows in the search for the furthest premise."""
-DEEPEST: Final = 4
-"""Limit of nested derivations."""
+MOST_ROWS: Final = 2_000  # limit of rows in the search for the furthest premise
+DEEPEST: Final = 4  # limit of nested derivations
 
 _SPEAK_FOR: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
 _INTENT: Final[Key] = ("intent", 1)
@@ -245,8 +233,6 @@ class WhyNots:
     @cached_property
     def _unlocking(self) -> Unlocking:
         return Unlocking(self.evaluation, self.sight, self.probe, self.deadline)
-
-    # --- could it serve the intent? --------------------------------------------------------------------------------
 
     def _could_serve(self, tool: str) -> bool:
         """Return whether a rule could select the tool, or a dependent of it, under this intent."""
@@ -338,8 +324,6 @@ class WhyNots:
             self._applying[key] = known
         return known
 
-    # --- where do its rules stop? ----------------------------------------------------------------------------------
-
     def _stops(self, tool: str) -> list[str]:
         found: list[str] = []
         for shape, start in self._speaking(tool):
@@ -352,7 +336,6 @@ class WhyNots:
         return sorted(str(row[0]) for row in self.evaluation.result.find(("requires", 2), tool, 1))
 
     def _stop(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
-        """Yield the failing premise of a rule, and why it fails."""
         place, row = self.probe.furthest(shape, start, MOST_ROWS)
         if place == len(shape.rule.premises):
             yield f"{self.sight.text(shape.rule.head.predicate)} holds, but not as it is needed"

@@ -82,8 +82,7 @@ if TYPE_CHECKING:
 
 # Arithmetic and its reducers need exactly one type, constructors build theirs from their arguments. For other built-ins
 # only type constructors are compared; kinds of constants are checked at run time.
-State: TypeAlias = dict[str, Type]
-"""The possible type of each variable."""
+State: TypeAlias = dict[str, Type]  # the possible type of each variable
 
 ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
 ORDERED: Final = union(ORDERABLE)
@@ -99,7 +98,6 @@ EXACT: Final[Mapping[str, Type]] = {
 
 @cache
 def signature(types: tuple[str, ...]) -> Types:
-    """Parse the parameter types of a built-in."""
     text = ", ".join(types)
     (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).items
     assert isinstance(decl, Decl)
@@ -194,7 +192,6 @@ class Expressions:
         return ANY if type_ == EMPTY else type_
 
     def reduced(self, expression: Apply, state: State) -> Type:
-        """Return the type of a reducer over a group."""
         name = expression.function
         args = [self.lenient(arg, state) for arg in expression.args]
         if name in ("fn:count", "fn:count_distinct"):
@@ -298,7 +295,6 @@ class _Checker:
         self.complain(clause, f"{predicate.name} takes {wanted_rows}, not ({given})", head.span)
 
     def rows(self, key: Key) -> tuple[Types, ...]:
-        """Return the alternatives of a predicate."""
         predicate = self.predicates[key]
         if predicate.decl is not None:
             return predicate.rows
@@ -329,7 +325,6 @@ class _Checker:
                     yield predicate.key
 
     def _check_rules(self, key: Key) -> tuple[Types, ...]:
-        """Return the rows that facts and rules yield; reports rejected rules."""
         found = dict(self.observed.get(key, {}))
         for rule in self.rules.get(key, []):
             try:

@@ -45,7 +45,6 @@ class Ordering:
 
 
 def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
-    """Put the premises of a rule into running order."""
     bound = set(_given_by_caller(clause.head, predicates))
     premises = clause.premises
     names = [{v.name for v in premise_variables(premise) if not v.anonymous} for premise in premises]
@@ -205,7 +204,6 @@ class ClauseCheck:
         return ordering
 
     def complain(self, message: str, span: Span | None, fix: str | None = None) -> None:
-        """Add a problem, by default at the whole clause."""
         where = span or self.clause.span
         self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(self.clause), fix))
 
@@ -389,7 +387,11 @@ class ClauseCheck:
             elif arg.name in keys:
                 self.complain(f"{GROUP_BY} names {arg.name} twice", arg.span)
             elif arg.name not in known:
-                self.complain(f"{arg.name} has no value here", arg.span, f"group by {_one_of(known)}")
+                self.complain(
+                    f"{arg.name} has no value here",
+                    arg.span,
+                    f"group by {', '.join(sorted(known)) or 'a variable of the body'}",
+                )
             else:
                 keys.append(arg.name)
         after = frozenset(keys)
@@ -427,10 +429,6 @@ class ClauseCheck:
 def _plain_decl(atom: Atom) -> str:
     arguments = ", ".join(f"X{i + 1}" for i in range(len(atom.args)))
     return f"Decl {atom.predicate}({arguments})"
-
-
-def _one_of(variables: frozenset[str]) -> str:
-    return ", ".join(sorted(variables)) or "a variable of the body"
 
 
 def _wrong_number_for(entry: Function | Reducer, given: int) -> str:

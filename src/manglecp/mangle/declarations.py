@@ -150,7 +150,6 @@ class Predicate:
 
     @property
     def key(self) -> Key:
-        """Name and arity."""
         return self.name, self.arity
 
     def inputs(self) -> Iterable[int]:
@@ -165,7 +164,6 @@ _MODE_FIX: Final = 'add mode("+", "-", …) to descr'
 
 
 def declare(decl: Decl) -> tuple[Predicate, list[Diagnostic]]:
-    """Read one declaration and collect its problems."""
     reader = _DeclReader(decl)
     return reader.read(), reader.diagnostics
 

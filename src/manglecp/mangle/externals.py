@@ -20,8 +20,7 @@ from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import KINDS, Value
 
 Args: TypeAlias = tuple[Value, ...]
-_PATIENCE: Final = 0.05
-"""Seconds between checks whether the evaluation was stopped."""
+_PATIENCE: Final = 0.05  # seconds between checks whether the evaluation was stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,6 @@ def _whole(predicate: Predicate, inputs: Args, outputs: Any, accepts: Callable[[
 
 
 def check_names(externals: Externals, predicates: Mapping[Key, Predicate]) -> None:
-    """Reject implementations of undeclared predicates."""
     known = {predicate.name for predicate in predicates.values() if predicate.external}
     unknown = sorted(set(externals) - known)
     if unknown:

@@ -34,13 +34,11 @@ def holds_somewhere(start: int, end: int) -> bool:
 
 
 def clamp(ns: int) -> int:
-    """Clamp an instant to the infinities."""
     return max(INT_MIN, min(INT_MAX, ns))
 
 
 Args: TypeAlias = tuple[Value, ...]
-Timed: TypeAlias = tuple[Args, Interval | None]
-"""Arguments and, for a temporal fact, its interval."""
+Timed: TypeAlias = tuple[Args, Interval | None]  # arguments and, for a temporal fact, its interval
 
 
 class Fact(NamedTuple):
@@ -56,7 +54,6 @@ class Fact(NamedTuple):
 
     @property
     def timed(self) -> Timed:
-        """Return the fact without its predicate, as stored in relations."""
         return self.args, self.interval
 
     @property

@@ -39,9 +39,6 @@ def layout(source: Source) -> str:
     return page.text()
 
 
-# --- statements and their leaves -----------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class _Leaf:
     text: str
@@ -80,8 +77,7 @@ class _Block:
 class _Statement:
     text: str
     blocks: list[_Block]
-    end: int
-    """After its full stop."""
+    end: int  # after its full stop
     is_fact: bool = False
 
     @property
@@ -171,8 +167,7 @@ def _decl_blocks(decl: Decl) -> list[_Block]:
 class _DeclPart:
     keyword: str
     start: int
-    opened: int
-    """After the keyword and its bracket."""
+    opened: int  # after the keyword and its bracket
     end: int = 0
 
 
@@ -208,9 +203,6 @@ def _span(span: Span | None) -> Span:
     return span
 
 
-# --- comments ------------------------------------------------------------------------------------------------------
-
-
 def _attach(found: list[Span], statements: list[_Statement]) -> list[Span]:
     """Assign every comment to a leaf; the rest belongs to the end of the file."""
     leaves: list[_Leaf] = []
@@ -244,9 +236,6 @@ def _behind(comment: Span, *ends: int) -> bool:
 
 def _goes_on(comment: Span, previous: Span | None) -> bool:
     return previous is not None and (comment.line, comment.column) == (previous.line + 1, previous.column)
-
-
-# --- the page ------------------------------------------------------------------------------------------------------
 
 
 class _Page:

@@ -17,8 +17,7 @@ from manglecp.mangle.facts import Args, Interval, Timed, clamp
 from manglecp.mangle.syntax import Annotation, Apply, Literal, Now, Operator, Term, TimeBound, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
-Row: TypeAlias = dict[str, Value]
-"""Variable bindings of a rule."""
+Row: TypeAlias = dict[str, Value]  # variable bindings of a rule
 
 
 def evaluate_term(term: Term, row: Mapping[str, Value], now: int) -> Value:

@@ -21,8 +21,7 @@ from manglecp.mangle.program import GivenFact, Program, Rule
 from manglecp.mangle.syntax import Atom, Key, Literal, Term, Variable
 from manglecp.mangle.values import Value
 
-MOST_SKIPPED: Final = 10_000
-"""Limit of skipped derivations (D20); a count of this many means this many or more."""
+MOST_SKIPPED: Final = 10_000  # limit of skipped derivations (D20); a count of this many means this many or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +119,7 @@ Finder: TypeAlias = Callable[[Key, Value], list[FactRow]]
 class EvaluatedModel(ABC):
     """The model of one evaluation. An external predicate holds for the inputs it was called with."""
 
-    relations: Mapping[Key, Facts]
-    """Facts without duplicates, temporal ones coalesced."""
+    relations: Mapping[Key, Facts]  # facts without duplicates, temporal ones coalesced
 
     def __init__(self, program: Program, now: int, limits: Limits, asked: Asked) -> None:
         self.program = program

@@ -38,8 +38,7 @@ from manglecp.mangle.values import order_key
 Call: TypeAlias = tuple[Key, Args]
 Solving: TypeAlias = Generator[Call, list[Args], list[Row]]
 _Answer = TypeVar("_Answer")
-_AT_ONCE: Final = 1_000
-"""Rows per batch."""
+_AT_ONCE: Final = 1_000  # rows per batch
 
 
 def evaluate(program: Program, *, now: int, limits: Limits | None = None, externals: Externals | None = None) -> Result:

@@ -395,8 +395,7 @@ class TermParser:
 
 
 MAX_ERRORS: Final = 50
-LONG_TEXT: Final = 100_000
-"""Length from which the garbage collector is paused."""
+LONG_TEXT: Final = 100_000  # length from which the garbage collector is paused
 
 COMPARISONS: Final = {"<": ":lt", "<=": ":le", ">": ":gt", ">=": ":ge"}
 

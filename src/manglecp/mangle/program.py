@@ -92,8 +92,7 @@ class Program:
         self.facts = tuple(facts)
         self.components = tuple(components)
         self.warnings = tuple(warnings)
-        self.shapes: Mapping[Key, list[Shape]] | None = None
-        """Rule shapes for explanations, cached."""
+        self.shapes: Mapping[Key, list[Shape]] | None = None  # rule shapes for explanations, cached
 
     def __repr__(self) -> str:
         return f"Program({len(self.rules)} rules, {len(self.facts)} facts)"
@@ -186,7 +185,7 @@ class _Loader:
         return Program(self.predicates, self.rules, self.facts, dependencies.components, self._in_order(warnings))
 
     def _clause(self, clause: Clause) -> None:
-        if _is_plain_fact(clause) and self._takes_plain_facts(clause):
+        if _is_plain_fact(clause) and not self.predicates[clause.head.key].temporal:
             self.facts.append(GivenFact(clause, clause.head.args))  # type: ignore[arg-type]  # only constants
             return
         check = ClauseCheck(clause, self.predicates)
@@ -232,9 +231,6 @@ class _Loader:
                     doubtful.add(head)
                     queue.append(head)
         return doubtful
-
-    def _takes_plain_facts(self, clause: Clause) -> bool:
-        return not self.predicates[clause.head.key].temporal
 
     def _given(self, clause: Clause) -> None:
         if any(map(mentions_now, clause.head.args)):
@@ -365,8 +361,7 @@ def _closure(start: Iterable[Key], edges: dict[Key, set[Key]]) -> set[Key]:
 # not on their derivation.
 _MAKES: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
 """Result types of functions that make values of any size."""
-_HANDS_ON: Final = ("fn:Option", "V", "X", "Y")
-"""Result types of functions that return a part of an argument."""
+_HANDS_ON: Final = ("fn:Option", "V", "X", "Y")  # result types of functions that return a part of an argument
 
 
 def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:

@@ -69,8 +69,6 @@ class Result:
             raise EvalError([Diagnostic("eval", str(fault), literal.span)]) from None
         return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
 
-    # --- rows --------------------------------------------------------------------------------------------------
-
     def rows(self, key: Key) -> list[FactRow]:
         """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
         return self.model.rows(key)
@@ -92,8 +90,6 @@ class Result:
         count = self.model.rules_fired()
         return self.coverage().count("fired") if count is None else count
 
-    # --- time ------------------------------------------------------------------------------------------------------
-
     @cached_property
     def _expiry(self) -> Expiry:
         from manglecp.mangle.explain.expiry import Expiry  # it is built on this module
@@ -110,8 +106,6 @@ class Result:
     def may_expire(self, key: Key, first: Value) -> bool:
         """Return whether time can falsify a fact of this predicate with this first argument, from the rules alone."""
         return self._expiry.lasting.can_expire(key, first)
-
-    # --- explanations ----------------------------------------------------------------------------------------------
 
     @cached_property
     def explainer(self) -> Explainer:

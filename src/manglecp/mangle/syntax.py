@@ -18,10 +18,8 @@ from typing import Final, TypeAlias
 from manglecp.base.source import Source, Span
 from manglecp.mangle.values import Bytes, Duration, Float, Name, Time
 
-Key: TypeAlias = tuple[str, int]
-"""Name and arity of a predicate."""
-Constant: TypeAlias = int | str | Name | Float | Bytes
-"""The values that have a literal."""
+Key: TypeAlias = tuple[str, int]  # name and arity of a predicate
+Constant: TypeAlias = int | str | Name | Float | Bytes  # the values that have a literal
 
 
 @dataclass(frozen=True, slots=True)

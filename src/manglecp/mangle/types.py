@@ -145,8 +145,7 @@ Type: TypeAlias = (
     Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | OptionType | Tag | TypeVariable
 )
 
-MAX_DEPTH: Final = 100
-"""Limit of nesting; the relations below recurse."""
+MAX_DEPTH: Final = 100  # limit of nesting; the relations below recurse
 
 ANY: Final = Base("/any")
 BOT: Final = Base("/bot")

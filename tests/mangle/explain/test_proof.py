@@ -10,8 +10,8 @@ import pytest
 from manglecp.base.source import Source
 from manglecp.mangle.explain import Explainer, Node
 from manglecp.mangle.facts import Fact, Timed
-from manglecp.mangle.model import Limits, Origin
-from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.model import EvaluatedModel, Limits, Origin
+from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Name
 
@@ -293,31 +293,20 @@ def test_origins() -> None:
 # --- size and form ---------------------------------------------------------------------------------------------------
 
 
-class Chain:
+class Chain(EvaluatedModel):
     """A chain whose model is known without evaluating it."""
 
-    limits = Limits()
-    now = 0
-
     def __init__(self, length: int, rules: str) -> None:
+        program = Program.load([Source("chain.mg", f"next(0, 1). at(0).\n{rules}\n")])
+        super().__init__(program, 0, Limits(), {})
         self.length = length
-        self.program = Program.load([Source("chain.mg", f"next(0, 1). at(0).\n{rules}\n")])
 
     def facts(self, key: Key) -> Iterable[Timed]:
         if key == ("next", 2):
             return [((i, i + 1), None) for i in range(self.length)]
         return [((i,), None) for i in range(self.length + 1)]
 
-    derived = facts
-
-    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> None:
-        """It has none of its own."""
-
-    def count_derived(self, key: Key) -> None:
-        """Nobody asks."""
-
-    def kept_heads(self, rule: Rule) -> None:
-        """There are no other requests."""
+    stored_as_derived = facts
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Chain:
         raise AssertionError((added, limits))  # what holds is explained without adding facts

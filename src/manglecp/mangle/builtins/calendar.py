@@ -60,9 +60,6 @@ _DURATION_UNITS: Final = {
 }
 
 
-# ------------------------------------------------------------------------------------------------- zones
-
-
 def zone(name: str) -> ZoneInfo | None:
     """Return the zone of that name; ``""`` is UTC."""
     name = name or "UTC"
@@ -94,9 +91,6 @@ def _offset(moment: datetime) -> int:
 def _seconds(moment: datetime) -> int:
     """Return seconds since 1970, without overflow at the ends of the calendar."""
     return (moment.replace(tzinfo=UTC, fold=0) - _EPOCH) // _ONE_SECOND - _offset(moment)
-
-
-# ------------------------------------------------------------------------------------------------- reading
 
 
 def parse_rfc3339(text: str) -> int | None:
@@ -158,9 +152,6 @@ def _fraction(digits: str, unit: int) -> int:
     return int(digits[:18].ljust(18, "0")) * unit // 10**18
 
 
-# ------------------------------------------------------------------------------------------------- showing
-
-
 def fields(ns: int) -> datetime:
     """Return year, month, day, hour, minute and second in UTC."""
     return _EPOCH + timedelta(seconds=ns // SECOND)
@@ -184,11 +175,7 @@ def _offset_text(seconds: int) -> str:
     return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-# ------------------------------------------------------------------------------------------------- cutting
-
-
 def truncated(ns: int, unit: str) -> int:
-    """Truncate to one of FIXED_UNITS in UTC."""
     return ns - ns % FIXED_UNITS[unit]
 
 

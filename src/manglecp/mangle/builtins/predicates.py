@@ -38,8 +38,6 @@ def _test(who: str, params: tuple[str, ...], holds: Callable[..., bool], doc: st
     return Predicate(who, "+" * len(params), params, solve, doc)
 
 
-# --------------------------------------------------------------------------------------------- comparisons
-
 # What an orderable value is compared by. Floats compare as IEEE doubles: nothing is less than NaN.
 _COMPARED_BY: Final[dict[type, Callable[[Any], Any]]] = {
     int: lambda value: value,
@@ -69,13 +67,6 @@ def _compared_as(ns: Callable[[str, Value], int], holds: Callable[[Any, Any], bo
     return lambda who, left, right: holds(ns(who, left), ns(who, right))
 
 
-def _within_distance(who: str, left: Value, right: Value, distance: Value) -> bool:
-    return abs(number(who, left) - number(who, right)) < number(who, distance)
-
-
-# --------------------------------------------------------------------------------------------------- texts
-
-
 def _match_prefix(who: str, value: Value, prefix: Value) -> bool:
     start = name(who, prefix)
     return isinstance(value, Name) and value.text.startswith(start) and value.text != start
@@ -94,13 +85,6 @@ def _ends_with(who: str, text: Value, pattern: Value) -> bool:
 def _contains(who: str, text: Value, pattern: Value) -> bool:
     wanted = string(who, pattern)
     return type(text) is str and wanted in text
-
-
-def _filter(_who: str, value: Value) -> bool:
-    return value is TRUE
-
-
-# ------------------------------------------------------------------------------------------------- matches
 
 
 def _member(args: tuple[Value, ...]) -> Solutions:
@@ -135,8 +119,6 @@ def _match_field(args: tuple[Value, ...]) -> Solutions:
     found = fields.get(label) if isinstance(fields, Struct) else None
     return _FAILS if found is None else ((found,),)
 
-
-# ----------------------------------------------------------------------------------------------- intervals
 
 Ends = tuple[int, int]
 
@@ -187,14 +169,14 @@ PREDICATES: Final[Mapping[str, Predicate]] = by_name(
         _test(
             ":within_distance",
             ("/number",) * 3,
-            _within_distance,
+            lambda who, left, right, distance: abs(number(who, left) - number(who, right)) < number(who, distance),
             "Two numbers differ by less than the third.",
         ),
         _test(":match_prefix", ("/name", "/name"), _match_prefix, "A name starts with the other and is longer."),
         _test(":string:starts_with", _TEXTS, _starts_with, "A text starts with another."),
         _test(":string:ends_with", _TEXTS, _ends_with, "A text ends with another."),
         _test(":string:contains", _TEXTS, _contains, "A text has another somewhere."),
-        _test(":filter", (_BOOL,), _filter, "The value is /true."),
+        _test(":filter", (_BOOL,), lambda _who, value: value is TRUE, "The value is /true."),
         Predicate(":list:member", "-+", ("X", _L), _member, "Each element of a list, once."),
         Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
         _test(":match_nil", (_L,), _match_nil, "The list is empty."),

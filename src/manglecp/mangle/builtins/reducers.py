@@ -49,9 +49,6 @@ def _all(kind: type[_Kind], who: str, values: Sequence[Value]) -> list[_Kind]:
     return fitting
 
 
-# --------------------------------------------------------------------------------------------------- folds
-
-
 def _sum(who: str, values: Sequence[Value]) -> Value:
     return wrap_int64(sum(_all(int, who, values)))
 
@@ -134,13 +131,6 @@ class _Fold:
         return pure(self.name, (f"fn:List({self.type})",), self.type, body, self.doc)
 
 
-# ------------------------------------------------------------------------------------------- other reducers
-
-
-def _count(rows: Rows) -> Value:
-    return len(rows)
-
-
 def _count_distinct(rows: Rows) -> Value:
     return len(set(rows))
 
@@ -158,14 +148,6 @@ def _pick_any(rows: Rows) -> Value:
     if not rows:
         raise ValueFault("fn:pick_any takes at least one row, not none")
     return min((row[0] for row in rows), key=order_key)
-
-
-def _collect(rows: Rows) -> Value:
-    return List(tuple(sorted([tuple_of(row) for row in rows], key=order_key)))
-
-
-def _collect_distinct(rows: Rows) -> Value:
-    return List(tuple(sorted({tuple_of(row) for row in rows}, key=order_key)))
 
 
 def _collect_to_map(rows: Rows) -> Value:
@@ -201,7 +183,7 @@ _NUMERIC: Final = "fn:Union(/number, /float64)"
 REDUCERS: Final[Mapping[str, Reducer]] = by_name(
     [fold.as_reducer() for fold in _FOLDS],
     [
-        Reducer("fn:count", (), None, _N, "How many rows there are.", _count),
+        Reducer("fn:count", (), None, _N, "How many rows there are.", len),
         Reducer("fn:count_distinct", (), None, _N, "How many different bindings there are.", _count_distinct),
         Reducer("fn:avg", (_NUMERIC,), None, _F, "The mean of numbers and floats.", _avg),
         Reducer("fn:pick_any", ("X",), None, "X", "One of the values: the least.", _pick_any),
@@ -211,7 +193,7 @@ REDUCERS: Final[Mapping[str, Reducer]] = by_name(
             "/any",
             "fn:List(X)",
             "The values in order; tuples if there are several arguments.",
-            _collect,
+            lambda rows: List(tuple(sorted([tuple_of(row) for row in rows], key=order_key))),
             skips_failing_rows=True,
         ),
         Reducer(
@@ -220,7 +202,7 @@ REDUCERS: Final[Mapping[str, Reducer]] = by_name(
             "/any",
             "fn:List(X)",
             "As fn:collect, each value once.",
-            _collect_distinct,
+            lambda rows: List(tuple(sorted({tuple_of(row) for row in rows}, key=order_key))),
             skips_failing_rows=True,
         ),
         Reducer(

@@ -130,7 +130,6 @@ _WIDEST: Final = 80
 
 
 def shown(value: Value) -> str:
-    """Return ``the string "x"``: kind and canonical text, truncated."""
     text = value_text(value)
     if len(text) > _WIDEST:
         text = text[: _WIDEST - 1] + "…"
@@ -138,7 +137,6 @@ def shown(value: Value) -> str:
 
 
 def refused(who: str, value: Value, expected: str) -> ValueFault:
-    """Return the fault for an argument that ``who`` does not accept."""
     return ValueFault(f"{who} takes {expected}, not {shown(value)}")
 
 
@@ -181,7 +179,6 @@ def instant(who: str, value: Value) -> int:
 
 
 def finite_instant(who: str, value: Value) -> int:
-    """Return an instant that is not infinite."""
     ns = instant(who, value)
     if value is NEG_INF or value is POS_INF:
         raise ValueFault(f"{who} takes a finite time, but {shown(value)} is infinite")

@@ -147,16 +147,8 @@ def _replace(who: str, text: Value, old: Value, new: Value, count: Value) -> Val
     return source.replace(wanted, instead, times)
 
 
-def _number_to_string(who: str, value: Value) -> Value:
-    return str(number(who, value))
-
-
 def _float_to_string(who: str, value: Value) -> Value:
     return float_text(floating(who, value))
-
-
-def _name_to_string(who: str, value: Value) -> Value:
-    return name(who, value)
 
 
 def _parts(who: str, value: Value) -> list[str]:
@@ -187,9 +179,9 @@ STRINGS: Final[tuple[Function, ...]] = (
         _replace,
         "The text with the first n occurrences of old replaced by new; all of them if n is negative.",
     ),
-    pure("fn:number:to_string", ("/number",), _S, _number_to_string, "The number in decimal."),
+    pure("fn:number:to_string", ("/number",), _S, lambda who, value: str(number(who, value)), "The number in decimal."),
     pure("fn:float64:to_string", ("/float64",), _S, _float_to_string, "The shortest text that reads back."),
-    pure("fn:name:to_string", (_NAME,), _S, _name_to_string, "The name as a string, with its slashes."),
+    pure("fn:name:to_string", (_NAME,), _S, name, "The name as a string, with its slashes."),
     pure("fn:name:root", (_NAME,), _NAME, _root, "The first part: /a of /a/b/c."),
     pure("fn:name:tip", (_NAME,), _NAME, _tip, "The last part: /c of /a/b/c."),
     pure("fn:name:list", (_NAME,), "fn:List(/name)", _name_list, "The parts: [/a, /b, /c] of /a/b/c."),

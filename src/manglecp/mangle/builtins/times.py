@@ -36,8 +36,6 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Float, Time, Valu
 
 _UTC: Final = ""
 
-# ------------------------------------------------------------------------------------------------ instants
-
 
 def _now(_args: tuple[Value, ...], now: int) -> Value:
     return Time(now)
@@ -119,22 +117,11 @@ def _from_unix_nanos(who: str, count: Value) -> Value:
     return Time(number(who, count))
 
 
-def _to_unix_nanos(who: str, time: Value) -> Value:
-    return instant(who, time)
-
-
-# ----------------------------------------------------------------------------------------------- durations
-
-
 def _duration_parse(who: str, text: Value) -> Value:
     ns = calendar.parse_duration(string(who, text))
     if ns is None:
         raise refused(who, text, "a duration such as 1h30m or 2.5s, in units out of h, m, s, ms, us, ns")
     return made_duration(who, ns, text)
-
-
-def _from_nanos(who: str, count: Value) -> Value:
-    return Duration(number(who, count))
 
 
 def _from(unit: int) -> Callable[..., Value]:
@@ -148,10 +135,6 @@ def _from(unit: int) -> Callable[..., Value]:
         return made_duration(who, int(span) if math.isfinite(span) else INT_MAX + 1, count)
 
     return body
-
-
-def _nanos(who: str, span: Value) -> Value:
-    return duration(who, span)
 
 
 def _in(unit: int) -> Callable[..., Value]:
@@ -169,17 +152,6 @@ def _duration_add(who: str, left: Value, right: Value) -> Value:
 
 def _duration_mult(who: str, span: Value, factor: Value) -> Value:
     return made_duration(who, duration(who, span) * number(who, factor), span, factor)
-
-
-# ----------------------------------------------------------------------------------------------- intervals
-
-
-def _start(who: str, value: Value) -> Value:
-    return pair(who, value).first
-
-
-def _end(who: str, value: Value) -> Value:
-    return pair(who, value).second
 
 
 def _interval_duration(who: str, value: Value) -> Value:
@@ -210,21 +182,21 @@ TIMES: Final[tuple[Function, ...]] = (
     pure("fn:time:add", (_T, _D), _T, _time_add, "The instant that is a duration later."),
     pure("fn:time:sub", (_T, _T), _D, _time_sub, "The duration from the second instant to the first."),
     pure("fn:time:from_unix_nanos", (_N,), _T, _from_unix_nanos, "The instant so many ns after 1970."),
-    pure("fn:time:to_unix_nanos", (_T,), _N, _to_unix_nanos, "Nanoseconds since 1970."),
+    pure("fn:time:to_unix_nanos", (_T,), _N, instant, "Nanoseconds since 1970."),
     pure("fn:time:trunc", (_T, _U), _T, _trunc, "The start of the UTC day, hour, … /nanosecond."),
     pure("fn:time:trunc_civil", (_T, _S, _U), _T, _trunc_civil, "The start of a local year, month, week, day."),
     pure("fn:duration:parse", (_S,), _D, _duration_parse, "The duration that a text such as 1h30m names."),
-    pure("fn:duration:from_nanos", (_N,), _D, _from_nanos, "So many nanoseconds."),
+    pure("fn:duration:from_nanos", (_N,), _D, lambda who, count: Duration(number(who, count)), "So many nanoseconds."),
     pure("fn:duration:from_seconds", (_AMOUNT,), _D, _from(SECOND), "So many seconds, cut to whole ns."),
     pure("fn:duration:from_minutes", (_AMOUNT,), _D, _from(MINUTE), "So many minutes, cut to whole ns."),
     pure("fn:duration:from_hours", (_AMOUNT,), _D, _from(HOUR), "So many hours, cut to whole ns."),
-    pure("fn:duration:nanos", (_D,), _N, _nanos, "The duration in nanoseconds."),
+    pure("fn:duration:nanos", (_D,), _N, duration, "The duration in nanoseconds."),
     pure("fn:duration:seconds", (_D,), "/float64", _in(SECOND), "The duration in seconds."),
     pure("fn:duration:minutes", (_D,), "/float64", _in(MINUTE), "The duration in minutes."),
     pure("fn:duration:hours", (_D,), "/float64", _in(HOUR), "The duration in hours."),
     pure("fn:duration:add", (_D, _D), _D, _duration_add, "Both durations together."),
     pure("fn:duration:mult", (_D, _N), _D, _duration_mult, "The duration so many times."),
-    pure("fn:interval:start", (_PAIR,), "X", _start, "The first part of a pair."),
-    pure("fn:interval:end", (_PAIR,), "Y", _end, "The second part of a pair."),
+    pure("fn:interval:start", (_PAIR,), "X", lambda who, value: pair(who, value).first, "The first part of a pair."),
+    pure("fn:interval:end", (_PAIR,), "Y", lambda who, value: pair(who, value).second, "The second part of a pair."),
     pure("fn:interval:duration", ("fn:Pair(/time, /time)",), _D, _interval_duration, "End less start."),
 )

@@ -132,7 +132,6 @@ def evaluate(
 
 
 def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: int) -> dict[int, set[FactTuple]]:
-    """Return facts of the program by predicate number."""
     found: dict[int, set[FactTuple]] = {}
     for fact in facts:
         args, interval = stated(fact, compiled.program.predicates[fact.key], now)
@@ -141,6 +140,5 @@ def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: in
 
 
 def as_result(evaluation: Evaluation) -> Result:
-    """Return the result. Raises EvalError if a constraint is violated."""
     check_constraints(evaluation)
     return Result(EngineModel(evaluation), evaluation.statistics)

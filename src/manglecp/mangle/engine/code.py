@@ -40,7 +40,6 @@ class Code:
         self.write(f"    {'continue' if self.loops else 'return'}")
 
     def given(self, value: Any, prefix: str) -> str:
-        """Return a name for an object in the namespace."""
         for name, known in self.namespace.items():
             if known is value and name.startswith(prefix):
                 return name
@@ -53,11 +52,8 @@ class Code:
         return f"{prefix}{self.temporaries}"
 
     def handle(self, name: str, source: str) -> str:
-        """Return a local name for an expression that is evaluated once."""
         self.prologue.setdefault(name, f"{name} = {source}")
         return name
-
-    # --- relations -------------------------------------------------------------------------------------------------
 
     def facts(self, key: Key, layer: str) -> str:
         """Name the facts of one layer: o the overlay, b the base, r what was removed from the base."""
@@ -88,7 +84,6 @@ class Code:
         return self._together(key, lambda layer: f"{self.index(key, layer, columns)}.get({wanted}, E)")
 
     def contains(self, key: Key, fact: str) -> str:
-        """Return an expression that tests whether the fact is in any layer."""
         tests = []
         for layer in self.layers(key).replace("x", "b") if self.loose else self.layers(key):
             if layer == "x":

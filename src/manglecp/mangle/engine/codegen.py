@@ -65,7 +65,6 @@ def instant(value: Value) -> int:
 
 
 def window_end(value: Value, now: int, sign: int) -> int:
-    """Convert a bound of an operator: an offset from now, or an instant."""
     return clamp(now + sign * value.ns) if isinstance(value, Duration) else instant(value)
 
 
@@ -164,7 +163,6 @@ class Generator(Code):
         return Compiled(source, scope[self.name], self._counts_facts)
 
     def _idle(self, steps: Sequence[AnyStep]) -> bool:
-        """Return whether a premise before every barrier has no facts at all."""
         first_barrier = min(self.apart.barriers, default=None)
         for step in steps:
             if isinstance(step, Scan) and step.position != self.delta and not self.layers(step.literal.atom.key):
@@ -228,7 +226,7 @@ class Generator(Code):
         if isinstance(step, Scan):
             self._scan(step)
         elif isinstance(step, Within):
-            self._within(step)
+            self.unless(f"not s{step.position} <= {self._instant(step.bound)} <= e{step.position}")
         elif isinstance(step, Window):
             self._window(step)
         elif isinstance(step, Absent):
@@ -323,7 +321,6 @@ class Generator(Code):
     def _scan_whole(
         self, step: Scan, known: list[tuple[int, str]], fresh: list[Any], targets: list[str], checks: list[Any]
     ) -> None:
-        """Scan a whole column of a premise as a set."""
         key = step.literal.atom.key
         i = self.ids[key]
         args = step.literal.atom.args
@@ -415,9 +412,6 @@ class Generator(Code):
         if isinstance(value, Time):
             return self.given(value.ns, "K")
         raise NotCompiled("a duration is no instant")
-
-    def _within(self, step: Within) -> None:
-        self.unless(f"not s{step.position} <= {self._instant(step.bound)} <= e{step.position}")
 
     def _window_ends(self, step: Window) -> tuple[str, str]:
         operator = step.operator
@@ -523,7 +517,6 @@ class Generator(Code):
                 self.unless(f"{target} != {self.expression(arg)}")
 
     def _quick_test(self, literal: Literal) -> str | None:
-        """Inline a comparison or text test whose kinds are known."""
         name, args = literal.atom.predicate, literal.atom.args
         kinds = [self.inference.of(arg) for arg in args]
         if name in _INFIX and kinds[0] == kinds[1] and len(kinds[0]) == 1:

@@ -121,8 +121,7 @@ def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Sta
     return Diagnostic(stage, message, clause=shown, fix=fix)
 
 
-GROWING: Final = 1_000_000
-"""Assumed size of a relation that is still growing."""
+GROWING: Final = 1_000_000  # assumed size of a relation that is still growing
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +152,6 @@ class CompiledRule:
 
 @dataclass(eq=False)
 class CompiledComponent:
-    """Predicates that are evaluated together."""
-
     number: int
     component: Component
     recursive: bool
@@ -187,7 +184,9 @@ class CompiledProgram:
             by_head.setdefault(rule.head.key, []).append(rule)
         self.intake = Intake(program.predicates, self.ids)
         self.backwards: Any = None  # what is known of rules run backwards, when someone asks
-        self.constrained = [key for key in self.keys if _has_constraints(program, key)]
+        self.constrained = [
+            key for key in self.keys if program.predicates[key].fundeps or program.predicates[key].inclusion
+        ]
         self.ruled = frozenset(self.ids[key] for component in program.components for key in component.predicates)
         self.built = {self.ids[key]: columns for key, columns in built_columns(program.rules).items()}
         self.volatile_facts = tuple(f for f in program.facts if self.is_volatile_fact(f))
@@ -205,7 +204,6 @@ class CompiledProgram:
 
     @staticmethod
     def is_volatile_fact(fact: GivenFact) -> bool:
-        """Return whether a fact of the program depends on the evaluation time."""
         annotation = fact.clause.annotation
         return fact.args is None or (annotation is not None and _is_now(annotation.bounds))
 
@@ -277,8 +275,6 @@ class CompiledProgram:
                     return f"{predicate.name} is {'deferred' if predicate.deferred else 'external'}"
         return None
 
-    # --- functions -------------------------------------------------------------------------------------------------
-
     def functions(self, component: CompiledComponent, views: Sequence[View], mode: str) -> Functions:
         """Return the functions for the layers that hold facts.
 
@@ -340,10 +336,6 @@ class CompiledProgram:
             return [None]
         wanted = set(component.heads) if mode.startswith("delta") else {i for i in component.inputs if views[i].facts}
         return [s.position for s in rule.steps.scans() if self.ids[s.literal.atom.key] in wanted]
-
-
-def _has_constraints(program: Program, key: Key) -> bool:
-    return bool(program.predicates[key].fundeps or program.predicates[key].inclusion)
 
 
 def _scanned(steps: RuleSteps, position: int) -> Key:

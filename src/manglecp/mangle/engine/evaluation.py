@@ -146,7 +146,6 @@ class Evaluation:
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Raise if the evaluation was stopped."""
         if self.stopped is not None:
             raise self.stopped
 
@@ -444,7 +443,6 @@ class Evaluation:
             self._halt()
 
     def _insert(self, component: CompiledComponent) -> None:
-        """Insert: inputs only grew, so start from the additions."""
         for i in component.inputs:
             self.views[i].delta = self.views[i].facts
         inserts = self.compiled.functions(component, self.views, "insert")
@@ -521,7 +519,6 @@ class Evaluation:
     # --- what a new base is made of --------------------------------------------------------------------------------
 
     def freeze(self) -> Layer:
-        """Return a base with everything this evaluation derived."""
         layer = Layer(self.compiled)
         for i, view in enumerate(self.views):
             layer.facts[i] = _frozen(view)

@@ -20,8 +20,6 @@ _UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
 
 
 class Firing:
-    """What is known before any request."""
-
     def __init__(self, compiled: CompiledProgram, base: Layer) -> None:
         self.lone: frozenset[int] = frozenset(
             i for component in compiled.components for i in component.lone if not base.given[i]
@@ -33,10 +31,8 @@ class Firing:
             if (rules := [rule for rule in component.rules if rule.head not in self.lone])
         ]
         self.rules = {rule.number: rule for _, rules in self.others for rule in rules}
-        self.counts: dict[int, int] = {}
-        """Fired rules of unchanged components, cached."""
-        self.fired: dict[int, bool] = {}
-        """The same, by rule number."""
+        self.counts: dict[int, int] = {}  # fired rules of unchanged components, cached
+        self.fired: dict[int, bool] = {}  # the same, by rule number
 
 
 def rules_fired(evaluation: Evaluation) -> int | None:

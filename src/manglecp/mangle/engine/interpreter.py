@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
-    """Evaluate a component over its given facts and its inputs."""
     interpreter = _Interpreter(evaluation)
     interpreter.derived = evaluation.derived
     interpreter.parts = evaluation.parts
@@ -60,7 +59,6 @@ def as_tuples(relation: Relation) -> Iterable[FactTuple]:
 
 
 def as_fact(fact: FactTuple, temporal: bool) -> Timed:
-    """Split a tuple into arguments and interval."""
     return (fact[:-2], (fact[-2], fact[-1])) if temporal else (fact, None)
 
 
@@ -91,7 +89,6 @@ class _Interpreter(NaiveEvaluation):
 # can violate a functional dependency; only added facts, and facts of the base without a match, an inclusion. If a
 # relation lost facts, all are checked.
 def check_constraints(evaluation: Evaluation) -> None:
-    """Raise EvalError if a constraint is violated."""
     constrained = evaluation.compiled.constrained
     if constrained:
         broken = [violation for key in constrained for violation in _Integrity(evaluation).violations(key)]

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Maintained:
-    """One rule that can be run backwards."""
-
     rule: CompiledRule
     keys: tuple[str, ...]  # of an aggregation
     key_columns: tuple[int, ...]  # where they stand in the head
@@ -101,13 +99,11 @@ class _Update:
             else:
                 doubtful |= self._touched(rule, "fact") & before
                 new |= self._gained(rule)
-        lost = {fact for fact in doubtful - given if not self._still_derived(fact)}
+        lost = {fact for fact in doubtful - given if not any(self._derives(rule, fact) for rule in self.rules)}
         view = View(self.views[self.head].base)
         view.replace(new - before)
         view.removed = lost
         self.views[self.head] = view
-
-    # --- functions -------------------------------------------------------------------------------------------------
 
     def _function(
         self, rule: Maintained, what: str, position: int | None, steps: RuleSteps, **options: Any
@@ -172,10 +168,7 @@ class _Update:
                 found |= self._collect(self._function(rule, "gained", position, steps, ending="fact"))
         return found
 
-    # --- groups ----------------------------------------------------------------------------------------------------
-
     def _group(self, rule: Maintained, key: FactTuple) -> set[FactTuple]:
-        """Return what an aggregating rule derives for one group now."""
         known = self.groups[id(rule)]
         if key not in known:
             function = self._function(rule, "group", None, rule.rule.steps, ending="row", preset=rule.keys)
@@ -190,11 +183,6 @@ class _Update:
     def _facts_of_group(self, rule: Maintained, key: FactTuple) -> set[FactTuple]:
         wanted = key[0] if len(key) == 1 else key
         return set(self.views[self.head].base.index(rule.key_columns).get(wanted, ()))
-
-    # --- still there? ----------------------------------------------------------------------------------------------
-
-    def _still_derived(self, fact: FactTuple) -> bool:
-        return any(self._derives(rule, fact) for rule in self.rules)
 
     def _derives(self, rule: Maintained, fact: FactTuple) -> bool:
         if rule.keys:

@@ -88,8 +88,6 @@ class ViewFacts:
 
 
 class Relations(Mapping[Key, ViewFacts]):
-    """The non-empty relations of a finished evaluation."""
-
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
 

@@ -115,7 +115,6 @@ class KindInference:
         self.env: dict[str, Kinds] = dict(inputs or {})
 
     def of(self, term: Term) -> Kinds:
-        """Return the possible kinds of a term."""
         if isinstance(term, Variable):
             return self.env.get(term.name, ALL)
         if isinstance(term, Apply):
@@ -124,7 +123,6 @@ class KindInference:
         return frozenset({KIND_NAMES[type(term)]})
 
     def can_raise(self, premise: Premise) -> bool:
-        """Return whether evaluating the premise may raise."""
         if isinstance(premise, Equality):
             return self.any_can_raise((premise.left, premise.right))
         if self.any_can_raise(premise.atom.args):
@@ -235,8 +233,6 @@ class Window(Step):
 
 @dataclass(frozen=True, slots=True)
 class Absent(Step):
-    """A negated premise on a relation."""
-
     literal: Literal = field(kw_only=True)
 
 
@@ -257,8 +253,6 @@ AnyStep: TypeAlias = Scan | Within | Window | Absent | Ask | Equate
 
 @dataclass(frozen=True, slots=True)
 class RuleSteps:
-    """The steps of a rule in defining order."""
-
     rule: Rule
     predicates: Mapping[Key, Predicate]
     steps: tuple[AnyStep, ...]
@@ -270,7 +264,6 @@ class RuleSteps:
 
 
 def take_apart(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
-    """Split a rule into steps with segments and roles."""
     inference = KindInference(predicates)
     bound: set[str] = set()
     steps: list[AnyStep] = []
@@ -344,7 +337,6 @@ def _steps(
 
 
 def _roles(annotation: Annotation, known: set[str] | frozenset[str]) -> tuple[tuple[Role, TimeBound], ...]:
-    """Return the role of each end of an annotation (D16)."""
     start, end = annotation.start, annotation.end
 
     def free(bound: TimeBound) -> str | None:

@@ -35,7 +35,6 @@ class Timeline:
             self.latest[node] = max(self.latest[2 * node], self.latest[2 * node + 1])
 
     def during(self, first: int, last: int) -> list[FactTuple]:
-        """Return the facts whose interval intersects ``[first, last]``."""
         in_time = bisect_right(self.starts, last)
         found: list[FactTuple] = []
         stack = [(1, 0, self.leaves)]
@@ -73,7 +72,6 @@ def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
 
 
 def changed_index(index: Index, columns: Columns, added: Facts, removed: Facts) -> Index:
-    """Return a new index that shares unchanged buckets."""
     index = index.copy()
     key = itemgetter(*columns)
     for wanted in {key(fact) for fact in removed}:
@@ -88,7 +86,6 @@ def changed_index(index: Index, columns: Columns, added: Facts, removed: Facts) 
 
 
 def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) -> SetIndex:
-    """Index sets of the values in one column by others."""
     index: SetIndex = {}
     key = itemgetter(*columns)
     for fact in facts:
@@ -129,14 +126,12 @@ class Frozen:
         return index
 
     def changed(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
-        """Return a changed copy, with updated indexes."""
         frozen = Frozen((self.facts - removed) | added, skipped)
         for columns, index in self.indexes.copy().items():
             frozen.indexes[columns] = changed_index(index, columns, added, removed)
         return frozen
 
     def during(self, first: int, last: int) -> list[FactTuple]:
-        """Return temporal facts that hold at some instant in ``[first, last]``."""
         if self.timeline is None:
             self.timeline = Timeline(self.facts)
         return self.timeline.during(first, last)
@@ -174,12 +169,10 @@ class View:
             self.skipped.add(fact)  # type: ignore[union-attr]  # its own set now
 
     def replace(self, facts: set[FactTuple]) -> None:
-        """Replace the overlay."""
         self.facts = facts
         self.indexes = self.set_indexes = _UNINDEXED
 
     def index(self, columns: Columns) -> Index:
-        """Return an index of the overlay."""
         index = self.indexes.get(columns)
         if index is None:
             index = build_index(self.facts, columns)
@@ -220,7 +213,6 @@ class View:
         return True
 
     def added(self) -> int:
-        """Return the size of the overlay."""
         return len(self.facts)
 
     def parts(self, columns: Columns) -> int:

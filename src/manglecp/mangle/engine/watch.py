@@ -55,8 +55,7 @@ class Watchdog:
         self._deadlines: list[tuple[float, int]] = []
         self._stops: dict[int, Stop] = {}  # of the deadlines that still matter
         self._numbers = itertools.count()
-        self._wakes = math.inf
-        """When the thread wakes by itself."""
+        self._wakes = math.inf  # when the thread wakes by itself
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
@@ -80,7 +79,6 @@ class Watchdog:
         return number
 
     def drop(self, number: int) -> None:
-        """Forget a deadline and release its callback."""
         with self._lock:
             self._stops.pop(number, None)
 

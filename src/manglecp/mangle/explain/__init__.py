@@ -1,6 +1,6 @@
 """Explanations of a finished model: proofs, abduction, rule coverage and expiry.
 
-An evaluation records nothing for them; explanations need only a finished model (:class:`Model`).
+An evaluation records nothing for them; they need only a finished :class:`~manglecp.mangle.model.EvaluatedModel`.
 """
 
 from manglecp.mangle.explain.assertable import ANY_NAME, ANYTHING, Probe
@@ -8,7 +8,7 @@ from manglecp.mangle.explain.coverage import Coverage, RuleCoverage, Unused
 from manglecp.mangle.explain.explainer import Blocked, Explainer, WhyNot
 from manglecp.mangle.explain.proof import Alternatives, Node, NodeOrigin, Proof
 from manglecp.mangle.explain.shape import RuleRef, Shape, rule_ref
-from manglecp.mangle.explain.solver import Model, read_fact
+from manglecp.mangle.explain.solver import read_fact
 from manglecp.mangle.explain.unlock import Unlocked
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "Blocked",
     "Coverage",
     "Explainer",
-    "Model",
     "Node",
     "NodeOrigin",
     "Probe",

@@ -88,7 +88,6 @@ class Repairs:
         self._weaknesses: dict[Fact, list[Weakness]] = {}
 
     def may_go(self, key: Key) -> bool:
-        """Return whether added facts can retract facts of a predicate."""
         return not self.abduction.dependence.upsetters(key).isdisjoint(self.abduction.candidates.keys)
 
     def negated(self, premise: Literal, state: State) -> Iterator[State]:
@@ -147,8 +146,6 @@ class Repairs:
         option = Option(tuple(f for _, f in useful(asked, pieces)), asked)
         self.prover.prove(list(option.facts))
         return list(self.prover.search.cheapest([option]) or ())
-
-    # --- one proof -------------------------------------------------------------------------------------------------
 
     def _breaking(self, facts: list[Fact]) -> Sets:
         """Return the sets of assumptions that could break the joint proof of some facts."""
@@ -231,8 +228,6 @@ class Repairs:
                     for one in sets:
                         found.add(one)
 
-    # --- groups and merges -----------------------------------------------------------------------------------------
-
     def lost_rows(self, shape: Shape, start: Row, found: Sets) -> None:
         """Add assumptions that remove a row of an aggregate or a value of a merge."""
         if not self._may_lose(shape):
@@ -293,8 +288,7 @@ class Repairs:
         return found
 
 
-AFTERWARDS: Final = 10_000
-"""Steps to collect partial results after the budget of steps is spent."""
+AFTERWARDS: Final = 10_000  # steps to collect partial results after the budget of steps is spent
 
 
 class Abduction:
@@ -310,8 +304,7 @@ class Abduction:
         self.budget = budget
         self.effort = effort
         self.exhausted = False
-        self.cut = False
-        """Whether a set was left out because it needs more assumptions."""
+        self.cut = False  # whether a set was left out because it needs more assumptions
         self.repairs = Repairs(self)
         self._tables: dict[tuple[Key, Pattern], Table] = {}
         self._dirty: dict[Table, None] = {}
@@ -339,12 +332,9 @@ class Abduction:
         return found
 
     def satisfy(self, literal: Literal, row: Row, found: Sets) -> None:
-        """Like :meth:`ask`, with the tables as they are."""
         for state in self._not_yet(literal, State(row), None, found):
             for done in self._ground(state):
                 found.add(done.assumed)
-
-    # --- tables ----------------------------------------------------------------------------------------------------
 
     def table(self, key: Key, pattern: Pattern) -> Table:
         """Return the table of a pattern, and register the table being filled as its reader."""
@@ -419,10 +409,7 @@ class Abduction:
             return interval in self.solver.intervals(key, args, raw=True)
         return self.solver.contains(Fact(key[0], args))
 
-    # --- bodies ----------------------------------------------------------------------------------------------------
-
     def _walk(self, shape: Shape, start: Row, progress: Sets) -> list[State]:
-        """Return the states that satisfy a body."""
         raw = self.solver.reads_raw(shape.rule)
         states = [State(start)]
         for premise in shape.rule.premises:
@@ -446,7 +433,6 @@ class Abduction:
                 yield from self._not_yet(premise, ready, raw, progress)
 
     def _needed(self, premise: Premise, row: Row) -> set[str]:
-        """Return variables that need a value before the premise runs."""
         if isinstance(premise, Equality) and not premise.negated:
             for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
                 if isinstance(side, Variable) and side.name not in row:  # the premise itself gives it a value
@@ -474,10 +460,12 @@ class Abduction:
         if most is None or len(rows) <= most:
             return rows
         self.exhausted = True
-        return heapq.nsmallest(most, rows, key=self._interest)
-
-    def _interest(self, row: Row) -> tuple[bool, list[object]]:
-        return self.candidates.preferred.isdisjoint(row.values()), [order_key(row[name]) for name in sorted(row)]
+        preferred = self.candidates.preferred
+        return heapq.nsmallest(
+            most,
+            rows,
+            key=lambda row: (preferred.isdisjoint(row.values()), [order_key(row[name]) for name in sorted(row)]),
+        )
 
     def _not_yet(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
         key = premise.atom.key
@@ -492,8 +480,6 @@ class Abduction:
             return True
         self.cut = True
         return False
-
-    # --- facts that are added --------------------------------------------------------------------------------------
 
     def _added(self, premise: Literal, state: State, raw: Key | None) -> Iterator[State]:
         if not self.solver.predicate(premise.atom.key).temporal:
@@ -577,8 +563,6 @@ class Abduction:
                 row[term.name] = value
             return value
         return evaluate_term(term, row, self.solver.now)  # type: ignore[arg-type]
-
-    # --- conclusions from facts that are added ---------------------------------------------------------------------
 
     def _derived(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
         key = premise.atom.key

@@ -21,26 +21,22 @@ from manglecp.mangle.explain.candidates import Assumed, Candidates, Effort, Exha
 from manglecp.mangle.explain.instances import row_key
 from manglecp.mangle.explain.proof import Prover
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import Finished, Model
+from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.explain.unlock import Unlock, Unlocked
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
+from manglecp.mangle.model import EvaluatedModel
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable
 from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import Float, Name, Time, Value, order_key
 
 MOST_TRIES: Final = 200
-MOST_GUESSES: Final = 64
-"""Limit of single facts tried without backward reasoning."""
-MOST_VALUES: Final = 1_000
-"""Limit of values from the caller's facts."""
-MOST_ROWS: Final = 20
-"""Limit of rows per relation of the server, if its values may be disclosed."""
-LARGEST: Final = 100_000
-"""Values of larger relations are not sampled."""
-ANYTHING: Final = "\ufdd0any value"
-"""Wildcard for any text. Begins with a noncharacter, so that no program uses it."""
+MOST_GUESSES: Final = 64  # limit of single facts tried without backward reasoning
+MOST_VALUES: Final = 1_000  # limit of values from the caller's facts
+MOST_ROWS: Final = 20  # limit of rows per relation of the server, if its values may be disclosed
+LARGEST: Final = 100_000  # values of larger relations are not sampled
+ANYTHING: Final = "\ufdd0any value"  # wildcard for any text. Begins with a noncharacter, so that no program uses it
 ANY_NAME: Final = Name("/any_value")
 _ANY: Final = (ANYTHING, ANY_NAME)
 _STRICT: Final = frozenset({":lt", ":gt"})
@@ -56,10 +52,8 @@ class Assertable(Candidates):
         self.rules = rules
         self.session = session
         self.refused = False
-        self._free: set[tuple[Key, int]] = set()
-        """Free positions, whose values were sampled."""
-        self._guessed: set[tuple[Key, int]] = set()
-        """Positions at which other values could have succeeded."""
+        self._free: set[tuple[Key, int]] = set()  # free positions, whose values were sampled
+        self._guessed: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
         self._spelled: dict[tuple[Key, int], dict[Value, None]] = {}
         for rule in self.rules:
             self._read(rule)
@@ -198,7 +192,6 @@ class Readable(Assertable):
 
 
 def _passing(premise: Premise, term: Term) -> Iterator[Value]:
-    """Return a constant of a test, or a value that passes the test."""
     if isinstance(term, Variable | Apply):
         return
     excludes = premise.negated if isinstance(premise, Equality) else premise.atom.predicate in _STRICT
@@ -213,8 +206,6 @@ def _terms(premise: Premise) -> list[Term]:
 
 
 class _Effort(Effort):
-    """Effort with a deadline."""
-
     def __init__(self, steps: int, deadline: float) -> None:
         super().__init__(steps)
         self.deadline = deadline
@@ -242,7 +233,6 @@ class _Search(Unlock):
 
     @property
     def failed(self) -> list[Assumed]:
-        """Return the sets that were tried and failed."""
         return [one for one, does in self._tried.items() if not does]
 
     def run(self) -> Unlocked:
@@ -296,7 +286,6 @@ def furthest(solver: Finished, shape: Shape, start: Row, most_rows: int, enough:
 
 
 def satisfying(solver: Finished, premise: Premise, row: Row) -> list[Row]:
-    """Return the rows of a premise; none if it cannot be evaluated."""
     try:
         return list(solver.solve(premise, row))
     except (ValueFault, EvalError):
@@ -309,7 +298,7 @@ class Probe:
     The deadline of the result's other explanations does not apply; callers pass their own.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: EvaluatedModel) -> None:
         self._prover = Prover(model)
 
     def shapes(self, key: Key) -> Sequence[Shape]:
@@ -326,7 +315,6 @@ class Probe:
         return bool(satisfying(self._prover.solver, premise, row))
 
     def holds_with(self, goal: Fact, added: Iterable[Fact], deadline: float) -> bool:
-        """Return whether the fact holds when these are added."""
         model = self._prover.model
         left = max(deadline - monotonic(), 0.001)
         try:

@@ -21,8 +21,7 @@ from manglecp.mangle.types import ANY, Type, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, List, Map, Pair, Struct, Time, Value, order_key
 
 Assumed: TypeAlias = frozenset[Fact]
-Pattern: TypeAlias = tuple[Value | None, ...]
-"""The known arguments of a fact; None for unknown ones."""
+Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
 
 NOTHING: Final[Assumed] = frozenset()
 _NO_SETS: Final[frozenset[Assumed]] = frozenset()
@@ -75,8 +74,7 @@ class Pending(NamedTuple):
 
     literal: Literal
     interval: Interval | None
-    dictated: bool = False
-    """Whether it is the smallest interval that satisfies the premise."""
+    dictated: bool = False  # whether it is the smallest interval that satisfies the premise
 
     def free(self, row: Row) -> list[str]:
         names = [arg.name for arg in self.literal.atom.args if isinstance(arg, Variable)]
@@ -100,7 +98,6 @@ class State(NamedTuple):
 
 
 def distinct(states: Iterable[State]) -> list[State]:
-    """Remove duplicates, in order."""
     return list({state.identity: state for state in states}.values())
 
 
@@ -111,8 +108,7 @@ class Table:
     key: Key
     pattern: Pattern
     answers: dict[Timed, Sets] = field(default_factory=dict)
-    progress: Sets = field(default_factory=Sets)
-    """Assumptions with an effect on the pattern that cannot be predicted."""
+    progress: Sets = field(default_factory=Sets)  # assumptions with an effect on the pattern that cannot be predicted
     readers: set[Table] = field(default_factory=set)
 
     def agrees(self, fact: Timed) -> bool:
@@ -137,8 +133,7 @@ class Effort:
 class Candidates:
     """The facts that abduction may assume."""
 
-    most_rows: int | None = None
-    """Limit of rows per premise: preferred values first, then by order. None for no limit."""
+    most_rows: int | None = None  # limit of rows per premise: preferred values first, then by order. None for no limit
     preferred: frozenset[Value] = frozenset()
 
     def __init__(
@@ -148,13 +143,10 @@ class Candidates:
         self.goal = goal
         program = solver.program
         self.keys = _without_rules(program) if over is None else frozenset(over)
-        self.dictated: set[Fact] = set()
-        """Facts with the smallest interval that satisfies some premise."""
+        self.dictated: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
         self._acceptance = acceptance
         self._fits: dict[tuple[Key, Args], bool] = {}
         self._columns: dict[tuple[Key, int], tuple[Value, ...]] = {}
-
-    # --- constants -------------------------------------------------------------------------------------------------
 
     @cached_property
     def constants(self) -> tuple[Value, ...]:
@@ -201,8 +193,6 @@ class Candidates:
     def _known(self) -> frozenset[Value]:
         return frozenset(self.constants)
 
-    # --- facts -----------------------------------------------------------------------------------------------------
-
     def column(self, key: Key, position: int, *, alike: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
         """Return the constants for one position. ``alike``: the premises do not distinguish them."""
         found = self._columns.get((key, position))
@@ -222,8 +212,6 @@ class Candidates:
             known = key in self.keys and self._known.issuperset(args)
             fits = self._fits[key, args] = known and self._acceptance.accepts(key, args)
         return fits
-
-    # --- time ------------------------------------------------------------------------------------------------------
 
     @cached_property
     def instants(self) -> tuple[int, ...]:

@@ -22,8 +22,7 @@ Reason: TypeAlias = Literal["no rule mentions it", "nothing joined"]
 class RuleCoverage:
     rule: RuleRef
     status: Status
-    fired: int
-    """Distinct head facts in the finished model; a temporal one counts once per derived interval."""
+    fired: int  # distinct head facts in the finished model; a temporal one counts once per derived interval
     missing: tuple[str, ...]
     """Predicates of positive premises without a matching fact. If empty for a rule that did not fire, no row satisfies
     all premises together."""
@@ -56,7 +55,6 @@ class Coverage:
         }
 
     def text(self) -> str:
-        """Format for the command line."""
         return "".join(f"{_describe(rule)}\n    {rule.rule.text}\n" for rule in self.rules)
 
 
@@ -119,8 +117,6 @@ class Use:
         """Return whether a merge predicate reads it. Merges have no instances, so its use is unknown."""
         return any(p.merge is not None and p.merge.predicate == key for p in self.solver.program.predicates.values())
 
-    # --- instances -------------------------------------------------------------------------------------------------
-
     def _starts(self, shape: Shape) -> Iterator[Row]:
         if not shape.predicate.deferred:
             yield {}
@@ -159,23 +155,19 @@ class Use:
                 kept[id(shape.rule)] = known
         return known
 
-    # --- one rule --------------------------------------------------------------------------------------------------
-
     def _rule(self, shape: Shape, selector: str | None) -> RuleCoverage:
         fired = self._fired(shape)
         if fired:
             return RuleCoverage(shape.ref, "fired", fired, ())
         constants = self._constants(shape)
-        positive = [p for p in shape.rule.clause.premises if isinstance(p, Atomic) and self._looks_up(p)]
+        positive = [p for p in shape.rule.clause.premises if isinstance(p, Atomic) and not p.negated]
+        positive = [p for p in positive if not p.atom.predicate.startswith(":")]
         missing = [p for p in positive if not self._has_match(p, {})]
         names = tuple(dict.fromkeys(p.atom.predicate for p in missing))
         if any(self._is_for_another(p, selector, constants) for p in positive):
             return RuleCoverage(shape.ref, "inapplicable", 0, names)
         dead = bool(positive) and len(missing) == len(positive)
         return RuleCoverage(shape.ref, "dead" if dead else "partially_alive", 0, names)
-
-    def _looks_up(self, premise: Atomic) -> bool:
-        return not premise.negated and not premise.atom.predicate.startswith(":")
 
     def _has_match(self, premise: Atomic, row: Row) -> bool:
         key = premise.atom.key

@@ -47,7 +47,6 @@ def asks_for_now(premise: Literal) -> bool:
 
 
 def looks_at_now(premise: Literal) -> bool:
-    """Return whether time alone can falsify the premise."""
     return not premise.negated and (
         asks_for_now(premise) or (premise.operator is not None and _moves(premise.operator))
     )
@@ -154,7 +153,6 @@ class Lasting:
 
 
 def stored(rule: Rule) -> Iterator[Literal]:
-    """Yield the positive premises that read relations."""
     for premise in rule.premises:
         if isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":"):
             yield premise
@@ -165,8 +163,7 @@ def stored(rule: Rule) -> Iterator[Literal]:
 # kept. For an aggregate, the group is computed again; if the fact is its result, every row has to last.
 Node: TypeAlias = tuple[int, tuple[Any, ...]]
 """A plain fact by predicate number and arguments; a negative number is a choice between derivations."""
-Ways: TypeAlias = dict[tuple[Node, ...], int]
-"""The facts below a derivation, and its end as far as known without them."""
+Ways: TypeAlias = dict[tuple[Node, ...], int]  # the facts below a derivation, and its end as far as known without them
 
 
 class BackwardRule:
@@ -372,8 +369,7 @@ def _named(rule: Rule, lasting: Lasting) -> Rule:
     return Rule(rule.clause, tuple(name(premise) for premise in rule.premises))
 
 
-MOST_WAYS: Final = 8
-"""Limit of derivations from other facts."""
+MOST_WAYS: Final = 8  # limit of derivations from other facts
 
 
 class Backwards:
@@ -383,7 +379,6 @@ class Backwards:
 
 
 def backwards(compiled: CompiledProgram) -> Backwards:
-    """Return the backward rules of a program, cached with it."""
     if compiled.backwards is None:
         compiled.backwards = Backwards(compiled)
     return compiled.backwards  # type: ignore[no-any-return]  # the engine knows nothing of it
@@ -391,8 +386,6 @@ def backwards(compiled: CompiledProgram) -> Backwards:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A derivation with unsettled facts."""
-
     node: Node
     last: int
     missing: int
@@ -450,8 +443,6 @@ class Expiry:
         if self.engine is None or predicate.temporal or predicate.deferred or predicate.external:
             return self.read.solver.contains(fact)
         return fact.args in self.engine.views[self.ids[fact.key]]
-
-    # --- settling --------------------------------------------------------------------------------------------------
 
     def _end(self, goal: Node) -> int:
         if goal not in self.settled:
@@ -516,8 +507,6 @@ class Expiry:
                 way.missing -= 1
                 if way.missing == 0:
                     heapq.heappush(queue, (-way.last, next(number), way.node))
-
-    # --- ways ------------------------------------------------------------------------------------------------------
 
     def _ways(self, node: Node) -> Ways:
         number, args = node
@@ -631,7 +620,6 @@ class _Read:
         return premise_end(premise, {**row, **values}, self.joined(fact)[1])
 
     def joined(self, fact: Fact) -> Interval:
-        """Return the coalesced interval that contains the fact's interval."""
         assert fact.interval is not None
         start, end = fact.interval
         return next((s, e) for s, e in self.solver.intervals(fact.key, fact.args) if s <= start and end <= e)
@@ -667,6 +655,5 @@ def _longest(ways: Ways, most: int | None) -> Ways:
 
 
 def _promise(way: tuple[tuple[Node, ...], int]) -> tuple[Any, ...]:
-    """Sort key: longest first, deterministic between equals."""
     below, last = way
     return -last, [(number, [order_key(value) for value in args]) for number, args in below]

@@ -12,16 +12,16 @@ from manglecp.mangle.explain.instances import Instances, row_key
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_text, filled_in, premise_text, unifies
-from manglecp.mangle.explain.solver import Model, read_fact
+from manglecp.mangle.explain.solver import read_fact
 from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock, Unlocked
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
+from manglecp.mangle.model import EvaluatedModel
 from manglecp.mangle.printer import interval_text, value_text
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 
-WIDEST: Final = 100_000
-"""Limit of rows in the search for the furthest premise."""
+WIDEST: Final = 100_000  # limit of rows in the search for the furthest premise
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,6 @@ class WhyNot:
 
     @property
     def holds(self) -> bool:
-        """Whether the fact holds already."""
         return self.unlocked.sets == ((),)
 
     @property
@@ -138,7 +137,7 @@ class WhyNot:
 class Explainer:
     """Explains a model; searches are memoised."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
         self._prover = Prover(model)
         self._use = Use(self._prover.instances)

@@ -38,19 +38,15 @@ def _free(value: object, row: Row) -> str | None:
 class Demand:
     """What a premise requires of one coalesced interval."""
 
-    whole: Interval | None = None
-    """Every instant of this interval."""
-    touched: Interval | None = None
-    """Some instant of this interval."""
-    loose: bool = False
-    """Whether a variable took an end of the coalesced interval, so that a longer one would not do."""
+    whole: Interval | None = None  # every instant of this interval
+    touched: Interval | None = None  # some instant of this interval
+    loose: bool = False  # whether a variable took an end of the coalesced interval, so that a longer one would not do
 
 
 NO_DEMAND: Final = Demand()
 
 
 def demand(premise: Literal, row: Row, joined: Interval, now: int) -> Demand:
-    """Return the demand of a premise; ``row`` is known before it."""
     points: list[int] = []
     touched: Interval | None = None
     loose = False
@@ -79,7 +75,6 @@ def demand(premise: Literal, row: Row, joined: Interval, now: int) -> Demand:
 
 
 def useful(asked: Demand, intervals: Sequence[tuple[Interval, _T]]) -> list[tuple[Interval, _T]]:
-    """Filter the intervals that can help."""
     part = asked.whole or asked.touched
     if part is None:
         return list(intervals)
@@ -111,7 +106,6 @@ def cheapest(whole: Interval, pieces: Sequence[tuple[Interval, _T]], cost: Calla
 
 
 def minimal(whole: Interval, pieces: Sequence[tuple[Interval, _T]]) -> Iterator[list[_T]]:
-    """Yield every minimal cover of ``whole``."""
     ordered = sorted(pieces, key=lambda piece: piece[0])
     stack: list[tuple[int, tuple[int, ...]]] = [(whole[0], ())]
     while stack:
@@ -130,7 +124,6 @@ def _has_surplus(whole: Interval, intervals: list[Interval]) -> bool:
 
 
 def covers(intervals: Sequence[Interval], whole: Interval) -> bool:
-    """Return whether these intervals cover the whole without a gap."""
     position = whole[0]
     for start, end in sorted(intervals):
         if start > position:
@@ -183,8 +176,7 @@ class Instance:
     """
 
     shape: Shape
-    row: Row
-    """The values of the head."""
+    row: Row  # the values of the head
     grounds: tuple[Ground, ...]
 
     @property
@@ -210,8 +202,6 @@ class Derived:
 
 
 class Instances:
-    """Rule instances, found on demand."""
-
     def __init__(self, solver: Finished) -> None:
         self.solver = solver
         self.shapes = shapes_of(solver.program)
@@ -279,8 +269,6 @@ class Instances:
         except ValueFault as fault:
             raise self.solver.error_at(str(fault), rule.clause.annotation.span, rule.clause) from None
         return (args, interval) if holds_somewhere(*interval) else None
-
-    # --- what a row rests on ---------------------------------------------------------------------------------------
 
     def instance(self, shape: Shape, derived: Derived, start: Row) -> Instance:
         """Return the instance of one derived row. The rows of a group have a fixed order."""
@@ -365,5 +353,4 @@ def _timed_order(timed: Timed) -> tuple[object, ...]:
 
 
 def row_key(row: Row) -> list[tuple[str, object]]:
-    """Order rows by values, independent of binding order."""
     return [(name, order_key(value)) for name, value in sorted(row.items())]

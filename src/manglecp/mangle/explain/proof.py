@@ -13,15 +13,14 @@ from manglecp.mangle.explain.candidates import NOTHING, Assumed, Sets
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, minimal, useful
 from manglecp.mangle.explain.search import LEAF, Choice, Quick, Search, TooWide
 from manglecp.mangle.explain.shape import RuleRef, bindings_text
-from manglecp.mangle.explain.solver import Finished, Model
+from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.model import Origin
+from manglecp.mangle.model import EvaluatedModel, Origin
 from manglecp.mangle.values import Value
 
 NodeOrigin: TypeAlias = Origin | Literal["derived", "absent"]
 
-MOST_NODES: Final = 10_000
-"""Larger trees are written with repeated parts cut."""
+MOST_NODES: Final = 10_000  # larger trees are written with repeated parts cut
 _DEEPEST_INDENT: Final = 40
 
 
@@ -29,14 +28,12 @@ _DEEPEST_INDENT: Final = 40
 class Node:
     """One step of a proof. Shared steps are one object."""
 
-    fact: str
-    """Canonical text; for an absence, the negated premise."""
+    fact: str  # canonical text; for an absence, the negated premise
     origin: NodeOrigin
     rule: RuleRef | None = None
     bindings: Mapping[str, Value] = field(default_factory=dict)
     premises: tuple[Node, ...] = ()
-    ground: Fact | None = field(default=None, repr=False)
-    """None for an absence."""
+    ground: Fact | None = field(default=None, repr=False)  # none for an absence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +46,9 @@ class Proof:
         return list(_bottom_up(self.root))
 
     def leaves(self) -> list[str]:
-        """Return the given facts of the proof, sorted."""
         return sorted({node.fact for node in self.nodes() if node.origin not in ("derived", "absent")})
 
     def rules(self) -> list[RuleRef]:
-        """Return the rules of the proof, in the order of their ids."""
         return sorted(
             {node.rule.id: node.rule for node in self.nodes() if node.rule}.values(), key=lambda rule: rule.id
         )
@@ -101,7 +96,7 @@ class Proof:
             seen.add(node)
             yield margin + _line(node)
             if node.rule is not None:
-                yield f"{' ' * len(margin)}  by {node.rule.text}{_at(node.rule)}"
+                yield f"{' ' * len(margin)}  by {node.rule.text}{f'  ({node.rule.place})' if node.rule.place else ''}"
             work += [(premise, depth + 1) for premise in reversed(node.premises)]
 
 
@@ -110,10 +105,6 @@ def _line(node: Node) -> str:
         return f"{node.fact}  [{node.origin}]"
     values = ", ".join(f"{name} = {value}" for name, value in bindings_text(node.bindings).items())
     return f"{node.fact}  with {values}" if values else node.fact
-
-
-def _at(rule: RuleRef) -> str:
-    return f"  ({rule.place})" if rule.place else ""
 
 
 def _bottom_up(root: Node) -> Iterator[Node]:
@@ -141,7 +132,7 @@ def _tree_size(root: Node) -> int:
 class Prover:
     """Proves facts of one model, memoising nodes, so that proofs share them."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
         self.solver = Finished(model)
         self.instances = Instances(self.solver)
@@ -160,7 +151,6 @@ class Prover:
         self._nodes: dict[Fact, Node] = {}
 
     def prove(self, facts: list[Fact]) -> None:
-        """Prove by the best proofs where feasible, else by good ones."""
         try:
             self.search.prove(facts)
         except TooWide:
@@ -243,8 +233,6 @@ class Alternatives:
 
 
 class Supports:
-    """One search for the supports of a goal."""
-
     def __init__(self, search: Search, limit: int) -> None:
         self.search = search
         self.limit = limit
@@ -252,7 +240,6 @@ class Supports:
         self._sets: dict[Fact, Sets] = {}
 
     def of(self, options: Iterable[Option]) -> Alternatives:
-        """Return the supports of these options, up to the limit."""
         options = tuple(options)
         for component in self._by_component([fact for option in options for fact in option.facts]):
             self._settle(component)

@@ -112,18 +112,15 @@ class Replay(Finished):
 # used; counting each once would be NP-hard.
 Chosen: TypeAlias = tuple[Fact, ...] | Absence
 
-WIDEST: Final = 50_000
-"""Limit of instances for the best proof."""
+WIDEST: Final = 50_000  # limit of instances for the best proof
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     leaves: int
     height: int
-    instance: Instance | None = None
-    """None for a leaf, and for a value merged from ``chosen``."""
-    chosen: tuple[Chosen, ...] = ()
-    """The facts of each ground."""
+    instance: Instance | None = None  # none for a leaf, and for a value merged from ``chosen``
+    chosen: tuple[Chosen, ...] = ()  # the facts of each ground
 
     @property
     def premises(self) -> Iterator[Fact]:
@@ -139,8 +136,6 @@ class TooWide(Exception):
 
 @dataclass(slots=True)
 class _Waiting:
-    """An instance with unsettled premises."""
-
     fact: Fact
     instance: Instance
     chosen: list[Chosen | None]
@@ -153,8 +148,7 @@ class Search:
 
     solver: Finished
     instances: Instances
-    using: Collection[Fact] | None = None
-    """The given facts that may be leaves; None for all."""
+    using: Collection[Fact] | None = None  # the given facts that may be leaves; None for all
     best: dict[Fact, Choice] = field(default_factory=dict)
     expanded: dict[Fact, list[Instance]] = field(default_factory=dict)
 
@@ -196,7 +190,6 @@ class Search:
         return False
 
     def expand(self, fact: Fact) -> list[Instance]:
-        """Return all instances of the fact, memoised."""
         found = self.expanded.get(fact)
         if found is None:
             found = self.expanded[fact] = list(self.instances.of(fact))
@@ -220,8 +213,6 @@ class Search:
                     if isinstance(ground, Support):
                         stack += [other for option in ground.options for other in option.facts if other not in seen]
         return list(seen)
-
-    # --- settling --------------------------------------------------------------------------------------------------
 
     def _settle(self, number: int, facts: list[Fact]) -> None:
         waiting: dict[Fact, list[tuple[_Waiting, int]]] = {}
@@ -272,7 +263,6 @@ class Search:
             self._finish(one, queue)
 
     def cheapest(self, options: Iterable[Option]) -> tuple[Fact, ...] | None:
-        """Return the best option whose facts are settled, or None."""
         ranked = [self._ranked(facts) for option in options if (facts := self._cheapest(option))]
         return min(ranked)[-1] if ranked else None
 
@@ -304,10 +294,7 @@ class Search:
         chosen = tuple(c for c in one.chosen if c is not None)
         self._push(queue, one.fact, Choice(leaves, height + 1, one.instance, chosen))
 
-    # --- what the finished model no longer shows -------------------------------------------------------------------
-
     def _recall(self, number: int, facts: list[Fact]) -> None:
-        """Prove facts of a merging component from the replay."""
         keys = () if number < 0 else self.solver.program.components[number].predicates
         if not facts or not any(self.solver.predicate(key).merge is not None for key in keys):
             return
@@ -453,7 +440,6 @@ class Quick:
         self._rounds: dict[int, Rounds | None] = {}
 
     def prove(self, goals: list[Fact]) -> None:
-        """Add each goal to ``search.best``."""
         steps: dict[Fact, tuple[Instance, tuple[Chosen, ...]]] = {}
         stack = list(goals)
         while stack:

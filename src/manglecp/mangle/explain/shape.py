@@ -70,8 +70,7 @@ class RuleRef:
 
     clause: Clause = field(repr=False)
     id: str
-    head: str
-    """The predicate of its head."""
+    head: str  # the predicate of its head
     file: str | None
     line: int | None
 
@@ -81,7 +80,6 @@ class RuleRef:
 
     @property
     def place(self) -> str:
-        """``file:line``; empty without a file."""
         return "" if self.file is None else f"{self.file}:{self.line}"
 
     def as_json(self) -> dict[str, object]:
@@ -95,7 +93,6 @@ def rule_ref(clause: Clause) -> RuleRef:
 
 
 def _rule_id(text: str) -> str:
-    """Return the id that the reference implementation gives a rule."""
     digest = sha256()
     for part in ("rule", text):
         data = part.encode()
@@ -117,7 +114,6 @@ class Shape:
 
     @cached_property
     def order_text(self) -> tuple[str, str, int]:
-        """Order by content, then by place."""
         return self.ref.text, self.ref.file or "", self.ref.line or 0
 
     @cached_property
@@ -142,12 +138,10 @@ class Shape:
         return predicate is not None and running.atom.args == (written.atom.args[0], predicate.reflects)
 
     def as_written(self, position: int) -> Premise:
-        """Return the premise at a running position, as written."""
         return self.rule.clause.premises[self.written[position]]
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """Return the named variables in the order of the clause."""
         clause = self.rule.clause
         found = [*term_variables(*clause.head.args)]
         found += () if clause.annotation is None else bound_variables(clause.annotation.bounds)
@@ -157,8 +151,6 @@ class Shape:
 
     def in_order(self, row: Row) -> Row:
         return {name: row[name] for name in self.variables if name in row}
-
-    # --- the head --------------------------------------------------------------------------------------------------
 
     @cached_property
     def _timed(self) -> frozenset[str]:
@@ -236,7 +228,6 @@ class Shape:
 
 
 def shapes_of(program: Program) -> Mapping[Key, list[Shape]]:
-    """Return the rules of a program by head, cached with it."""
     if program.shapes is None:  # two threads may both make them; they make the same
         shapes: dict[Key, list[Shape]] = {}
         for rule in program.rules:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from time import monotonic
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
@@ -13,45 +13,11 @@ from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.errors import AnalysisError, LimitError, ParseError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
-from manglecp.mangle.model import Index, Limits, Origin, Relation
+from manglecp.mangle.model import EvaluatedModel, Index, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Variable
-
-
-class Model(Protocol):
-    """A finished least model. A plain fact has the interval None."""
-
-    @property
-    def program(self) -> Program: ...
-
-    @property
-    def now(self) -> int: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    def facts(self, key: Key) -> Iterable[Timed]:
-        """Return the facts of a predicate without duplicates; temporal ones coalesced."""
-
-    def derived(self, key: Key) -> Iterable[Timed]:
-        """Return the facts before coalescing; those of a merge predicate may include given facts that lost."""
-
-    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
-        """Return an index of the facts, or with ``raw`` of those before coalescing; None if the model has none."""
-
-    def count_derived(self, key: Key) -> int | None:
-        """Return the number of facts that were not given; None if the model does not count."""
-
-    def kept_heads(self, rule: Rule) -> dict[int, int] | None:
-        """Return a cache of derived facts per rule id that is valid for every request, or None."""
-
-    def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
-        """Return a model with facts added, evaluated within other limits."""
-
-    def origin(self, fact: Fact) -> Origin | None:
-        """Return the origin of a given fact, with the interval as given; None if it was not given."""
 
 
 def read_fact(text: str, program: Program, now: int) -> Fact:
@@ -107,19 +73,16 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
 class Finished(NaiveEvaluation):
     """The naive evaluator over a finished model."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: EvaluatedModel) -> None:
         super().__init__(model.program, model.now, model.limits)
         self.model = model
-        self.deadline: float | None = None
-        """Monotonic; a look-up after it raises LimitError."""
+        self.deadline: float | None = None  # monotonic; a look-up after it raises LimitError
         self.raw: Key | None = None  # the predicate that is read as derived, not coalesced (D12)
         self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
         self._matchers: dict[tuple[int, tuple[bool, ...]], tuple[Matcher, Index]] = {}
         self._names: dict[int, tuple[Premise, tuple[str, ...]]] = {}
         self._blocks: dict[tuple[int, int | None], list[tuple[Premise, ...]]] = {}
-
-    # --- facts -----------------------------------------------------------------------------------------------------
 
     def relation(self, key: Key) -> Relation:
         """Return the relation of the model; deferred and merge predicates need it."""
@@ -131,7 +94,6 @@ class Finished(NaiveEvaluation):
         return relation
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
-        """Return an index of the facts by positions."""
         index = self._indexes.get((key, raw, positions))
         if index is None:
             index = self._indexes[key, raw, positions] = self._build(key, positions, raw)
@@ -147,7 +109,6 @@ class Finished(NaiveEvaluation):
         return index
 
     def intervals(self, key: Key, args: Args, *, raw: bool = False) -> list[Interval]:
-        """Return the intervals of a temporal fact, sorted."""
         found = self.index(key, tuple(range(key[1])), raw=raw).get(args, ())
         return sorted(interval for _, interval in found if interval is not None)
 
@@ -158,7 +119,6 @@ class Finished(NaiveEvaluation):
         return fact.key not in self.rules and self.program.predicates[fact.key].merge is None
 
     def contains(self, fact: Fact) -> bool:
-        """Return whether the fact holds, throughout its interval."""
         if self.predicate(fact.key).deferred:
             inputs = tuple(fact.args[i] for i in self.predicate(fact.key).inputs())
             return fact.args in self.ask(fact.key, inputs)
@@ -168,14 +128,10 @@ class Finished(NaiveEvaluation):
         return any(s <= start and end <= e for s, e in self.intervals(fact.key, fact.args))
 
     def ask(self, key: Key, inputs: Args) -> list[Args]:
-        """Return the facts of a deferred predicate with these inputs."""
-
         def call() -> Generator[Call, list[Args], list[Args]]:
             return (yield key, inputs)
 
         return self._drive(call())
-
-    # --- premises --------------------------------------------------------------------------------------------------
 
     def is_stored(self, premise: Premise) -> bool:
         """Return whether the premise reads a relation, rather than a test or a call."""
@@ -220,16 +176,12 @@ class Finished(NaiveEvaluation):
         return (new for args, at in facts if (new := matcher.match(row, args, at)) is not None)
 
     def can_solve(self, premise: Literal, row: Row) -> bool:
-        """Return whether a positive premise has a solution."""
         if self.is_stored(premise):
             return next(self._matches(premise, row), None) is not None
         return bool(self.solve(premise, row))
 
     def solve(self, premise: Premise, row: Row) -> list[Row]:
-        """Return the solutions of one premise under one row."""
         return self._drive(self._solve(premise, [row]))
-
-    # --- bodies ----------------------------------------------------------------------------------------------------
 
     def reads_raw(self, rule: Rule) -> Key | None:
         """Return the predicate whose intervals are read uncoalesced, inside its own recursion (D12)."""

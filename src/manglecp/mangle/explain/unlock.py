@@ -19,10 +19,10 @@ from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.explain.abduction import Abduction
 from manglecp.mangle.explain.candidates import NOTHING, Assumed, Candidates, Effort, Exhausted, Sets, Typing
 from manglecp.mangle.explain.proof import Prover
-from manglecp.mangle.explain.solver import Finished, Model
+from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact, Interval, Timed
 from manglecp.mangle.matching import Row
-from manglecp.mangle.model import Index, Limits, Origin, Relation, program_facts, violations
+from manglecp.mangle.model import EvaluatedModel, Index, Limits, Origin, Relation, program_facts, violations
 from manglecp.mangle.naive import NaiveEvaluation, Solving
 from manglecp.mangle.printer import instant_text
 from manglecp.mangle.program import Dependence, Rule
@@ -31,8 +31,7 @@ from manglecp.mangle.syntax import Annotation, Atom, Key, Literal, Premise, Time
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 # Only what depends on the new facts is evaluated again. Monotonic components continue from their present conclusions.
-ROOM: Final = 20_000
-"""Facts that a trial may derive beyond the model."""
+ROOM: Final = 20_000  # facts that a trial may derive beyond the model
 
 Outcome: TypeAlias = typing.Literal["done", "broken", "stopped"]
 
@@ -46,8 +45,6 @@ class Lack(NamedTuple):
 
 
 class Ground:
-    """State shared by all trials over one model."""
-
     def __init__(self, solver: Finished, dependence: Dependence) -> None:
         self.solver = solver
         self.dependence = dependence
@@ -70,7 +67,6 @@ class Ground:
         return sum(map(self.derived, self.solver.program.predicates))
 
     def derived(self, key: Key) -> int:
-        """Return the number of facts that count against the limit."""
         if key not in self.solver.rules and self.solver.predicate(key).merge is None:
             return 0
         count = self._derived.get(key)
@@ -94,8 +90,7 @@ class Trial(NaiveEvaluation):
         self.added = frozenset(added)
         self.scope = scope
         self.affected = ground.dependence.affects({fact.key for fact in self.added})
-        self.at: Rule | None = None
-        """The rule that was being applied when the evaluation failed."""
+        self.at: Rule | None = None  # the rule that was being applied when the evaluation failed
         self.lacks: list[Lack] = []
         self.outcome: Outcome = self._try()
 
@@ -109,7 +104,9 @@ class Trial(NaiveEvaluation):
         try:
             self._load(inside)
             for component in self.program.components:
-                if not self.affected.isdisjoint(component.predicates) and self._in_scope(component):
+                if not self.affected.isdisjoint(component.predicates) and (
+                    self.scope is None or not self.scope.isdisjoint(component.predicates)
+                ):
                     self.component(component)
             if self.scope is None:
                 self.at = None
@@ -119,9 +116,6 @@ class Trial(NaiveEvaluation):
         except EvalError:
             return "broken"
         return "done"
-
-    def _in_scope(self, component: Component) -> bool:
-        return self.scope is None or not self.scope.isdisjoint(component.predicates)
 
     def _load(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -166,7 +160,6 @@ class Trial(NaiveEvaluation):
         return (yield from super()._solve(premise, rows))
 
     def _constraints(self) -> None:
-        """Check constraints on new facts, and collect inclusions without a match."""
         self.answers.clear()
         concerned = {
             predicate.key
@@ -188,7 +181,6 @@ class Trial(NaiveEvaluation):
             raise EvalError(broken)
 
     def contains(self, fact: Fact) -> bool:
-        """Return whether the fact holds, throughout its interval."""
         if self.predicate(fact.key).deferred:
             return Finished(TrialModel(self)).contains(fact)
         if fact.key not in self.affected:
@@ -200,20 +192,18 @@ class Trial(NaiveEvaluation):
         return any(at is not None and at[0] <= start and end <= at[1] for at in intervals)
 
 
-class TrialModel:
+class TrialModel(EvaluatedModel):
     """A completed trial as a model."""
 
     def __init__(self, trial: Trial) -> None:
+        super().__init__(trial.program, trial.now, trial.base.limits, {})
         self.trial = trial
-        self.program = trial.program
-        self.now = trial.now
-        self.limits = trial.base.limits
-        self.model: Model = trial.base.model
+        self.model = trial.base.model
 
     def facts(self, key: Key) -> Iterable[Timed]:
         return self.trial.relation(key) if key in self.trial.affected else self.model.facts(key)
 
-    def derived(self, key: Key) -> Iterable[Timed]:
+    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
         if key not in self.trial.affected:
             return self.model.derived(key)
         facts = self.trial.relation(key).facts
@@ -225,9 +215,7 @@ class TrialModel:
     def count_derived(self, key: Key) -> int | None:
         return None if key in self.trial.affected else self.model.count_derived(key)
 
-    def kept_heads(self, _rule: Rule) -> None: ...
-
-    def with_facts(self, added: Iterable[Fact], limits: Limits) -> Model:
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
         return self.model.with_facts((*self.trial.added, *added), limits)
 
     def origin(self, fact: Fact) -> Origin | None:
@@ -236,10 +224,8 @@ class TrialModel:
 
 MOST_FACTS: Final = 3
 MOST_TRIES: Final = 10_000
-MUCH_ROOM: Final = 1_000_000
-"""Facts that the first trial may derive beyond the model."""
-STEPS_PER_TRY: Final = 10
-"""Steps of abduction per trial."""
+MUCH_ROOM: Final = 1_000_000  # facts that the first trial may derive beyond the model
+STEPS_PER_TRY: Final = 10  # steps of abduction per trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +238,10 @@ class Unlocked:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A trial that did not unlock the goal."""
-
     outcome: Outcome
     at: Rule | None
     lacks: tuple[Lack, ...]
-    everywhere: bool
-    """Whether the whole program was evaluated, not only the dependencies of the goal."""
+    everywhere: bool  # whether the whole program was evaluated, not only the dependencies of the goal
 
 
 class Unlock:
@@ -283,8 +266,7 @@ class Unlock:
         self.asks_outside = any(prover.solver.predicate(key).external for key in self.scope)
         self.complete = not self.asks_outside  # what an external predicate would answer to others is not known
         self.exhausted = False
-        self.larger = False
-        """Whether a larger set than allowed could succeed."""
+        self.larger = False  # whether a larger set than allowed could succeed
         self.typing = Typing(prover.model.program, prover.acceptance)
         self._tried: dict[Assumed, bool] = {}
 
@@ -338,8 +320,6 @@ class Unlock:
         ]
         found.update(filter(self._unlocks, map(frozenset, itertools.combinations(facts, size))))
         return True
-
-    # --- one set ---------------------------------------------------------------------------------------------------
 
     def _unlocks(self, added: Assumed) -> bool:
         if added in self._tried:
@@ -404,8 +384,6 @@ class Unlock:
         abduction = Abduction(self.prover, self.candidates, self.dependence, budget, self.effort)
         return abduction.repairs.upset(keys)
 
-    # --- the answer ------------------------------------------------------------------------------------------------
-
     def _presented(self, found: set[Assumed]) -> tuple[tuple[Fact, ...], ...]:
         """Drop sets that differ from a better one by a longer interval or, if time is free, one further from now."""
         kept = [one for one in found if not any(self._better(other, one) for other in found)]
@@ -440,9 +418,5 @@ def _question(fact: Fact) -> Lack:
     atom = Atom(fact.key[0], fact.args)  # type: ignore[arg-type]  # values that have no literal evaluate to themselves
     if fact.interval is None:
         return Lack(atom, {})
-    bounds = tuple(TimeBound(Time(ns), _bound_text(ns)) for ns in fact.interval)
+    bounds = tuple(TimeBound(Time(ns), "_" if ns in (INT_MIN, INT_MAX) else instant_text(ns)) for ns in fact.interval)
     return Lack(atom, {}, Annotation(bounds))
-
-
-def _bound_text(ns: int) -> str:
-    return "_" if ns in (INT_MIN, INT_MAX) else instant_text(ns)
