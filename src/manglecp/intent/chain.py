@@ -234,7 +234,7 @@ class _Builder:
             one = bound.get(param)
             if one is None:
                 if self.declared and param not in self.declared and param not in schema.get("required", ()):
-                    continue  # the tool says what its arguments are, and the action can do without this one
+                    continue  # the tool declares its arguments, and this one is optional
                 one = Argument(param, "call", param)
             if one.source == "call":
                 self.exposed.append(Exposed(one.value, param, action.name, schema))

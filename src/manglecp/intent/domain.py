@@ -238,7 +238,7 @@ class _Loader:
         self.stated += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
-            if name in set(self.pack.externals):  # as listed: of a broken file anything is assumed
+            if name in set(self.pack.externals):  # as listed: a broken file counts as defining every name
                 self.found.append(pack_problem(file, answered(name), fix="remove its facts"))
             elif name in self.generating:
                 self.found.append(pack_problem(file, given_elsewhere(name), fix="remove its facts"))

@@ -247,7 +247,7 @@ def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: Effective) -> 
     except LimitError as error:
         raise _passed(error, limits) from None
     except MangleError as error:
-        # What the rules say, and where, is the server's business: it is logged, and stays with the error as its cause.
+        # Rules and their places are internal: they are logged, and stay with the error as its cause.
         # So is an external predicate that answers too late: no limit of the client would give it more time.
         for diagnostic in error.diagnostics:
             _log.error("the rules of %s failed: %s", domain.pack.name, _trouble(diagnostic))

@@ -93,7 +93,7 @@ def _read(clauses: Iterable[Clause]) -> Iterator[str]:
 
 
 def _alike(name: str) -> str | None:
-    import difflib  # only needed where a predicate is read by nobody
+    import difflib  # only needed for an unread predicate
 
     found = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=0.8)
     return found[0] if found else None

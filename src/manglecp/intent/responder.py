@@ -102,7 +102,7 @@ def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], 
     wanted = [
         one.tool
         for one in evaluation.selected
-        # A tool that is left out by its score is composed only to see whether it is one that was asked for.
+        # A tool below the thresholds is composed only to check whether it is an upgraded one.
         if evaluation.upgrades or level_of(one.score, settings, preference) is not None
     ]
     composed, flaws = Composer(evaluation).all(wanted)

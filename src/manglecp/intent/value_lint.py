@@ -358,7 +358,7 @@ def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[
         open_tools.add(tool)  # once is enough
         rows = {name: sorted(base.find((name, arity), tool), key=_order) for name, arity in PREDICATES.items()}
         if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
-            continue  # never offered, and told elsewhere
+            continue  # never offered, and reported elsewhere
         try:
             chain(tool, rows, pack.actions)
         except Flaw as flaw:

@@ -162,7 +162,7 @@ class Unlocking:
         for facts in sets:
             written = tuple(self.sight.wire(fact) for fact in facts)
             if written != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
-                complete = False  # there is something in it that is not to be told
+                complete = False  # it has redacted values
                 continue
             told.append(
                 tuple({**fact, "args": [None if arg in wildcards else arg for arg in fact["args"]]} for fact in written)

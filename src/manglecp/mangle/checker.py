@@ -300,7 +300,7 @@ class _Checker:
             return predicate.rows
         if key in self.unproven:
             raise _NothingProven
-        # While it is being inferred, in a recursion, a predicate may hold anything.
+        # While it is being inferred, in a recursion, a predicate may have any type.
         return self.alternatives.get(key, ((ANY,) * predicate.arity,))
 
     def _infer(self, root: Key) -> None:
@@ -455,7 +455,7 @@ class _RuleCheck:
         """Return the state after an atom matched this row; None if it cannot."""
         binding: State = {}
         new = dict(state)
-        # Twice, because a later argument may say what a type variable of an earlier one stands for.
+        # Twice, because a later argument may bind a type variable of an earlier one.
         for arg, wanted in [*zip(atom.args, row, strict=True)] * (2 if has_variables(row) else 1):
             if isinstance(arg, Apply):
                 continue  # not followed: its value is compared at run time

@@ -218,7 +218,7 @@ class _DeclReader:
         merged: str | None = None
         for atom in atoms:
             if not _is_mode(atom):
-                continue  # as documented: a mode with any other string says nothing
+                continue  # as documented: a mode with any other string is ignored
             mode = "".join(map(str, atom.args))
             if len(mode) != len(self.variables):
                 message = f"mode has {_count(len(mode), 'string')} for {_count(len(self.variables), 'argument')}"

@@ -63,7 +63,7 @@ def ask(
                 raise ValueFault(f"external predicate {predicate.name} gave {count}")
             for one, rows in zip(inputs, answers, strict=True):
                 found.append([_whole(predicate, one, row, accepts) for row in rows])
-        except BaseException as error:  # whatever it is, it ends here, and the evaluation says so
+        except BaseException as error:  # reported by the evaluation
             failure.append(error)
 
     thread = threading.Thread(target=work, daemon=True, name=f"external {predicate.name}")

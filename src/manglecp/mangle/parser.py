@@ -542,7 +542,7 @@ class Parser(TermParser):
             try:
                 args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
             except EmptyPart:
-                break  # the slow way says what is wrong
+                break  # the slow path reports the problem
             start, position = match.start(1), match.end()
             items.append(make(predicate, args, start, match.end(3), position))
         if position != lex.start:

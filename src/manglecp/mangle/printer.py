@@ -343,7 +343,7 @@ def row(types: tuple[Term, ...]) -> str:
 
 
 def package(keyword: str, node: Package) -> str:
-    """``Package name!`` or ``Use name!``, as the keyword says."""
+    """``Package name!`` or ``Use name!``, by keyword."""
     attributes = f" {atoms(node.attributes)}" if node.attributes else ""
     return f"{keyword} {node.name}{attributes}!"
 

@@ -28,7 +28,7 @@ class Dependency:
     head: Key
     body: Key
     strict: bool
-    origin: Clause | Decl  # a declaration asks for its merge predicate
+    origin: Clause | Decl  # a declaration names its merge predicate
     premise: Literal | None
     span: Span | None
 

@@ -364,7 +364,7 @@ def conforms(left: Type, right: Type) -> bool:
     if isinstance(left, MapType) and isinstance(right, MapType):
         if not {left.key, left.value}.isdisjoint((BOT, EMPTY)):
             return True  # only the empty map
-        # A map is asked by key: whoever may ask with more keys needs a map that knows them.
+        # Maps are contravariant in their keys: a reader with more keys needs a map that accepts them.
         return conforms(right.key, left.key) and conforms(left.value, right.value)
     if isinstance(left, StructType) and isinstance(right, StructType):
         return _struct_conforms(left, right)

@@ -170,7 +170,7 @@ def shown(ns: int, where: ZoneInfo, unit: str) -> str:
 def _offset_text(seconds: int) -> str:
     if seconds == 0:
         return "Z"
-    minutes = abs(seconds) // 60  # local mean times before 1900 had odd seconds, which RFC 3339 cannot say
+    minutes = abs(seconds) // 60  # local mean times before 1900 had odd seconds, which RFC 3339 cannot express
     sign = "-" if seconds < 0 and minutes else "+"
     return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"
 

@@ -158,7 +158,7 @@ class CompiledComponent:
     heads: tuple[int, ...]
     positive: tuple[int, ...]  # predicates of positive premises
     strict: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
-    volatile: bool  # mentions the evaluation time, or depends on something that does
+    volatile: bool  # mentions the evaluation time, directly or through its inputs
     rules: tuple[CompiledRule, ...]
     interpreted: str | None  # why no functions are made
     grouped: frozenset[Key] = frozenset()
@@ -183,7 +183,7 @@ class CompiledProgram:
         for rule in program.rules:
             by_head.setdefault(rule.head.key, []).append(rule)
         self.intake = Intake(program.predicates, self.ids)
-        self.backwards: Any = None  # what is known of rules run backwards, when someone asks
+        self.backwards: Any = None  # backward rules, made on demand
         self.constrained = [
             key for key in self.keys if program.predicates[key].fundeps or program.predicates[key].inclusion
         ]
@@ -194,7 +194,7 @@ class CompiledProgram:
         # What is answered from outside may be answered differently next time.
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
         self.rules = 0  # how many were taken apart
-        # What a predicate that is asked on demand looks at: it has no facts of its own whose change would show.
+        # The inputs of a deferred predicate: it has no facts of its own whose change would show.
         self.behind: dict[int, frozenset[int]] = {}
         self.components = [
             self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])

@@ -38,11 +38,11 @@ class Layer:
         self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as given
         self.done: frozenset[int] = frozenset()  # components that were evaluated
         self.derived = 0  # facts that follow from the given ones
-        self.firing: Any = None  # what is known of rules that fire, when someone asks
-        self.heads: dict[int, int] = {}  # how many facts a rule derives, by its id, as far as anyone asked
-        self.given_in_all: int | None = None  # how many facts were given, once anyone asked
-        self.only_above: dict[int, bool] = {}  # components that it has nothing for, as far as anyone asked
-        self.counts: dict[int, tuple[int, int, int]] = {}  # what components count for, as far as anyone counted
+        self.firing: Any = None  # rules that fire, computed on demand
+        self.heads: dict[int, int] = {}  # derived facts per rule id, memoised
+        self.given_in_all: int | None = None  # number of given facts, memoised
+        self.only_above: dict[int, bool] = {}  # components that it has nothing for, memoised
+        self.counts: dict[int, tuple[int, int, int]] = {}  # counts of components, memoised
 
 
 class Cap:
@@ -371,7 +371,7 @@ class Evaluation:
         for function in functions:
             view = views[function.head]
             cap.facts = remaining + (len(given[function.head]) if function.head in given else 0)
-            if self.stopped is not None:  # asked after the bound is set, so that a stop in between is not lost
+            if self.stopped is not None:  # checked after the bound is set, so that a concurrent stop is not lost
                 raise self.stopped
             before = len(view.facts)
             if function.aggregation is None:

@@ -83,7 +83,7 @@ def _fired_once(evaluation: Evaluation, functions: Functions, firing: Firing) ->
     for function in functions:
         number = function.rule
         if number not in rules:
-            continue  # its head tells enough
+            continue  # its head suffices
         if number in seen or (_holds(evaluation.views[function.head]) and _has_instance(evaluation, rules[number])):
             count += 1
     return count

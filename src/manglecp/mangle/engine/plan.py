@@ -384,7 +384,7 @@ def order(
     known = KindInference(apart.predicates)
     bound: set[str] = set(preset)
     waiting = list(apart.steps)
-    # A premise that asks for one instant or window finds its facts by time.
+    # A premise with a fixed instant or window uses the timeline index.
     timed = {step.position for step in waiting if isinstance(step, Within | Window) and not step.needs}
 
     def run(step: AnyStep) -> None:

@@ -98,7 +98,7 @@ class Repairs:
                 yield state
             return
         found: Sets | None = None
-        for facts in against:  # each of them has to go, so the one that is hardest to remove tells most
+        for facts in against:  # each has to be retracted, so the one with the fewest ways restricts most
             ways = self._breaking(facts)
             if found is None or len(ways) < len(found):
                 found = ways

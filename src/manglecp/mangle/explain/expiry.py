@@ -112,7 +112,7 @@ class Lasting:
             head = rule.head.key
             self.rules.setdefault(head, []).append(rule)
             if program.predicates[head].temporal:
-                continue  # it says itself until when it holds
+                continue  # its facts have intervals
             for premise in stored(rule):
                 if looks_at_now(premise):
                     found.append(head)

@@ -332,7 +332,7 @@ class Unlock:
         return self._tried[added]
 
     def _holds_with(self, added: Assumed) -> bool:
-        if self.asks_outside:  # nobody is asked again for the sake of an explanation
+        if self.asks_outside:  # external predicates are not called for an explanation
             trial = Trial(self.ground, added)
             return trial.outcome == "done" and trial.contains(self.goal)
         limits = self.prover.model.limits
