@@ -25,7 +25,7 @@ from repository.scanning.scan import Scanner  # noqa: E402  # it lies in a pack
 from repository.scanning.told import Part  # noqa: E402
 
 from manglecp.intent import Domain  # noqa: E402
-from manglecp.pack import read_pack  # noqa: E402
+from manglecp.pack import SandboxPolicy, read_pack  # noqa: E402
 from manglecp.toolhost import serve_facts  # noqa: E402
 
 T = TypeVar("T")
@@ -131,9 +131,9 @@ def edit(root: Path, number: int) -> None:
 
 def served(root: Path, cache: Path) -> tuple[float, float]:
     """Seconds until a pack is loaded, and until it knows of an edit."""
-    pack = read_pack(ROOT / "examples" / "workspace", {"root": str(root)}, degrade=True)
+    pack = read_pack(ROOT / "examples" / "workspace", {"root": str(root)}, sandbox=SandboxPolicy(degrade=True))
     started = time.perf_counter()
-    with serve_facts(pack, cache=cache, programs=["git"], degrade=True) as generated:
+    with serve_facts(pack, cache=cache, programs=["git"], sandbox=SandboxPolicy(degrade=True)) as generated:
         assert generated is not None
         domain = Domain.load(pack, generated=generated)
         loaded, edits = time.perf_counter() - started, []

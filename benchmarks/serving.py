@@ -47,7 +47,10 @@ from _lines import Lines, on_streams
 from _load import NUMBER, Target, Took, load
 from _table import print_table
 
-from manglecp.server import ServerSettings, Source, open_core
+from manglecp.invoke import PackOptions
+from manglecp.pack import SandboxPolicy
+from manglecp.server import ServerSettings, open_core
+from manglecp.store import open_store
 
 INCIDENT = Path(__file__).parents[1] / "examples" / "incident"
 RECORDED = json.loads((INCIDENT / "recorded" / "diagnose_error.json").read_bytes())
@@ -258,9 +261,10 @@ def measured(loads: dict[str, Callable[[int], Took]]) -> dict[str, Figures]:
 
 async def through_the_core(folder: Path) -> float:
     """CPU milliseconds of an evaluation, the least of several rounds."""
-    source = Source(folder=INCIDENT, where=str(folder / "core.sqlite3"), degrade=True)
+    options = PackOptions(INCIDENT, sandbox=SandboxPolicy(degrade=True))
+    store = partial(open_store, str(folder / "core.sqlite3"))
     least, body = float("inf"), same().encode()
-    async with open_core(source, settings=ServerSettings(peer_rate=None)) as core:
+    async with open_core(options, store, settings=ServerSettings(peer_rate=None)) as core:
         await core.revisions.ready()
         for _ in range(4 * ROUNDS):
             start = time.process_time_ns()

@@ -10,7 +10,7 @@ from typing import Any
 
 from manglecp.intent import ANONYMOUS, Domain, OfferService
 from manglecp.invoke import Invoker
-from manglecp.pack import read_pack
+from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import open_store
 from manglecp.toolhost import Dispatcher
 from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
@@ -68,10 +68,10 @@ async def serving(folder: Path) -> AsyncIterator[Any]:
     (folder / "pack.toml").write_text('[pack]\nname = "faults"\n\n[[intents]]\nname = "go"\ndescription = "Go"\n')
     (folder / "rules" / "domain" / "tools.mg").write_text(RULES)
     (folder / "actions.py").write_text(ACTIONS)
-    domain = Domain.load(read_pack(folder, {}, degrade=True))
-    listing = await list_plugin(str(domain.pack.actions_file), os.environ, degrade=True)
+    domain = Domain.load(read_pack(folder, {}, sandbox=SandboxPolicy(degrade=True)))
+    listing = await list_plugin(str(domain.pack.actions_file), os.environ, policy=SandboxPolicy(degrade=True))
     assert isinstance(listing, Listing)
-    command = listing.command(os.environ, sandbox="strict", degrade=True)
+    command = listing.command(os.environ, sandbox="strict", policy=SandboxPolicy(degrade=True))
     assert isinstance(command, HostCommand)
     store = open_store(":memory:")
     try:

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +19,10 @@ import uvicorn
 from manglecp.conformance import Report, read_plan, run
 from manglecp.conformance.plan import Plan
 from manglecp.intent import Identity
-from manglecp.invoke import Secrets
-from manglecp.server import Core, Source, open_core
+from manglecp.invoke import PackOptions, Secrets
+from manglecp.server import Core, open_core
 from manglecp.server.app import App
+from manglecp.store import open_store
 from tests.conformance_tool.spoiling import Flaw, Spoiled
 from tests.server.desk import PATIENCE, Tokens
 
@@ -99,9 +101,11 @@ def workshop(folder: Path) -> Iterator[Workshop]:
     async def opened() -> tuple[Core, Core]:
         cores = []
         for auth in (None, WHO):
-            source = Source(folder=PACK, where=":memory:", workspace=[folder])
+            options = PackOptions(PACK, workspace=[folder])
             secrets = Secrets({"ada": b"k" * 32})
-            core = await stack.enter_async_context(open_core(source, auth=auth, secrets=secrets))
+            core = await stack.enter_async_context(
+                open_core(options, partial(open_store, ":memory:"), auth=auth, secrets=secrets)
+            )
             await core.revisions.ready()
             cores.append(core)
         return cores[0], cores[1]

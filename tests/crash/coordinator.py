@@ -34,7 +34,7 @@ import msgspec
 from manglecp.base.hash_chain import Head
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import AutoConfirm, Invoker, InvokeSettings, Worker
-from manglecp.pack import read_pack
+from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import Note, RunState, Store, Writer, open_store
 from manglecp.store.ledger import Ledger
 from manglecp.toolhost import Dispatcher
@@ -71,7 +71,7 @@ class Site:
     """What all processes of a test share: the pack, how its hosts are started, where things are."""
 
     def __init__(self, pack: Path, store: str, book: Path) -> None:
-        self.domain = Domain.load(read_pack(pack, degrade=True))
+        self.domain = Domain.load(read_pack(pack, sandbox=SandboxPolicy(degrade=True)))
         self.store = store
         self.book = book
         listing = asyncio.run(list_plugin(str(self.domain.pack.actions_file), os.environ, sandbox="none"))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.invoke.local import SECRET_FILE, local_secrets, open_packs
+from manglecp.invoke import PackOptions, open_packs
+from manglecp.invoke.confirmation_secret import SECRET_FILE, local_secrets
 from manglecp.pack import PackError
-from manglecp.store import Unusable
+from manglecp.store import Unusable, open_store
 from tests.intent.packs import request
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -58,7 +60,8 @@ def test_a_secret_that_cannot_be_made(tmp_path: Path) -> None:
 async def test_packs_share_a_store_and_are_closed_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
     me = Identity("local", frozenset(), "local")
-    async with open_packs([EXAMPLES / "incident", EXAMPLES / "incident"], tmp_path / "store.db") as opened:
+    packs = [PackOptions(EXAMPLES / "incident")] * 2
+    async with open_packs(packs, partial(open_store, tmp_path / "store.db")) as opened:
         first, second = opened.invokers
         answer = await first.offers.evaluate(request("observe"), me)
         assert [tool.name for tool in answer.payload.macro_tools] == ["list_failures"]
@@ -71,5 +74,5 @@ async def test_packs_share_a_store_and_are_closed_together(tmp_path: Path, monke
 async def test_what_is_wrong_with_a_pack_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANGLECP_STATE_DIR", str(tmp_path / "state"))
     with pytest.raises(PackError):
-        async with open_packs([tmp_path], ":memory:"):
+        async with open_packs([PackOptions(tmp_path)], partial(open_store, ":memory:")):
             raise AssertionError("there is no pack")

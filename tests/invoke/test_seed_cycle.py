@@ -15,7 +15,7 @@ import pytest
 
 from manglecp.intent import ANONYMOUS, Domain, OfferService
 from manglecp.invoke.invoker import Invoker
-from manglecp.pack import read_pack
+from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import open_store
 from manglecp.toolhost import Dispatcher
 from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
@@ -38,10 +38,10 @@ def without_durations(message: Any) -> Any:
 
 @pytest.mark.req("INVK-14", "INVK-16", "DELTA-02", "OBS-01", "NEXT-01", "NEXT-04", "NEXT-05", "CONF-08", "DATA-45")
 async def test_the_invocation_cycle_of_seed_000() -> None:
-    domain = Domain.load(read_pack(FOLDER / "diagnose", {}, degrade=True))
-    listing = await list_plugin(str(domain.pack.actions_file), os.environ, degrade=True)
+    domain = Domain.load(read_pack(FOLDER / "diagnose", {}, sandbox=SandboxPolicy(degrade=True)))
+    listing = await list_plugin(str(domain.pack.actions_file), os.environ, policy=SandboxPolicy(degrade=True))
     assert isinstance(listing, Listing)
-    command = listing.command(os.environ, sandbox="strict", degrade=True)
+    command = listing.command(os.environ, sandbox="strict", policy=SandboxPolicy(degrade=True))
     assert isinstance(command, HostCommand)
     store = open_store(":memory:")
     try:

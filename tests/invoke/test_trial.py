@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from click.testing import CliRunner
 
 from manglecp.cli import cli
 from manglecp.harness.policy import PolicyPackage, package_of
-from manglecp.invoke.local import open_packs
+from manglecp.invoke import PackOptions, open_packs
 from manglecp.invoke.trial_run import trial
-from manglecp.pack import Pack, PackError, default_governance
+from manglecp.pack import Pack, PackError, SandboxPolicy, default_governance
+from manglecp.store import open_store
 from manglecp.toolhost import profile_of
 from manglecp.wire import WireError
 from tests.intent.packs import pack
@@ -140,7 +142,7 @@ class TestTheSandbox:
     ) -> None:
         plain = pack(RULES, actions=[replace(action("look"), spawn=("sh",))])
         wishing = replace(plain, settings=replace(plain.settings, sandbox=wished))
-        assert profile_of(wishing, programs=programs, allow_weaker=weaker) == used
+        assert profile_of(wishing, programs=programs, sandbox=SandboxPolicy(allow_weaker=weaker)) == used
 
 
 def write(folder: Path, package: PolicyPackage) -> Path:
@@ -169,5 +171,5 @@ async def test_packs_are_not_opened_with_a_sandbox_that_is_not_theirs(tmp_path: 
     settings = (folder / "pack.toml").read_text()
     (folder / "pack.toml").write_text(f'{settings}[sandbox]\nprofile = "none"\n')  # a wish, and nobody has allowed it
     with pytest.raises(PackError, match="the sandbox none, and the hosts run in strict"):
-        async with open_packs([folder], ":memory:", secrets=None):
+        async with open_packs([PackOptions(folder)], partial(open_store, ":memory:"), secrets=None):
             pass

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from manglecp.intent import Identity
-from manglecp.invoke import AutoConfirm, InvokeSettings
+from manglecp.invoke import AutoConfirm, InvokeSettings, PackRuntime
 from manglecp.pack import Pack, PackError
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth
 from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core, HandledRequest
 from manglecp.server.pending import Reply
-from manglecp.server.revisions import Revision, RevisionManager
+from manglecp.server.revisions import RevisionManager
 from manglecp.server.sessions import Session, Transport
 from manglecp.store import open_store
 from tests.deadlines import patience
@@ -161,7 +161,7 @@ async def desk(
     store = open_store(":memory:")
 
     @asynccontextmanager
-    async def opening() -> AsyncIterator[Revision]:
+    async def opening() -> AsyncIterator[PackRuntime]:
         if hold is not None:
             await hold.wait()
         if not packs:
@@ -169,7 +169,7 @@ async def desk(
         more: dict[str, Any] = {"auto_confirm": auto_confirm, "settings": invoking, "clock": now}
         async with shop(packs[-1], work, store=store, **more) as one:
             shops.append(one)
-            yield Revision(one.domain, one.invoker.offers, one.invoker)
+            yield PackRuntime(one.domain, one.invoker.offers, one.invoker)
         ended.append(one)
 
     settings = settings or ServerSettings(worker=False)

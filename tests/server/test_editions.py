@@ -12,13 +12,13 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from manglecp.intent.tokens import counter
-from manglecp.invoke import InvokeSettings
-from manglecp.pack import FolderWatcher, PackError
+from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime
+from manglecp.pack import FolderWatcher, PackError, SandboxPolicy
 from manglecp.pack.watcher import Change
 from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core
-from manglecp.server.revisions import ReloadResult, Revision, RevisionManager
-from manglecp.server.runtime import open_revision, reload_on_change
+from manglecp.server.revisions import ReloadResult, RevisionManager
+from manglecp.server.runtime import open_core, reload_on_change
 from manglecp.store import RunState, open_store
 from tests.invoke.test_resuming import begun, the_run
 from tests.invoke.workshop import shop
@@ -53,11 +53,10 @@ async def _tools(client: Client, request: str) -> dict[str, str]:
 async def served(folder: Path) -> AsyncIterator[Core]:
     """A pack that is being loaded, as it is in its folder at each moment."""
     store = open_store(":memory:")
-    async with open_revision(folder, store, degrade=True) as outline:
+    opening = partial(PackRuntime.open, PackOptions(folder, sandbox=SandboxPolicy(degrade=True)), store)
+    async with opening() as outline:
         settings = outline.domain.pack.settings
-    serving = RevisionManager(
-        partial(open_revision, folder, store, degrade=True), settings, ServerSettings(worker=False)
-    )
+    serving = RevisionManager(opening, settings, ServerSettings(worker=False))
     core = Core(serving)
     serving.begin()
     try:
@@ -99,10 +98,10 @@ async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Pat
 async def test_a_pack_is_warmed_up_before_it_is_served(tmp_path: Path) -> None:
     """The vocabulary of the token counter is the most that a first request would pay for."""
     counter.cache_clear()
-    store = open_store(":memory:")
-    async with open_revision(pack_folder(tmp_path), store, degrade=True):
+    options = PackOptions(pack_folder(tmp_path), sandbox=SandboxPolicy(degrade=True))
+    async with open_core(options, partial(open_store, ":memory:")) as core:
+        await asyncio.wait_for(core.revisions.ready(), PATIENCE)
         assert counter.cache_info().currsize == 1
-    store.close()
 
 
 async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
@@ -146,7 +145,8 @@ async def test_a_pack_that_was_never_sound_is_served_once_it_is_repaired(tmp_pat
     folder = pack_folder(tmp_path)
     (folder / "rules" / "tools.mg").write_text("nonsense")
     store = open_store(":memory:")
-    serving = RevisionManager(partial(open_revision, folder, store, degrade=True), plain_pack().settings)
+    options = PackOptions(folder, sandbox=SandboxPolicy(degrade=True))
+    serving = RevisionManager(partial(PackRuntime.open, options, store), plain_pack().settings)
     serving.begin()
     with pytest.raises(PackError):
         await asyncio.wait_for(serving.ready(), PATIENCE)
@@ -179,9 +179,9 @@ async def test_a_run_that_somebody_left_behind_is_carried_out() -> None:
         return given
 
     @asynccontextmanager
-    async def opening() -> AsyncIterator[Revision]:
+    async def opening() -> AsyncIterator[PackRuntime]:
         async with shop(left, {"write": write}, store=store, settings=InvokeSettings(claim_ms=30)) as one:
-            yield Revision(one.domain, one.invoker.offers, one.invoker)
+            yield PackRuntime(one.domain, one.invoker.offers, one.invoker)
 
     serving = RevisionManager(opening, left.settings, ServerSettings(worker_pause=0.01))
     serving.begin()

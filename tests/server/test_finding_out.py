@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
-from manglecp.invoke import AutoConfirm
+from manglecp.invoke import AutoConfirm, PackOptions
+from manglecp.pack import SandboxPolicy
 from manglecp.server.core import Core
-from manglecp.server.runtime import Source, open_core
+from manglecp.server.runtime import open_core
+from manglecp.store import open_store
 from tests.pack.folders import write
 from tests.server.desk import PATIENCE, Client, intent, invoke
 
@@ -62,17 +65,20 @@ async def core(folder: Path, more: str = "") -> AsyncIterator[Core]:
     files = {"pack.toml": SETTINGS + more, "rules/a.mg": RULES, "rules/policy/p.mg": POLICY, "actions.py": ACTIONS}
     write(folder / "pack", {**files, "facts.py": FACTS})
     write(folder / "root", {"a": "1"})
-    source = Source(
-        folder=folder / "pack",
-        where=":memory:",
+    options = PackOptions(
+        folder / "pack",
         params={"root": str(folder / "root")},
         workspace=[folder / "root"],
-        degrade=True,
+        sandbox=SandboxPolicy(degrade=True),
         cache=False,
     )
     async with (
         asyncio.timeout(PATIENCE),
-        open_core(source, auto_confirm=AutoConfirm({"anonymous": frozenset({"filesystem"})})) as opened,
+        open_core(
+            options,
+            partial(open_store, ":memory:"),
+            auto_confirm=AutoConfirm({"anonymous": frozenset({"filesystem"})}),
+        ) as opened,
     ):
         await opened.revisions.ready()
         yield opened

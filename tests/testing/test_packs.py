@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Domain
+from manglecp.invoke import PackOptions
 from manglecp.mangle import ParseError
 from manglecp.testing import Pack, Refused, load_pack
 from manglecp.testing.coverage import PackCoverage, with_coverage
@@ -44,7 +45,8 @@ def facts(incident: Pack) -> list[dict[str, Any]]:
 
 def small(*rules: str, **more: Any) -> Pack:
     """One tool ``t`` over actions ``look``, ``write`` and ``erase`` that take a number, and no hosts for them."""
-    return Pack(Domain.load(chain(*rules, **more), development=True))
+    domain = Domain.load(chain(*rules, **more), development=True)
+    return Pack(domain, PackOptions(domain.pack.folder))
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
@@ -358,7 +360,8 @@ def test_rules_about_intents_and_runs_count_once_they_fired() -> None:
         'asserts("done", [N], "server") :- ran("t"), run_arg("n", N).',
         'relevant("t", 30) :- intent("later"), held(1, "on").',
     )
-    with Pack(with_coverage(Domain.load(chain(*rules)), coverage)) as pack:
+    domain = with_coverage(Domain.load(chain(*rules)), coverage)
+    with Pack(domain, PackOptions(domain.pack.folder)) as pack:
         assert (coverage.fired, coverage.percent) == (0, 0)
         answer = pack.with_actions(look=lambda n: {"n": n}).intent("go")
         assert [rule.text.partition("(")[0] for rule in coverage.never()] == ["asserts", "relevant"]

@@ -11,7 +11,7 @@ import pytest
 
 from manglecp import external
 from manglecp.mangle import EvalError, External, Float, List, Name, Program, Source, Time, ValueFault
-from manglecp.pack import Pack, PackError, read_pack
+from manglecp.pack import Pack, PackError, SandboxPolicy, read_pack
 from manglecp.toolhost.actions import serving
 from manglecp.toolhost.external_hosts import BATCH, serve_externals
 
@@ -173,7 +173,7 @@ def test_a_pack_does_not_open_its_own_lock(tmp_path: Path, profile: str) -> None
     with serve_externals(opened, size=1) as externals, pytest.raises(ValueFault, match="content failed"):
         externals["content"].answer([(str(outside),)])
     if profile == "none":
-        with serve_externals(opened, size=1, allow_weaker=True) as externals:
+        with serve_externals(opened, size=1, sandbox=SandboxPolicy(allow_weaker=True)) as externals:
             assert externals["content"].answer([(str(outside),)]) == [[("hunter2",)]]
 
 

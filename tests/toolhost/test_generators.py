@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from manglecp.mangle import Fact, Name, Program, Source
-from manglecp.pack import PackError, read_pack
+from manglecp.pack import PackError, SandboxPolicy, read_pack
 from manglecp.toolhost import passes
 from manglecp.toolhost.dispatch import Answer
 from manglecp.toolhost.generator_hosts import serve_facts
@@ -320,7 +320,10 @@ def scan():
             yield "file", name, -1
 """
     assert begin(tmp_path, source) == {file("true", -1), file("false", -1)}
-    assert begin(tmp_path, source, programs=["true", "false"], degrade=True) == {file("true", 0), file("false", -1)}
+    assert begin(tmp_path, source, programs=["true", "false"], sandbox=SandboxPolicy(degrade=True)) == {
+        file("true", 0),
+        file("false", -1),
+    }
 
 
 def test_a_cache_outlives_the_process_and_belongs_to_the_settings(tmp_path: Path) -> None:
@@ -463,5 +466,7 @@ def scan(root: Path, cache: Path):
 """
     write(tmp_path, {"outside": "open"})
     for profile, allowed in (("none", False), ("none", True), ("standard", True)):
-        found = begin(tmp_path, source, more=f'[sandbox]\nprofile = "{profile}"\n', allow_weaker=allowed)
+        found = begin(
+            tmp_path, source, more=f'[sandbox]\nprofile = "{profile}"\n', sandbox=SandboxPolicy(allow_weaker=allowed)
+        )
         assert found == {file("open" if allowed else "closed", 0)}

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.actions import action
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool, is_failure
 from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin
@@ -313,7 +314,7 @@ def test_programs_are_found_by_who_dispatches_and_started_by_the_plugin(tmp_path
     shell = program(tmp_path / "bin", "shell-of-ours")
     listing = listing_of(written(tmp_path, SPAWNING.replace("PROGRAM", "shell-of-ours")))
     environ = {"PATH": f"relative:{tmp_path}/bin:/usr/bin:/bin"}
-    command = listing.command(environ, programs=["shell-of-ours", "cat"], degrade=ROOT)
+    command = listing.command(environ, programs=["shell-of-ours", "cat"], policy=SandboxPolicy(degrade=ROOT))
     assert isinstance(command, HostCommand)
     assert command.argv[command.argv.index("--executable") + 1] == str(shell)
     argument = "; $(id) | &"

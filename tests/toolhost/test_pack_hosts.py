@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.pack import PackError, read_pack
+from manglecp.pack import PackError, SandboxPolicy, read_pack
 from manglecp.toolhost.action_hosts import profile_of, serve_actions
 from manglecp.toolhost.dispatch import Answer
 from manglecp.toolhost.dispatch.launch import ProgramFinder, library_paths
@@ -117,7 +117,9 @@ def found(folder: Path, names: str, given: dict[str, str], **options: Any) -> di
 
     async def main() -> None:
         # Root is not limited in processes, so the profile spawn is never complete for it.
-        async with serve_actions(read_pack(folder, given), size=1, degrade=True, **options) as dispatcher:
+        async with serve_actions(
+            read_pack(folder, given), size=1, sandbox=SandboxPolicy(degrade=True), **options
+        ) as dispatcher:
             for name in names.split():
                 aid = f"AID.PACK.{name.upper()}.v1"
                 right = {} if dispatcher.actions[aid].tier == 0 else asking(aid)
@@ -205,7 +207,9 @@ def test_an_action_has_the_time_that_it_names_unless_whoever_runs_it_says_less(
     (folder / "actions.py").write_text(f"import time\n\nfrom manglecp import action\n\n\n{slow}\n\n{hasty}")
 
     async def main() -> None:
-        async with serve_actions(read_pack(folder, params(folder)), size=1, degrade=True) as dispatcher:
+        async with serve_actions(
+            read_pack(folder, params(folder)), size=1, sandbox=SandboxPolicy(degrade=True)
+        ) as dispatcher:
             answer = await dispatcher.call("AID.PACK.WAIT.v1")
             assert isinstance(answer, Answer) is not ended
             assert not isinstance(await dispatcher.call("AID.PACK.HURRY.v1"), Answer)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.pack import Pack, PackError, read_pack
+from manglecp.pack import Pack, PackError, SandboxPolicy, read_pack
 from manglecp.toolhost.action_hosts import serve_actions
 from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
 from tests.toolhost.dispatch.hosts import error, nothing_left
@@ -96,7 +96,9 @@ def test_programs_are_started_if_whoever_runs_the_pack_names_them(folder: Path) 
     async def work(dispatcher: Dispatcher) -> None:
         assert value(await dispatcher.call(START, **asking(START))) == 0
 
-    serving(read_pack(folder), work, programs=["true"], degrade=True)  # root is not limited in processes
+    serving(
+        read_pack(folder), work, programs=["true"], sandbox=SandboxPolicy(degrade=True)
+    )  # root is not limited in processes
     with pytest.raises(PackError, match="names the program 'true', and there is none here"):
         serving(read_pack(folder), work, programs=["true"], environ={"PATH": "/nowhere"})
 
@@ -111,7 +113,7 @@ def test_a_pack_opens_its_own_lock_only_where_that_is_allowed(allowed: bool, fol
         result = await dispatcher.call(WRITE, **asking(WRITE, inputs=inputs))
         assert isinstance(result, Answer) == allowed
 
-    serving(read_pack(folder), work, allow_weaker=allowed)
+    serving(read_pack(folder), work, sandbox=SandboxPolicy(allow_weaker=allowed))
     assert (tmp_path / "file").exists() == allowed
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.pack import read_pack
+from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.toolhost import Answer, Dispatcher, serve_actions
 from manglecp.toolhost.context import Context, Reports
 from tests.toolhost.dispatch.hosts import nothing_left
@@ -80,7 +80,7 @@ def serving(
 
     async def main() -> None:
         # The profile spawn is never complete for root, whose processes the kernel does not limit.
-        hosts = serve_actions(read_pack(pack, given), size=1, programs=programs, degrade=True)
+        hosts = serve_actions(read_pack(pack, given), size=1, programs=programs, sandbox=SandboxPolicy(degrade=True))
         async with hosts as dispatcher:
             await work(Served(dispatcher))
 

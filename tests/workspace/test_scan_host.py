@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.intent import Domain
-from manglecp.pack import PackError, read_pack
+from manglecp.pack import PackError, SandboxPolicy, read_pack
 from manglecp.toolhost import Generated, Looking, serve_facts
 from tests.toolhost.sandbox.confined import require
 from tests.workspace.repositories import Repository, layered, messy
@@ -43,8 +43,10 @@ def serving(
 ) -> Iterator[tuple[Generated, Domain]]:
     # Where a mechanism of the sandbox is missing the others have to do.
     given = {"root": str(root), "protected": "", **settings}
-    pack = read_pack(part_of_the_pack(root.parent / "workspace"), given, degrade=True)
-    with serve_facts(pack, cache=cache or False, programs=programs, degrade=True, told=told) as generated:
+    pack = read_pack(part_of_the_pack(root.parent / "workspace"), given, sandbox=SandboxPolicy(degrade=True))
+    with serve_facts(
+        pack, cache=cache or False, programs=programs, sandbox=SandboxPolicy(degrade=True), told=told
+    ) as generated:
         assert generated is not None
         yield generated, Domain.load(pack, generated=generated)
 

@@ -13,7 +13,7 @@ import click
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.cli.files import STDIN, read_sources
-from manglecp.cli.options import cache_option, degrade_option, program_option
+from manglecp.cli.options import PackFlags, cache_option, degrade_option, program_option
 from manglecp.cli.output import GeneratorProgress, Progress, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
@@ -52,8 +52,8 @@ def command(
         raise click.UsageError("a pack is checked on its own: give one folder, or files")
     if params and not folders:
         raise click.UsageError("--set is for packs")
-    finding = {"programs": programs, "cache": cache, "degrade": degrade}
-    errors = _check_pack(folders[0], params, finding, as_json) if folders else _check_files(files, as_json)
+    pack = PackFlags(dict(map(_setting, params)), programs, cache, degrade)
+    errors = _check_pack(folders[0], pack, as_json) if folders else _check_files(files, as_json)
     if errors:
         raise click.exceptions.Exit(1)
 
@@ -71,15 +71,14 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
     return _print(checked, {}, diagnostics, as_json)
 
 
-def _check_pack(folder: str, params: Sequence[str], finding: dict[str, Any], as_json: bool) -> int:
+def _check_pack(folder: str, options: PackFlags, as_json: bool) -> int:
     from manglecp.intent import survey
     from manglecp.invoke import trial
 
     checked = Path(folder).resolve().name
     about: dict[str, Any] = {}
     with Progress("checking"):
-        serve = partial(_serve, finding)
-        domain, problems = survey(Path(folder), dict(map(_setting, params)), serve, degrade=finding["degrade"])
+        domain, problems = survey(Path(folder), options.params, partial(_serve, options), sandbox=options.sandbox)
     if domain is not None:
         pack = domain.pack
         problems = (*problems, *trial(pack, pack.governance, pack.settings.sandbox))
@@ -108,12 +107,14 @@ def _print(checked: str, about: dict[str, Any], diagnostics: Sequence[Diagnostic
     return errors
 
 
-def _serve(finding: dict[str, Any], pack: Pack) -> AbstractContextManager[Generated | None]:
+def _serve(options: PackFlags, pack: Pack) -> AbstractContextManager[Generated | None]:
     if not pack.generators:
         return nullcontext()
     from manglecp.toolhost import serve_facts
 
-    return serve_facts(pack, told=GeneratorProgress(), **finding)
+    return serve_facts(
+        pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, told=GeneratorProgress()
+    )
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options
-from manglecp.cli.serve import DEFAULT, address, bound_at, foreign_address_options, report_failures, source_of, started
+from manglecp.cli.serve import DEFAULT, address, bound_at, foreign_address_options, report_failures, started
 from manglecp.server import Listening, Refused, configure, is_loopback
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
         await watching
 
     with bound:
-        uvloop.run(serve_http(source_of(folder, runtime), listening, AuthConfig(), bound, watch=watch, started=started))
+        pack = runtime.of_pack(folder)
+        uvloop.run(serve_http(pack, runtime.open_store, listening, AuthConfig(), bound, watch=watch, started=started))
 
 
 def _print(text: str) -> None:

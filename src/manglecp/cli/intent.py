@@ -11,6 +11,7 @@ import click
 
 from manglecp.cli.completion import intents
 from manglecp.cli.options import (
+    PackFlags,
     bold,
     identity_of,
     message_of,
@@ -20,12 +21,11 @@ from manglecp.cli.options import (
     statement_options,
     who_options,
 )
-from manglecp.cli.output import GeneratorProgress, Progress, write_lines, write_text
+from manglecp.cli.output import Progress, write_lines, write_text
 from manglecp.cli.servers import Server, talk, target_argument, token_option
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.intent import Domain, Identity
-    from manglecp.pack import Pack
 
 
 @click.command("intent")
@@ -70,11 +70,7 @@ def command(
     coverage: bool,
     who: str | None,
     permissions: tuple[str, ...],
-    settings: dict[str, str],
-    degrade: bool,
-    allow_weaker: bool,
-    programs: tuple[str, ...],
-    cache: Path | bool,
+    pack: PackFlags,
     token: str | None,
     as_json: bool,
 ) -> None:
@@ -100,8 +96,7 @@ def command(
     if isinstance(target, str):
         _ask_server(target, server, payload, as_json=as_json)
     else:
-        finding = {"programs": programs, "cache": cache, "degrade": degrade, "allow_weaker": allow_weaker}
-        _answer(target, settings, payload, identity_of(who, permissions), finding, as_json=as_json)
+        _answer(target, pack, payload, identity_of(who, permissions), as_json=as_json)
 
 
 def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: bool) -> None:
@@ -148,23 +143,16 @@ def warn_of_intent(who: str, name: str, known: list[str]) -> None:
     click.echo(escape_invisible(f"warning: {who} announces no intent {name!r}, only {', '.join(known)}"), err=True)
 
 
-def _answer(
-    folder: Path,
-    settings: dict[str, str],
-    payload: dict[str, Any],
-    identity: Identity,
-    finding: dict[str, Any],
-    *,
-    as_json: bool,
-) -> None:
-    from manglecp.intent import Domain, respond
-    from manglecp.pack import PackError, read_pack
+def _answer(folder: Path, options: PackFlags, payload: dict[str, Any], identity: Identity, *, as_json: bool) -> None:
+    from manglecp.intent import respond
+    from manglecp.invoke import load_domain
+    from manglecp.pack import PackError
     from manglecp.wire import WireError, encode
 
     try:
         with Progress("loading") as progress, ExitStack() as hosts:
-            pack = read_pack(folder, settings, degrade=finding["degrade"])
-            domain = Domain.load(pack, **_served(pack, hosts, finding))
+            domain, _ = load_domain(options.of(folder), hosts)
+            pack = domain.pack
             progress.doing = "evaluating"
             request = message_of("intent_request", payload, pack)
             answer = respond(domain, request, identity, clock=time.time_ns)
@@ -202,18 +190,3 @@ def _mentioned(domain: Domain) -> list[str]:
             names |= {atom.args[0] for atom in asked if atom.predicate == "intent"}
     known = [name for name in names if isinstance(name, str)]
     return sorted(known) if len(known) == len(names) else []
-
-
-def _served(pack: Pack, hosts: ExitStack, finding: dict[str, Any]) -> dict[str, Any]:
-    """Start the hosts that the pack needs. The toolhost is imported only then."""
-    served: dict[str, Any] = {}
-    if pack.externals:
-        from manglecp.toolhost import serve_externals
-
-        externals = serve_externals(pack, degrade=finding["degrade"], allow_weaker=finding["allow_weaker"])
-        served["externals"] = hosts.enter_context(externals)
-    if pack.generators:
-        from manglecp.toolhost import serve_facts
-
-        served["generated"] = hosts.enter_context(serve_facts(pack, told=GeneratorProgress(), **finding))
-    return served

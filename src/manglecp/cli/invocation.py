@@ -67,7 +67,8 @@ async def call(folder: Path, request: CallRequest, identity: Identity, runtime: 
     clock = clock_from(request.intent["eval_time"])
     with contextlib.ExitStack() as loading:
         progress = loading.enter_context(Progress("loading"))
-        async with open_packs([folder], clock=clock, on_failure=telling, **runtime) as opened:
+        opening = open_packs([runtime.of_pack(folder)], runtime.open_store, clock=clock, on_failure=telling)
+        async with opening as opened:
             progress.doing = "evaluating"
             session = _Session(request, identity, opened)
             try:
@@ -76,7 +77,7 @@ async def call(folder: Path, request: CallRequest, identity: Identity, runtime: 
                 answer: Answer = await session.invoke(tool)
             except WireError as error:
                 answer = error
-    print_answer(answer, as_json=request.as_json, overheard=overheard, workspace=bool(runtime["workspace"]))
+    print_answer(answer, as_json=request.as_json, overheard=overheard, workspace=bool(runtime.workspace))
     return status_of(answer)
 
 

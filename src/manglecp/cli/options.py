@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -18,8 +19,9 @@ from manglecp.cli.stores import refusing, store_key, store_options
 
 if TYPE_CHECKING:
     from manglecp.intent import Identity
-    from manglecp.pack import Pack, PackError
-    from manglecp.toolhost import Looking
+    from manglecp.invoke import PackOptions
+    from manglecp.pack import Pack, PackError, SandboxPolicy
+    from manglecp.store import Store
     from manglecp.wire import WireError
 
 
@@ -129,7 +131,7 @@ cache_option: Final = click.option(
     callback=lambda _context, _parameter, given: _cache(given),
     help="Where the pack keeps what it found out; by default in your cache.",
 )
-pack_options: Final = combine(
+_pack_options: Final = combine(
     click.option(
         "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
     ),
@@ -142,6 +144,48 @@ pack_options: Final = combine(
     program_option,
     cache_option,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PackFlags:
+    """The options of a verb that loads a pack. Turned into :class:`PackOptions` when a pack is loaded: that is slow."""
+
+    params: dict[str, str]
+    programs: tuple[str, ...]
+    cache: Path | bool
+    degrade: bool
+    allow_weaker: bool = False
+
+    @property
+    def sandbox(self) -> SandboxPolicy:
+        from manglecp.pack import SandboxPolicy
+
+        return SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
+
+    def of(self, folder: Path, workspace: tuple[Path, ...] = ()) -> PackOptions:
+        from manglecp.invoke import PackOptions
+
+        return PackOptions(
+            folder, self.params, workspace, self.programs, self.sandbox, self.cache, on_progress=GeneratorProgress()
+        )
+
+
+def pack_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``pack``, from --set, --degrade, --allow-weaker, --program and --facts-cache."""
+
+    @wraps(function)
+    def with_pack(
+        *args: Any,
+        settings: dict[str, str],
+        programs: tuple[str, ...],
+        cache: Path | bool,
+        degrade: bool,
+        allow_weaker: bool,
+        **more: Any,
+    ) -> Any:
+        return function(*args, pack=PackFlags(settings, programs, cache, degrade, allow_weaker), **more)
+
+    return _pack_options(with_pack)
 
 
 def _programs(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -225,18 +269,22 @@ def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> No
     raise click.exceptions.Exit(1)
 
 
-class RuntimeOptions(TypedDict):
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
     """The value of :func:`runtime_options`. ``where`` and ``key`` are those of the store."""
 
     where: str | None
-    key: bytes | None
-    params: dict[str, str]
+    key: bytes | None = field(repr=False)
+    pack: PackFlags
     workspace: tuple[Path, ...]
-    programs: tuple[str, ...]
-    degrade: bool
-    allow_weaker: bool
-    cache: Path | bool
-    looking: Callable[[Looking], None]
+
+    def of_pack(self, folder: Path) -> PackOptions:
+        return self.pack.of(folder, self.workspace)
+
+    def open_store(self) -> Store:
+        from manglecp.store import open_store
+
+        return open_store(self.where, key=self.key)
 
 
 _workspace: Final = click.option(
@@ -255,26 +303,12 @@ def runtime_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def placed(
         *args: Any,
         workspace: tuple[Path, ...],
-        programs: tuple[str, ...],
         where: str | None,
         key_file: Path | None,
-        settings: dict[str, str],
-        degrade: bool,
-        allow_weaker: bool,
-        cache: Path | bool,
+        pack: PackFlags,
         **more: Any,
     ) -> Any:
-        runtime = RuntimeOptions(
-            where=where,
-            key=store_key(key_file),
-            params=settings,
-            workspace=workspace,
-            programs=programs,
-            degrade=degrade,
-            allow_weaker=allow_weaker,
-            cache=cache,
-            looking=GeneratorProgress(),
-        )
+        runtime = RuntimeOptions(where, store_key(key_file), pack, workspace)
         return function(*args, runtime=runtime, **more)
 
     return _workspace(store_options(pack_options(placed)))

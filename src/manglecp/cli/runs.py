@@ -160,8 +160,9 @@ async def _resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, *, a
     from manglecp.invoke import decoded, open_packs
 
     overheard: list[str] = []
+    opening = open_packs([runtime.of_pack(folder)], runtime.open_store, on_failure=keep_failures(overheard))
     with Progress("loading") as progress:
-        async with open_packs([folder], on_failure=keep_failures(overheard), **runtime) as opened:
+        async with opening as opened:
             (invoker,) = opened.invokers
             identity = _ready(opened.store, run, invoker.domain.digest, by)
             progress.doing = "running"

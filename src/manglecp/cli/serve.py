@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import socket
     from asyncio import AbstractEventLoop
 
-    from manglecp.server import AuthConfig, Network, ServerSettings, Source
+    from manglecp.server import AuthConfig, Network, ServerSettings
 
 
 _HELP: Final = {
@@ -92,12 +92,6 @@ log_options: Final = combine(
         help="One JSON object a line, or text for people, which is the default at a terminal.",
     ),
 )
-
-
-def source_of(folder: Path, runtime: RuntimeOptions) -> Source:
-    from manglecp.server import Source
-
-    return Source(folder=folder, **runtime)
 
 
 def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
@@ -287,7 +281,7 @@ def command(
     """
     if stdio and (at is not None or workers > 1):
         raise click.UsageError("--stdio has one client and no address: leave --http and --workers out.")
-    if workers > 1 and runtime["where"] == ":memory:":
+    if workers > 1 and runtime.where == ":memory:":
         raise click.UsageError("Several processes need a store that they can share; :memory: is not.")
     if tls_key is not None and certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
@@ -345,8 +339,9 @@ def _listen(
 
         from manglecp.server import serve_http
 
-        source, who, settings = source_of(folder, runtime), who_of(tokens, jwt), settings_of(limits, processes=workers)
-        uvloop.run(serve_http(source, listening, who, bound, settings=settings, started=started_in(log_format)))
+        pack, who, settings = runtime.of_pack(folder), who_of(tokens, jwt), settings_of(limits, processes=workers)
+        announce = started_in(log_format)
+        uvloop.run(serve_http(pack, runtime.open_store, listening, who, bound, settings=settings, started=announce))
 
     if workers == 1:
         with bound:
@@ -392,9 +387,10 @@ def _streams(
 
     from manglecp.server import serve_streams
 
-    source, settings = source_of(folder, runtime), settings_of(limits)
+    pack, settings = runtime.of_pack(folder), settings_of(limits)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve_streams(source, who, streams, outline=outline, said=said, settings=settings))
+        serving = serve_streams(pack, runtime.open_store, who, streams, outline=outline, said=said, settings=settings)
+        runner.run(serving)
 
 
 def _loop_factory() -> Callable[[], AbstractEventLoop] | None:

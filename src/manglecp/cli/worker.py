@@ -70,7 +70,9 @@ async def _work(folders: tuple[Path, ...], runtime: RuntimeOptions, *, at_once: 
 
     async with contextlib.AsyncExitStack() as stack:
         with Progress("loading"):
-            opened = await stack.enter_async_context(open_packs(folders, on_failure=_log_failure, **runtime))
+            packs = list(map(runtime.of_pack, folders))
+            opening = open_packs(packs, runtime.open_store, on_failure=_log_failure)
+            opened = await stack.enter_async_context(opening)
         worker = Worker(opened.invokers, at_once=at_once)
         _stop_on_signals(worker.stop)
         if once:

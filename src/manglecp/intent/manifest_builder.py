@@ -21,6 +21,7 @@ from manglecp.pack import (
     IntentSettings,
     Pack,
     PackError,
+    SandboxPolicy,
     SkillText,
     outline_manifest,
     read_pack,
@@ -129,16 +130,16 @@ def survey(
     params: Mapping[str, str] | None = None,
     serve: Callable[[Pack], AbstractContextManager[Generated | None]] | None = None,
     *,
-    degrade: bool = False,
+    sandbox: SandboxPolicy | None = None,
 ) -> tuple[Domain | None, tuple[Diagnostic, ...]]:
     """Return the domain, or None, and all problems including warnings.
 
     Reading and loading each stop at a part they cannot use; a survey continues with the others. To avoid false errors,
     everything that a broken part could define is assumed to exist, and warnings need a readable pack. ``serve`` runs
-    the pack's generators. ``degrade`` as in :func:`manglecp.pack.read_pack`.
+    the pack's generators. ``sandbox`` as in :func:`manglecp.pack.read_pack`.
     """
     try:
-        pack = read_pack(folder, params, degrade=degrade)
+        pack = read_pack(folder, params, sandbox=sandbox)
     except PackError as refused:
         if refused.partial is None:
             return None, refused.diagnostics

@@ -2,20 +2,18 @@ from .approval import (
     AutoConfirm as AutoConfirm,
     Secrets as Secrets,
 )
+from .confirmation_secret import (
+    SECRET_FILE as SECRET_FILE,
+    local_secrets as local_secrets,
+)
 from .decisions import (
     decide as decide,
     doubted_step as doubted_step,
 )
-from .fact_refresh import (
-    Troubled as Troubled,
-    kept_up_to_date as kept_up_to_date,
-)
 from .invoker import Invoker as Invoker
-from .local import (
-    SECRET_FILE as SECRET_FILE,
-    Opened as Opened,
-    local_secrets as local_secrets,
-    open_packs as open_packs,
+from .pack_loader import (
+    PackOptions as PackOptions,
+    load_domain as load_domain,
 )
 from .progress import OnProgress as OnProgress, RunObserver as RunObserver, progress_reporter as progress_reporter
 from .recovery import Worker as Worker
@@ -23,6 +21,12 @@ from .results import (
     Answer as Answer,
     decoded as decoded,
 )
-from .retention import Housekeeping as Housekeeping
+from .runtime import (
+    Opened as Opened,
+    PackRuntime as PackRuntime,
+    open_packs as open_packs,
+    open_swept as open_swept,
+    serve_pack_actions as serve_pack_actions,
+)
 from .settings import InvokeSettings as InvokeSettings
 from .trial_run import trial as trial

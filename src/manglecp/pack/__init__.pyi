@@ -16,6 +16,7 @@ from .settings import (
     IntentSettings as IntentSettings,
     Invocation as Invocation,
     Profile as Profile,
+    SandboxPolicy as SandboxPolicy,
     Settings as Settings,
     TokenCounting as TokenCounting,
 )

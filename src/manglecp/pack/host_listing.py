@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.pack.diagnostics import Problems
+from manglecp.pack.settings import SandboxPolicy
 from manglecp.wire import Fault, decode
 
 SECONDS: Final = 30.0
@@ -31,13 +32,19 @@ _CONFINED: Final = 6  # exit status of a host that cannot be sandboxed
 
 
 def list_tools(
-    root: Path, file: str, sha256: str, problems: Problems, *, degrade: bool = False, seconds: float = SECONDS
+    root: Path,
+    file: str,
+    sha256: str,
+    problems: Problems,
+    *,
+    sandbox: SandboxPolicy | None = None,
+    seconds: float = SECONDS,
 ) -> dict[str, Any] | None:
     """Return the listing of a file, or None and report a problem."""
     argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", file]
     argv += ["--sandbox", "strict", "--sha256", sha256, "--parent", str(os.getpid())]
-    if degrade:
-        argv.append("--degrade")
+    if sandbox is not None:
+        argv += sandbox.host_options("strict")
     try:
         process = subprocess.Popen(
             argv,

@@ -22,7 +22,7 @@ from manglecp.pack.folder import Folder
 from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, default_governance, governance_of
 from manglecp.pack.host_listing import list_tools
 from manglecp.pack.model import Pack, SkillText
-from manglecp.pack.settings import FILE, fill_params, read_settings
+from manglecp.pack.settings import FILE, SandboxPolicy, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
 
 _TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
@@ -34,10 +34,12 @@ LARGEST_TEXT: Final = 16_777_216
 _T = TypeVar("_T")
 
 
-def read_pack(folder: Path | str, params: Mapping[str, str] | None = None, *, degrade: bool = False) -> Pack:
+def read_pack(
+    folder: Path | str, params: Mapping[str, str] | None = None, *, sandbox: SandboxPolicy | None = None
+) -> Pack:
     """Return the pack in a folder. Raises :class:`PackError` with all diagnostics.
 
-    ``degrade`` starts hosts with the sandbox mechanisms that the kernel supports.
+    ``sandbox`` is the policy for the hosts that describe its Python files.
     """
     try:
         root = Path(folder).resolve(strict=True)
@@ -45,16 +47,16 @@ def read_pack(folder: Path | str, params: Mapping[str, str] | None = None, *, de
             raise NotADirectoryError
     except (OSError, RuntimeError, ValueError):
         raise PackError.at("", f"there is no folder {str(folder)[:300]!r}") from None
-    return _Reading(root, params or {}, degrade=degrade).pack()
+    return _Reading(root, params or {}, sandbox or SandboxPolicy()).pack()
 
 
 class _Reading:
-    def __init__(self, root: Path, params: Mapping[str, str], *, degrade: bool) -> None:
+    def __init__(self, root: Path, params: Mapping[str, str], sandbox: SandboxPolicy) -> None:
         self._problems = Problems()
         self._folder = Folder(root, self._problems)
         self._root = root
         self._given = params
-        self._degrade = degrade
+        self._sandbox = sandbox
 
     def pack(self) -> Pack:
         self._check_names()
@@ -213,5 +215,5 @@ class _Reading:
         if self._folder.text(file, LARGEST_TEXT) is None:
             return None, None, {}
         sha256 = self._folder.sha256(file)
-        listing = list_tools(self._root, file, sha256, self._problems, degrade=self._degrade)
+        listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox)
         return str(self._root / file), sha256, {} if listing is None else read(listing, file, self._problems)

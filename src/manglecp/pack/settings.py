@@ -23,6 +23,24 @@ Profile = Literal["none", "standard", "spawn", "strict"]  # of the sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxPolicy:
+    """What the operator accepts of the sandbox of a pack's hosts; by default only the complete strict profile."""
+
+    degrade: bool = False
+    """Start with the mechanisms that the kernel supports."""
+    allow_weaker: bool = False
+    """Use the profile ``none`` or ``standard`` where the pack requests it."""
+
+    def weaker(self, requested: Profile) -> Profile | None:
+        """Return the profile that the pack requests, if it is weaker and allowed."""
+        return requested if self.allow_weaker and requested in ("none", "standard") else None
+
+    def host_options(self, profile: Profile) -> tuple[str, ...]:
+        """Return the options of a host with that profile."""
+        return ("--degrade",) if self.degrade and profile != "none" else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DomainSettings:
     """The purpose of the pack in the manifest; clients choose servers by it."""
 

@@ -20,7 +20,6 @@ from .core import Core as Core
 from .embedded import Server as Server
 from .logs import configure as configure
 from .runtime import (
-    Source as Source,
     open_core as open_core,
     reload_on_change as reload_on_change,
     serve_http as serve_http,

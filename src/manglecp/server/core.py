@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from manglecp.invoke import AutoConfirm
+from manglecp.invoke import AutoConfirm, PackRuntime
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
 from manglecp.server.evaluation import EvaluationScheduler
 from manglecp.server.manifests import Document, Manifests
 from manglecp.server.outbox import Send
 from manglecp.server.pending import PendingRequest, Reply
-from manglecp.server.revisions import Revision, RevisionManager
+from manglecp.server.revisions import RevisionManager
 from manglecp.server.sessions import Session, Transport
 from manglecp.wire.messages import ClientMessage, IntentRequest
 
@@ -84,7 +84,7 @@ class Core:
         self._manifests = Manifests(revisions, self.auth)
         self._sessions: set[Session] = set()
         self._pending: set[PendingRequest] = set()
-        self._intents: tuple[Revision | None, frozenset[str]] = (None, frozenset())
+        self._intents: tuple[PackRuntime | None, frozenset[str]] = (None, frozenset())
         """Those that a revision declares."""
         self._numbers = itertools.count(1)
         self._unsubscribe = revisions.subscribe(self._send_manifests)

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from manglecp.invoke import PackOptions
+from manglecp.pack import SandboxPolicy
 from manglecp.server.auth_config import AuthConfig
 from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core
-from manglecp.server.runtime import Source, open_core
+from manglecp.server.runtime import open_core
+from manglecp.store import open_store
 
 if TYPE_CHECKING:
     from manglecp.server.app import App
@@ -42,15 +46,14 @@ class Server:
         allow_weaker: bool = False,
     ) -> None:
         """As the options of ``manglecp serve``. Without ``tokens`` everybody may ask who gets at it."""
-        self._source = Source(
-            folder=Path(folder),
-            where=store,
-            workspace=tuple(map(Path, workspace)),
+        self._options = PackOptions(
+            Path(folder),
             params=dict(params or {}),
+            workspace=tuple(workspace),
             programs=tuple(programs),
-            degrade=degrade,
-            allow_weaker=allow_weaker,
+            sandbox=SandboxPolicy(degrade=degrade, allow_weaker=allow_weaker),
         )
+        self._open_store = partial(open_store, store)
         self._tokens = None if tokens is None else Path(tokens)
         self._settings = settings
         self._stack = AsyncExitStack()
@@ -61,7 +64,12 @@ class Server:
         """Once the pack is loaded; PackError or StoreError if it cannot be."""
         auth = AuthConfig() if self._tokens is None else AuthConfig.of(self._tokens, None)
         opening = open_core(
-            self._source, auth=auth.auth, secrets=auth.secrets, auto_confirm=auth.auto_confirm, settings=self._settings
+            self._options,
+            self._open_store,
+            auth=auth.auth,
+            secrets=auth.secrets,
+            auto_confirm=auth.auto_confirm,
+            settings=self._settings,
         )
         async with AsyncExitStack() as stack:
             core = await stack.enter_async_context(opening)

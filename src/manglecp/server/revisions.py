@@ -12,40 +12,24 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from manglecp.intent import Domain, OfferService
-from manglecp.invoke import Invoker, Worker
+from manglecp.invoke import PackRuntime, Worker
 from manglecp.pack import PackError, Settings
 from manglecp.server.config import ServerSettings
 from manglecp.store import Busy, Invalid, Refused, StoreError
 from manglecp.wire import WireError
 from manglecp.wire.messages import Status
 
-__all__ = ["STORE", "ReloadResult", "Revision", "RevisionHandle", "RevisionManager"]
+__all__ = ["STORE", "ReloadResult", "RevisionHandle", "RevisionManager"]
 
 ReloadResult = Literal["swapped", "same", "broken"]
 _RELOAD: Final = "pack"
 STORE: Final = "store"
 _STORE_FAILS: Final = "The store fails, and so do requests that need it"
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Revision:
-    """A loaded pack, ready for requests. Only the facts that its generators find out change."""
-
-    domain: Domain
-    """As it was opened; that of the offers may have newer facts."""
-    offers: OfferService
-    """Evaluates intents."""
-    invoker: Invoker
-    """Runs the offers."""
-
-
-Opening = Callable[[], AbstractAsyncContextManager[Revision]]
+Opening = Callable[[], AbstractAsyncContextManager[PackRuntime]]
 
 
 class RevisionHandle:
@@ -59,15 +43,15 @@ class RevisionHandle:
         self._worker: Worker | None = None
         self._resumes_runs = settings.worker
         self._unused = asyncio.Event()
-        self._open: asyncio.Future[Revision] = asyncio.get_running_loop().create_future()
+        self._open: asyncio.Future[PackRuntime] = asyncio.get_running_loop().create_future()
         self.task = asyncio.create_task(self._live())
 
-    async def opened(self) -> Revision:
+    async def opened(self) -> PackRuntime:
         """Wait for it. Raises the exception that kept it from opening."""
         return await asyncio.shield(self._open)
 
     @property
-    def revision(self) -> Revision:
+    def revision(self) -> PackRuntime:
         """Only once it is open."""
         return self._open.result()
 
@@ -217,12 +201,12 @@ class RevisionManager:
     # --- revisions ---------------------------------------------------------------------------------------------------
 
     @property
-    def current(self) -> Revision | None:
+    def current(self) -> PackRuntime | None:
         """What is served now. :meth:`acquire` it before using its invoker."""
         return None if self._current is None else self._current.revision
 
     @contextlib.contextmanager
-    def use(self) -> Iterator[Revision]:
+    def use(self) -> Iterator[PackRuntime]:
         """The current revision, which stays open meanwhile. Raises ``server_not_ready``."""
         handle = self.acquire()
         try:

@@ -14,67 +14,38 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manglecp.intent import Domain, OfferService, warm_up
-from manglecp.invoke import (
-    AutoConfirm,
-    Housekeeping,
-    Invoker,
-    InvokeSettings,
-    Secrets,
-    Troubled,
-    kept_up_to_date,
-    local_secrets,
-)
-from manglecp.pack import FolderWatcher, PackError, Settings, read_outline, read_pack
+from manglecp.intent import warm_up
+from manglecp.invoke import AutoConfirm, InvokeSettings, PackOptions, PackRuntime, Secrets, local_secrets, open_swept
+from manglecp.pack import FolderWatcher, PackError, Settings, read_outline
 from manglecp.server.auth import Auth
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.auth_config import AuthConfig
 from manglecp.server.binding import Listening, Refused, refuse_open
 from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core, HandledRequest
-from manglecp.server.revisions import STORE, ReloadResult, Revision, RevisionManager
+from manglecp.server.revisions import STORE, ReloadResult, RevisionManager
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
-from manglecp.store import Store, open_store
-from manglecp.toolhost import Generated, Looking, profile_of, serve_actions, serve_externals, serve_facts
+from manglecp.store import Store
 
 if TYPE_CHECKING:
     from manglecp.server.tls import Tls
 
-__all__ = ["Source", "open_core", "reload_on_change", "serve_http", "serve_streams", "watch_credentials"]
+__all__ = ["open_core", "reload_on_change", "serve_http", "serve_streams", "watch_credentials"]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """The pack that is served, and its resources."""
-
-    folder: Path
-    where: str | None = None
-    """The store, as :func:`open_store` takes it."""
-    key: bytes | None = field(default=None, repr=False)
-    params: Mapping[str, str] = field(default_factory=dict)
-    workspace: Sequence[Path] = ()
-    programs: Sequence[str] = ()
-    degrade: bool = False
-    allow_weaker: bool = False
-    cache: Path | bool = True
-    """The cache of fact generators: in this user's cache folder, elsewhere, or none."""
-    looking: Callable[[Looking], None] | None = field(default=None, compare=False)
-    """Called with their progress."""
-
-
 @asynccontextmanager
 async def open_core(
-    source: Source,
+    options: PackOptions,
+    store: Callable[[], Store],
     *,
     outline: Settings | None = None,
     auth: Auth | None = None,
@@ -84,40 +55,32 @@ async def open_core(
     observers: Sequence[Callable[[HandledRequest], None]] = (),
     clock: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[Core]:
-    """Open a core that is booting. The caller drains it; it is closed here. ``clock`` is the invoker's."""
+    """Open a core that is booting. The caller drains it; it is closed here.
+
+    ``store`` opens the store, in a thread. ``clock`` is the invoker's.
+    """
     async with AsyncExitStack() as stack:
         opened: list[Store] = []
 
         @asynccontextmanager
-        async def opening() -> AsyncIterator[Revision]:
+        async def opening() -> AsyncIterator[PackRuntime]:
             if not opened:  # with the first revision: the manifest does not wait for the store
-                store = await asyncio.to_thread(open_store, source.where, key=source.key)
-                opened.append(store)
-                keeping = Housekeeping(store, time.time_ns)
-                keeping.begin()
-                stack.callback(store.close)
-                stack.push_async_callback(keeping.end)
-            async with open_revision(
-                source.folder,
+                opened.append(await stack.enter_async_context(open_swept(store)))
+            async with PackRuntime.open(
+                options,
                 opened[0],
-                params=source.params,
-                workspace=source.workspace,
-                programs=source.programs,
-                degrade=source.degrade,
-                allow_weaker=source.allow_weaker,
-                cache=source.cache,
-                looking=source.looking,
-                troubled=troubled,
+                prepare=warm_up,
                 secrets=secrets or local_secrets(),
                 auto_confirm=auto_confirm,
                 settings=InvokeSettings(claim_ms=round(revisions.settings.claim * 1_000)),
                 clock=clock,
+                on_trouble=on_trouble,
             ) as revision:
                 yield revision
 
         troubles: Counter[str] = Counter()
 
-        def troubled(generator: str, why: str | None) -> None:
+        def on_trouble(generator: str, why: str | None) -> None:
             """Two revisions may be open and have the same trouble."""
             troubles[generator] += -1 if why is None else 1
             if not troubles[generator]:
@@ -128,20 +91,20 @@ async def open_core(
 
         def probe() -> None:
             """A store that failed may still be readable, on a full disk for example: it recovers with a write."""
-            for store in opened:
+            for one in opened:
                 if STORE not in revisions.troubles:
-                    with store.read_transaction():
+                    with one.read_transaction():
                         pass
                 else:
-                    with store.write_transaction() as tx:
-                        store.nonces.burn(tx, "", "", 0)
-                        store.nonces.sweep(tx, 0)
+                    with one.write_transaction() as tx:
+                        one.nonces.burn(tx, "", "", 0)
+                        one.nonces.sweep(tx, 0)
 
         if outline is None:
-            outline = await asyncio.to_thread(read_outline, source.folder)
+            outline = await asyncio.to_thread(read_outline, Path(options.folder))
 
         def shared() -> bool:
-            return any(store.database.dialect == "postgresql" for store in opened)
+            return any(one.database.dialect == "postgresql" for one in opened)
 
         revisions = RevisionManager(opening, outline, settings, probe=probe, shared=shared)
         core = Core(revisions, auth, auto_confirm=auto_confirm, observers=observers)
@@ -152,60 +115,9 @@ async def open_core(
             await core.close()
 
 
-@asynccontextmanager
-async def open_revision(
-    folder: Path | str,
-    store: Store,
-    *,
-    params: Mapping[str, str] | None = None,
-    workspace: Sequence[Path | str] = (),
-    programs: Sequence[str] = (),
-    degrade: bool = False,
-    allow_weaker: bool = False,
-    cache: Path | bool = True,
-    secrets: Secrets | None = None,
-    auto_confirm: AutoConfirm | None = None,
-    settings: InvokeSettings | None = None,
-    clock: Callable[[], int] = time.time_ns,
-    looking: Callable[[Looking], None] | None = None,
-    troubled: Troubled | None = None,
-) -> AsyncIterator[Revision]:
-    """Open the pack as it is in its folder now. Raises PackError."""
-    async with AsyncExitStack() as stack:
-        pack = await asyncio.to_thread(read_pack, folder, params, degrade=degrade)
-        hosts = stack.enter_context(ExitStack())
-
-        def load() -> tuple[Domain, Generated | None]:
-            facts = serve_facts(pack, cache=cache, programs=programs, degrade=degrade, told=looking)
-            generated = hosts.enter_context(facts)
-            externals = hosts.enter_context(serve_externals(pack, degrade=degrade, allow_weaker=allow_weaker))
-            loaded = Domain.load(pack, externals=externals, generated=generated)
-            warm_up(loaded)
-            return loaded, generated
-
-        domain, generated = await asyncio.to_thread(load)
-        actions = serve_actions(
-            pack, workspace=workspace, programs=programs, degrade=degrade, allow_weaker=allow_weaker
-        )
-        dispatcher = await stack.enter_async_context(actions)
-        offers = OfferService(domain, store, clock=clock)
-        invoker = Invoker(
-            offers,
-            store,
-            dispatcher,
-            secrets=secrets,
-            auto_confirm=auto_confirm,
-            settings=settings,
-            sandbox=profile_of(pack, programs=programs, allow_weaker=allow_weaker),
-            clock=clock,
-        )
-        await stack.enter_async_context(invoker)
-        await stack.enter_async_context(kept_up_to_date(invoker, generated, troubled))
-        yield Revision(domain, offers, invoker)
-
-
 async def serve_http(
-    source: Source,
+    options: PackOptions,
+    store: Callable[[], Store],
     listening: Listening,
     auth: AuthConfig,
     bound: socket.socket,
@@ -231,7 +143,8 @@ async def serve_http(
     metrics = Metrics()
     tls = Tls.of(listening)
     async with open_core(
-        source,
+        options,
+        store,
         auth=auth.auth,
         secrets=auth.secrets or local_secrets(),
         auto_confirm=auth.auto_confirm,
@@ -254,7 +167,8 @@ async def serve_http(
 
 
 async def serve_streams(
-    source: Source,
+    options: PackOptions,
+    store: Callable[[], Store],
     auth: AuthConfig,
     streams: Streams,
     *,
@@ -265,7 +179,8 @@ async def serve_streams(
     """Serve until the input ends or a signal. ``said`` is the manifest that was written already."""
     async with (
         open_core(
-            source,
+            options,
+            store,
             outline=outline,
             auth=auth.auth,
             secrets=auth.secrets or local_secrets(),

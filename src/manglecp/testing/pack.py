@@ -12,14 +12,15 @@ from typing import Any, Final, Self
 from msgspec.structs import replace as replace_parts
 
 from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, respond
+from manglecp.invoke import PackOptions, load_domain
 from manglecp.mangle import instant_text
 from manglecp.mangle.syntax import Apply, Variable
-from manglecp.pack import read_pack
+from manglecp.pack import SandboxPolicy
 from manglecp.testing.coverage import PackCoverage, with_coverage
 from manglecp.testing.messages import Fact, Now, as_facts, facts_of_file, instant, message
 from manglecp.testing.results import Answer, Refused
 from manglecp.testing.stage import Function, Stage, check_functions
-from manglecp.toolhost import Generated, serve_externals, serve_facts
+from manglecp.toolhost import Generated
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, IntentResult
 
@@ -42,20 +43,18 @@ def load_pack(
     ``degrade`` accepts a machine that cannot fully sandbox the pack's Python files; ``coverage`` counts the rules that
     fire. Close the pack, or use it in a ``with`` block.
     """
+    sandbox = SandboxPolicy(degrade=degrade)
+    options = PackOptions(folder, params or {}, programs=tuple(programs), sandbox=sandbox, cache=cache)
     hosts = ExitStack()
     try:
-        pack = read_pack(folder, params, degrade=degrade)
-        externals = hosts.enter_context(serve_externals(pack, degrade=degrade)) if pack.externals else {}
-        facts = serve_facts(pack, cache=cache, programs=tuple(programs), degrade=degrade)
-        generated = hosts.enter_context(facts)
-        domain = Domain.load(pack, externals=externals, generated=generated, development=True)
+        domain, generated = load_domain(options, hosts, development=True)
     except BaseException:
         hosts.close()
         raise
     if coverage is not None:
         domain = with_coverage(domain, coverage)
     finding = None if generated is None else Finding(generated, domain)
-    return Pack(domain, programs=tuple(programs), hosts=hosts, degrade=degrade, finding=finding)
+    return Pack(domain, options, hosts=hosts, finding=finding)
 
 
 class Finding:
@@ -82,11 +81,9 @@ class Pack:
     """
 
     domain: Domain = field(repr=False)
+    options: PackOptions
     identity: Identity = OWNER
     functions: Mapping[str, Function] = field(default_factory=dict, repr=False)
-    workspace: tuple[Path | str, ...] = ()
-    programs: tuple[str, ...] = ()
-    degrade: bool = False
     hosts: ExitStack = field(default_factory=ExitStack, repr=False)
     finding: Finding | None = field(default=None, repr=False)
 
@@ -118,7 +115,7 @@ class Pack:
 
     def with_workspace(self, *folders: Path | str, programs: Iterable[str] = ()) -> Pack:
         """Return the pack with folders that its actions may write; the first is their working directory."""
-        return replace(self, workspace=folders, programs=tuple(programs))
+        return replace(self, options=replace(self.options, workspace=folders, programs=tuple(programs)))
 
     def look_again(self) -> Pack:
         """Return the pack with the facts that its generators find now."""
@@ -189,9 +186,7 @@ class Pack:
 
     @cached_property
     def stage(self) -> Stage:
-        stage = Stage(
-            self.domain, self.functions, workspace=self.workspace, programs=self.programs, degrade=self.degrade
-        )
+        stage = Stage(self.domain, self.functions, self.options)
         self.hosts.callback(stage.close)
         return stage
 

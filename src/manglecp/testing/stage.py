@@ -11,18 +11,17 @@ import asyncio
 import inspect
 import secrets as chance
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from manglecp.base.background_loop import background_loop, runs_here, wait_for
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent import Domain, Identity, OfferService
-from manglecp.invoke import Invoker, Secrets
+from manglecp.intent import Domain, Identity
+from manglecp.invoke import Invoker, PackOptions, PackRuntime, Secrets, serve_pack_actions
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import open_store
 from manglecp.testing.messages import message
@@ -35,8 +34,6 @@ from manglecp.toolhost import (
     ErrorCode,
     Right,
     failure,
-    profile_of,
-    serve_actions,
 )
 from manglecp.wire import WireError, sign_confirmation
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
@@ -145,13 +142,10 @@ class Stage:
         self,
         domain: Domain,
         functions: Mapping[str, Function],
-        *,
-        workspace: Sequence[Path | str] = (),
-        programs: Sequence[str] = (),
-        degrade: bool = False,
+        options: PackOptions,
     ) -> None:
         self._domain = domain
-        self._hosting: dict[str, Any] = {"workspace": workspace, "programs": programs, "degrade": degrade}
+        self._options = options
         self._secrets = Secrets(local=chance.token_bytes(32))
         self._now: int | None = None
         self._stack = AsyncExitStack()
@@ -220,20 +214,14 @@ class Stage:
         store = await asyncio.to_thread(open_store, ":memory:")
         self._stack.callback(store.close)
         clock = lambda: time.time_ns() if self._now is None else self._now  # noqa: E731
-        invoker = Invoker(
-            OfferService(self._domain, store, clock=clock),
-            store,
-            cast(Dispatcher, self._actions),
-            secrets=self._secrets,
-            sandbox=profile_of(self._domain.pack, programs=self._hosting["programs"]),
-            clock=clock,
-        )
-        return await self._stack.enter_async_context(invoker)
+        actions = cast(Dispatcher, self._actions)
+        runtime = PackRuntime.over(self._domain, actions, self._options, store, secrets=self._secrets, clock=clock)
+        return await self._stack.enter_async_context(runtime.invoker)
 
     async def _started(self) -> Dispatcher:
         async with self._starting:
             if self._hosts is None:
-                hosts = serve_actions(self._domain.pack, **self._hosting)
+                hosts = serve_pack_actions(self._domain.pack, self._options)
                 self._hosts = await self._stack.enter_async_context(hosts)
         return self._hosts
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problems, Profile
+from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problems, Profile, SandboxPolicy
 from manglecp.toolhost.dispatch import (
     Dispatcher,
     DispatchError,
@@ -78,16 +78,14 @@ async def serve_actions(
     size: int | None = None,
     programs: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
-    degrade: bool = False,
-    allow_weaker: bool = False,
+    sandbox: SandboxPolicy | None = None,
     audit: Audit | None = None,
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> AsyncIterator[Dispatcher]:
     """Start hosts for the actions of a pack and yield an entered dispatcher; ``size`` is the number of hosts.
 
     ``workspace`` are the folders that actions may write; they work in the first. ``programs`` are those that they may
-    start, by name or absolute path. ``degrade`` allows an incomplete sandbox, ``allow_weaker`` the profile that the
-    pack requests. Raises :class:`PackError` if the pack cannot be served as described.
+    start, by name or absolute path. Raises :class:`PackError` if the pack cannot be served as described.
     """
     with contextlib.ExitStack() as places:
         plugins: list[Served] = []
@@ -96,7 +94,7 @@ async def serve_actions(
             working = [str(Path(place).resolve()) for place in given]
             if not working and (pack.readable or pack.writable):
                 working = [places.enter_context(tempfile.TemporaryDirectory(prefix="manglecp-"))]
-            hosting = _Hosting(environ or os.environ, working, programs, degrade, allow_weaker)
+            hosting = _Hosting(environ or os.environ, working, programs, sandbox or SandboxPolicy())
             plugins = await _served(pack, hosting)
         async with Dispatcher(plugins, size=size, timeout=_longest(pack), audit=audit, on_event=on_event) as dispatcher:
             yield dispatcher
@@ -113,16 +111,15 @@ class _Hosting(NamedTuple):
     environ: Mapping[str, str]
     workspace: Sequence[str]
     programs: Sequence[str]
-    degrade: bool
-    allow_weaker: bool
+    sandbox: SandboxPolicy
 
 
 async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
-    listing = await list_pack_file(pack, _FILE, pack.actions_file, pack.plugin_sha256, hosting.environ, hosting.degrade)
+    listing = await list_pack_file(pack, _FILE, pack.actions_file, pack.plugin_sha256, hosting.environ, hosting.sandbox)
     _compare(pack.actions, listing.catalogue)
     if len(json.dumps(dict(pack.params))) > _MOST_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")
-    weaker = _weaker(pack, hosting.allow_weaker)
+    weaker = hosting.sandbox.weaker(pack.settings.sandbox)
     programs = () if weaker else hosting.programs
     places = program_finder(pack, hosting.environ)
     groups = group_actions(pack, lambda name: places.startable(name, programs) is not None)
@@ -148,7 +145,7 @@ def _command(
             programs=hosting.programs,
             workspace=[*hosting.workspace, *written],
             readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
-            degrade=hosting.degrade,
+            policy=hosting.sandbox,
             settings=pack.params,
             finder=program_finder(pack, hosting.environ),
         )
@@ -156,10 +153,10 @@ def _command(
 
 
 async def list_pack_file(
-    pack: Pack, name: str, file: object, sha256: str | None, environ: Mapping[str, str], degrade: bool
+    pack: Pack, name: str, file: object, sha256: str | None, environ: Mapping[str, str], sandbox: SandboxPolicy
 ) -> Listing:
     """List a plugin file of a pack; raises :class:`PackError` if it, or the pack, is not what was read."""
-    listing = servable(name, await list_plugin(str(file), environ, degrade=degrade))
+    listing = servable(name, await list_plugin(str(file), environ, policy=sandbox))
     if sha256 is not None and listing.sha256 != sha256:
         raise PackError.at(name, "the file has changed since the pack was read", fix=_AGAIN)
     folder = Folder(Path(pack.folder), Problems())
@@ -180,20 +177,14 @@ def profile_of(
     *,
     programs: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
-    allow_weaker: bool = False,
+    sandbox: SandboxPolicy | None = None,
 ) -> Profile:
     """Return the sandbox profile that :func:`serve_actions` would use; the least strict of several."""
-    weaker = _weaker(pack, allow_weaker)
-    if weaker is not None:
+    if sandbox is not None and (weaker := sandbox.weaker(pack.settings.sandbox)) is not None:
         return weaker
     places = program_finder(pack, environ or os.environ)
     wanted = {name for action in pack.actions.values() for name in action.spawn}
     return "spawn" if any(places.startable(name, programs) for name in wanted) else "strict"
-
-
-def _weaker(pack: Pack, allowed: bool) -> Profile | None:
-    wished = pack.settings.sandbox
-    return wished if allowed and wished in ("none", "standard") else None
 
 
 def _compare(described: Mapping[str, ActionDescription], listed: Catalogue) -> None:

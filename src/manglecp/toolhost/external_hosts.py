@@ -22,7 +22,7 @@ import msgspec
 
 from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.mangle import External, MangleError, Program, Source, Value, ValueFault, parse
-from manglecp.pack import ExternalDescription, Pack, Profile
+from manglecp.pack import ExternalDescription, Pack, SandboxPolicy
 from manglecp.toolhost.action_hosts import list_pack_file, servable
 from manglecp.toolhost.dispatch import Answer, Dispatcher, Served
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
@@ -38,14 +38,12 @@ def serve_externals(
     *,
     environ: Mapping[str, str] | None = None,
     size: int | None = None,
-    degrade: bool = False,
-    allow_weaker: bool = False,
+    sandbox: SandboxPolicy | None = None,
 ) -> Iterator[Mapping[str, External]]:
     """Start hosts for the external predicates of a pack and yield them as the engine takes them.
 
-    ``size`` is the number of hosts. They get the strict sandbox unless ``allow_weaker`` lets the pack have the profile
-    that it requests; ``degrade`` allows an incomplete sandbox. Raises :class:`PackError` if the pack cannot be served
-    as described.
+    ``size`` is the number of hosts. They get the strict sandbox unless the policy lets the pack have the profile that
+    it requests. Raises :class:`PackError` if the pack cannot be served as described.
     """
     if not pack.externals or pack.externals_file is None:
         yield {}
@@ -53,8 +51,8 @@ def serve_externals(
     shapes = _shapes(pack)
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(background_loop("externals"))
-        profile = pack.settings.sandbox if allow_weaker and pack.settings.sandbox != "spawn" else "strict"
-        dispatcher = _dispatcher(pack, loop, os.environ if environ is None else environ, size, degrade, profile)
+        policy = sandbox or SandboxPolicy()
+        dispatcher = _dispatcher(pack, loop, os.environ if environ is None else environ, size, policy)
         wait_for(loop, dispatcher.__aenter__())
         stack.callback(lambda: wait_for(loop, dispatcher.__aexit__(None, None, None)))
         yield {
@@ -68,11 +66,11 @@ def _dispatcher(
     loop: asyncio.AbstractEventLoop,
     environ: Mapping[str, str],
     size: int | None,
-    degrade: bool,
-    profile: Profile,
+    policy: SandboxPolicy,
 ) -> Dispatcher:
-    listing = wait_for(loop, list_pack_file(pack, _FILE, pack.externals_file, pack.externals_sha256, environ, degrade))
-    command = servable(_FILE, listing.command(environ, sandbox=profile, degrade=degrade and profile != "none"))
+    listing = wait_for(loop, list_pack_file(pack, _FILE, pack.externals_file, pack.externals_sha256, environ, policy))
+    profile = policy.weaker(pack.settings.sandbox) or "strict"
+    command = servable(_FILE, listing.command(environ, sandbox=profile, policy=policy))
     longest = max(external.seconds for external in pack.externals.values())
     return Dispatcher([Served(listing.catalogue, command)], size=size, timeout=longest)
 

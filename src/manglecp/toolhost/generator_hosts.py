@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.base.background_loop import background_loop, wait_for
-from manglecp.pack import Pack, PackError, Profile
+from manglecp.pack import Pack, PackError, SandboxPolicy
 from manglecp.toolhost.action_hosts import list_pack_file, servable
 from manglecp.toolhost.dispatch import (
     Answer,
@@ -81,25 +81,21 @@ def serve_facts(
     cache: Path | bool = True,
     programs: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
-    degrade: bool = False,
-    allow_weaker: bool = False,
+    sandbox: SandboxPolicy | None = None,
     told: Callable[[Looking], None] | None = None,
 ) -> Iterator[Generated | None]:
     """Start a host for the generators of a pack and yield them; None if it has none. Raises :class:`PackError`.
 
     ``cache`` is the root of cache folders; by default this user's; False: none. ``programs`` are those that generators
-    may start, by name or absolute path, if they name them too. ``degrade`` allows an incomplete sandbox,
-    ``allow_weaker`` the profile that the pack requests. ``told`` is called with the progress of passes.
+    may start, by name or absolute path, if they name them too. ``told`` is called with the progress of passes.
     """
     if not pack.generators or pack.generators_file is None:
         yield None
         return
     kept = _cache(pack, cache)
     with background_loop("facts") as loop:
-        profile = _profile(pack, programs, allow_weaker=allow_weaker)
-        command, listing = _command(
-            pack, loop, os.environ if environ is None else environ, kept, profile, programs, degrade
-        )
+        policy = sandbox or SandboxPolicy()
+        command, listing = _command(pack, loop, os.environ if environ is None else environ, kept, programs, policy)
         generated = Generated(pack, _Host(loop, Served(listing.catalogue, command)), kept, told)
         try:
             yield generated
@@ -119,22 +115,17 @@ def _cache(pack: Pack, wanted: Path | bool) -> Path | None:
         return None
 
 
-def _profile(pack: Pack, programs: Sequence[str], *, allow_weaker: bool) -> Profile | None:
-    if allow_weaker and pack.settings.sandbox in ("none", "standard"):
-        return pack.settings.sandbox
-    return None if programs else "strict"
-
-
 def _command(
     pack: Pack,
     loop: AbstractEventLoop,
     environ: Mapping[str, str],
     cache: Path | None,
-    profile: Profile | None,
     programs: Sequence[str],
-    degrade: bool,
+    policy: SandboxPolicy,
 ) -> tuple[HostCommand, Listing]:
-    listing = wait_for(loop, list_pack_file(pack, _FILE, pack.generators_file, None, environ, degrade))
+    listing = wait_for(loop, list_pack_file(pack, _FILE, pack.generators_file, None, environ, policy))
+    # None is the strictest profile that allows the programs.
+    profile = policy.weaker(pack.settings.sandbox) or (None if programs else "strict")
     confined = profile != "none"  # otherwise everything is open, and nothing to be opened
     command = listing.command(
         environ,
@@ -142,7 +133,7 @@ def _command(
         programs=programs,
         workspace=(str(cache),) if confined and cache is not None else (),
         readable=(*pack.readable, *pack.writable) if confined else (),
-        degrade=degrade and confined,
+        policy=policy,
     )
     return servable(_FILE, command), listing
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.actions import DANGEROUS, lease_tier
 from manglecp.toolhost.canonical import unique
 from manglecp.toolhost.dispatch.launch import (
@@ -209,7 +210,7 @@ class Listing:
         workspace: Sequence[str] = (),
         readable: Sequence[str] = (),
         user: tuple[int, int] | None = None,
-        degrade: bool = False,
+        policy: SandboxPolicy | None = None,
         limits: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         finder: ProgramFinder | None = None,
@@ -233,7 +234,7 @@ class Listing:
             readable=(*readable, *(folder for program in executables for folder in library_paths(program))),
             executables=tuple(executables),
             user=user,
-            degrade=degrade,
+            policy=policy,
             limits=limits,
             settings=settings,
         )
@@ -259,7 +260,7 @@ async def list_plugin(
     sandbox: Profile = "strict",
     readable: Sequence[str] = (),
     user: tuple[int, int] | None = None,
-    degrade: bool = False,
+    policy: SandboxPolicy | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Listing | DispatchError:
     """List what a plugin offers. An error has no action id, and names the plugin."""
@@ -269,7 +270,7 @@ async def list_plugin(
         return failure("", "tool_error", f"plugin {plugin}: {error}")
     sha256 = hashlib.sha256(source.content).hexdigest()
     command = HostCommand.for_plugin(
-        plugin, environ, sha256=sha256, sandbox=sandbox, readable=readable, user=user, degrade=degrade
+        plugin, environ, sha256=sha256, sandbox=sandbox, readable=readable, user=user, policy=policy
     ).listing()
     output = await _output(command, plugin, timeout)
     return _read(plugin, output, sha256, _family(source)) if isinstance(output, bytes) else output

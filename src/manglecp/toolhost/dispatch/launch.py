@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.context import SETTINGS
 from manglecp.toolhost.sandbox import Profile
 
@@ -229,13 +230,13 @@ class HostCommand:
         readable: Sequence[str] = (),
         executables: Sequence[str] = (),
         user: tuple[int, int] | None = None,
-        degrade: bool = False,
+        policy: SandboxPolicy | None = None,
         limits: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> HostCommand:
         """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
 
-        The paths, the user that root becomes and ``degrade`` are those of :mod:`manglecp.toolhost.sandbox`; ``limits``
+        The paths and the user that root becomes are those of :mod:`manglecp.toolhost.sandbox`; ``limits``
         are fields of its policy: ``memory``, ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``.
         ``settings`` reach the actions through the environment, which other users cannot read, unlike the command line.
         A host that cannot be sandboxed as requested exits at once.
@@ -248,8 +249,8 @@ class HostCommand:
             options += ["--user", f"{user[0]}:{user[1]}"]
         for name, value in (limits or {}).items():
             options += ["--limit", f"{name}={value}"]
-        if degrade:
-            options.append("--degrade")
+        if policy is not None:
+            options += policy.host_options(sandbox)
         if sha256 is not None:
             options += ["--sha256", sha256]
         return cls(

@@ -1,0 +1,70 @@
+"""The options of a pack on this machine, and its domain: read, with the hosts that its rules need.
+
+Imports the tool host only for packs with Python files: ``manglecp intent`` starts with this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from manglecp.intent import Domain
+from manglecp.pack import Pack, SandboxPolicy, read_pack
+
+if TYPE_CHECKING:
+    from manglecp.mangle import External
+    from manglecp.toolhost import Generated, Looking
+
+__all__ = ["PackOptions", "load_domain"]
+
+
+@dataclass(frozen=True, slots=True)
+class PackOptions:
+    """The folder of a pack, and what the operator grants it."""
+
+    folder: Path | str
+    params: Mapping[str, str] = field(default_factory=dict)
+    workspace: Sequence[Path | str] = ()
+    """The folders that actions may write; they work in the first."""
+    programs: Sequence[str] = ()
+    """The programs that its hosts may start, by name or absolute path, if the pack names them too."""
+    sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
+    cache: Path | bool = True
+    """The cache of fact generators: in this user's cache folder, elsewhere, or none."""
+    on_progress: Callable[[Looking], None] | None = field(default=None, compare=False)
+    """Called with the progress of fact generators."""
+
+
+def load_domain(
+    options: PackOptions, hosts: ExitStack, *, development: bool = False
+) -> tuple[Domain, Generated | None]:
+    """Read the pack, start the hosts of its fact generators and external predicates, and load its rules.
+
+    Blocks. ``hosts`` ends the hosts. Raises :class:`PackError`.
+    """
+    pack = read_pack(options.folder, options.params, sandbox=options.sandbox)
+    generated = _generated(pack, options, hosts)
+    externals = _externals(pack, options, hosts)
+    return Domain.load(pack, externals=externals, generated=generated, development=development), generated
+
+
+def _generated(pack: Pack, options: PackOptions, hosts: ExitStack) -> Generated | None:
+    if not pack.generators:
+        return None
+    from manglecp.toolhost import serve_facts
+
+    served = serve_facts(
+        pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, told=options.on_progress
+    )
+    return hosts.enter_context(served)
+
+
+def _externals(pack: Pack, options: PackOptions, hosts: ExitStack) -> Mapping[str, External]:
+    if not pack.externals:
+        return {}
+    from manglecp.toolhost import serve_externals
+
+    return hosts.enter_context(serve_externals(pack, sandbox=options.sandbox))

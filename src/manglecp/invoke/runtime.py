@@ -1,0 +1,189 @@
+"""The composition root of a pack: its hosts, its offers and its invoker over a store.
+
+Servers, shells, workers and tests open packs here. When a runtime is left, its runs have ended or were handed over, and
+no host process is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias, cast
+
+from manglecp.intent import Domain, OfferService
+from manglecp.invoke.approval import AutoConfirm, Secrets
+from manglecp.invoke.confirmation_secret import local_secrets
+from manglecp.invoke.fact_refresh import Troubled, kept_up_to_date
+from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.pack_loader import PackOptions, load_domain
+from manglecp.invoke.retention import Housekeeping, tidy
+from manglecp.invoke.settings import InvokeSettings
+from manglecp.pack import Pack
+from manglecp.store import Store, StoreError
+from manglecp.toolhost import Answer, Dispatcher, DispatchError, profile_of, serve_actions
+
+__all__ = ["Opened", "PackRuntime", "open_packs", "open_swept", "serve_pack_actions"]
+
+OnFailure: TypeAlias = Callable[[str, str], None]
+"""Called with the name of an action, and the detail of its failure."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackRuntime:
+    """A loaded pack, ready for requests. Only the facts that its generators find out change."""
+
+    domain: Domain
+    """As it was opened; that of the offers may have newer facts."""
+    offers: OfferService
+    """Evaluates intents."""
+    invoker: Invoker
+    """Runs the offers."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        options: PackOptions,
+        store: Store,
+        *,
+        prepare: Callable[[Domain], object] | None = None,
+        secrets: Secrets | None = None,
+        auto_confirm: AutoConfirm | None = None,
+        settings: InvokeSettings | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        on_failure: OnFailure | None = None,
+        on_trouble: Troubled | None = None,
+    ) -> AsyncIterator[Self]:
+        """Open the pack as it is in its folder now, and keep its facts up to date. Raises PackError.
+
+        ``prepare`` is called in a thread before actions are served. ``on_failure`` gets the texts of failed calls,
+        which clients never see: they may hold secrets. ``on_trouble`` is called when facts are out of date.
+        """
+        async with AsyncExitStack() as stack:
+            hosts = stack.enter_context(ExitStack())
+            domain, generated = await asyncio.to_thread(load_domain, options, hosts)
+            if prepare is not None:
+                await asyncio.to_thread(prepare, domain)
+            dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options))
+            if on_failure is not None:
+                dispatcher = cast(Dispatcher, _ReportingDispatcher(dispatcher, domain.pack, on_failure))
+            runtime = cls.over(
+                domain,
+                dispatcher,
+                options,
+                store,
+                secrets=secrets,
+                auto_confirm=auto_confirm,
+                settings=settings,
+                clock=clock,
+            )
+            await stack.enter_async_context(runtime.invoker)
+            await stack.enter_async_context(kept_up_to_date(runtime.invoker, generated, on_trouble))
+            yield runtime
+
+    @classmethod
+    def over(
+        cls,
+        domain: Domain,
+        dispatcher: Dispatcher,
+        options: PackOptions,
+        store: Store,
+        *,
+        secrets: Secrets | None = None,
+        auto_confirm: AutoConfirm | None = None,
+        settings: InvokeSettings | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> Self:
+        """Return a runtime of a loaded domain; the caller enters its invoker."""
+        offers = OfferService(domain, store, clock=clock)
+        invoker = Invoker(
+            offers,
+            store,
+            dispatcher,
+            secrets=secrets,
+            auto_confirm=auto_confirm,
+            settings=settings,
+            sandbox=profile_of(domain.pack, programs=options.programs, sandbox=options.sandbox),
+            clock=clock,
+        )
+        return cls(domain, offers, invoker)
+
+
+def serve_pack_actions(pack: Pack, options: PackOptions) -> AbstractAsyncContextManager[Dispatcher]:
+    return serve_actions(pack, workspace=options.workspace, programs=options.programs, sandbox=options.sandbox)
+
+
+class _ReportingDispatcher:
+    """A dispatcher that reports failed calls."""
+
+    def __init__(self, dispatcher: Dispatcher, pack: Pack, report: OnFailure) -> None:
+        self._dispatcher = dispatcher
+        self._names = {action.aid: action.name for action in pack.actions.values()}
+        self._report = report
+
+    async def call(self, aid: str, **options: Any) -> Answer | DispatchError:
+        answer = await self._dispatcher.call(aid, **options)
+        if not isinstance(answer, Answer):
+            self._report(self._names.get(aid, aid), answer["detail"])
+        return answer
+
+    def cancel(self, call_id: str) -> bool:
+        return self._dispatcher.cancel(call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Packs in their order, and what they share."""
+
+    store: Store
+    secrets: Secrets
+    invokers: tuple[Invoker, ...]
+
+
+@asynccontextmanager
+async def open_packs(
+    packs: Sequence[PackOptions],
+    store: Callable[[], Store],
+    *,
+    settings: InvokeSettings | None = None,
+    secrets: Secrets | None = None,
+    clock: Callable[[], int] = time.time_ns,
+    on_failure: OnFailure | None = None,
+) -> AsyncIterator[Opened]:
+    """Open packs over one store, which ``store`` opens. The options are those of :meth:`PackRuntime.open`.
+
+    Raises :class:`PackError` and :class:`StoreError`.
+    """
+    async with AsyncExitStack() as stack:
+        shared = await stack.enter_async_context(open_swept(store))
+        # Once more at the end: a shell is never open for long.
+        stack.push_async_callback(_sweep, shared)
+        known = local_secrets() if secrets is None else secrets
+        invokers = []
+        for options in packs:
+            opening = PackRuntime.open(
+                options, shared, settings=settings, secrets=known, clock=clock, on_failure=on_failure
+            )
+            invokers.append((await stack.enter_async_context(opening)).invoker)
+        yield Opened(shared, known, tuple(invokers))
+
+
+@asynccontextmanager
+async def open_swept(store: Callable[[], Store]) -> AsyncIterator[Store]:
+    """Open a store in a thread, and sweep it in the background while it is open."""
+    opened = await asyncio.to_thread(store)
+    sweeping = Housekeeping(opened, time.time_ns)
+    try:
+        sweeping.begin()
+        yield opened
+    finally:
+        await sweeping.end()
+        opened.close()
+
+
+async def _sweep(store: Store) -> None:
+    with suppress(StoreError):
+        await asyncio.to_thread(tidy, store, time.time_ns() // 1_000_000)
