@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke import actions, executor, invocations, run_rules
+from manglecp.invoke import actions, executor, invoker, run_rules
 from manglecp.invoke.admission import InvocationChecks
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
@@ -39,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
         monkeypatch.setattr(owner, name, noted)
 
-    watch(invocations, "args_digest")
+    watch(invoker, "args_digest")
     watch(InvocationChecks, "check")
     watch(executor, "call_of")
     watch(run_rules, "to_value")

@@ -109,6 +109,7 @@ async def test_whoever_goes_cancels_what_nobody_could_ask_for_again(key: str | N
         writer.transport.abort()
         while any(not one.cycle.response_complete for one in connections(h)):
             await asyncio.sleep(0.001)
+        await asyncio.sleep(0.2)  # a disconnect is watched for once a request has taken a moment
         held.go_on.set()
         while len(h.desk.handled) < 2:
             await asyncio.sleep(0.001)
