@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,8 +38,17 @@ class House:
     def websocket(self, path: str = "/ws", **more: Any) -> connect:
         return connect(f"ws://127.0.0.1:{self.port}{path}", proxy=None, max_size=None, **more)
 
-    async def raw(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def raw(
+        self, data: bytes, *, receive_buffer: int | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that has sent ``data``. ``receive_buffer`` limits what the kernel takes for a client that does
+        not read."""
+        made = socket.socket()
+        if receive_buffer is not None:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        made.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", self.port))
+        reader, writer = await asyncio.open_connection(sock=made)
         writer.write(data)
         await writer.drain()
         return reader, writer

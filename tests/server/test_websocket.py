@@ -247,10 +247,10 @@ async def test_a_server_does_not_wait_for_whoever_does_not_listen_to_its_last_wo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(websocket, "_LAST_MESSAGES", 0.2)
-    monkeypatch.setattr(binding, "_UNREAD_MS", 500)
+    monkeypatch.setattr(binding, "_UNREAD_MS", 3_000)  # of which the loop below must see the beginning
     settings = ServerSettings(worker=False, outbox_bytes=65_536, send_timeout=PATIENCE, peer_rate=None)
     async with house(settings=settings) as h:
-        reader, writer = await h.raw(UPGRADE)
+        reader, writer = await h.raw(UPGRADE, receive_buffer=65_536)
         await reader.readuntil(b"\r\n\r\n")
         reader._transport.pause_reading()  # type: ignore[attr-defined]
         flooding = asyncio.create_task(flood(writer))
