@@ -37,8 +37,8 @@ class Work:
             assert self.open.wait(PATIENCE)
         return number
 
-    def submit(self, scheduler: EvaluationScheduler, number: int) -> asyncio.Future[int]:
-        return scheduler.submit(self, number, done=lambda: self.done.append(number))
+    def submit(self, scheduler: EvaluationScheduler, number: int) -> asyncio.Task[int]:
+        return asyncio.create_task(scheduler.run(self, number, done=lambda: self.done.append(number)))
 
     async def reached(self) -> None:
         assert await asyncio.to_thread(self.entered.acquire, timeout=PATIENCE)
@@ -78,7 +78,7 @@ async def test_an_error_belongs_to_its_caller() -> None:
 
     work = Work()
     async with scheduler() as two:
-        failing = two.submit(fail, done=lambda: work.done.append(-1))
+        failing = asyncio.create_task(two.run(fail, done=lambda: work.done.append(-1)))
         assert await work.submit(two, 1) == 1
         with pytest.raises(WireError, match="no"):
             await failing
@@ -91,6 +91,7 @@ async def test_what_is_cancelled_before_it_began_never_does() -> None:
         first = work.submit(one, 0)
         await work.reached()
         futures = [work.submit(one, number) for number in (1, 2, 3)]
+        await asyncio.sleep(0)
         futures[1].cancel()
         first.cancel()
         while one.waiting != 2:

@@ -277,7 +277,7 @@ async def test_there_is_no_progress_on_http() -> None:
 async def test_after_the_answer_nothing_more_is_said() -> None:
     message = receive(encoded(invoke("r", "m-1", {})), 1 << 20)
     assert isinstance(message, InvokeRequest)
-    pending = PendingRequest(message, 0)
+    pending = PendingRequest(message, ANONYMOUS, 0)
     assert pending.progress(ProgressPayload(status="started")) is not None
     pending.reply.set_result(Reply(b"first"))
     assert pending.progress(ProgressPayload(status="running")) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -247,10 +246,7 @@ def test_a_stream_is_left_as_it_is(kind: Callable[[], asyncio.AbstractEventLoop]
         runner.run(talk())
 
 
-@pytest.mark.parametrize("bell", [True, False])
-async def test_a_stream_that_others_set_never_to_block(monkeypatch: pytest.MonkeyPatch, bell: bool) -> None:
-    if not bell:
-        monkeypatch.delattr(select, "epoll")
+async def test_a_stream_that_others_set_never_to_block() -> None:
     source, stdin = os.pipe()
     stdout, sink = os.pipe()
 

@@ -86,7 +86,7 @@ def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog:
     for _ in range(3):
         assert not file.look()
     [said] = told()
-    assert "token 1" in said
+    assert "token[0]" in said
     assert "64 hexadecimal" in said
     path.unlink()
     for _ in range(3):

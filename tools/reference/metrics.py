@@ -7,20 +7,21 @@ from collections.abc import Callable
 from typing import Final
 from unittest import mock
 
-from manglecp.server import metrics, names
+from manglecp.server import metrics
 from manglecp.server.metrics import Metrics
+from manglecp.server.tracing import ATTRIBUTES
 from tools.reference.tables import cell, table
 
 __all__ = ["blocks"]
 
 _SPANS: Final = {
-    "ATTRIBUTE_TYPE": "the type of the message",
-    "ATTRIBUTE_REQUEST": "the id of the request",
-    "ATTRIBUTE_SESSION": "the session, where there is one",
-    "ATTRIBUTE_TRANSPORT": "the transport",
-    "ATTRIBUTE_ERROR": "the code of the error that was answered",
-    "ATTRIBUTE_INTENT": "the intent, if the pack declares it",
-    "ATTRIBUTE_TOOL": "the tool, if there is one of that name",
+    "type": "the type of the message",
+    "id": "the id of the request",
+    "session": "the session, where there is one",
+    "transport": "the transport",
+    "code": "the code of the error that was answered",
+    "intent": "the intent, if the pack declares it",
+    "tool": "the tool, if there is one of that name",
 }
 """What each attribute has; one without a meaning, and a meaning without one, is an error."""
 
@@ -46,7 +47,6 @@ def _metrics() -> str:
 
 
 def _spans() -> str:
-    known = {name for name in vars(names) if name.startswith("ATTRIBUTE_")}
-    if known != _SPANS.keys():
-        raise ValueError(f"attributes without a meaning, or the other way round: {known ^ _SPANS.keys()}")
-    return table(("attribute", "what it has"), ((f"`{getattr(names, key)}`", text) for key, text in _SPANS.items()))
+    if ATTRIBUTES.keys() != _SPANS.keys():
+        raise ValueError(f"attributes without a meaning, or the reverse: {ATTRIBUTES.keys() ^ _SPANS.keys()}")
+    return table(("attribute", "what it has"), ((f"`{ATTRIBUTES[key]}`", text) for key, text in _SPANS.items()))

@@ -9,13 +9,14 @@ import click
 
 from manglecp.cli.completion import intents
 from manglecp.cli.options import (
+    CallerOptions,
     RuntimeOptions,
+    StatementOptions,
     assignments,
-    identity_of,
+    caller_options,
     refusing_packs,
     runtime_options,
     statement_options,
-    who_options,
 )
 from manglecp.cli.servers import Server, server_options, target_argument
 
@@ -46,7 +47,7 @@ from manglecp.cli.servers import Server, server_options, target_argument
     metavar="KEY",
     help="Names this call: repeated with the same key it gets the same answer, and nothing happens twice.",
 )
-@who_options
+@caller_options
 @runtime_options
 @server_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
@@ -56,18 +57,13 @@ def command(
     target: Path | str,
     tool: str,
     name: str,
-    params: dict[str, str],
-    facts: tuple[str, ...],
-    fact_files: tuple[str, ...],
-    now: str | None,
+    statement: StatementOptions,
     args: dict[str, str],
     confirm: bool,
     request_key: str | None,
-    who: str | None,
-    permissions: tuple[str, ...],
+    caller: CallerOptions,
     runtime: RuntimeOptions,
-    token: str | None,
-    secret_file: Path | None,
+    server: Server,
     as_json: bool,
 ) -> None:
     """Prove TOOL for an intent with the rules of PACK, invoke it, and print what came of it.
@@ -83,13 +79,11 @@ def command(
 
     The exit status is 0 if the tool did it, 1 if it was refused or failed, 130 if it was cancelled.
     """
-    from manglecp.cli.intent_request import statement
     from manglecp.cli.invocation import CallRequest, call, call_server
 
-    server = Server(token, secret_file)
     server.check_options(context, target)
     request = CallRequest(
-        intent=statement(name, params, facts, fact_files, now),
+        intent=statement.of(name),
         tool=tool,
         args=args,
         confirm=confirm,
@@ -97,8 +91,8 @@ def command(
         as_json=as_json,
     )
     if isinstance(target, str):
-        raise click.exceptions.Exit(call_server(target, server, request, who))
-    identity = identity_of(who, permissions)
+        raise click.exceptions.Exit(call_server(target, server, request, caller.who))
+    identity = caller.identity
     with refusing_packs():
         status = asyncio.run(call(target, request, identity, runtime))
     raise click.exceptions.Exit(status)

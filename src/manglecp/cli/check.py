@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.cli.files import STDIN, read_sources
-from manglecp.cli.options import PackFlags, cache_option, degrade_option, program_option
+from manglecp.cli.files import STDIN, group, read_sources
+from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, program_option, set_option
 from manglecp.cli.output import GeneratorProgress, Progress, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
@@ -27,19 +27,9 @@ _FILE_OR_PACK.name = "file"
 
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
-@click.option("--set", "params", metavar="NAME=VALUE", multiple=True, help="A setting of the pack.")
-@degrade_option
-@program_option
-@cache_option
+@group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as one JSON document.")
-def command(
-    files: tuple[str, ...],
-    params: tuple[str, ...],
-    degrade: bool,
-    programs: tuple[str, ...],
-    cache: Path | bool,
-    as_json: bool,
-) -> None:
+def command(files: tuple[str, ...], runtime: RuntimeOptions, as_json: bool) -> None:
     """Find what is wrong with the program in FILEs, or with a pack, which is a folder.
 
     A program is parsed, analysed and stratified, and not evaluated: everything is reported that is wrong at the first
@@ -50,10 +40,9 @@ def command(
     folders = [file for file in files if file != STDIN and Path(file).is_dir()]
     if folders and len(files) > 1:
         raise click.UsageError("a pack is checked on its own: give one folder, or files")
-    if params and not folders:
+    if runtime.settings and not folders:
         raise click.UsageError("--set is for packs")
-    pack = PackFlags(dict(map(_setting, params)), programs, cache, degrade)
-    errors = _check_pack(folders[0], pack, as_json) if folders else _check_files(files, as_json)
+    errors = _check_pack(folders[0], runtime, as_json) if folders else _check_files(files, as_json)
     if errors:
         raise click.exceptions.Exit(1)
 
@@ -71,14 +60,14 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
     return _print(checked, {}, diagnostics, as_json)
 
 
-def _check_pack(folder: str, options: PackFlags, as_json: bool) -> int:
+def _check_pack(folder: str, options: RuntimeOptions, as_json: bool) -> int:
     from manglecp.intent import survey
     from manglecp.invoke import trial
 
     checked = Path(folder).resolve().name
     about: dict[str, Any] = {}
     with Progress("checking"):
-        domain, problems = survey(Path(folder), options.params, partial(_serve, options), sandbox=options.sandbox)
+        domain, problems = survey(Path(folder), options.settings, partial(_serve, options), sandbox=options.sandbox)
     if domain is not None:
         pack = domain.pack
         problems = (*problems, *trial(pack, pack.governance, pack.settings.sandbox))
@@ -107,7 +96,7 @@ def _print(checked: str, about: dict[str, Any], diagnostics: Sequence[Diagnostic
     return errors
 
 
-def _serve(options: PackFlags, pack: Pack) -> AbstractContextManager[Generated | None]:
+def _serve(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[Generated | None]:
     if not pack.generators:
         return nullcontext()
     from manglecp.toolhost import serve_facts
@@ -115,13 +104,6 @@ def _serve(options: PackFlags, pack: Pack) -> AbstractContextManager[Generated |
     return serve_facts(
         pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, told=GeneratorProgress()
     )
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--set takes NAME=VALUE, not {text!r}")
-    return name, value
 
 
 def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
@@ -28,6 +29,25 @@ def combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
         for one in reversed(decorators):
             function = one(function)
         return function
+
+    return decorate
+
+
+def group(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a verb, which gets their values as one argument: ``name=make(...)``."""
+    add = combine(*options)
+
+    def nothing() -> None: ...
+
+    members = [one.name for one in getattr(add(nothing), "__click_params__", ())]
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def grouped(*args: Any, **given: Any) -> Any:
+            values = {member: given.pop(member) for member in members}
+            return function(*args, **given, **{name: make(**values)})
+
+        return add(grouped)
 
     return decorate
 

@@ -11,18 +11,19 @@ import click
 
 from manglecp.cli.completion import intents
 from manglecp.cli.options import (
-    PackFlags,
+    CallerOptions,
+    RuntimeOptions,
+    StatementOptions,
     bold,
-    identity_of,
+    caller_options,
     message_of,
     pack_options,
     refuse_pack,
     refuse_request,
     statement_options,
-    who_options,
 )
 from manglecp.cli.output import Progress, write_lines, write_text
-from manglecp.cli.servers import Server, talk, target_argument, token_option
+from manglecp.cli.servers import Server, talk, target_argument, token_options
 
 if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     from manglecp.intent import Domain, Identity
@@ -49,29 +50,25 @@ if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
     help="Say what blocks this tool, and which facts would bring it.",
 )
 @click.option("--coverage", is_flag=True, help="Also say what became of the rules.")
-@who_options
+@caller_options
 @pack_options
-@token_option
+@token_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
 @click.pass_context
 def command(
     context: click.Context,
     target: Path | str,
     name: str,
-    params: dict[str, str],
-    facts: tuple[str, ...],
-    fact_files: tuple[str, ...],
-    now: str | None,
+    statement: StatementOptions,
     budget: int | None,
     max_tools: int | None,
     level: str,
     why: bool,
     absent: tuple[str, ...],
     coverage: bool,
-    who: str | None,
-    permissions: tuple[str, ...],
-    pack: PackFlags,
-    token: str | None,
+    caller: CallerOptions,
+    runtime: RuntimeOptions,
+    server: Server,
     as_json: bool,
 ) -> None:
     """Evaluate the intent NAME with the rules of PACK, and print the tools that are proven for it.
@@ -80,23 +77,20 @@ def command(
 
     The exit status is 0 also if there are none, and 1 if the pack or the request is refused.
     """
-    from manglecp.cli.intent_request import statement
-
-    server = Server(token)
     server.check_options(context, target, "who")
     constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
     options: dict[str, Any] = {"include_proof_hints": why, "disclosure_preference": level, "x-rule_coverage": coverage}
     if absent:
         options["x-why_not"] = list(absent)
     payload = {
-        **statement(name, params, facts, fact_files, now),
+        **statement.of(name),
         "constraints": {key: most for key, most in constraints.items() if most is not None},
         "options": options,
     }
     if isinstance(target, str):
         _ask_server(target, server, payload, as_json=as_json)
     else:
-        _answer(target, pack, payload, identity_of(who, permissions), as_json=as_json)
+        _answer(target, runtime, payload, caller.identity, as_json=as_json)
 
 
 def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: bool) -> None:
@@ -143,7 +137,9 @@ def warn_of_intent(who: str, name: str, known: list[str]) -> None:
     click.echo(escape_invisible(f"warning: {who} announces no intent {name!r}, only {', '.join(known)}"), err=True)
 
 
-def _answer(folder: Path, options: PackFlags, payload: dict[str, Any], identity: Identity, *, as_json: bool) -> None:
+def _answer(
+    folder: Path, runtime: RuntimeOptions, payload: dict[str, Any], identity: Identity, *, as_json: bool
+) -> None:
     from manglecp.intent import respond
     from manglecp.invoke import load_domain
     from manglecp.pack import PackError
@@ -151,7 +147,7 @@ def _answer(folder: Path, options: PackFlags, payload: dict[str, Any], identity:
 
     try:
         with Progress("loading") as progress, ExitStack() as hosts:
-            domain, _ = load_domain(options.of(folder), hosts)
+            domain, _ = load_domain(runtime.of_pack(folder), hosts)
             pack = domain.pack
             progress.doing = "evaluating"
             request = message_of("intent_request", payload, pack)

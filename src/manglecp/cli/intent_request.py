@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import click
@@ -29,14 +29,6 @@ def value_of(text: str) -> Any:
         return decode_json(text.encode())
     except (Fault, UnicodeEncodeError):
         return text
-
-
-def statement(
-    name: str, params: Mapping[str, str], facts: Iterable[str], files: Iterable[str], now: str | None
-) -> dict[str, Any]:
-    at, stated = given_facts(facts, files, now)
-    intent = {"name": name, "params": {key: value_of(text) for key, text in params.items()}}
-    return {"intent": intent, "facts": stated, "eval_time": at}
 
 
 def clock_from(at: str) -> Callable[[], int]:

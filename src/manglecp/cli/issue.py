@@ -15,8 +15,8 @@ import msgspec
 
 from manglecp.cli import files, issue_memory as options, issue_text as text
 from manglecp.cli.issue_memory import Gate, actor, database, gated, opened, opened_store
+from manglecp.cli.options import as_json, read_head
 from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
-from manglecp.cli.stores import as_json, read_head
 from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, Issue, RemoveDependency, Status, Update
 
 

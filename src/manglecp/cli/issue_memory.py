@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from manglecp.cli import issue_text as text
-from manglecp.cli.stores import as_json, refusing, user_name
+from manglecp.cli.options import as_json, refusing, user_name
 from manglecp.issues import DEFAULT_PRIORITY, DEFAULT_TTL, StoredIssues, open_issues, system_clock
 from manglecp.store import place_of
 

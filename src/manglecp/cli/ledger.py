@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from manglecp.cli.files import FILE, STDIN, open_binary, replace
+from manglecp.cli.options import as_json, opened, read_head, store_option
 from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
-from manglecp.cli.stores import as_json, opened, read_head, store_option
 
 if TYPE_CHECKING:
     from manglecp.store import Entry, Store, Transaction

@@ -2,27 +2,129 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from manglecp.cli.files import FILE, combine
+from manglecp.cli.files import FILE, group
 from manglecp.cli.output import GeneratorProgress, json_text, suggestion, write_text
-from manglecp.cli.stores import refusing, store_key, store_options
 
 if TYPE_CHECKING:
+    from manglecp.base.hash_chain import Head
     from manglecp.intent import Identity
     from manglecp.invoke import PackOptions
     from manglecp.pack import Pack, PackError, SandboxPolicy
     from manglecp.store import Store
     from manglecp.wire import WireError
+
+
+_KEY_BYTES: Final = 32
+
+store_option: Final = click.option(
+    "--store",
+    "where",
+    metavar="URL",
+    envvar="MANGLECP_STORE",
+    help="A path, sqlite:///PATH, postgresql://… or :memory:; by default $MANGLECP_STORE, or a file of this user.",
+)
+key_option: Final = click.option(
+    "--store-key",
+    "key",
+    metavar="FILE",
+    envvar="MANGLECP_STORE_KEY_FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=lambda _context, _parameter, file: _store_key(file),
+    help="The key that values of runs are sealed with: 32 bytes, or 64 hexadecimal digits.",
+)
+as_json: Final = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON document.")
+
+
+def user_name() -> str:
+    """Return the name of this process's user, or the number of an account without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name
+        return f"uid-{os.getuid()}"
+
+
+operator_option: Final = click.option(
+    "--by",
+    metavar="NAME",
+    envvar="MANGLECP_ACTOR",
+    default=user_name,
+    help="Who decides; by default $MANGLECP_ACTOR or the user.",
+)
+
+
+def _store_key(file: Path | None) -> bytes | None:
+    """Read the 32 bytes of the key, raw or as hexadecimal digits. Raises ``UsageError`` for anything else."""
+    if file is None:
+        return None
+    try:
+        key = file.read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
+    if len(key) == _KEY_BYTES:
+        return key
+    try:
+        key = bytes.fromhex(key.decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_BYTES:
+        raise click.UsageError(f"{click.format_filename(file)} holds no key: 32 bytes, or 64 hexadecimal digits")
+    return key
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Report errors of the store, and end the verb with status 1, or 2 for an invalid value."""
+    from manglecp.store import Invalid, Refused, StoreError
+
+    try:
+        yield
+    except Refused as error:
+        click.echo(f"error[{error.code}]: {error}", err=True)
+        if error.code == "no_run":
+            click.echo("  manglecp runs list shows those that there are", err=True)
+        raise click.exceptions.Exit(1) from None
+    except Invalid as error:
+        raise click.UsageError(str(error)) from None
+    except StoreError as error:
+        click.echo(f"error[store]: {error}", err=True)
+        raise click.exceptions.Exit(1) from None
+
+
+@contextmanager
+def opened(where: str | None, key: bytes | None = None) -> Iterator[Store]:
+    """Open an existing store."""
+    from manglecp.store import Unusable, open_store, place_of
+
+    with refusing():
+        path = place_of(where)
+        if isinstance(path, Path) and not path.exists():
+            raise Unusable(f"there is no store {path}; `manglecp call` makes one, --store names another")
+        store = open_store(where, key=key)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+def read_head(option: str, given: str) -> Head:
+    """Parse ``N:HASH``, the head of a hash chain."""
+    from manglecp.base.hash_chain import Head
+
+    number, colon, row_hash = given.partition(":")
+    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:
+        raise click.UsageError(f"{option} is a number and a hash, such as 12:sha256:4f53…")
+    return Head(int(number), row_hash)
 
 
 _ADDRESSES: Final = "http://, https://, ws:// or wss://"
@@ -82,7 +184,28 @@ def assignments(context: click.Context, parameter: click.Parameter, given: tuple
 
 pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
 
-statement_options: Final = combine(
+
+@dataclass(frozen=True, slots=True)
+class StatementOptions:
+    """The parameters, facts and time of an intent."""
+
+    params: dict[str, str]
+    facts: tuple[str, ...]
+    fact_files: tuple[str, ...]
+    now: str | None
+
+    def of(self, intent: str) -> dict[str, Any]:
+        """Return the statement as a client sends it."""
+        from manglecp.cli.intent_request import given_facts, value_of
+
+        at, stated = given_facts(self.facts, self.fact_files, self.now)
+        params = {key: value_of(text) for key, text in self.params.items()}
+        return {"intent": {"name": intent, "params": params}, "facts": stated, "eval_time": at}
+
+
+statement_options: Final = group(
+    "statement",
+    StatementOptions,
     click.option(
         "--param",
         "params",
@@ -108,7 +231,32 @@ statement_options: Final = combine(
         help="The evaluation time in RFC 3339; by default that of a recorded request, or the clock.",
     ),
 )
-who_options: Final = combine(
+
+
+@dataclass(frozen=True, slots=True)
+class CallerOptions:
+    """The name and the permissions of the caller."""
+
+    who: str | None
+    permissions: tuple[str, ...]
+
+    @property
+    def identity(self) -> Identity:
+        """The caller: by default the owner of the machine, to whom everything is disclosed."""
+        from manglecp.intent import ANONYMOUS, Identity
+
+        if self.who is None:
+            return Identity(LOCAL, frozenset({_EXPLAIN_POLICY, *self.permissions}), LOCAL)
+        if self.who == ANONYMOUS.name:
+            if self.permissions:
+                raise click.UsageError("Nobody in particular has no permissions: leave --permission out.")
+            return ANONYMOUS
+        return Identity(self.who, frozenset(self.permissions), "user")
+
+
+caller_options: Final = group(
+    "caller",
+    CallerOptions,
     click.option("--as", "who", metavar="NAME", help="Who asks; by default 'local', who may have policy explained."),
     click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of whoever asks."),
 )
@@ -131,10 +279,46 @@ cache_option: Final = click.option(
     callback=lambda _context, _parameter, given: _cache(given),
     help="Where the pack keeps what it found out; by default in your cache.",
 )
-_pack_options: Final = combine(
-    click.option(
-        "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
-    ),
+set_option: Final = click.option(
+    "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """The options of a verb that loads a pack; only one that calls actions has a workspace and a store."""
+
+    settings: dict[str, str]
+    programs: tuple[str, ...]
+    cache: Path | bool
+    degrade: bool
+    allow_weaker: bool = False
+    workspace: tuple[Path, ...] = ()
+    where: str | None = None
+    key: bytes | None = field(default=None, repr=False)
+
+    @property
+    def sandbox(self) -> SandboxPolicy:
+        from manglecp.pack import SandboxPolicy
+
+        return SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
+
+    def of_pack(self, folder: Path) -> PackOptions:
+        from manglecp.invoke import PackOptions
+
+        told = GeneratorProgress()
+        return PackOptions(
+            folder, self.settings, self.workspace, self.programs, self.sandbox, self.cache, on_progress=told
+        )
+
+    def open_store(self) -> Store:
+        from manglecp.store import open_store
+
+        return open_store(self.where, key=self.key)
+
+
+_of_packs: Final = (
+    set_option,
     degrade_option,
     click.option(
         "--allow-weaker",
@@ -144,48 +328,21 @@ _pack_options: Final = combine(
     program_option,
     cache_option,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PackFlags:
-    """The options of a verb that loads a pack. Turned into :class:`PackOptions` when a pack is loaded: that is slow."""
-
-    params: dict[str, str]
-    programs: tuple[str, ...]
-    cache: Path | bool
-    degrade: bool
-    allow_weaker: bool = False
-
-    @property
-    def sandbox(self) -> SandboxPolicy:
-        from manglecp.pack import SandboxPolicy
-
-        return SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
-
-    def of(self, folder: Path, workspace: tuple[Path, ...] = ()) -> PackOptions:
-        from manglecp.invoke import PackOptions
-
-        return PackOptions(
-            folder, self.params, workspace, self.programs, self.sandbox, self.cache, on_progress=GeneratorProgress()
-        )
-
-
-def pack_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``pack``, from --set, --degrade, --allow-weaker, --program and --facts-cache."""
-
-    @wraps(function)
-    def with_pack(
-        *args: Any,
-        settings: dict[str, str],
-        programs: tuple[str, ...],
-        cache: Path | bool,
-        degrade: bool,
-        allow_weaker: bool,
-        **more: Any,
-    ) -> Any:
-        return function(*args, pack=PackFlags(settings, programs, cache, degrade, allow_weaker), **more)
-
-    return _pack_options(with_pack)
+pack_options: Final = group("runtime", RuntimeOptions, *_of_packs)
+runtime_options: Final = group(
+    "runtime",
+    RuntimeOptions,
+    click.option(
+        "--workspace",
+        metavar="DIR",
+        multiple=True,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="A folder that actions may write; they work in the first. By default there is none.",
+    ),
+    store_option,
+    key_option,
+    *_of_packs,
+)
 
 
 def _programs(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -198,19 +355,6 @@ def _programs(given: tuple[str, ...]) -> tuple[str, ...]:
 
 def _cache(given: str | None) -> Path | bool:
     return given != "none" if given in (None, "none") else Path(given or "")
-
-
-def identity_of(who: str | None, permissions: tuple[str, ...]) -> Identity:
-    """Return the caller: by default the owner of the machine, to whom everything is disclosed."""
-    from manglecp.intent import ANONYMOUS, Identity
-
-    if who is None:
-        return Identity(LOCAL, frozenset({_EXPLAIN_POLICY, *permissions}), LOCAL)
-    if who == ANONYMOUS.name:
-        if permissions:
-            raise click.UsageError("Nobody in particular has no permissions: leave --permission out.")
-        return ANONYMOUS
-    return Identity(who, frozenset(permissions), "user")
 
 
 def message_of(kind: str, payload: dict[str, Any], pack: Pack) -> Any:
@@ -267,48 +411,3 @@ def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> No
         for line in (*refusal(error), *what_to_state(error)):
             click.echo(line, err=True)
     raise click.exceptions.Exit(1)
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeOptions:
-    """The value of :func:`runtime_options`. ``where`` and ``key`` are those of the store."""
-
-    where: str | None
-    key: bytes | None = field(repr=False)
-    pack: PackFlags
-    workspace: tuple[Path, ...]
-
-    def of_pack(self, folder: Path) -> PackOptions:
-        return self.pack.of(folder, self.workspace)
-
-    def open_store(self) -> Store:
-        from manglecp.store import open_store
-
-        return open_store(self.where, key=self.key)
-
-
-_workspace: Final = click.option(
-    "--workspace",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder that actions may write; they work in the first. By default there is none.",
-)
-
-
-def runtime_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``runtime``, from --workspace, --store, --store-key and :data:`pack_options`."""
-
-    @wraps(function)
-    def placed(
-        *args: Any,
-        workspace: tuple[Path, ...],
-        where: str | None,
-        key_file: Path | None,
-        pack: PackFlags,
-        **more: Any,
-    ) -> Any:
-        runtime = RuntimeOptions(where, store_key(key_file), pack, workspace)
-        return function(*args, runtime=runtime, **more)
-
-    return _workspace(store_options(pack_options(placed)))

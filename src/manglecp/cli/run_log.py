@@ -13,8 +13,8 @@ import click
 
 from manglecp.cli import files
 from manglecp.cli.files import combine
+from manglecp.cli.options import as_json
 from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
-from manglecp.cli.stores import as_json
 
 if TYPE_CHECKING:
     from manglecp.runner import Verified

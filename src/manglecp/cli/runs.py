@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from manglecp.cli.files import FILE, read_json
-from manglecp.cli.options import PACK, RuntimeOptions, refusing_packs, runtime_options
+from manglecp.cli.options import (
+    PACK,
+    RuntimeOptions,
+    as_json,
+    key_option,
+    opened,
+    operator_option,
+    refusing_packs,
+    runtime_options,
+    store_option,
+)
 from manglecp.cli.output import columns, count, json_text, print_json, write_lines
-from manglecp.cli.stores import as_json, opened, operator_option, store_option, store_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,7 +78,8 @@ def show(run: str, as_json: bool, where: str | None) -> None:
 @click.option("--output", "file", metavar="FILE", type=FILE, help="With --happened: the JSON that the action returned.")
 @operator_option
 @as_json
-@store_options
+@store_option
+@key_option
 def decide(
     run: str,
     step: int | None,
@@ -80,7 +90,7 @@ def decide(
     by: str,
     as_json: bool,
     where: str | None,
-    key_file: Path | None,
+    key: bytes | None,
 ) -> None:
     """Decide how a run goes on that waits for a person.
 
@@ -99,7 +109,7 @@ def decide(
     if file is not None and verdict != "happened":
         raise click.UsageError("--output goes with --happened only")
     output = None if file is None else _output(file)
-    with opened(where, key_file) as store:
+    with opened(where, key) as store:
         state = decide_run(store, run, verdict, by, step=step, output=output)
     if as_json:
         print_json({"run": run, "verdict": verdict, "state": state.value})

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import click
 
 from manglecp.cli.completion import packs
-from manglecp.cli.files import combine
+from manglecp.cli.files import group
 from manglecp.cli.options import PackFolder
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _ADDRESS: Final = re.compile(r"(?:https?|wss?)://", re.IGNORECASE)
 _PACK: Final = PackFolder(or_url=True)
 _PACK_OPTIONS: Final = (
-    *("permissions", "workspace", "programs", "where", "key_file"),
+    *("permissions", "workspace", "programs", "where", "key"),
     *("settings", "degrade", "cache", "allow_weaker"),
 )
 _LEAST_SECRET: Final = 32
@@ -83,7 +83,8 @@ _secret: Final = click.option(
 )
 
 
-server_options: Final = combine(token_option, _secret)
+server_options: Final = group("server", Server, token_option, _secret)
+token_options: Final = group("server", Server, token_option)
 
 
 # --- approval --------------------------------------------------------------------------------------------------------

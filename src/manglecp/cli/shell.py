@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from manglecp.cli.options import RuntimeOptions, bold, identity_of, refusing_packs, runtime_options, who_options
+from manglecp.cli.options import CallerOptions, RuntimeOptions, bold, caller_options, refusing_packs, runtime_options
 from manglecp.cli.servers import Server, question_lines, server_options, target_argument
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @target_argument
 @click.option("--confirm", is_flag=True, help="Agree to what tools do, without being asked.")
 @click.option("--now", metavar="TIME", help="The evaluation time in RFC 3339, from which a pack's clock goes on.")
-@who_options
+@caller_options
 @runtime_options
 @server_options
 @click.pass_context
@@ -35,11 +35,9 @@ def command(
     target: Path | str,
     confirm: bool,
     now: str | None,
-    who: str | None,
-    permissions: tuple[str, ...],
+    caller: CallerOptions,
     runtime: RuntimeOptions,
-    token: str | None,
-    secret_file: Path | None,
+    server: Server,
 ) -> None:
     """Declare intents, see tools, ask why and why not, invoke, follow suggestions; `help` lists the commands.
 
@@ -48,10 +46,9 @@ def command(
     At a terminal the tab key completes names, Ctrl-C cancels what is under way, and Ctrl-D leaves. Otherwise lines come
     from standard input until one of them fails: the exit status is 0 if all went well, and 1 if one did not.
     """
-    server = Server(token, secret_file)
     server.check_options(context, target)
     with refusing_packs():
-        status = _talk(target, server, runtime, who, permissions, now, confirm=confirm)
+        status = _talk(target, server, runtime, caller, now, confirm=confirm)
     raise click.exceptions.Exit(status)
 
 
@@ -59,8 +56,7 @@ def _talk(
     target: Path | str,
     server: Server,
     runtime: RuntimeOptions,
-    who: str | None,
-    permissions: tuple[str, ...],
+    caller: CallerOptions,
     now: str | None,
     *,
     confirm: bool,
@@ -92,13 +88,13 @@ def _talk(
             if isinstance(target, str):
                 opening: Any = Client(target, token=server.token)
             else:
-                opening = _local(target, runtime, identity_of(who, permissions), clock)
+                opening = _local(target, runtime, caller.identity, clock)
             with Progress("loading" if url is None else "connecting"):
                 client: Client = loop.wait(loop.stack.enter_async_context(opening))
         except ClientError as error:
             _print_error(error)
             return 1
-        name = who if url is not None else identity_of(who, permissions).name
+        name = caller.who if url is not None else caller.identity.name
         # Another server has its own clock.
         person = Person(url, server, name, loop.ask, clock if url is None else time.time_ns)
         shell = Shell(client, loop, person, agree, clock=clock, timed=now is not None, bold=bold())

@@ -6,23 +6,27 @@ It has the sessions that last and the pending requests, sends new manifests to s
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from manglecp.intent import manifest
 from manglecp.invoke import AutoConfirm, PackRuntime
+from manglecp.pack import outline_manifest
 from manglecp.server.admission import Admission
 from manglecp.server.auth import Auth, OpenAuth
+from manglecp.server.auth_config import describe_auth
 from manglecp.server.evaluation import EvaluationScheduler
-from manglecp.server.manifests import Document, Manifests
 from manglecp.server.outbox import Send
 from manglecp.server.pending import PendingRequest, Reply
 from manglecp.server.revisions import RevisionManager
 from manglecp.server.sessions import Session, Transport
-from manglecp.wire.messages import ClientMessage, IntentRequest
+from manglecp.wire import encode
+from manglecp.wire.messages import ClientMessage, Endpoints, IntentRequest, Status
 
 __all__ = ["Core", "HandledRequest"]
 
@@ -30,6 +34,14 @@ _LONGEST_ID: Final = 128
 _LAST_REPLIES: Final = 5.0
 """Seconds in which requests are answered after drain has given up on them."""
 _log = logging.getLogger(__name__)
+
+
+class Document(NamedTuple):
+    """A manifest as it is sent, and the state of the server that it tells of. ``etag`` has its quotation marks."""
+
+    data: bytes
+    etag: str
+    status: Status
 
 
 class HandledRequest(NamedTuple):
@@ -81,7 +93,8 @@ class Core:
         self.readers = ThreadPoolExecutor(1, thread_name_prefix="manglecp-reader")
         """Decodes long messages, one after the other."""
         self._observers = tuple(observers)
-        self._manifests = Manifests(revisions, self.auth)
+        self._manifests: dict[bool, tuple[Any, Document]] = {}
+        """The encoded manifests, for HTTP and for sessions, each with the state of the server that it shows."""
         self._sessions: set[Session] = set()
         self._pending: set[PendingRequest] = set()
         self._intents: tuple[PackRuntime | None, frozenset[str]] = (None, frozenset())
@@ -96,8 +109,26 @@ class Core:
         return Session(self, transport, peer, send, f"{transport}-{next(self._numbers)}")
 
     def manifest(self, *, http: bool = False) -> Document:
-        """The current manifest; on HTTP it has the endpoints."""
-        return self._manifests.document(http=http)
+        """The current manifest; on HTTP it has the endpoints (MANI-11).
+
+        Before the pack is loaded, it has the pack's name, intents and limits, and the status ``booting``.
+        """
+        revisions, revision = self.revisions, self.revisions.current
+        state = (revision, revisions.status, dict(revisions.troubles))
+        known = self._manifests.get(http)
+        if known is not None and known[0] == state:
+            return known[1]
+        base, auth = self.settings.base, describe_auth(self.auth)
+        endpoints = Endpoints(intent_eval=f"{base}/evaluate", macro_invoke=f"{base}/invoke") if http else None
+        if revision is None:
+            message = outline_manifest(revisions.outline, revisions.status, endpoints, auth)
+        else:
+            more = {"x-degraded": dict(revisions.troubles)} if revisions.troubles else None
+            message = manifest(revision.domain, revisions.status, endpoints, auth, more)
+        data = encode(message)
+        document = Document(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', revisions.status)
+        self._manifests[http] = (state, document)
+        return document
 
     @property
     def max_message_bytes(self) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -23,56 +22,62 @@ __all__ = ["EvaluationScheduler"]
 T = TypeVar("T")
 
 
-class _Job:
-    __slots__ = ("args", "began", "done", "future", "work")
-
-    def __init__(
-        self, work: Callable[..., Any], args: tuple[Any, ...], done: Callable[[], None], future: asyncio.Future[Any]
-    ) -> None:
-        self.work = work
-        self.args = args
-        self.done = done
-        self.future = future
-        self.began = 0.0
-
-
 class EvaluationScheduler:
     """One for a process. Used from its event loop only."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._pool = ThreadPoolExecutor(settings.evaluations, thread_name_prefix="manglecp-evaluation")
-        self._queue: deque[_Job] = deque()
+        self._free = asyncio.Semaphore(settings.evaluations)
         self._idle = asyncio.Event()
         self._idle.set()
         self._typical = 0.005
         """Moving average of the seconds that an evaluation takes."""
         self.running = 0
+        self.waiting = 0
 
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
-    def submit(self, work: Callable[..., T], *args: Any, done: Callable[[], None]) -> asyncio.Future[T]:
-        """Run ``work`` in a thread. Cancelling the future withdraws what has not started.
+    async def run(self, work: Callable[..., T], *args: Any, done: Callable[[], None]) -> T:
+        """Return the result of ``work`` in a thread. A cancellation withdraws what has not started.
 
         ``done`` is called when the work has ended, whether a client waits for it or not, or when it will never start.
         Raises ``rate_limited``.
         """
-        if self.running + len(self._queue) >= self._settings.evaluations + self._settings.waiting:
-            done()
-            raise self._busy()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        job = _Job(work, args, done, future)
+        try:
+            await self._turn()
+        except BaseException:
+            done()
+            self._settle()
+            raise
+        self.running += 1
         self._idle.clear()
-        if self.running < self._settings.evaluations:
-            self._start(job)
-        else:
-            self._queue.append(job)
-            timer = loop.call_later(self._settings.longest_wait, self._expire, job)
-            future.add_done_callback(lambda _: self._withdraw(job, timer))
-        return future
+        result: asyncio.Future[T] = loop.create_future()
+        began = time.monotonic()
+
+        def end(job: Future[T] | None) -> None:
+            self.running -= 1
+            self._typical += 0.1 * (time.monotonic() - began - self._typical)
+            self._free.release()
+            done()
+            self._settle()
+            if job is None or result.done():  # the request was cancelled
+                return
+            error = job.exception()
+            if error is None:
+                result.set_result(job.result())
+            else:
+                result.set_exception(error)
+
+        def ended(job: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(end, job)
+
+        try:
+            self._pool.submit(work, *args).add_done_callback(ended)
+        except RuntimeError:  # the system refused a thread
+            end(None)
+            raise
+        return await result
 
     async def drained(self) -> None:
         """Wait until no evaluation is queued or running."""
@@ -81,47 +86,24 @@ class EvaluationScheduler:
     def shutdown(self) -> None:
         self._pool.shutdown(wait=False)
 
-    def _start(self, job: _Job) -> None:
-        loop = asyncio.get_running_loop()
-
-        def ended(result: Future[Any]) -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._end, job, result)
-
-        self.running += 1
-        job.began = time.monotonic()
-        try:
-            self._pool.submit(job.work, *job.args).add_done_callback(ended)
-        except RuntimeError as error:  # the system refused a thread
-            refused: Future[Any] = Future()
-            refused.set_exception(error)
-            self._end(job, refused)
-
-    def _end(self, job: _Job, result: Future[Any]) -> None:
-        self.running -= 1
-        self._typical += 0.1 * (time.monotonic() - job.began - self._typical)
-        if not job.future.done():
-            error = result.exception()
-            if error is None:
-                job.future.set_result(result.result())
-            else:
-                job.future.set_exception(error)
-        job.done()
-        if self._queue:
-            self._start(self._queue.popleft())
-        elif not self.running:
+    def _settle(self) -> None:
+        if not self.running and not self.waiting:
             self._idle.set()
 
-    def _expire(self, job: _Job) -> None:
-        if job in self._queue and not job.future.done():
-            job.future.set_exception(self._busy())
-
-    def _withdraw(self, job: _Job, timer: asyncio.TimerHandle) -> None:
-        """The future is done: cancelled, expired, or the job has run. Only the last has left the queue."""
-        timer.cancel()
-        with contextlib.suppress(ValueError):
-            self._queue.remove(job)
-            job.done()
+    async def _turn(self) -> None:
+        if not self._free.locked():
+            await self._free.acquire()
+            return
+        if self.waiting >= self._settings.waiting:
+            raise self._busy()
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(self._settings.longest_wait):
+                await self._free.acquire()
+        except TimeoutError:
+            raise self._busy() from None
+        finally:
+            self.waiting -= 1
 
     def _busy(self) -> WireError:
-        return limited("The server is busy", self._typical * (len(self._queue) + 1) / self._settings.evaluations)
+        return limited("The server is busy", self._typical * (self.waiting + 1) / self._settings.evaluations)

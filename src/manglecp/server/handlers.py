@@ -9,7 +9,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from manglecp.intent import Identity
 from manglecp.invoke import OnProgress, progress_reporter
 from manglecp.server.pending import PendingRequest, Reply, failure, success
 from manglecp.store import Busy, StoreError
@@ -24,15 +23,13 @@ __all__ = ["internal_error", "respond"]
 _log = logging.getLogger(__name__)
 
 
-async def respond(
-    core: Core, session: str, pending: PendingRequest, identity: Identity, progress: OnProgress | None
-) -> Reply:
+async def respond(core: Core, session: str, pending: PendingRequest, progress: OnProgress | None) -> Reply:
     """Do what the request asks for. Every exception but a cancellation of this task becomes an error reply."""
     message = pending.message
     try:
         if isinstance(message, IntentRequest):
-            return success(await _evaluate(core, pending, message, identity))
-        return success(await _invoke(core, pending, message, identity, progress))
+            return success(await _evaluate(core, pending, message))
+        return success(await _invoke(core, pending, message, progress))
     except WireError as error:
         return failure(error, pending.id)
     except Busy:
@@ -46,25 +43,26 @@ async def respond(
     return failure(internal_error(), pending.id)
 
 
-async def _evaluate(core: Core, pending: PendingRequest, message: IntentRequest, identity: Identity) -> IntentResponse:
+async def _evaluate(core: Core, pending: PendingRequest, message: IntentRequest) -> IntentResponse:
     if pending.refusal is not None:
         raise pending.refusal
     handle = core.revisions.acquire()
-    # The thread may outlive this task; the revision is released when the thread is done.
-    pending.evaluation = core.evaluations.submit(
-        handle.revision.offers.evaluate_blocking, message, identity, done=handle.release
-    )
+    evaluate = handle.revision.offers.evaluate_blocking
+    task = pending.evaluating = asyncio.current_task()
     try:
-        response: IntentResponse = await pending.evaluation
+        # The thread may outlive this task; the revision is released when the thread is done.
+        return await core.evaluations.run(evaluate, message, pending.identity, done=handle.release)
     except asyncio.CancelledError:
-        if pending.refusal is None:
+        if pending.refusal is None or task is None:
             raise
+        task.uncancel()  # the request was given up, not the task
         raise pending.refusal from None
-    return response
+    finally:
+        pending.evaluating = None
 
 
 async def _invoke(
-    core: Core, pending: PendingRequest, message: InvokeRequest, identity: Identity, progress: OnProgress | None
+    core: Core, pending: PendingRequest, message: InvokeRequest, progress: OnProgress | None
 ) -> InvokeResponse:
     handle = core.revisions.acquire()
     try:
@@ -73,7 +71,7 @@ async def _invoke(
             invoker, observer = handle.revision.invoker, pending.observer
             assert observer is not None  # the request is an invocation
             observer.progress = progress_reporter(progress)
-            return await invoker.invoke(message, identity, observer)
+            return await invoker.invoke(message, pending.identity, observer)
         finally:
             core.admission.end()
     finally:

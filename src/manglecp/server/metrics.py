@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from manglecp.server import names
 from manglecp.wire import CODES
 
 if TYPE_CHECKING:
@@ -35,24 +34,24 @@ class Metrics:
         self._shared = FOLDER_VARIABLE in os.environ
         self._registry = CollectorRegistry()
         self._duration = Histogram(
-            names.DURATION,
+            "manglecp_server_operation_duration_seconds",
             "How long it took to answer a message.",
-            (names.LABEL_TRANSPORT, names.LABEL_TYPE, names.LABEL_ERROR, names.LABEL_INTENT, names.LABEL_TOOL),
+            ("transport", "message_type", "error_type", "intent", "tool"),
             buckets=_BUCKETS,
             registry=self._registry,
         )
         self._tools: set[str] = set()
         self._children: dict[tuple[str | None, ...], Histogram] = {}
         """Looking one up by its labels costs more than counting."""
-        self._sessions = self._gauge(names.SESSIONS, "Sessions that are open.")
-        self._pending = self._gauge(names.PENDING, "Requests that are not answered yet.")
-        self._evaluating = self._gauge(names.EVALUATING, "Evaluations that are running.")
-        self._waiting = self._gauge(names.WAITING, "Evaluations that wait for their turn.")
-        self._invoking = self._gauge(names.INVOKING, "Invocations that are running.")
+        self._sessions = self._gauge("manglecp_server_sessions", "Sessions that are open.")
+        self._pending = self._gauge("manglecp_server_pending_requests", "Requests that are not answered yet.")
+        self._evaluating = self._gauge("manglecp_server_evaluations", "Evaluations that are running.")
+        self._waiting = self._gauge("manglecp_server_waiting_evaluations", "Evaluations that wait for their turn.")
+        self._invoking = self._gauge("manglecp_server_invocations", "Invocations that are running.")
         self._status = Gauge(
-            names.STATUS,
+            "manglecp_server_status",
             "Processes that are in this state.",
-            (names.LABEL_STATUS,),
+            ("status",),
             registry=self._registry,
             multiprocess_mode="livesum",
         )

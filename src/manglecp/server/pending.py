@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from manglecp.intent import Identity
 from manglecp.invoke import RunObserver
 from manglecp.wire import WireError, encode
 from manglecp.wire.messages import IntentRequest, InvokeRequest, Message, Progress, ProgressPayload
@@ -38,15 +39,17 @@ def failure(error: WireError, request: str | None) -> Reply:
 class PendingRequest:
     """A request from its admission to its reply. ``reply`` is a future that drain waits for."""
 
-    __slots__ = ("began_ns", "evaluation", "message", "observer", "refusal", "reply", "task")
+    __slots__ = ("began_ns", "evaluating", "identity", "message", "observer", "refusal", "reply", "task")
 
-    def __init__(self, message: IntentRequest | InvokeRequest, began_ns: int) -> None:
+    def __init__(self, message: IntentRequest | InvokeRequest, identity: Identity, began_ns: int) -> None:
         self.message = message
+        self.identity = identity
         self.began_ns = began_ns
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.observer = RunObserver() if isinstance(message, InvokeRequest) else None
         """Of the run, if the request is an invocation."""
-        self.evaluation: asyncio.Future[Any] | None = None
+        self.evaluating: asyncio.Task[Any] | None = None
+        """The task that waits for the evaluation, while it does."""
         self.refusal: WireError | None = None
         """Why an evaluation was given up."""
         self.task: asyncio.Task[Reply] | None = None
@@ -78,8 +81,8 @@ class PendingRequest:
         """Reply to an evaluation with this error. Has no effect on runs."""
         if self.observer is None and self.refusal is None:
             self.refusal = refusal
-            if self.evaluation is not None:
-                self.evaluation.cancel()
+            if self.evaluating is not None:
+                self.evaluating.cancel()
 
     def progress(self, payload: ProgressPayload) -> bytes | None:
         """The encoded message; None once there is a reply (PROG-08)."""

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.server.auth import LOCAL
@@ -47,11 +47,6 @@ _ALL: Final = frozenset({"intent_request", "invoke_request", "cancel", "authenti
 _LONG: Final = 65_536
 """Bytes from which a message is decoded in a thread, and only for a known identity."""
 _log = logging.getLogger(__name__)
-
-
-class _Admitted(NamedTuple):
-    pending: PendingRequest
-    identity: Identity
 
 
 class Session:
@@ -228,10 +223,10 @@ class Session:
 
         ``types`` are those that are accepted here. The request runs in the calling task.
         """
-        admitted = await self._admit(data, types)
-        if not isinstance(admitted, _Admitted):
-            return admitted
-        reply = await self._respond(admitted)
+        pending = await self._admit(data, types)
+        if not isinstance(pending, PendingRequest):
+            return pending
+        reply = await self._respond(pending)
         if self._outbox is not None:
             await self._outbox.flushed()
         return reply
@@ -242,17 +237,17 @@ class Session:
         Returns when the next message may be read. Raises ConnectionResetError if the client takes nothing any more.
         """
         assert self._outbox is not None, "a session that lasts is entered first"
-        admitted = await self._admit(data, None)
-        if isinstance(admitted, Reply):
-            self._outbox.put(admitted.data)
-        elif admitted is not None:
-            admitted.pending.task = asyncio.create_task(self._respond(admitted, self._outbox))
+        pending = await self._admit(data, None)
+        if isinstance(pending, Reply):
+            self._outbox.put(pending.data)
+        elif pending is not None:
+            pending.task = asyncio.create_task(self._respond(pending, self._outbox))
         await asyncio.sleep(0)  # messages without a pause must not starve other sessions
         await self._outbox.room()
         if self._outbox.broken.is_set():
             raise ConnectionResetError("the client takes nothing any more")
 
-    async def _admit(self, data: bytes | WireError, types: Collection[str] | None) -> Reply | _Admitted | None:
+    async def _admit(self, data: bytes | WireError, types: Collection[str] | None) -> Reply | PendingRequest | None:
         """Do all checks that come before the work."""
         began_ns = time.time_ns()
         message: ClientMessage | None = None
@@ -327,7 +322,7 @@ class Session:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    async def _register(self, message: IntentRequest | InvokeRequest, began_ns: int) -> _Admitted:
+    async def _register(self, message: IntentRequest | InvokeRequest, began_ns: int) -> PendingRequest:
         core = self._core
         if core.revisions.status in ("booting", "draining"):
             raise core.revisions.not_ready()
@@ -341,18 +336,17 @@ class Session:
             )
         if message.id in self._pending:  # registered while the identity was looked up
             raise _DuplicateId
-        pending = PendingRequest(message, began_ns)
+        pending = PendingRequest(message, identity, began_ns)
         if self._left and not pending.keyed:
             raise WireError("cancelled", "The request was cancelled")
         self._pending[pending.id] = pending
         core.begin(pending)
-        return _Admitted(pending, identity)
+        return pending
 
-    async def _respond(self, admitted: _Admitted, outbox: Outbox | None = None) -> Reply:
-        pending, identity = admitted
+    async def _respond(self, pending: PendingRequest, outbox: Outbox | None = None) -> Reply:
         progress = None if self._outbox is None else partial(self._progress, pending)
         try:
-            reply = await respond(self._core, self.name, pending, identity, progress)
+            reply = await respond(self._core, self.name, pending, progress)
         except BaseException:  # this task was cancelled; a run that was accepted goes on without it
             if not pending.keyed:
                 pending.cancel()

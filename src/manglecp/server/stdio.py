@@ -1,12 +1,11 @@
-"""Standard streams: one message a line (TRANS-23), for whoever started this process.
+"""Standard streams: one message a line (TRANS-23), for the process that started this one.
 
-The manifest is written before any input is read (TRANS-25), and what is said is taken when the pack is loaded, so that
-a client which does not wait is answered all the same. At the end of the input only what is pending is answered
-(TRANS-27): whoever goes before the pack is loaded, and has said nothing, is not told that it is.
+The manifest is written before any input is read (TRANS-25), and messages are handled when the pack is loaded, so that a
+client which does not wait is answered all the same. At the end of the input only pending requests are answered
+(TRANS-27): a client that leaves before the pack is loaded, without a message, receives nothing more.
 
-Reading and writing may block, and the streams belong to others as well, who would not expect them to be changed. So a
-stream is read when there is something to read, and written when it certainly takes what there is; a thread reads what
-cannot tell (a file), and writes what is longer.
+Threads read and write: both may block, and an event loop would make the streams non-blocking for every process that
+shares them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -29,16 +28,14 @@ __all__ = ["serve_stdio"]
 _CHUNK: Final = 65_536
 _CHUNKS: Final = 16
 """How many are read ahead."""
-_AT_ONCE: Final = select.PIPE_BUF
-"""A pipe that can be written takes so much without waiting."""
 _LONGEST: Final = 4
-"""Times the limit: what is longer is not kept."""
+"""Times the limit: the rest of a longer line is discarded."""
 
 
 async def serve_stdio(
     core: Core, streams: Streams, *, said: bytes | None = None, stop: asyncio.Event | None = None
 ) -> None:
-    """Until the input ends or ``stop`` is set. ``said`` is the manifest that was written already."""
+    """Serve until the input ends or ``stop`` is set. ``said`` is the manifest that was written already."""
     writer = ThreadPoolExecutor(1, thread_name_prefix="manglecp-stdout")
     loop = asyncio.get_running_loop()
     first = said
@@ -46,11 +43,7 @@ async def serve_stdio(
     async def send(data: bytes) -> None:
         nonlocal first
         known, first = first, None
-        if data == known:
-            return
-        if len(data) < _AT_ONCE and select.select([], [streams.sink], [], 0)[1]:
-            streams.write(data)
-        else:
+        if data != known:
             await loop.run_in_executor(writer, streams.write, data)
 
     stop = stop or asyncio.Event()
@@ -76,33 +69,30 @@ async def serve_stdio(
 
 
 async def _read(core: Core, session: Session, source: int) -> None:
-    given = _Input(source, over=lambda: core.closed(session))  # nothing is told any more
-    try:
-        if not await _wanted(core, given):
-            return
-        most = _LONGEST * core.max_message_bytes
-        with contextlib.suppress(ConnectionResetError):
-            async for line in _lines(given, most):
-                await session.receive(line)
-    finally:
-        given.close()
+    given = _Input(source)
 
+    async def end() -> None:
+        await given.ended.wait()
+        core.closed(session)  # it receives no further manifests
+        if given.used:
+            await asyncio.Event().wait()
 
-async def _wanted(core: Core, given: _Input) -> bool:
-    """Wait until the pack is loaded, for as long as there is somebody to answer."""
-    loaded, silent = asyncio.create_task(core.revisions.ready()), asyncio.create_task(given.silent.wait())
+    loaded, silent = asyncio.create_task(core.revisions.ready()), asyncio.create_task(end())
     try:
         await asyncio.wait((loaded, silent), return_when=asyncio.FIRST_COMPLETED)
-        if loaded.done():
-            loaded.result()
-        return loaded.done()
+        if not loaded.done():
+            return
+        loaded.result()
+        with contextlib.suppress(ConnectionResetError):
+            async for line in _lines(given, _LONGEST * core.max_message_bytes):
+                await session.receive(line)
     finally:
         loaded.cancel()
         silent.cancel()
 
 
 async def _lines(given: _Input, most: int) -> AsyncIterator[bytes]:
-    """Those that are not empty. What is longer than ``most`` is cut, which is long enough to be refused."""
+    """Yield the lines that are not empty. A longer one than ``most`` is cut, which is long enough to be refused."""
     begun = bytearray()
     async for chunk in given.chunks():
         *ended, rest = chunk.split(b"\n")
@@ -117,63 +107,23 @@ async def _lines(given: _Input, most: int) -> AsyncIterator[bytes]:
 
 
 class _Input:
-    """What is said, in the pieces that it comes in; read from the beginning."""
+    """The chunks of a stream, read ahead by a daemon thread: nothing can interrupt it while it blocks."""
 
-    def __init__(self, source: int, over: Callable[[], None]) -> None:
-        """``over`` is called as soon as the end was read, whatever is left to be taken."""
-        self.silent = asyncio.Event()
-        """It ended, and there was nothing before."""
+    def __init__(self, source: int) -> None:
+        self.ended = asyncio.Event()
+        """The end was read, however much is left to be taken."""
+        self.used = False
+        """There was something before the end."""
         self._source = source
-        self._over = over
-        self._anything = False
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         self._room = threading.Semaphore(_CHUNKS)
-        """For the thread, if there has to be one."""
-        self._listening = False
-        self._bell = _bell_of(source)
-        if self._bell is None:
-            threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
-        else:
-            self._listen(self._bell)
+        threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while data := await self._queue.get():
             yield data
-            if self._bell is None:
-                self._room.release()
-            elif not self._listening:
-                self._listen(self._bell)
-
-    def close(self) -> None:
-        """Nothing more is read."""
-        if self._bell is not None:
-            self._pause(self._bell)
-            self._bell.close()
-
-    # --- what can be waited for: a pipe, a socket, a terminal -----------------------------------------------------
-
-    def _listen(self, bell: select.epoll) -> None:
-        self._listening = True
-        self._loop.add_reader(bell.fileno(), self._ready)
-
-    def _pause(self, bell: select.epoll) -> None:
-        if self._listening:
-            self._listening = False
-            self._loop.remove_reader(bell.fileno())
-
-    def _ready(self) -> None:
-        try:
-            data = os.read(self._source, _CHUNK)
-        except BlockingIOError:  # somebody else has read it
-            return
-        except OSError:
-            data = b""
-        self._take(data)
-        if self._bell is not None and (not data or self._queue.qsize() >= _CHUNKS):
-            self._pause(self._bell)
-
-    # --- what cannot: a file --------------------------------------------------------------------------------------
+            self._room.release()
 
     def _read(self) -> None:
         data = b"\n"
@@ -181,7 +131,7 @@ class _Input:
             self._room.acquire()
             try:
                 data = os.read(self._source, _CHUNK)
-            except BlockingIOError:  # there may be nothing that rings, and others who set it so
+            except BlockingIOError:  # another process has made the stream non-blocking
                 select.select([self._source], [], [])
                 self._room.release()
                 continue
@@ -189,29 +139,12 @@ class _Input:
                 data = b""
             try:
                 self._loop.call_soon_threadsafe(self._take, data)
-            except RuntimeError:  # the loop is closed, and nobody listens
+            except RuntimeError:  # the loop is closed
                 return
 
     def _take(self, data: bytes) -> None:
         self._queue.put_nowait(data)
         if data:
-            self._anything = True
-            return
-        self._over()
-        if not self._anything:
-            self.silent.set()
-
-
-def _bell_of(source: int) -> select.epoll | None:
-    """What rings when there is something to read; None where that cannot be told. An event loop may set what it listens
-    to so that it never blocks, and with it the stream for everybody who has it: so it listens to this."""
-    try:
-        bell = select.epoll()
-    except (AttributeError, OSError):  # another system, or too many open files
-        return None
-    try:
-        bell.register(source, select.EPOLLIN)
-    except OSError:
-        bell.close()
-        return None
-    return bell
+            self.used = True
+        else:
+            self.ended.set()

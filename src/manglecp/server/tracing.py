@@ -14,17 +14,25 @@ from opentelemetry import context, trace
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from manglecp.server import names
-
 if TYPE_CHECKING:
     from manglecp.server.core import HandledRequest
 
-__all__ = ["PARENT", "Tracing", "joined", "tracing"]
+__all__ = ["ATTRIBUTES", "PARENT", "Tracing", "joined", "tracing"]
 
 PARENT: Final = b"traceparent"
 """The header that names the trace of a request."""
 _NOBODY: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 """What the API has for a process without an SDK: nobody would see a span."""
+ATTRIBUTES: Final = {
+    "type": "manglecp.message.type",
+    "id": "manglecp.request.id",
+    "session": "manglecp.session.id",
+    "transport": "network.protocol.name",
+    "intent": "manglecp.intent.name",
+    "tool": "manglecp.tool.name",
+    "code": "error.type",
+}
+"""The attributes of a span, by the fields of a request."""
 _propagator: Final = TraceContextTextMapPropagator()
 
 
@@ -32,7 +40,7 @@ class Tracing:
     """An observer of the core (:class:`manglecp.server.core.HandledRequest`)."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
-        self._tracer = trace.get_tracer(names.TRACER, tracer_provider=provider)
+        self._tracer = trace.get_tracer("manglecp.server", tracer_provider=provider)
 
     def __call__(self, event: HandledRequest) -> None:
         about = event.intent or event.tool
@@ -41,17 +49,10 @@ class Tracing:
             name if about is None else f"{name} {about}", kind=SpanKind.SERVER, start_time=event.began_ns
         )
         if span.is_recording():
-            span.set_attribute(names.ATTRIBUTE_TYPE, event.type or "")
-            span.set_attribute(names.ATTRIBUTE_SESSION, event.session)
-            span.set_attribute(names.ATTRIBUTE_TRANSPORT, event.transport)
-            if event.intent is not None:
-                span.set_attribute(names.ATTRIBUTE_INTENT, event.intent)
-            if event.tool is not None:
-                span.set_attribute(names.ATTRIBUTE_TOOL, event.tool)
-            if event.id is not None:
-                span.set_attribute(names.ATTRIBUTE_REQUEST, event.id)
+            for field, attribute in ATTRIBUTES.items():
+                if (value := getattr(event, field)) is not None:
+                    span.set_attribute(attribute, value)
             if event.code is not None:
-                span.set_attribute(names.ATTRIBUTE_ERROR, event.code)
                 span.set_status(StatusCode.ERROR)
         span.end(event.ended_ns)
 

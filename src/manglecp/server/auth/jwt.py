@@ -5,21 +5,18 @@ resource (``aud``), comes from exactly this issuer, and has not expired. Nothing
 checked: addresses of keys in it are not followed, and its ``alg`` is only compared. Tokens are never passed on.
 
 Keys are fetched in a thread, kept, and fetched again after five minutes and when a token names one that is unknown,
-though not more often than every half minute, however many such tokens come. Whoever has a token of a known key does not
-wait for that, unless nobody has looked for an hour. A token that held by keys that are being fetched again is looked at
-again next time: its key may have been withdrawn.
+though not more often than every half minute, however many such tokens come. A token of a known key does not wait for
+that, unless the keys are older than an hour.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import re
 import time
 import urllib.request
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,7 +44,6 @@ _FETCH_SECONDS: Final = 5.0
 _PATIENCE: Final = 10.0
 """Seconds that a token of an unknown key is worth: an answer that trickles in has no end."""
 _LARGEST_KEYS: Final = 1 << 20
-_KEPT: Final = 4_096
 _log = logging.getLogger(__name__)
 
 Keys = Mapping[str | None, jwt.PyJWK]
@@ -115,8 +111,6 @@ class JwtAuth:
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
         self._renewing: asyncio.Task[None] | None = None
-        self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
-        """Tokens that held, by their hashes, until they expire or the keys are looked at again."""
 
     @property
     def token_url(self) -> str | None:
@@ -125,25 +119,9 @@ class JwtAuth:
     async def identify(self, scheme: str, credential: str) -> Identity | None:
         if scheme not in self.schemes or credential.count(".") != 2:
             return None
-        digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
-        until, identity = self._known.get(digest, (0.0, None))
-        if identity is not None and self._clock() < until:
-            return self._free(identity)
         header = self._header(credential)
         key = None if header is None else await self._key(header.get("kid"))
-        found = None if key is None else await asyncio.to_thread(self._check, credential, key)
-        if found is None:
-            return None
-        fresh = self._clock() - self._fetched_at < _FRESH
-        if fresh and key in self._keys.values():  # others may have come while it was looked at
-            self._known[digest] = found
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return self._free(found[1])
-
-    def _free(self, identity: Identity) -> Identity | None:
-        """Names of others may become so while a token holds."""
-        return None if identity.name in self._taken else identity
+        return None if key is None else await asyncio.to_thread(self._check, credential, key)
 
     def _header(self, token: str) -> Mapping[str, Any] | None:
         try:
@@ -153,7 +131,7 @@ class JwtAuth:
         fits = str(header.get("typ", "JWT")).lower() in _TYPES and header.get("alg") in self._settings.algorithms
         return header if fits else None
 
-    def _check(self, token: str, key: jwt.PyJWK) -> tuple[float, Identity] | None:
+    def _check(self, token: str, key: jwt.PyJWK) -> Identity | None:
         settings = self._settings
         try:
             claims = jwt.decode(
@@ -169,21 +147,20 @@ class JwtAuth:
             return None
         return self._identity(claims)
 
-    def _identity(self, claims: Mapping[str, Any]) -> tuple[float, Identity] | None:
+    def _identity(self, claims: Mapping[str, Any]) -> Identity | None:
         now, name = self._clock(), claims["sub"]
         expires, begins = claims["exp"], claims.get("nbf", 0)
         if any(isinstance(one, bool) or not isinstance(one, int | float) for one in (expires, begins)):
             return None
         if now >= expires + _LEEWAY or now < begins - _LEEWAY:
             return None
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OURS:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OURS or name in self._taken:
             return None
         given = claims.get(self._settings.permissions, ())
         listed = given.split() if isinstance(given, str) else given
         if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed):
             return None
-        until = min(float(expires) + _LEEWAY, now + _FRESH)
-        return until, Identity(name, frozenset(listed), self._settings.trust)
+        return Identity(name, frozenset(listed), self._settings.trust)
 
     # --- keys --------------------------------------------------------------------------------------------------------
 

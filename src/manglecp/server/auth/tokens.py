@@ -25,11 +25,13 @@ import re
 import stat
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
 
 from manglecp.intent import Identity
 from manglecp.invoke import AutoConfirm, Secrets
@@ -42,24 +44,30 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
 _OURS: Final = frozenset({"anonymous", "local"})
 """Names and trust that nobody gets by a credential."""
-_SCHEMES: Final = frozenset({"bearer", "api_key"})
-_KEYS: Final = frozenset(
-    {
-        *("sha256", "identity", "permissions", "trust", "scheme", "expires"),
-        *("confirmation_secret", "auto_confirm_effects"),
-    }
-)
 _LEAST_SECRET: Final = 32
 _LOOK: Final = 1.0
 """Seconds between two looks at whether the file has changed."""
-_log = logging.getLogger(__name__)
-
-
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 
 class TokensError(Exception):
     """What is wrong with the file."""
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    sha256: str
+    identity: str
+    permissions: frozenset[str] = frozenset()
+    trust: str = "user"
+    scheme: Literal["bearer", "api_key"] = "bearer"
+    expires: datetime | None = None
+    confirmation_secret: str | None = None
+    auto_confirm_effects: frozenset[str] = frozenset()
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    token: Annotated[list[_Entry], msgspec.Meta(max_length=MOST)] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,9 @@ class TokensFile:
         self._path = path
         self._clock = clock
         self._seen = _fingerprint(path)
+        self._identities: dict[str, Identity] = {}
+        self._secrets: dict[str, bytes] = {}
+        self._effects: dict[str, frozenset[str]] = {}
         self._take(_read(path))
         self._looked = time.monotonic()
         self._told: str | None = None
@@ -93,20 +104,19 @@ class TokensFile:
         keys = any(token.scheme == "api_key" for token in self._tokens)
         return ("bearer", "api_key") if keys else ("bearer",)
 
-    # What follows is always as the file is now, however long somebody has it.
+    # Mappings are updated in place: their holders always see the file as it is now.
 
     @property
     def names(self) -> Mapping[str, Identity]:
-        """Identities by their names, as the file has them when it is asked."""
-        return _Live(lambda: self._identities)
+        """Identities by their names."""
+        return self._identities
 
     def secrets(self) -> Secrets:
-        """The confirmation secrets, as the file has them when it is asked."""
-        return Secrets(_Live(lambda: self._secrets))
+        return Secrets(self._secrets)
 
     def auto_confirm(self) -> AutoConfirm:
-        """The effects that need no person, as the file has them when it is asked."""
-        return AutoConfirm(_Live(lambda: self._effects))
+        """The effects that need no person."""
+        return AutoConfirm(self._effects)
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
         if time.monotonic() - self._looked >= _LOOK:
@@ -141,25 +151,16 @@ class TokensFile:
 
     def _take(self, tokens: tuple[_Token, ...]) -> None:
         self._tokens = tokens
-        self._identities = {one.identity.name: one.identity for one in tokens}
-        self._secrets = {one.identity.name: one.secret for one in tokens if one.secret is not None}
-        self._effects = {one.identity.name: one.effects for one in tokens if one.effects}
+        _update(self._identities, {one.identity.name: one.identity for one in tokens})
+        _update(self._secrets, {one.identity.name: one.secret for one in tokens if one.secret is not None})
+        _update(self._effects, {one.identity.name: one.effects for one in tokens if one.effects})
 
 
-class _Live(Mapping[str, T]):
-    """What a file says at the moment at which somebody asks."""
-
-    def __init__(self, now: Callable[[], Mapping[str, T]]) -> None:
-        self._now = now
-
-    def __getitem__(self, key: str) -> T:
-        return self._now()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._now())
-
-    def __len__(self) -> int:
-        return len(self._now())
+def _update(known: dict[str, T], new: dict[str, T]) -> None:
+    """Replace the content of a mapping that other threads read: no entry that stays is missing meanwhile."""
+    known.update(new)
+    for name in known.keys() - new.keys():
+        del known[name]
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int]:
@@ -173,16 +174,15 @@ def _fingerprint(path: Path) -> tuple[int, int, int]:
 def _read(path: Path) -> tuple[_Token, ...]:
     try:
         mode = path.stat().st_mode
-        whole = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TokensError(f"{path.name} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise TokensError(f"{path.name} is no TOML: {error}") from None
-    entries = whole.pop("token", [])
-    if whole or not isinstance(entries, list):
-        raise TokensError(f"{path.name} holds entries [[token]] and nothing else")
-    if len(entries) > MOST:
-        raise TokensError(f"{path.name} has more than {MOST} tokens")
+    try:
+        entries = msgspec.convert(document, _File).token
+    except msgspec.ValidationError as error:
+        raise TokensError(f"{path.name}: {error}") from None
     tokens = tuple(_token(entry, f"{path.name}, token {number}") for number, entry in enumerate(entries, 1))
     if stat.S_IMODE(mode) & 0o077 and any(token.secret is not None for token in tokens):
         raise TokensError(f"{path.name} holds secrets and is open to others; chmod 600 closes it")
@@ -202,60 +202,38 @@ def _agree(tokens: tuple[_Token, ...], name: str) -> None:
                 raise TokensError(f"{name} gives {token.identity.name} two values of {wanted}")
 
 
-def _token(entry: Any, where: str) -> _Token:
-    if not isinstance(entry, dict):
-        raise TokensError(f"{where} is no table")
-    if unknown := sorted(entry.keys() - _KEYS):
-        raise TokensError(f"{where}: {unknown[0]} is unknown; known are {', '.join(sorted(_KEYS))}")
-    digest, name = entry.get("sha256"), entry.get("identity")
-    if not isinstance(digest, str) or not _HASH.fullmatch(digest):
+def _token(entry: _Entry, where: str) -> _Token:
+    if not _HASH.fullmatch(entry.sha256):
         raise TokensError(f"{where}: sha256 has 64 hexadecimal digits in small letters")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OURS:
-        raise TokensError(f"{where}: identity is a name of at most 128 characters, other than {_listed(_OURS)}")
-    trust, scheme = entry.get("trust", "user"), entry.get("scheme", "bearer")
-    if not isinstance(trust, str) or not _NAME.fullmatch(trust) or trust in _OURS:
-        raise TokensError(f"{where}: trust is a name, other than {_listed(_OURS)}")
-    if scheme not in _SCHEMES:
-        raise TokensError(f"{where}: scheme is one of {_listed(_SCHEMES)}")
-    effects = _texts(entry, "auto_confirm_effects", where)
+    for key in ("identity", "trust"):
+        if not _NAME.fullmatch(name := getattr(entry, key)) or name in _OURS:
+            names = ", ".join(sorted(_OURS))
+            raise TokensError(f"{where}: {key} is a name of at most 128 characters, other than {names}")
+    if not all(map(_NAME.fullmatch, entry.permissions)):
+        raise TokensError(f"{where}: permissions is a list of names")
+    effects = entry.auto_confirm_effects
     if unknown := sorted(one for one in effects if one not in SIDE_EFFECTS and not one.startswith("x-")):
         raise TokensError(f"{where}: {unknown[0]} is no effect; effects are {', '.join(SIDE_EFFECTS)}")
+    expires = entry.expires
+    if expires is not None and expires.tzinfo is None:
+        expires = expires.replace(tzinfo=UTC)
     return _Token(
-        digest=bytes.fromhex(digest),
-        scheme=scheme,
-        identity=Identity(name, _texts(entry, "permissions", where), trust),
-        expires=_instant(entry.get("expires"), where),
-        secret=_secret(entry.get("confirmation_secret"), where),
+        digest=bytes.fromhex(entry.sha256),
+        scheme=entry.scheme,
+        identity=Identity(entry.identity, entry.permissions, entry.trust),
+        expires=None if expires is None else expires.timestamp(),
+        secret=_secret(entry.confirmation_secret, where),
         effects=effects,
     )
 
 
-def _texts(entry: dict[str, Any], key: str, where: str) -> frozenset[str]:
-    given = entry.get(key, [])
-    if not isinstance(given, list) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in given):
-        raise TokensError(f"{where}: {key} is a list of names")
-    return frozenset(given)
-
-
-def _instant(given: Any, where: str) -> float | None:
-    if given is None:
-        return None
-    if not isinstance(given, datetime):
-        raise TokensError(f"{where}: expires is a date and time such as 2027-01-01T00:00:00Z")
-    return (given if given.tzinfo is not None else given.replace(tzinfo=UTC)).timestamp()
-
-
-def _secret(given: Any, where: str) -> bytes | None:
+def _secret(given: str | None, where: str) -> bytes | None:
     if given is None:
         return None
     try:
         secret = bytes.fromhex(given)
-    except (TypeError, ValueError):
+    except ValueError:
         secret = b""
     if len(secret) < _LEAST_SECRET:
         raise TokensError(f"{where}: confirmation_secret has at least {2 * _LEAST_SECRET} hexadecimal digits")
     return secret
-
-
-def _listed(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names))
