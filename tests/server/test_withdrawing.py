@@ -87,7 +87,7 @@ def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog:
         assert not file.look()
     [said] = told()
     assert "token[0]" in said
-    assert "64 hexadecimal" in said
+    assert "identity" in said
     path.unlink()
     for _ in range(3):
         assert not file.look()
