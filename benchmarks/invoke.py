@@ -48,7 +48,7 @@ from _table import print_table
 
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import AutoConfirm, Invoker, executor
-from manglecp.invoke.actions import ActionRunner
+from manglecp.invoke.calls import ActionRunner
 from manglecp.invoke.gate import Turn, Turns
 from manglecp.invoke.journal import Unrecorded
 from manglecp.invoke.results import Answering

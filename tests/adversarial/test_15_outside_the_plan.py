@@ -104,6 +104,6 @@ async def test_a_plan_without_effects_leases_its_own_calls_only() -> None:
 async def test_a_chain_whose_action_is_gone_does_not_run() -> None:
     async with shop(chain(steps("look", "write"))) as s:
         mine = (await s.tools())["t"]
-        s.invoker._checks.actions.pop("write")  # type: ignore[attr-defined]
+        s.invoker._admission.pack.actions.pop("write")  # type: ignore[attr-defined]
         assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
         assert s.bench.ran == []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,17 +90,6 @@ async def test_a_failure_beside_it_is_dealt_with_when_it_is_known() -> None:
     assert error.details is not None
     assert error.details["reason"] == "step_failed"
     assert error.details["effects"] == [{"step": 1, "action": "put", "status": "undone"}]
-
-
-async def test_a_gate_that_closes_before_it_is_known_leaves_it_to_a_person() -> None:
-    pack = chain(steps("put"), actions=(PUT,))
-    packages = [pack.governance]
-    other = replace(pack.governance, version="1.0.1")
-    async with shop(pack, {"put": lost_once(lambda: packages.append(other))}, policies=lambda: packages[-1]) as s:
-        error = await s.refused("t", {"n": 1}, confirm=True)
-        assert names(s) == ["put"]
-    assert error.details is not None
-    assert (error.details["reason"], error.details["effects"]) == ("needs_decision", UNKNOWN)
 
 
 async def test_taking_back_has_time_of_its_own() -> None:

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from manglecp.invoke.retention import Housekeeping, tidy
+from manglecp.invoke.runtime import Housekeeping, tidy
 from manglecp.store import Kept, Store, open_store
 from tests.deadlines import patience
 

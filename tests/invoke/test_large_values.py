@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke import actions, executor, invoker, run_rules
-from manglecp.invoke.admission import InvocationChecks
+from manglecp.invoke import calls, executor, invoker, run_rules
+from manglecp.invoke.admission import AdmissionService
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import shop
@@ -40,10 +40,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(owner, name, noted)
 
     watch(invoker, "args_digest")
-    watch(InvocationChecks, "check")
+    watch(AdmissionService, "check")
     watch(executor, "call_of")
     watch(run_rules, "to_value")
-    watch(actions, "_done")
+    watch(calls, "_done")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke.settings import InvokeSettings
+from manglecp.invoke.invoker import InvokeSettings
 from manglecp.store import Note, Run, RunState, Store, open_store
 from manglecp.wire import WireError
 from manglecp.wire.messages import InvokeResult

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp.invoke.calls import Outcome
-from manglecp.invoke.events import events_of, summary_of
+from manglecp.invoke.progress import events_of, summary_of
 from manglecp.wire.messages import InvokeResult
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Fails, shop

@@ -13,9 +13,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from manglecp.invoke.invoker import InvokeSettings, Worker
 from manglecp.invoke.ownership import Claims
-from manglecp.invoke.recovery import Worker
-from manglecp.invoke.settings import InvokeSettings
 from manglecp.store import Busy, Fenced, RunState, open_store
 from manglecp.wire import WireError
 from tests.deadlines import patience

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,29 +162,6 @@ async def test_what_a_client_lost_since_counts_at_the_gate() -> None:
         error = await s.refused(mine, {"n": 1}, evaluate=False, identity=Identity("kim", frozenset(), "user"))
         assert (error.code, s.bench.ran) == ("auth_insufficient", [])
         await s.invoke(mine, {"n": 1}, evaluate=False, identity=KIM)
-
-
-@pytest.mark.parametrize("gate", [1, 2])
-async def test_other_policies_than_the_admitted_ones_close_the_gate(gate: int) -> None:
-    changed = [False]
-
-    def write(given: dict[str, Any]) -> dict[str, Any]:
-        changed[0] = gate == 2
-        return given
-
-    def look(given: dict[str, Any]) -> dict[str, Any]:
-        changed[0] = gate == 1
-        return given
-
-    made = chain(steps("look", "write", "write"))
-    package = made.governance
-    other = replace(package, version="1.0.1")
-    async with shop(made, {"write": write, "look": look}, policies=lambda: other if changed[0] else package) as s:
-        error = await s.refused("t", {"n": 1})
-        assert [name for name, _ in s.bench.ran].count("write") == gate - 1
-    assert error.code == "execution_failed"
-    assert error.details is not None
-    assert error.details["reason"] == ("gate_refused" if gate == 1 else "needs_decision")
 
 
 @pytest.mark.req("SEC-31")

@@ -15,7 +15,7 @@ import pytest
 
 from manglecp.harness import State
 from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
-from manglecp.invoke.settings import InvokeSettings
+from manglecp.invoke.invoker import InvokeSettings
 from manglecp.pack import Pack
 from manglecp.store import Decision, Run, RunState, Store, open_store
 from manglecp.wire import WireError

@@ -9,7 +9,8 @@ from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.states import redeem_call
 from manglecp.invoke.calls import Call
-from manglecp.invoke.gate import Reads, Turns
+from manglecp.invoke.evidence import Reads
+from manglecp.invoke.gate import Turns
 from manglecp.pack import default_governance
 from tests.invoke.turns import (
     ADMISSION,

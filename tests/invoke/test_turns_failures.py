@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from manglecp.invoke.calls import Outcome
-from manglecp.invoke.gate import GateRefused, Reads, Resumption, Turns
+from manglecp.invoke.evidence import Reads
+from manglecp.invoke.gate import GateRefused, Resumption, Turns
 from tests.invoke.turns import ADMISSION, RUN, call, check_witnesses, claims, outcome, rows, run_tier_0, terms
 
 WITNESSES = ("jw1_" + "1" * 64, "jw1_" + "2" * 64)

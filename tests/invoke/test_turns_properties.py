@@ -11,7 +11,8 @@ from msgspec.structs import replace as replaced
 from manglecp.base.digest import digest_text
 from manglecp.harness import Witness
 from manglecp.invoke.calls import Call, Outcome, Status
-from manglecp.invoke.gate import GateRefused, Reads, Turns
+from manglecp.invoke.evidence import Reads
+from manglecp.invoke.gate import GateRefused, Turns
 from manglecp.pack import default_governance
 from tests.invoke.turns import ACTIONS, call, changed, check_witnesses, claims, event, outcome, rows, terms
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from manglecp.invoke.recovery import Worker
+from manglecp.invoke.invoker import Worker
 from tests.deadlines import patience
 
 
@@ -15,7 +15,7 @@ class Endless:
 
     def __init__(self) -> None:
         self.taken = 0
-        self.worker = Worker([self], at_once=1)
+        self.worker = Worker([self], at_once=1)  # type: ignore[list-item]
 
     async def take_over(self) -> str:
         self.taken += 1

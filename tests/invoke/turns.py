@@ -11,9 +11,9 @@ from manglecp.base.digest import digest_bytes
 from manglecp.harness import verify
 from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.intent import Step, Undo
-from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
 from manglecp.invoke.calls import Call, Outcome, Status
-from manglecp.invoke.gate import ChainTerms, RunTerms, Turns
+from manglecp.invoke.evidence import BASE_CLAIM, ChainTerms, RunTerms, claim_of
+from manglecp.invoke.gate import Turns
 from manglecp.pack import ActionDescription, default_governance
 
 MARKER = "zq-secret-words"

@@ -17,9 +17,8 @@ from typing import Any
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.approval import AutoConfirm, Secrets
-from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.progress import RunObserver, progress_reporter
-from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack import Pack
 from manglecp.store import Store, open_store
 from manglecp.toolhost import Answer, Call, DispatchError, PlanPermit, Right, failure

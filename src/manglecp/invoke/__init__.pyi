@@ -6,17 +6,17 @@ from .confirmation_secret import (
     SECRET_FILE as SECRET_FILE,
     local_secrets as local_secrets,
 )
-from .decisions import (
-    decide as decide,
-    doubted_step as doubted_step,
-)
-from .invoker import Invoker as Invoker
+from .gate import trial as trial
+from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import (
     PackOptions as PackOptions,
     load_domain as load_domain,
 )
 from .progress import OnProgress as OnProgress, RunObserver as RunObserver, progress_reporter as progress_reporter
-from .recovery import Worker as Worker
+from .recovery import (
+    decide as decide,
+    doubted_step as doubted_step,
+)
 from .results import (
     Answer as Answer,
     decoded as decoded,
@@ -28,5 +28,3 @@ from .runtime import (
     open_swept as open_swept,
     serve_pack_actions as serve_pack_actions,
 )
-from .settings import InvokeSettings as InvokeSettings
-from .trial_run import trial as trial

@@ -20,17 +20,16 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
-from manglecp.harness.policy import PolicyPackage
-from manglecp.intent import Definition, Identity, Offer, OfferCodec
+from manglecp.intent import Identity, Offer, OfferCodec, hiding
 from manglecp.invoke.approval import AutoConfirm, Consent, Secrets, challenge, consent_text, verify
-from manglecp.invoke.calls import Call, Outcome, secret_names, with_defaults
+from manglecp.invoke.calls import Call, Outcome
 from manglecp.invoke.gate import Resumption
-from manglecp.invoke.journal import Admission, Durable, EndState, Journal, Unrecorded
+from manglecp.invoke.journal import Admission, Journal, ReadJournal
 from manglecp.invoke.ownership import Claims
 from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.mangle import instant_text
-from manglecp.pack import ActionDescription
-from manglecp.store import EntryKind, Kept, KeyTaken, NewRun, Note, RunState, Store, Transaction, Values
+from manglecp.pack import Pack
+from manglecp.store import EntryKind, Kept, KeyTaken, NewRun, Note, Store, Transaction, Values
 from manglecp.toolhost import Slots
 from manglecp.wire import (
     Fault,
@@ -42,21 +41,6 @@ from manglecp.wire import (
     schema_errors,
 )
 from manglecp.wire.messages import InvokePayload, InvokeRequest
-
-__all__ = [
-    "UNKEEPABLE",
-    "AdmissionService",
-    "AdmittedRun",
-    "CheckedInvocation",
-    "History",
-    "InvocationChecks",
-    "InvocationKey",
-    "args_digest",
-    "checked_key",
-    "conflict",
-    "eval_time",
-    "not_found",
-]
 
 # --- requests ------------------------------------------------------------------------------------------------------
 
@@ -101,111 +85,13 @@ class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     args: Mapping[str, Any]
     """As they were sent."""
-    args_digest: str
     approval: str | None = None
     consent: Consent | None = None
     """A nonce that has to be used up when the run is accepted."""
 
-    @property
-    def definition(self) -> Definition:
-        """The tool, as it was proven."""
-        return self.offer.definition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationChecks:
-    """The checks of one edition of a pack."""
-
-    pack_digest: str
-    actions: Mapping[str, ActionDescription]
-    codec: OfferCodec
-    secrets: Secrets
-    auto_confirm: AutoConfirm
-    hide: Callable[[Any], Any] = lambda value: value
-    """Takes the values of secret settings out of JSON."""
-    _plans: LruCache[Offer, Plan] = field(default_factory=lambda: LruCache(_PLANS))
-
-    def plan_of(self, offer: Offer) -> Plan:
-        """Raises :class:`Unplannable`. The actions of a pack never change, so neither does the plan."""
-        plan = self._plans.get(offer)
-        if plan is None:
-            plan = Plan.of(offer.definition, self.actions)
-            self._plans.put(offer, plan)
-        return plan
-
-    def check(
-        self, kept: Kept | None, payload: InvokePayload, digested: str, identity: Identity, now_ms: int
-    ) -> CheckedInvocation:
-        """``kept`` is what is known under this macro_id for this identity, ``digested`` the digest of the arguments."""
-        if kept is None or kept.pack_digest != self.pack_digest:
-            raise not_found()
-        offer = self.codec.read(kept.document)
-        try:
-            plan = self.plan_of(offer)
-        except Unplannable:
-            raise not_found() from None
-        _in_time(kept, now_ms)
-        if errors := schema_errors(payload.args, offer.definition.input_schema):
-            raise refused_arguments(errors)
-        approval, consent = self._consented(offer.definition, payload, digested, identity, now_ms)
-        return CheckedInvocation(
-            offer=offer, plan=plan, args=payload.args, args_digest=digested, approval=approval, consent=consent
-        )
-
-    def _consented(
-        self, definition: Definition, payload: InvokePayload, digested: str, identity: Identity, now_ms: int
-    ) -> tuple[str | None, Consent | None]:
-        if payload.confirmation_token is not None:
-            secret = self.secrets.of(identity.name)
-            token, macro_id = payload.confirmation_token, definition.macro_id
-            consent = verify(token, secret, identity.name, macro_id, digested, now_ms)
-            if consent is None:
-                raise invalid_confirmation()
-            return f"confirm:{consent.nonce}", consent
-        if not definition.safety.requires_user_confirmation:
-            return None, None
-        approval = self.auto_confirm.approval(identity.name, definition.safety.side_effects)
-        if approval is not None:
-            return approval, None
-        schema = definition.input_schema
-        given = with_defaults(payload.args, schema)
-        text = consent_text(definition, given, secret_args=secret_names(schema), hide=self.hide)
-        asked = challenge(definition, digested, text, now_ms)
-        raise WireError("confirmation_required", "A person has to agree first", {"challenge": asked})
-
-
-def not_found() -> WireError:
-    """For a tool that never was, has expired, or is somebody else's: nobody learns which."""
-    return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
-
-
-def invalid_confirmation() -> WireError:
-    return WireError("confirmation_invalid", "The confirmation token does not hold; ask for consent again")
-
-
-def args_digest(args: Mapping[str, Any]) -> str:
-    """Canonical, of the arguments as they were sent."""
-    try:
-        return digest(args if type(args) is dict else dict(args))
-    except Uncanonical as error:
-        raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
-
-
-def _in_time(kept: Kept, now_ms: int) -> None:
-    """OPEN-27: by the server's clock, whatever ``eval_time`` says."""
-    if kept.not_before_ms is not None and now_ms < kept.not_before_ms:
-        message = f"The macro-tool is valid from {instant_text(kept.not_before_ms * 1_000_000)} on"
-        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=kept.not_before_ms - now_ms)
-    if kept.expires_at_ms is not None and now_ms >= kept.expires_at_ms:
-        message = f"The macro-tool was valid until {instant_text(kept.expires_at_ms * 1_000_000)}"
-        raise WireError("macro_expired", f"{message}; evaluate the intent again")
-
-
-# --- accepting -----------------------------------------------------------------------------------------------------
-
 
 class InvocationKey(msgspec.Struct, frozen=True):
-    """Who asks, under which key, for which tool with which arguments (their digest), and what rules take for now."""
+    """The caller, its request key, the tool with the digest of its arguments, and what rules take for now."""
 
     identity: Identity
     key: str | None
@@ -240,7 +126,6 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that is to be carried out here."""
 
     admission: Admission
-    offer: Offer
     plan: Plan
     args: dict[str, Any]
     """With their defaults."""
@@ -249,20 +134,68 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     """What rules take for now."""
     journal: Journal
     history: History | None = None
-    first: list[KeyTaken] = []  # of each its own
-    """Whose answer to the same request is the one that is kept."""
+
+    @property
+    def first(self) -> KeyTaken | None:
+        """The run at another server whose response to the same request is the one that counts."""
+        return self.journal.first if isinstance(self.journal, ReadJournal) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionService:
-    """For one edition of a pack."""
+    """Checks and admits invocations of one pack revision."""
 
+    pack: Pack
     pack_digest: str
-    actions: Mapping[str, ActionDescription]
     codec: OfferCodec
-    policies: Callable[[], PolicyPackage]
     store: Store
     claims: Claims
+    secrets: Secrets
+    auto_confirm: AutoConfirm
+    _plans: LruCache[Offer, Plan] = field(default_factory=lambda: LruCache(_PLANS))
+
+    def plan_of(self, offer: Offer) -> Plan:
+        """Raises :class:`Unplannable`. The actions of a pack never change, so neither does the plan."""
+        plan = self._plans.get(offer)
+        if plan is None:
+            plan = Plan.of(offer.definition, self.pack.actions)
+            self._plans.put(offer, plan)
+        return plan
+
+    def check(self, kept: Kept | None, payload: InvokePayload, asked: InvocationKey, now_ms: int) -> CheckedInvocation:
+        """``kept`` is the offer that is known under this macro_id for this identity."""
+        if kept is None or kept.pack_digest != self.pack_digest:
+            raise not_found()
+        offer = self.codec.read(kept.document)
+        try:
+            plan = self.plan_of(offer)
+        except Unplannable:
+            raise not_found() from None
+        _in_time(kept, now_ms)
+        if errors := schema_errors(payload.args, offer.definition.input_schema):
+            raise refused_arguments(errors)
+        approval, consent = self._consented(plan, payload, asked, now_ms)
+        return CheckedInvocation(offer=offer, plan=plan, args=payload.args, approval=approval, consent=consent)
+
+    def _consented(
+        self, plan: Plan, payload: InvokePayload, asked: InvocationKey, now_ms: int
+    ) -> tuple[str | None, Consent | None]:
+        definition, name, digested = plan.definition, asked.identity.name, asked.args_digest
+        if payload.confirmation_token is not None:
+            token, macro_id = payload.confirmation_token, definition.macro_id
+            consent = verify(token, self.secrets.of(name), name, macro_id, digested, now_ms)
+            if consent is None:
+                raise invalid_confirmation()
+            return f"confirm:{consent.nonce}", consent
+        if not definition.safety.requires_user_confirmation:
+            return None, None
+        approval = self.auto_confirm.approval(name, definition.safety.side_effects)
+        if approval is not None:
+            return approval, None
+        given = {**plan.defaults, **payload.args}
+        text = consent_text(definition, given, secret_args=plan.secrets, hide=hiding(self.pack))
+        shown = challenge(definition, digested, text, now_ms)
+        raise WireError("confirmation_required", "A person has to agree first", {"challenge": shown})
 
     async def accept(self, checked: CheckedInvocation, asked: InvocationKey) -> AdmittedRun:
         """:class:`KeyTaken` if the key stands for a run already."""
@@ -270,13 +203,13 @@ class AdmissionService:
         admission = Admission(
             run=run,
             identity=asked.identity.name,
-            macro_id=checked.definition.macro_id,
-            tool=checked.definition.tool,
+            macro_id=checked.plan.definition.macro_id,
+            tool=checked.plan.definition.tool,
             pack_digest=self.pack_digest,
-            policy_digest=self.policies().digest,
+            policy_digest=self.pack.governance.digest,
             proof_digest=checked.offer.proof_digest,
             chain_digest=checked.offer.chain_digest,
-            args_digest=checked.args_digest,
+            args_digest=asked.args_digest,
             eval_time=str(asked.now_ns),
             approval=checked.approval,
             request_key_digest=None if asked.key is None else digest_text(asked.key),
@@ -287,22 +220,18 @@ class AdmissionService:
         if durable or checked.consent is not None:
             await self._write(admission, checked, new if durable else None)
         journal: Journal
-        first: list[KeyTaken] = []
         if durable:
             self.claims.hold(run, 1, since)
-            journal = Durable(self.store, run, asked.identity.name, 1)
+            journal = Journal(self.store, run, asked.identity.name, 1)
         else:
-            keep = None if new is None else self._keeping(new, first)
-            journal = Unrecorded(self.store, admission, keep)
+            journal = ReadJournal(self.store, admission, new)
         return AdmittedRun(
             admission=admission,
-            offer=checked.offer,
             plan=checked.plan,
             args={**checked.plan.defaults, **checked.args},
             identity=asked.identity,
             now_ns=asked.now_ns,
             journal=journal,
-            first=first,
         )
 
     def _new_run(self, admission: Admission, checked: CheckedInvocation, asked: InvocationKey) -> NewRun:
@@ -339,17 +268,29 @@ class AdmissionService:
         note = Note(kind, admission.record(), admission.run, admission.identity)
         await self.store.writer.write(write, [note])
 
-    def _keeping(self, new: NewRun, first: list[KeyTaken]) -> Callable[[Transaction, EndState, bytes], None]:
-        """Keep the answer of a run without effects for whoever repeats its request key. ``first`` gets whoever did so
-        before, at another server."""
 
-        def keep(tx: Transaction, end: EndState, answer: bytes) -> None:
-            first.clear()  # an attempt in a batch may have been undone
-            try:
-                self.store.runs.accept(tx, new)
-            except KeyTaken as taken:
-                first.append(taken)
-                return
-            self.store.runs.end(tx, new.run_id, 1, RunState(end), answer)
+def not_found() -> WireError:
+    """For a tool that never was, has expired, or is somebody else's: nobody learns which."""
+    return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
 
-        return keep
+
+def invalid_confirmation() -> WireError:
+    return WireError("confirmation_invalid", "The confirmation token does not hold; ask for consent again")
+
+
+def args_digest(args: Mapping[str, Any]) -> str:
+    """Canonical, of the arguments as they were sent."""
+    try:
+        return digest(args if type(args) is dict else dict(args))
+    except Uncanonical as error:
+        raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
+
+
+def _in_time(kept: Kept, now_ms: int) -> None:
+    """OPEN-27: by the server's clock, whatever ``eval_time`` says."""
+    if kept.not_before_ms is not None and now_ms < kept.not_before_ms:
+        message = f"The macro-tool is valid from {instant_text(kept.not_before_ms * 1_000_000)} on"
+        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=kept.not_before_ms - now_ms)
+    if kept.expires_at_ms is not None and now_ms >= kept.expires_at_ms:
+        message = f"The macro-tool was valid until {instant_text(kept.expires_at_ms * 1_000_000)}"
+        raise WireError("macro_expired", f"{message}; evaluate the intent again")

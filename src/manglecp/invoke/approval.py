@@ -24,8 +24,6 @@ from manglecp.intent import Argument, Definition, Step
 from manglecp.mangle import instant_text
 from manglecp.wire import CONFIRMATION_PURPOSE, confirmation_mac
 
-__all__ = ["LIFETIME_MS", "AutoConfirm", "Consent", "Secrets", "challenge", "consent_text", "verify"]
-
 # --- confirmation --------------------------------------------------------------------------------------------------
 
 LIFETIME_MS: Final = 300_000

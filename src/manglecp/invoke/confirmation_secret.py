@@ -15,8 +15,6 @@ from typing import Final
 from manglecp.invoke.approval import Secrets
 from manglecp.store import Unusable, state_directory
 
-__all__ = ["SECRET_FILE", "local_secrets"]
-
 SECRET_FILE: Final = "confirmation.key"
 _SECRET_BYTES: Final = 32
 

@@ -17,12 +17,10 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from manglecp.intent import Domain
-from manglecp.invoke.events import clean
+from manglecp.invoke.progress import clean
 from manglecp.mangle import Acceptance, Fact, List, NotPlain, Program, Time, Value, plain, row_accepts
 from manglecp.wire import PROVENANCE_CATEGORIES, WILDCARD, Category, Fault
 from manglecp.wire.messages import UNSET, Next, StateDelta, SuggestedIntent
-
-__all__ = ["next_of", "state_delta"]
 
 MOST_FACTS: Final = 50
 MOST_SUGGESTIONS: Final = 10

@@ -16,17 +16,6 @@ from manglecp.invoke.calls import Effect, Outcome
 from manglecp.invoke.gate import GateRefused
 from manglecp.wire import SchemaError, WireError
 
-__all__ = [
-    "Told",
-    "cancelled",
-    "failed",
-    "gate_refused",
-    "interrupted",
-    "left_behind",
-    "needs_decision",
-    "result_refused",
-]
-
 RETRY_AFTER_MS: Final = 1_000
 _BUSY: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
 _NOT_PERMITTED: Final = frozenset({"lease_refused", "lease_required", "lease_rejected"})

@@ -17,20 +17,28 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from manglecp.harness import MutationReady, Witness
-from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Step
-from manglecp.invoke.actions import ActionRunner, Permit
 from manglecp.invoke.admission import AdmittedRun, History
-from manglecp.invoke.call_spec import BASE_CLAIM, claim_of
-from manglecp.invoke.calls import Call, Effect, EffectStatus, NoCall, Outcome, Status, call_of, undo_of
-from manglecp.invoke.gate import GateRefused, Reads, Turn, Turns
-from manglecp.invoke.large_values import is_large, run_in_thread_if
+from manglecp.invoke.calls import (
+    ActionRunner,
+    Call,
+    Effect,
+    EffectStatus,
+    NoCall,
+    Outcome,
+    Permit,
+    Status,
+    call_of,
+    is_large,
+    run_in_thread_if,
+    undo_of,
+)
+from manglecp.invoke.evidence import BASE_CLAIM, Reads, claim_of
+from manglecp.invoke.gate import GateRefused, Turn, Turns
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
 from manglecp.toolhost import Slots, apply_state, state_delta
-
-__all__ = ["ChainResult", "Released", "RunExecutor", "StopReason", "effects_of", "step_states"]
 
 
 class State(Enum):
@@ -135,7 +143,6 @@ class RunExecutor:
         *,
         turns: Turns | None,
         reads: Reads,
-        policies: Callable[[], PolicyPackage],
         actions: ActionRunner,
         rules: RunRules,
         observer: RunObserver,
@@ -151,7 +158,6 @@ class RunExecutor:
         self._turns = turns
         self._permit = None if run.plan.has_effects else run.plan.permit(self._run_id)
         self._reads = reads
-        self._policies = policies
         self._actions = actions
         self._rules = rules
         self._observer = observer
@@ -269,9 +275,7 @@ class RunExecutor:
         return Event.SETTLED
 
     async def _authorize(self) -> Event:
-        assert self._turns is not None
         assert self._turn is not None
-        self._turns.under(self._policies())
         try:
             self._authority = self._turn.authorize(
                 self._calls,
@@ -313,7 +317,7 @@ class RunExecutor:
     async def _undo(self) -> Event:
         culprit = self._culprit
         asked = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
-        if not asked and not self._plan.definition.safety.reversible:
+        if not self._plan.has_effects or not (asked or self._plan.definition.safety.reversible):
             return Event.FINISHED
         if self._reason == "cancelled" and not self._journal.cancel_asked:
             await self._journal.cancelling()

@@ -19,11 +19,6 @@ from manglecp.invoke.invoker import Invoker
 from manglecp.mangle import MangleError
 from manglecp.toolhost import Generated, NoFacts
 
-__all__ = [
-    "Troubled",
-    "kept_up_to_date",
-]
-
 PATIENCE: Final = 2.0
 """Seconds that an answer about effects waits for a look at them."""
 _log = logging.getLogger(__name__)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
+from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness import (
     Blocked,
     CallSpec,
@@ -26,24 +27,27 @@ from manglecp.harness import (
     MutationReady,
     State,
     ToolRequests,
-    TurnBuilder,
     Witness,
     digest_v1 as digest,
-    judge,
 )
-from manglecp.harness.policy import PolicyPackage, call_id
-from manglecp.invoke.call_spec import (
+from manglecp.harness.policy import TIERS, call_id
+from manglecp.invoke.calls import Call, Outcome
+from manglecp.invoke.evidence import (
     BASE_CLAIM,
     ChainTerms,
+    Events,
+    Pattern,
+    Reads,
     RunTerms,
+    States,
+    TurnCall,
+    TurnEvidence,
     claim_of,
-    constraints_of,
     mutation_constraints,
 )
-from manglecp.invoke.calls import Call, Outcome
-from manglecp.invoke.turn_evidence import Events, Reads, States, TurnCall, TurnEvidence
+from manglecp.pack import FOLDER, Pack, Profile, default_governance, pack_problem
 
-__all__ = ["ChainTerms", "GateRefused", "Reads", "Resumption", "RunTerms", "Turn", "Turns"]
+# --- gate ----------------------------------------------------------------------------------------------------------
 
 Row: TypeAlias = dict[str, Any]
 
@@ -90,20 +94,13 @@ class Turns:
 
     def __init__(self, terms: RunTerms) -> None:
         self.terms = terms
-        self.loaded = terms.chain.package
-        """The package in force at this moment."""
         self.count = 0
         """How many turns there were, this one included."""
         self.past = _Past()
         self.authorised: dict[str, Call] = {}
         """The calls that the last turn authorised, by their ids."""
-        self._templates: dict[bool, TurnBuilder] = {}
         self._opened: tuple[tuple[int, bool, int | None], CallSpec] | None = None
         """The newest: a gate looks at the turn after it, which is then the next."""
-
-    def under(self, package: PolicyPackage) -> None:
-        """Say which package is in force now. If it is not the one of the run, no gate opens any more."""
-        self.loaded = package
 
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
         """The next turn. ``parallel``: it will hold calls, or effects of the turn before, that ran side by side."""
@@ -131,16 +128,11 @@ class Turns:
             asked = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
             name = call_id(terms.run, number, terms.chain.model_ref, asked)
             try:
-                turn = CallSpec.of(self._template(parallel).with_call_id(name))
+                turn = CallSpec.of(terms.chain.template(terms.approval, parallel=parallel).with_call_id(name))
             except _REFUSED as error:
                 raise _refusal(error, State.CALL_SPEC) from error
             self._opened = which, turn
         return self._opened[1]
-
-    def _template(self, parallel: bool) -> TurnBuilder:
-        if parallel not in self._templates:
-            self._templates[parallel] = self.terms.chain.template(self.terms.approval, parallel=parallel)
-        return self._templates[parallel]
 
 
 class Turn:
@@ -227,13 +219,11 @@ class Turn:
         refs = sorted([*(one.ref for one in inputs), *nowhere])
         mutation = _mutation_of(turns.terms, calls, claims, refs, witnesses)
         demanded = {
-            **mutation_constraints(turns.loaded),
+            **mutation_constraints(turns.terms.chain.package),
             "requiredCapabilityClaims": _claims_needed(turns.terms, calls),
         }
         try:
             closed = self._close("tool_use", reads, events, states, inputs)
-            if turns.loaded.digest != turns.terms.chain.package.digest:
-                self._refuse_under(turns.loaded, closed, mutation, demanded)
             ready = closed.authorize(mutation, {"mutationConstraints": demanded})
         except _REFUSED as error:
             raise _refusal(error, State.MUTATION_READY) from error
@@ -298,14 +288,6 @@ class Turn:
         requested = self._judged(evidence.requested(owed) if owed else ())
         closing = evidence.closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
         return requested.close(*closing)
-
-    def _refuse_under(self, loaded: PolicyPackage, closed: JoinClosed, mutation: Row, demanded: Row) -> NoReturn:
-        """Judge the turn once more under the package that is in force now. It was made under another one."""
-        terms = self._turns.terms
-        document = closed.document | constraints_of(terms.chain, terms.approval, loaded)
-        document["mutationConstraints"] = demanded
-        document["evidence"]["mutation"] = mutation
-        raise Blocked(State.MUTATION_READY, judge(document).findings)
 
     def _ended(self, judgement: Judgement) -> Witness:
         """The witness, which from now on stands for what happened in this turn."""
@@ -399,3 +381,61 @@ def _mutation_of(
             for call in calls
         ],
     }
+
+
+# --- the trial of a policy package ----------------------------------------------------------------------------------
+
+# A server's turns always have one queue, one view, one injection point and one sandbox. A package that demands others
+# would fail every turn, after effects: so the shortest turn is judged when the pack is opened. Only what is true of
+# every run is refused; a package that admits no parallel steps, or no effects, is a choice.
+_NOTHING: Final = digest("a turn on trial")
+_FIX: Final = "ask for the queue events, the view run and the injection point invoke_response, or for none"
+
+
+def trial(pack: Pack, sandbox: Profile) -> tuple[Diagnostic, ...]:
+    """Why no run of the pack could end well under its policy package. ``sandbox`` is the profile of its hosts."""
+    found, package = [], pack.governance
+    promised = package.contents.get("sandbox", {}).get("profile", sandbox)
+    if promised != sandbox and package.digest != default_governance().digest:  # the shipped package binds no hosts
+        message = f"profile: turns would be bound to the sandbox {promised}, and the hosts run in {sandbox}"
+        fix = f'write profile = "{sandbox}", or have the hosts run in {promised}'
+        found.append(pack_problem(f"{FOLDER}/sandbox", message, fix=fix))
+    if refused := sorted({name for tier in TIERS for name in _trial_classes(pack, tier)}):
+        message = f"no turn of a server would close under this policy package: {', '.join(refused)}"
+        shown = any(name.startswith("context.") for name in refused)
+        found.append(pack_problem(f"{FOLDER}/", message, fix=_trial_fix(pack) if shown else None))
+    return tuple(found)
+
+
+def _trial_fix(pack: Pack) -> str:
+    batch, most = pack.governance.contents["queue"].get("maxBatchSize"), pack.settings.invocation.max_events
+    if batch is None or batch >= most:
+        return _FIX
+    return f"a run tells up to {most} events: raise maxBatchSize, or lower [invocation] max_events to it"
+
+
+def _trial_classes(pack: Pack, tier: str) -> tuple[str, ...]:
+    """What keeps the shortest turn of this tier from closing; nothing if it closes for one shape of run."""
+    package, most = pack.governance, pack.settings.invocation.max_events
+    events = [{"action": "trial", "status": "success", "detail": str(n)} for n in range(most)]
+    first: tuple[str, ...] = ()
+    for pattern in get_args(Pattern):
+        chain = ChainTerms(
+            model_ref=f"rules:{pack.name}@{pack.settings.version}",
+            package=package,
+            pinned=pack.settings.governance_digest or package.digest,
+            actions={},
+            plugin_digest=_NOTHING,
+            gates=0,
+            risk_tier=tier,
+            pattern=pattern,
+        )
+        try:
+            turn = Turns(RunTerms("trial", _NOTHING, "confirm:trial", chain)).open()
+            turn.admit()
+            turn.finish(events=events)
+        except GateRefused as refused:
+            first = first or refused.classes or (str(refused),)
+        else:
+            return ()
+    return first

@@ -1,13 +1,4 @@
-"""The door: an invocation comes in, an answer goes out, and nothing between the two depends on who waits for it.
-
-An invocation is *accepted* before it runs. With effects, accepting is one transaction: the run, the burnt confirmation
-and the entry in the ledger are there, or none of them is; from then on the run is acknowledged and goes on even if
-whoever asked is gone. A request key attaches a repeated request to the run it started the first time.
-
-Runs that another process left behind are taken over from the journal (:meth:`Invoker.take_over`). A process that goes
-hands its runs over between two steps (:meth:`Invoker.hand_over`), and when its time is up it leaves them as they are
-(:meth:`Invoker.leave`), which is no worse for them than a crash.
-"""
+"""How runs are carried out here. What belongs to the pack stands in its ``[invocation]``."""
 
 from __future__ import annotations
 
@@ -15,19 +6,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Self
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from manglecp.harness.policy import PolicyPackage
-from manglecp.intent import Domain, Identity, OfferService, hiding
+from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.admission import (
     UNKEEPABLE,
     AdmissionService,
     AdmittedRun,
     CheckedInvocation,
-    InvocationChecks,
     InvocationKey,
     args_digest,
     checked_key,
@@ -36,24 +26,99 @@ from manglecp.invoke.admission import (
     not_found,
 )
 from manglecp.invoke.approval import AutoConfirm, Secrets
+from manglecp.invoke.calls import is_large, run_in_thread_if
 from manglecp.invoke.errors import interrupted, left_behind
 from manglecp.invoke.executor import Released
-from manglecp.invoke.invocations import Invocations
-from manglecp.invoke.large_values import is_large, run_in_thread_if
+from manglecp.invoke.gate import trial
 from manglecp.invoke.ownership import Claim, Claims
 from manglecp.invoke.progress import RunObserver
-from manglecp.invoke.recovery import Recovery, RemoteRunWatcher
+from manglecp.invoke.recovery import Recovery
 from manglecp.invoke.results import Answer
 from manglecp.invoke.run_driver import RunDriver
-from manglecp.invoke.settings import InvokeSettings
-from manglecp.invoke.trial_run import refuse_unusable
-from manglecp.pack import Profile
+from manglecp.pack import PackError, Profile
 from manglecp.store import Fenced, KeyTaken, Store, StoreError
 from manglecp.toolhost import Dispatcher
 from manglecp.wire import WireError
 from manglecp.wire.messages import InvokeRequest, InvokeResponse
 
-__all__ = ["Invoker"]
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvokeSettings:
+    """For one server; the defaults suit processes that share a store."""
+
+    claim_ms: int = 15_000
+    """For how long a run belongs to a process that does not say that it is still there."""
+    most_takeovers: int = 5
+    """A run that changed hands more often without getting on is left to a person."""
+    handover_ms: int = 3_000
+    """How long others have to claim a run that this process would rather leave to them, before it goes on itself."""
+
+
+# --- invocations ---------------------------------------------------------------------------------------------------
+
+
+class _Keyed(NamedTuple):
+    request_digest: str
+    task: asyncio.Task[Answer]
+    cancelled: asyncio.Event
+
+
+class Invocations:
+    """Those of one revision of a pack. Used from one event loop."""
+
+    def __init__(self) -> None:
+        self._detached: set[asyncio.Task[Answer]] = set()
+        self._keyed: dict[tuple[str, str], _Keyed] = {}
+        """By identity and request key."""
+
+    async def detach(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Run ``work`` in a task of its own, which goes on if the caller is cancelled."""
+        return await asyncio.shield(self._start(work))
+
+    async def attach(self, asked: InvocationKey, cancelled: asyncio.Event, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Detach ``work``, or wait for the request with the same key that is under way."""
+        assert asked.key is not None
+        key = asked.identity.name, asked.key
+        first = self._keyed.get(key)
+        if first is None:
+            task = self._start(work)
+            self._keyed[key] = _Keyed(asked.digest, task, cancelled)
+            task.add_done_callback(lambda _: self._keyed.pop(key))
+            return await asyncio.shield(task)
+        work.close()
+        if first.request_digest != asked.digest:
+            return conflict()
+        stopping = asyncio.create_task(cancelled.wait())
+        try:
+            await asyncio.wait((first.task, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                first.cancelled.set()
+        finally:
+            stopping.cancel()
+        return await asyncio.shield(first.task)
+
+    def cancel(self, identity: str, key: str) -> bool:
+        """Cancel the invocation with this key; False if there is none."""
+        first = self._keyed.get((identity, key))
+        if first is not None:
+            first.cancelled.set()
+        return first is not None
+
+    async def drain(self) -> None:
+        """Wait until all detached invocations have ended."""
+        while self._detached:
+            await asyncio.wait(self._detached)
+
+    def _start(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+        task = asyncio.create_task(work)
+        self._detached.add(task)
+        task.add_done_callback(self._detached.discard)
+        return task
+
+
+# --- invoker -------------------------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -71,45 +136,31 @@ class Invoker:
         auto_confirm: AutoConfirm | None = None,
         settings: InvokeSettings | None = None,
         sandbox: Profile = "strict",
-        policies: Callable[[], PolicyPackage] | None = None,
         clock: Callable[[], int] = time.time_ns,
         point: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``sandbox`` is the profile that the hosts run in; ``policies`` gives the policy package that is loaded at
-        that moment; ``point`` is told of the moments at which a crash would matter.
-
-        :class:`manglecp.pack.diagnostics.PackError` if no run could ever end well under the policies.
-        """
+        """``sandbox`` is the profile that the hosts run in; ``point`` is called at the moments at which a crash would
+        matter. Raises :class:`PackError` if no run could ever end well under the policies."""
         domain = offers.domain
         self.offers = offers
         self._store = store
         self._settings = settings or InvokeSettings()
-        in_force = policies or (lambda: domain.pack.governance)
-        refuse_unusable(domain.pack, in_force(), sandbox)
+        if problems := trial(domain.pack, sandbox):
+            raise PackError(problems)
         self._clock = clock
         self._point = point
-        self._checks = InvocationChecks(
-            pack_digest=domain.digest,
-            actions=domain.pack.actions,
-            secrets=secrets or Secrets(),
-            auto_confirm=auto_confirm or AutoConfirm(),
-            hide=hiding(domain.pack),
-            codec=offers.codec,
-        )
         self._claims = Claims(store, self._settings.claim_ms)
         self._admission = AdmissionService(
+            pack=domain.pack,
             pack_digest=domain.digest,
-            actions=domain.pack.actions,
             codec=offers.codec,
-            policies=in_force,
             store=store,
             claims=self._claims,
+            secrets=secrets or Secrets(),
+            auto_confirm=auto_confirm or AutoConfirm(),
         )
-        self._driver = RunDriver(
-            lambda: offers.domain, dispatcher, self._claims, policies=in_force, sandbox=sandbox, point=point
-        )
-        self._recovery = Recovery(store, offers.codec, domain.pack.actions)
-        self._remote = RemoteRunWatcher(store, domain.digest, self._recovery, self._driver.park)
+        self._driver = RunDriver(lambda: offers.domain, dispatcher, self._claims, sandbox=sandbox, point=point)
+        self._recovery = Recovery(store, domain, offers.codec, self._driver.park)
         self._invocations = Invocations()
         self._carriers: set[asyncio.Task[Any]] = set()
         """Those that carry out a run at this moment."""
@@ -163,20 +214,20 @@ class Invoker:
 
     async def _answer_keyed(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> Answer:
         assert asked.key is not None
-        run = await self._remote.find(asked.identity, asked.key)
+        run = await self._recovery.find(asked.identity, asked.key)
         if run is not None:
             return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         return await self._answer(request, asked, watch)
 
     async def _answer(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> Answer:
-        identity, payload = asked.identity, request.payload
+        payload = request.payload
         try:
-            kept = await self.offers.find(identity.name, payload.macro_id)
-            given = kept, payload, asked.args_digest, identity, self._now_ms()
-            checked = await run_in_thread_if(is_large(payload.args), self._checks.check, *given)
+            kept = await self.offers.find(asked.identity.name, payload.macro_id)
+            given = kept, payload, asked, self._clock() // 1_000_000
+            checked = await run_in_thread_if(is_large(payload.args), self._admission.check, *given)
         except WireError as error:
             return error
-        watch.tool = checked.definition.tool
+        watch.tool = checked.plan.definition.tool
         if checked.plan.has_effects:
             return await self._invocations.detach(self._run(checked, asked, watch))
         return await self._run(checked, asked, watch)
@@ -194,11 +245,10 @@ class Invoker:
         except Released:
             return await self._elsewhere(accepted, watch)
         except Fenced:
-            return await self._remote.wait(accepted.admission.run, watch, keyed=_keyed(accepted))
+            return await self._recovery.wait(accepted.admission.run, watch, keyed=_keyed(accepted))
         if accepted.plan.has_effects:
             await self.settle()
-        if accepted.first:  # a chain without effects that ran twice has one answer all the same
-            first = accepted.first[0]
+        if (first := accepted.first) is not None:  # a chain without effects that ran twice has one response
             return await self._of_another(first.run_id, first.request_digest, asked.digest, watch)
         return answer
 
@@ -210,9 +260,9 @@ class Invoker:
         checked_key(key)
         if self._invocations.cancel(identity.name, key):
             return
-        run = await self._remote.find(identity, key)
+        run = await self._recovery.find(identity, key)
         if run is not None:
-            await self._remote.cancel(run)
+            await self._recovery.cancel(run)
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
@@ -221,7 +271,7 @@ class Invoker:
         run, task = accepted.admission.run, asyncio.current_task()
         assert task is not None
         claim = self._claims.of(run)
-        if self._remote.closed:
+        if self._recovery.closed:
             if claim is not None:
                 self._claims.drop(claim)
             return _left_behind(accepted)
@@ -233,7 +283,7 @@ class Invoker:
                 await self._release(claim)
             raise
         except asyncio.CancelledError:
-            if not self._remote.closed:
+            if not self._recovery.closed:
                 raise
             task.uncancel()
             _log.warning("run %s is left as it is", run)
@@ -262,16 +312,16 @@ class Invoker:
     def leave(self) -> None:
         """Wait for nothing more. Runs stay as they are on record; their claims lapse when this process and its hosts
         are gone, and not earlier: an effect may still be under way."""
-        self._remote.closed = True
+        self._recovery.closed = True
         for task in tuple(self._carriers):
             task.cancel()
 
     async def _elsewhere(self, accepted: AdmittedRun, watch: RunObserver) -> Answer:
         """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
         run = accepted.admission.run
-        if await self._remote.is_unclaimed(run, self._settings.handover_ms / 1_000):
+        if await self._recovery.is_unclaimed(run, self._settings.handover_ms / 1_000):
             await self.take_over(run, watch=msgspec.structs.replace(watch, leaving=lambda: False))
-        return await self._remote.wait(run, watch, keyed=_keyed(accepted))
+        return await self._recovery.wait(run, watch, keyed=_keyed(accepted))
 
     async def _release(self, claim: Claim) -> None:
         with contextlib.suppress(StoreError):  # it lapses by itself
@@ -280,7 +330,7 @@ class Invoker:
     # --- runs of others ----------------------------------------------------------------------------------------------
 
     async def _of_another(self, run: str, its: str, asked: str, watch: RunObserver) -> Answer:
-        return await self._remote.wait(run, watch, keyed=True) if its == asked else conflict()
+        return await self._recovery.wait(run, watch, keyed=True) if its == asked else conflict()
 
     async def take_over(self, run: str | None = None, *, watch: RunObserver | None = None) -> str | None:
         """Claim a run that nobody carries out any more (or this one), and carry it out; its id.
@@ -307,11 +357,6 @@ class Invoker:
             self._claims.drop(claim)  # whoever cannot read it does not keep it from others
         return claimed.run.run_id
 
-    # --- small things ------------------------------------------------------------------------------------------------
-
-    def _now_ms(self) -> int:
-        return self._clock() // 1_000_000
-
 
 async def _at_once() -> None:
     """Nothing is found out that effects could change."""
@@ -323,3 +368,51 @@ def _keyed(accepted: AdmittedRun) -> bool:
 
 def _left_behind(accepted: AdmittedRun) -> WireError:
     return left_behind(accepted.admission.run, acknowledged=accepted.plan.has_effects, keyed=_keyed(accepted))
+
+
+class Worker:
+    """Runs of some packs, a few at a time."""
+
+    def __init__(self, invokers: Sequence[Invoker], *, at_once: int = 4, pause: float = 1.0) -> None:
+        """``pause``: seconds between two looks at the journal while there is nothing to do."""
+        self._invokers = tuple(invokers)
+        self._at_once = at_once
+        self._pause = pause
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Claim nothing more; runs under way end first."""
+        self._stopped.set()
+
+    async def run(self) -> None:
+        """Until :meth:`stop`."""
+        await asyncio.gather(*(self._loop() for _ in range(self._at_once)))
+
+    async def drain(self) -> list[str]:
+        """Take over what there is to claim now, until :meth:`stop`; the ids of the runs."""
+        taken = []
+        while not self._stopped.is_set() and (run := await self._one()) is not None:
+            taken.append(run)
+        return taken
+
+    async def _loop(self) -> None:
+        while not self._stopped.is_set():
+            run = None
+            try:
+                run = await self._one()
+            except StoreError as error:
+                _log.warning("the journal cannot be read: %s", error)
+            except Exception:  # of one run; the others are not to wait for somebody who looks
+                _log.exception("a run could not be taken over")
+            if run is None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), self._pause)
+
+    async def _one(self) -> str | None:
+        """The run that was taken over, if there was one."""
+        for invoker in self._invokers:
+            run = await invoker.take_over()
+            if run is not None:
+                _log.info("run %s was taken over", run)
+                return run
+        return None

@@ -12,7 +12,7 @@ What rules keep for a later run (``keep``) stays, sealed too, as long as the run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -22,6 +22,8 @@ from manglecp.invoke.calls import Call, Outcome
 from manglecp.store import (
     Body,
     EntryKind,
+    KeyTaken,
+    NewRun,
     Note,
     RunState,
     StepEnd,
@@ -32,8 +34,6 @@ from manglecp.store import (
     Transaction,
 )
 from manglecp.toolhost import Slots, full_state
-
-__all__ = ["Admission", "Durable", "EndState", "Journal", "Unrecorded"]
 
 EndState: TypeAlias = Literal["succeeded", "failed", "cancelled"]
 T = TypeVar("T")
@@ -68,71 +68,92 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
 
-class Journal(Protocol):
-    """The record of one run. Writing one that is no longer one's own raises :class:`manglecp.store.errors.Fenced`."""
+class Journal:
+    """The record of a run with effects, as long as it is this process's. A write raises :class:`Fenced` when another
+    process owns the run."""
 
-    @property
-    def cancel_asked(self) -> bool:
-        """Had somebody asked, at whichever server, to cancel the run when it was last written to?"""
+    def __init__(self, store: Store, run: str, identity: str, fence: int) -> None:
+        self._store = store
+        self._run = run
+        self._identity = identity
+        self._fence = fence
+        self.cancel_asked = False
+        """Whether the run had been cancelled, at any server, when it was last written to."""
 
     async def starting(self, calls: Sequence[Call], witness: Witness, settled: Sequence[Outcome], slots: Slots) -> None:
-        """These effects are about to be sent; ``settled`` is what ended since the last record."""
+        """Record that these effects are about to be sent; ``settled`` is what ended since the last record."""
+        starts = [_start(call, witness.id) for call in calls]
+        before, kept = [_settled(one) for one in settled], slots_bytes(slots)
+        runs, run, fence = self._store.runs, self._run, self._fence
+        self.cancel_asked |= await self._write(
+            lambda tx: runs.started(tx, run, fence, starts, settled=before, slots=kept), [("turn", witness.written)]
+        )
 
     async def came_to(self, outcomes: Sequence[Outcome], slots: Slots, kept: Mapping[str, Any]) -> None:
-        """What came of effects that were sent, and what of it is kept for a later run, by name."""
+        """Record the outcomes of effects that were sent, and what of them is kept for a later run, by name."""
+        ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
+        left = {name: msgspec.json.encode(value) for name, value in kept.items()}
+        runs, run, fence = self._store.runs, self._run, self._fence
+        self.cancel_asked |= await self._write(
+            lambda tx: runs.finished(tx, run, fence, ends, slots=state_bytes, kept=left),
+            [("step", _entry(one)) for one in outcomes],
+        )
 
     async def kept(self, run: str, name: str) -> Any | None:
-        """What an earlier run of the same identity kept under this name."""
+        """Return what an earlier run of the same identity kept under this name."""
+        found = await self._store.writer.read(lambda tx: self._store.runs.kept(tx, self._identity, run, name))
+        return None if found is None else msgspec.json.decode(found)
 
     async def cancelling(self) -> None:
-        """The run is being taken back because somebody asked for it: whoever goes on with it must not go forward."""
+        """Record that a cancelled run is being undone: a process that resumes it must not go forward."""
+        await self._write(lambda tx: self._store.runs.request_cancel(tx, self._run, self._identity))
+        self.cancel_asked = True
 
     async def ended(
         self,
         end: EndState,
         witness: Witness | None,
         answer: bytes,
-        outcomes: Sequence[Outcome] = (),
+        outcomes: Sequence[Outcome] = (),  # noqa: ARG002 - each has its own entry already
         *,
         lasting: bool = True,
     ) -> None:
-        """The run is over, and this is its answer. ``outcomes`` are those of its steps. An answer that is not
-        ``lasting`` invites a retry: it frees the request key."""
+        """Record the end of the run and its response. One that is not ``lasting`` invites a retry: it frees the
+        request key."""
+
+        def write(tx: Transaction) -> None:
+            self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
+            if not lasting:
+                self._store.runs.free_key(tx, self._run)
+
+        await self._write(write, [*_turn(witness), ("end", {"state": end, "answer_digest": digest_bytes(answer)})])
 
     async def undecided(self, culprit: Outcome, witness: Witness | None, answer: bytes) -> None:
-        """Nobody but a person can say how the run goes on. Until then this is its answer."""
+        """Record that only an operator can say how the run continues; until then this is its response."""
+        code = culprit.code or "unknown"
+        step = culprit.number if culprit.status == "unknown" else None
+        runs, run, fence = self._store.runs, self._run, self._fence
+        about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
+        await self._write(
+            lambda tx: runs.needs_decision(tx, run, fence, code, step=step, kind=culprit.kind, answer=answer),
+            [*_turn(witness), ("end", about)],
+        )
+
+    async def _write(self, work: Callable[[Transaction], T], entries: Sequence[tuple[EntryKind, Body]] = ()) -> T:
+        notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
+        return await self._store.writer.write(work, notes)
 
 
-class Unrecorded:
-    """Of a run without effects. ``keep`` is told the answer in the transaction of the entry; None if nobody can repeat
-    the request."""
+class ReadJournal(Journal):
+    """The record of a run without effects: one entry, at its end. ``new`` is its row, if its response is to be kept
+    under a request key."""
 
-    cancel_asked = False
-
-    def __init__(
-        self,
-        store: Store,
-        admission: Admission,
-        keep: Callable[[Transaction, EndState, bytes], None] | None,
-    ) -> None:
-        self._store = store
+    def __init__(self, store: Store, admission: Admission, new: NewRun | None) -> None:
+        super().__init__(store, admission.run, admission.identity, 1)
         self._admission = admission
-        self._keep = keep
-
-    async def starting(self, *_: object) -> None:
-        raise AssertionError("a chain without effects has none to start")
-
-    async def came_to(self, *_: object) -> None:
-        raise AssertionError("a chain without effects has none to finish")
-
-    async def kept(self, run: str, name: str) -> Any | None:
-        return await _kept(self._store, self._admission.identity, run, name)
-
-    async def cancelling(self) -> None:
-        """Nothing is taken back."""
-
-    async def undecided(self, *_: object) -> None:
-        raise AssertionError("a chain without effects leaves nothing in doubt")
+        self._new = new
+        self.first: KeyTaken | None = None
+        """Set if another server has recorded a response under the same key: that one counts."""
 
     async def ended(
         self,
@@ -151,89 +172,26 @@ class Unrecorded:
         }
         if witness is not None:
             body["witness"] = witness.written
-        note = Note("run", body, self._admission.run, self._admission.identity)
-        keep = self._keep
-        if keep is None or not lasting:
-            await self._store.writer.append([note])
-        else:
-            await self._store.writer.write(lambda tx: keep(tx, end, answer), [note])
+        new = self._new
+        if new is None or not lasting:
+            await self._store.writer.append([Note("run", body, self._run, self._identity)])
+            return
 
+        def keep(tx: Transaction) -> None:
+            self.first = None  # an attempt in a batch may have been undone
+            try:
+                self._store.runs.accept(tx, new)
+            except KeyTaken as taken:
+                self.first = taken
+                return
+            self._store.runs.end(tx, new.run_id, 1, RunState(end), answer)
 
-class Durable:
-    """Of a run with effects, as long as it is this process's."""
-
-    def __init__(self, store: Store, run: str, identity: str, fence: int) -> None:
-        self._store = store
-        self._run = run
-        self._identity = identity
-        self._fence = fence
-        self.cancel_asked = False
-
-    async def starting(self, calls: Sequence[Call], witness: Witness, settled: Sequence[Outcome], slots: Slots) -> None:
-        starts = [_start(call, witness.id) for call in calls]
-        before, kept = [_settled(one) for one in settled], slots_bytes(slots)
-        runs, run, fence = self._store.runs, self._run, self._fence
-        asked = await self._write(
-            lambda tx: runs.started(tx, run, fence, starts, settled=before, slots=kept), [("turn", witness.written)]
-        )
-        self.cancel_asked = asked or self.cancel_asked
-
-    async def came_to(self, outcomes: Sequence[Outcome], slots: Slots, kept: Mapping[str, Any]) -> None:
-        ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
-        left = {name: msgspec.json.encode(value) for name, value in kept.items()}
-        runs, run, fence = self._store.runs, self._run, self._fence
-        asked = await self._write(
-            lambda tx: runs.finished(tx, run, fence, ends, slots=state_bytes, kept=left),
-            [("step", _entry(one)) for one in outcomes],
-        )
-        self.cancel_asked = asked or self.cancel_asked
-
-    async def kept(self, run: str, name: str) -> Any | None:
-        return await _kept(self._store, self._identity, run, name)
-
-    async def cancelling(self) -> None:
-        await self._write(lambda tx: self._store.runs.request_cancel(tx, self._run, self._identity))
-        self.cancel_asked = True
-
-    async def ended(
-        self,
-        end: EndState,
-        witness: Witness | None,
-        answer: bytes,
-        outcomes: Sequence[Outcome] = (),  # noqa: ARG002 - each has its own entry already
-        *,
-        lasting: bool = True,
-    ) -> None:
-        def write(tx: Transaction) -> None:
-            self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
-            if not lasting:
-                self._store.runs.free_key(tx, self._run)
-
-        await self._write(write, [*_turn(witness), ("end", {"state": end, "answer_digest": digest_bytes(answer)})])
-
-    async def undecided(self, culprit: Outcome, witness: Witness | None, answer: bytes) -> None:
-        code = culprit.code or "unknown"
-        step = culprit.number if culprit.status == "unknown" else None
-        runs, run, fence = self._store.runs, self._run, self._fence
-        about = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
-        await self._write(
-            lambda tx: runs.needs_decision(tx, run, fence, code, step=step, kind=culprit.kind, answer=answer),
-            [*_turn(witness), ("end", about)],
-        )
-
-    async def _write(self, work: Callable[[Transaction], T], entries: Sequence[tuple[EntryKind, Body]] = ()) -> T:
-        notes = [Note(kind, body, self._run, self._identity) for kind, body in entries]
-        return await self._store.writer.write(work, notes)
+        await self._write(keep, [("run", body)])
 
 
 def _turn(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
     """The entry of a turn, if there was one."""
     return [] if witness is None else [("turn", witness.written)]
-
-
-async def _kept(store: Store, identity: str, run: str, name: str) -> Any | None:
-    found = await store.writer.read(lambda tx: store.runs.kept(tx, identity, run, name))
-    return None if found is None else msgspec.json.decode(found)
 
 
 # --- outcomes as rows ------------------------------------------------------------------------------------------------
@@ -261,12 +219,11 @@ def _start(call: Call, witness: str) -> StepStart:
 
 def _end(outcome: Outcome) -> StepEnd:
     assert outcome.call is not None  # it was sent
-    states: dict[str, Any] = {"done": StepState.DONE, "failed": StepState.FAILED, "unknown": StepState.UNKNOWN}
     return StepEnd(
         number=outcome.number,
         kind=outcome.kind,
         attempt=outcome.call.attempt,
-        state=states[outcome.status],
+        state=cast(Any, StepState(outcome.status)),
         output=_output(outcome),
         output_digest=outcome.output_digest,
         code=outcome.code,
@@ -276,12 +233,11 @@ def _end(outcome: Outcome) -> StepEnd:
 
 def _settled(outcome: Outcome) -> StepSettled:
     call = outcome.call
-    states: dict[str, Any] = {"done": StepState.DONE, "failed": StepState.FAILED, "skipped": StepState.SKIPPED}
     return StepSettled(
         number=outcome.number,
         kind=outcome.kind,
         attempt=1 if call is None else call.attempt,
-        state=states[outcome.status],
+        state=cast(Any, StepState(outcome.status)),
         call_id=None if call is None else call.call_id,
         action=outcome.action,
         tier=0 if call is None else call.action.tier,

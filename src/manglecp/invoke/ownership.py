@@ -22,11 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from manglecp.store import Busy, Fenced, OwnedRun, Run, Store, StoreError
 
-__all__ = [
-    "Claim",
-    "Claims",
-]
-
 _log = logging.getLogger(__name__)
 
 

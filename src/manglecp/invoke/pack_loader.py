@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from manglecp.mangle import External
     from manglecp.toolhost import Generated, Looking
 
-__all__ = ["PackOptions", "load_domain"]
-
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:

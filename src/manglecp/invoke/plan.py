@@ -11,18 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal
 
 from manglecp.intent import Definition, Step
 from manglecp.invoke.calls import defaults_of, secret_names
 from manglecp.pack import ActionDescription
 from manglecp.toolhost import PlanPermit
-
-__all__ = ["Plan", "Unplannable"]
-
-RiskTier: TypeAlias = Literal["low", "moderate", "high"]
-_RISK: Final[tuple[RiskTier, ...]] = ("low", "moderate", "moderate", "high")
-"""By tier."""
 
 
 class Unplannable(LookupError):
@@ -60,16 +54,6 @@ class Plan:
     def has_effects(self) -> bool:
         """Does any step do more than read?"""
         return any(map(self.is_effect, self.definition.steps))
-
-    @property
-    def tier(self) -> int:
-        """The highest of all actions, those that undo included."""
-        return max((action.tier for action in self.actions.values()), default=0)
-
-    @cached_property
-    def risk_tier(self) -> RiskTier:
-        """The same in the words of the harness."""
-        return _RISK[min(self.tier, len(_RISK) - 1)]
 
     @cached_property
     def pattern(self) -> Literal["single", "chain", "parallel"]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from manglecp.wire.messages import ProgressPayload
+from manglecp.base.text import escape_invisible
+from manglecp.intent import scrub
+from manglecp.invoke.calls import EVENT_STATUS, Outcome
+from manglecp.wire.messages import UNSET, Event, ProgressPayload
 
-__all__ = ["OnProgress", "RunObserver", "progress_reporter"]
+# --- progress ------------------------------------------------------------------------------------------------------
 
 OnProgress: TypeAlias = Callable[[ProgressPayload], None]
 _log = logging.getLogger(__name__)
@@ -50,3 +54,95 @@ def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int
             _log.exception("progress could not be reported")
 
     return report
+
+
+# --- events --------------------------------------------------------------------------------------------------------
+
+MOST_EVENTS: Final = 20
+_LONGEST: Final = 400
+_SENTENCES: Final = 3
+_END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
+
+_WHY: Final = {
+    "timeout": "It took too long",
+    "crash": "Its process ended",
+    "parse_error": "Its answer could not be read",
+    "not_found": "The action is not there",
+    "tool_error": "The action reported an error",
+    "invalid_pick": "Its input was refused",
+    "breaker_open": "It failed too often lately and was not tried",
+    "queue_full": "Too many calls were waiting",
+    "cancelled": "It was cancelled",
+    "oversize": "Its input or its answer was too long",
+    "empty_output": "It answered nothing",
+    "outcome_unknown": "No answer came, and its effect may have happened",
+    "argument_missing": "An argument could not be found in an earlier result or run",
+    "invalid_input": "What it would have been given does not fit its schema",
+    "bad_output": "Its result does not fit the schema that it declares",
+    "gate_refused": "The evidence did not permit it",
+    "rules_failed": "The rules about the run failed",
+    "lease_refused": "It was not permitted",
+    "secret_lost": "A secret argument is not kept, and whoever went on with the run did not have it",
+    "operator": "An operator decided it",
+}
+
+
+def events_of(outcomes: Sequence[Outcome], most: int = MOST_EVENTS) -> tuple[Event, ...]:
+    """One event per step, in the order in which they ended; of too many the first and the last, and what was left out.
+
+    Failures are never left out as long as there is room for them.
+    """
+    events = [_event(one) for one in outcomes]
+    if len(events) <= most:
+        return tuple(events)
+    if most <= 0:
+        return ()
+    room = most - 1
+    failures = [number for number, event in enumerate(events) if event.status == "failure"]
+    telling = failures[len(failures) - min(room, len(failures)) :]
+    rest = [number for number in range(len(events)) if number not in telling][: room - len(telling)]
+    kept = [events[number] for number in sorted((*telling, *rest))]
+    left = len(events) - len(kept)
+    return (*kept, Event(action="…", status="skipped", detail=f"{left} more events are not listed"))
+
+
+def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The same as JSON, for the evidence of a turn."""
+    rows: list[dict[str, Any]] = msgspec.to_builtins(events)
+    return rows
+
+
+def _event(outcome: Outcome) -> Event:
+    return Event(
+        action=f"undo: {outcome.action}" if outcome.kind == "undo" else outcome.action,
+        status=EVENT_STATUS[outcome.status],
+        duration_ms=UNSET if outcome.status == "skipped" else outcome.duration_ms,
+        detail=_detail(outcome) or UNSET,
+    )
+
+
+def _detail(outcome: Outcome) -> str | None:
+    if outcome.status == "done":
+        return f"An operator decided that it happened ({outcome.by})" if outcome.by else None
+    if outcome.status == "skipped":
+        return clean(outcome.why or "") or None
+    if outcome.code == "outcome_unknown" and outcome.status == "failed":
+        return "No answer came"  # of a read: nothing can have happened
+    return _WHY.get(outcome.code or "", "It failed")
+
+
+def summary_of(said: Sequence[str], outcomes: Sequence[Outcome], tool: str) -> str:
+    """What the pack's rules say, at most three sentences of it; else what happened."""
+    if said and (text := clean(" ".join(said))):
+        return " ".join(_END.split(text)[:_SENTENCES])
+    done = len([one for one in outcomes if one.kind == "do" and one.status == "done"])
+    skipped = len([one for one in outcomes if one.status == "skipped"])
+    actions = f"{done} action{'' if done == 1 else 's'}"
+    also = f" and left out {skipped}" if skipped else ""
+    return f"Ran {actions}{also} for {escape_invisible(tool)}."
+
+
+def clean(text: str) -> str:
+    """One line without credentials, invisible characters or too much of anything."""
+    line = escape_invisible(" ".join(scrub(text).split()))
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

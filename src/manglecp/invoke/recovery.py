@@ -8,39 +8,43 @@ idempotent, otherwise it waits for an operator. Any number of workers may run: e
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.intent import Identity, OfferCodec, Step as ChainStep
+from manglecp.intent import Domain, Identity, OfferCodec, Step as ChainStep
 from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.errors import left_behind
 from manglecp.invoke.gate import Resumption
-from manglecp.invoke.journal import Admission, Durable
+from manglecp.invoke.journal import Admission, Journal
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.progress import RunObserver
-from manglecp.invoke.results import Answer, decoded
-from manglecp.pack import ActionDescription
-from manglecp.store import OwnedRun, Run, RunState, Step, StepState, Store, StoreError, pauses
+from manglecp.invoke.results import Answer, decoded, encoded
+from manglecp.store import (
+    Decision,
+    Invalid,
+    NoRun,
+    NotOpen,
+    OwnedRun,
+    Run,
+    RunState,
+    RunView,
+    Step,
+    StepKind,
+    StepState,
+    Store,
+    Transaction,
+    Verdict,
+    pauses,
+)
 from manglecp.toolhost import Slots, apply_state
 from manglecp.wire import WireError
 
-__all__ = ["Recovery", "RemoteRunWatcher", "Worker", "history_of"]
-
-
-_STATUS: Mapping[StepState, Status] = {
-    StepState.DONE: "done",
-    StepState.FAILED: "failed",
-    StepState.SKIPPED: "skipped",
-    StepState.UNKNOWN: "unknown",
-}
+# --- recovery ------------------------------------------------------------------------------------------------------
 
 
 def history_of(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
@@ -90,7 +94,7 @@ def _outcome(run: str, step: Step, plan: Plan) -> Outcome:
         number=step.number,
         kind=step.kind,
         action=step.action,
-        status=_STATUS[step.state],
+        status=cast(Status, step.state.value),
         output=output,
         output_digest=step.output_digest or (digest_bytes(step.output or b"null") if done else None),
         code=step.code,
@@ -128,52 +132,43 @@ def _slots(kept: bytes | None) -> Slots:
     return {} if kept is None else apply_state(msgspec.json.decode(kept), {})
 
 
-@dataclass(frozen=True, slots=True)
 class Recovery:
-    """Restores runs of one pack revision from the journal."""
+    """Finds, awaits and restores runs that other processes began. It polls: many requests may wait, threads are few."""
 
-    store: Store
-    codec: OfferCodec
-    actions: Mapping[str, ActionDescription]
+    def __init__(
+        self, store: Store, domain: Domain, codec: OfferCodec, park: Callable[[AdmittedRun, str], Answer]
+    ) -> None:
+        """``park`` gives the response of a run that waits for an operator."""
+        self._store = store
+        self._pack_digest = domain.digest
+        self._actions = domain.pack.actions
+        self._codec = codec
+        self._park = park
+        self.closed = False
+        """Set when this process leaves: every wait then ends at once."""
 
     def restore(self, claimed: OwnedRun) -> AdmittedRun:
         """Return a run as the journal has it. Blocks on the store."""
         assert claimed.values.plan is not None  # it has not ended
         assert claimed.values.args is not None
-        offer = self.codec.read(claimed.values.plan)
-        plan = Plan.of(offer.definition, self.actions)
+        offer = self._codec.read(claimed.values.plan)
+        plan = Plan.of(offer.definition, self._actions)
         stored = msgspec.json.decode(claimed.values.args)
         principal = stored["identity"]
         identity = Identity(claimed.run.identity, frozenset(principal["permissions"]), principal["trust"])
         admission = Admission(**msgspec.json.decode(claimed.admission))
-        with self.store.read_transaction() as tx:
-            turns = self.store.ledger.rows(tx, kind="turn", run=claimed.run.run_id)
+        with self._store.read_transaction() as tx:
+            turns = self._store.ledger.rows(tx, kind="turn", run=claimed.run.run_id)
             witnesses = [str(entry.body["id"]) for entry in turns]
         return AdmittedRun(
             admission=admission,
-            offer=offer,
             plan=plan,
             args={**plan.defaults, **stored["args"]},
             identity=identity,
             now_ns=int(admission.eval_time or time.time_ns()),
-            journal=Durable(self.store, admission.run, identity.name, claimed.run.fence),
+            journal=Journal(self._store, admission.run, identity.name, claimed.run.fence),
             history=history_of(claimed, plan, witnesses),
         )
-
-
-class RemoteRunWatcher:
-    """Waits for runs that other processes carry out. It polls: many requests may wait, and threads are few."""
-
-    def __init__(
-        self, store: Store, pack_digest: str, recovery: Recovery, park: Callable[[AdmittedRun, str], Answer]
-    ) -> None:
-        """``park`` gives the response of a run that waits for an operator."""
-        self._store = store
-        self._pack_digest = pack_digest
-        self._recovery = recovery
-        self._park = park
-        self.closed = False
-        """Set when this process leaves: every wait then ends at once."""
 
     async def find(self, identity: Identity, key: str) -> Run | None:
         """Return the run that this identity requested with this request key."""
@@ -214,7 +209,7 @@ class RemoteRunWatcher:
         if found.state == RunState.NEEDS_DECISION and found.pack_digest == self._pack_digest:
             # Every process that claimed it died, so none recorded a response.
             claimed = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
-            restored = await asyncio.to_thread(self._recovery.restore, claimed)
+            restored = await asyncio.to_thread(self.restore, claimed)
             return self._park(restored, found.code or "poisoned")
         return WireError("execution_failed", "The run is over, and its answer is kept no longer", {"run_id": run})
 
@@ -222,59 +217,70 @@ class RemoteRunWatcher:
         return await self._store.writer.read(lambda tx: self._store.runs.run(tx, run))
 
 
-class Claimant(Protocol):
-    """Claims a run that has no owner, and carries it out."""
+# --- decisions -----------------------------------------------------------------------------------------------------
 
-    async def take_over(self) -> str | None:
-        """Return the id of the run; None if there was none."""
+_ABORTED: Final = "aborted"
 
 
-_log = logging.getLogger(__name__)
+def decide(
+    store: Store,
+    run_id: str,
+    verdict: Verdict,
+    by: str,
+    *,
+    step: int | None = None,
+    output: bytes | None = None,
+) -> RunState:
+    """The run's state from now on. ``output``: with ``happened``, the JSON that the action returned, if it is known.
+
+    :class:`manglecp.store.errors.Refused` if there is nothing of the kind to decide.
+    """
+    if not by:
+        raise Invalid("by", "a decision is somebody's: say whose")
+    with store.write_transaction() as tx:
+        shown = store.runs.show(tx, run_id)
+        if shown is None:
+            raise NoRun(run_id)
+        decision = Decision(
+            verdict=verdict,
+            step=step,
+            kind=_kind(shown, step),
+            output=output,
+            output_digest=None if output is None else digest_bytes(output),
+            answer=_aborted(store, tx, shown) if verdict == "abort" else None,
+        )
+        state = store.runs.decide(tx, run_id, decision, by)
+        body: dict[str, Any] = {"verdict": verdict, "state": state.value}
+        if step is not None:
+            body |= {"step": step, "kind": decision.kind}
+        if decision.output_digest is not None:
+            body["output_digest"] = decision.output_digest
+        store.ledger.append(tx, "decision", body, run=run_id, identity=by)
+    return state
 
 
-class Worker:
-    """Runs of some packs, a few at a time."""
+def doubted_step(shown: RunView) -> int | None:
+    """The first step whose outcome nobody knows and that must not be repeated."""
+    doubted = (one.number for one in shown.steps if one.state == StepState.UNKNOWN and not one.repeatable)
+    return next(doubted, None)
 
-    def __init__(self, invokers: Sequence[Claimant], *, at_once: int = 4, pause: float = 1.0) -> None:
-        """``pause``: seconds between two looks at the journal while there is nothing to do."""
-        self._invokers = tuple(invokers)
-        self._at_once = at_once
-        self._pause = pause
-        self._stopped = asyncio.Event()
 
-    def stop(self) -> None:
-        """Claim nothing more; runs under way end first."""
-        self._stopped.set()
+def _kind(shown: RunView, step: int | None) -> StepKind:
+    """Whether the step was done or undone when its outcome was lost."""
+    if step is None:
+        return "do"
+    kinds: list[StepKind] = [one.kind for one in shown.steps if one.number == step and one.state == StepState.UNKNOWN]
+    if not kinds:
+        raise NotOpen(f"the outcome of step {step} of run {shown.run.run_id} is not unknown")
+    return kinds[-1]
 
-    async def run(self) -> None:
-        """Until :meth:`stop`."""
-        await asyncio.gather(*(self._loop() for _ in range(self._at_once)))
 
-    async def drain(self) -> list[str]:
-        """Take over what there is to claim now, until :meth:`stop`; the ids of the runs."""
-        taken = []
-        while not self._stopped.is_set() and (run := await self._one()) is not None:
-            taken.append(run)
-        return taken
-
-    async def _loop(self) -> None:
-        while not self._stopped.is_set():
-            run = None
-            try:
-                run = await self._one()
-            except StoreError as error:
-                _log.warning("the journal cannot be read: %s", error)
-            except Exception:  # of one run; the others are not to wait for somebody who looks
-                _log.exception("a run could not be taken over")
-            if run is None:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopped.wait(), self._pause)
-
-    async def _one(self) -> str | None:
-        """The run that was taken over, if there was one."""
-        for invoker in self._invokers:
-            run = await invoker.take_over()
-            if run is not None:
-                _log.info("run %s was taken over", run)
-                return run
-        return None
+def _aborted(store: Store, tx: Transaction, shown: RunView) -> bytes:
+    """What clients are told from now on: what they were told until now, and that it is over."""
+    run_id = shown.run.run_id
+    details: dict[str, Any] = {"run_id": run_id}
+    kept = store.runs.answer(tx, run_id)
+    if kept is not None and isinstance(before := decoded(kept), WireError):
+        details |= dict(before.details or {})
+    details["reason"] = _ABORTED
+    return encoded(WireError("execution_failed", "The run was ended by a decision", details))

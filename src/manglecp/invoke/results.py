@@ -17,26 +17,14 @@ from manglecp.intent import Definition, Domain, scrub
 from manglecp.invoke.calls import Missing, Outcome, resolve
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.errors import Told, cancelled, failed, needs_decision, result_refused
-from manglecp.invoke.events import event_rows, events_of, summary_of
 from manglecp.invoke.executor import ChainResult
 from manglecp.invoke.plan import Plan
+from manglecp.invoke.progress import event_rows, events_of, summary_of
 from manglecp.invoke.run_rules import NOTHING_SAID, RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Invocation
 from manglecp.wire import SchemaError, WireError, schema_errors
 from manglecp.wire.messages import Event, InvokeResult, Next, Observability, StateDelta
-
-__all__ = [
-    "Answer",
-    "Answering",
-    "decoded",
-    "encoded",
-    "hiding",
-    "result_errors",
-    "result_of",
-    "scrubbed",
-    "unchanged",
-]
 
 # --- results -------------------------------------------------------------------------------------------------------
 

@@ -14,19 +14,17 @@ import msgspec
 
 from manglecp.base.cache import LruCache
 from manglecp.harness import Witness
-from manglecp.harness.policy import PolicyPackage
 from manglecp.intent import Domain, secret_values
-from manglecp.invoke.actions import ActionRunner
 from manglecp.invoke.admission import AdmittedRun
-from manglecp.invoke.calls import Outcome
+from manglecp.invoke.calls import ActionRunner, Outcome
 from manglecp.invoke.errors import Told, gate_refused
-from manglecp.invoke.events import event_rows, events_of
+from manglecp.invoke.evidence import ChainTerms, Reads, RunTerms
 from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
-from manglecp.invoke.gate import ChainTerms, GateRefused, Reads, RunTerms, Turns
+from manglecp.invoke.gate import GateRefused, Turns
 from manglecp.invoke.journal import EndState, Journal
 from manglecp.invoke.ownership import Claims
 from manglecp.invoke.plan import Plan
-from manglecp.invoke.progress import RunObserver
+from manglecp.invoke.progress import RunObserver, event_rows, events_of
 from manglecp.invoke.results import Answer, Answering, encoded
 from manglecp.invoke.run_rules import RunRules, Spoken
 from manglecp.mangle import MangleError
@@ -34,10 +32,6 @@ from manglecp.pack import Profile, default_governance
 from manglecp.toolhost import Dispatcher
 from manglecp.wire import WireError
 from manglecp.wire.messages import Event, InvokeResult, StateDelta
-
-__all__ = [
-    "RunDriver",
-]
 
 _log = logging.getLogger(__name__)
 _MAX_CHAINS: Final = 256
@@ -52,7 +46,6 @@ class RunDriver:
         dispatcher: Dispatcher,
         claims: Claims,
         *,
-        policies: Callable[[], PolicyPackage],
         sandbox: Profile,
         point: Callable[[str], None],
     ) -> None:
@@ -61,7 +54,6 @@ class RunDriver:
         domain = newest()
         self._dispatcher = dispatcher
         self._claims = claims
-        self._policies = policies
         self._sandbox: Profile = sandbox
         self._point = point
         self._limits = domain.pack.settings.invocation
@@ -111,20 +103,19 @@ class RunDriver:
         return Answering(run.admission.run, self._newest(), run.plan, run.args, rules, self._hidden)
 
     def _terms(self, plan: Plan) -> ChainTerms:
-        """Return what runs of chains of the same actions and shape have in common, under the same policies."""
-        package, domain = self._policies(), self._newest()
-        key = (package.digest, domain.digest, *sorted(plan.actions), plan.gates, plan.pattern)
+        """Return what runs of chains of the same actions and shape have in common."""
+        key = (*sorted(plan.actions), plan.gates, plan.pattern)
         found = self._chains.get(key)
         if found is None:
+            domain = self._newest()
             pack = domain.pack
             found = ChainTerms(
                 model_ref=f"rules:{pack.name}@{pack.settings.version}+{domain.digest}",
-                package=package,
-                pinned=pack.settings.governance_digest or package.digest,
+                package=pack.governance,
+                pinned=pack.settings.governance_digest or pack.governance.digest,
                 actions=plan.actions,
                 plugin_digest=f"sha256:{pack.plugin_sha256}",
                 gates=plan.gates,
-                risk_tier=plan.risk_tier,
                 sandbox=self._sandbox,
                 pattern=plan.pattern,
             )
@@ -148,7 +139,6 @@ class RunDriver:
             run,
             turns=self._turns(run),
             reads=self._reads(run.plan),
-            policies=self._policies,
             actions=ActionRunner(self._dispatcher, run.identity.name, self._claims.of(run.admission.run)),
             rules=rules,
             observer=observer,

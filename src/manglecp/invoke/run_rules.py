@@ -18,13 +18,10 @@ from typing import Any, Final, cast
 import msgspec
 
 from manglecp.intent import Domain, Identity, Lookup
-from manglecp.invoke.calls import EVENT_STATUS, Missing, Outcome, resolve
-from manglecp.invoke.large_values import is_large
+from manglecp.invoke.calls import EVENT_STATUS, Missing, Outcome, is_large, resolve
 from manglecp.mangle import Fact, Limits, Rule, Value
 from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, to_value
-
-__all__ = ["AFTER", "NOTHING_SAID", "RunRules", "Spoken"]
 
 _ABOUT_RUNS: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
 AFTER: Final[Mapping[str, int]] = {

@@ -7,25 +7,25 @@ no host process is left behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 
 from manglecp.intent import Domain, OfferService
 from manglecp.invoke.approval import AutoConfirm, Secrets
 from manglecp.invoke.confirmation_secret import local_secrets
 from manglecp.invoke.fact_refresh import Troubled, kept_up_to_date
-from manglecp.invoke.invoker import Invoker
+from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.pack_loader import PackOptions, load_domain
-from manglecp.invoke.retention import Housekeeping, tidy
-from manglecp.invoke.settings import InvokeSettings
 from manglecp.pack import Pack
 from manglecp.store import Store, StoreError
 from manglecp.toolhost import Answer, Dispatcher, DispatchError, profile_of, serve_actions
 
-__all__ = ["Opened", "PackRuntime", "open_packs", "open_swept", "serve_pack_actions"]
+# --- runtime -------------------------------------------------------------------------------------------------------
 
 OnFailure: TypeAlias = Callable[[str, str], None]
 """Called with the name of an action, and the detail of its failure."""
@@ -187,3 +187,74 @@ async def open_swept(store: Callable[[], Store]) -> AsyncIterator[Store]:
 async def _sweep(store: Store) -> None:
     with suppress(StoreError):
         await asyncio.to_thread(tidy, store, time.time_ns() // 1_000_000)
+
+
+# --- retention -----------------------------------------------------------------------------------------------------
+
+PAUSE: Final = 60.0
+"""Seconds between one round and the next."""
+MOST_TOOLS: Final = 1_000_000
+_MOST_PIECES: Final = 50
+_log = logging.getLogger(__name__)
+
+
+class Tidied(NamedTuple):
+    """How many of each were forgotten."""
+
+    tools: int
+    nonces: int
+    runs: int
+    answers: int
+
+
+def tidy(store: Store, now_ms: int, *, most_tools: int = MOST_TOOLS) -> Tidied:
+    """One round."""
+    tools = runs = answers = 0
+    for _ in range(_MOST_PIECES):
+        with store.write_transaction() as tx:
+            swept = store.registry.sweep(tx, now_ms, most_tools)
+        tools += swept.dropped + swept.evicted
+        if not swept.more:
+            break
+    with store.write_transaction() as tx:
+        nonces = store.nonces.sweep(tx, now_ms)
+    for _ in range(_MOST_PIECES):
+        with store.write_transaction() as tx:
+            over = store.runs.sweep(tx)
+        answers, runs = answers + over.answers, runs + over.runs
+        if not over.answers and not over.runs:
+            break
+    return Tidied(tools, nonces, runs, answers)
+
+
+class Housekeeping:
+    """Rounds in the background."""
+
+    def __init__(self, store: Store, clock: Callable[[], int], pause: float = PAUSE) -> None:
+        """``clock`` gives nanoseconds since 1970."""
+        self._store = store
+        self._clock = clock
+        self._pause = pause
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Start the rounds."""
+        self._task = asyncio.create_task(self._rounds())
+
+    async def end(self) -> None:
+        """Stop the rounds."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _rounds(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause)
+            try:
+                tidied = await asyncio.to_thread(tidy, self._store, self._clock() // 1_000_000)
+            except StoreError as error:
+                _log.warning("what is old could not be dropped: %s", error)
+                continue
+            if any(tidied):
+                _log.info("dropped %d tools, %d nonces, %d runs and %d answers", *tidied)
