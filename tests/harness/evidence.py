@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.harness.judgement import Judgement, judge
+from manglecp.harness.classes import Finding, State
+from manglecp.harness.judgement import Judgement, findings_upto, judge
+from manglecp.harness.turn import read_turn
 
 VECTORS: Final = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))
@@ -156,3 +158,8 @@ def classes(document: Mapping[str, Any], changes: Mapping[str, Any] | None = Non
 
 def judged(document: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Judgement:
     return judge(changed(document, changes or {}))
+
+
+def open_findings(document: Mapping[str, Any], upto: State) -> Sequence[Finding]:
+    """Return the findings that block a state of an open turn, read as a whole."""
+    return findings_upto(read_turn(document, under_way=True), upto)

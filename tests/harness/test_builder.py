@@ -11,11 +11,11 @@ from hypothesis import given, strategies as st
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import State
-from manglecp.harness.judgement import conclude, findings_upto, judge, open_findings
+from manglecp.harness.judgement import conclude, findings_upto, judge
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.states import Blocked, CallSpec
 from manglecp.harness.turn import TurnBuilder
-from tests.harness.evidence import VECTORS, changed, turn
+from tests.harness.evidence import VECTORS, changed, open_findings, turn
 
 names = st.sampled_from(sorted(VECTORS))
 json_values = st.recursive(

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.harness.checks import CHECKS
+from manglecp.harness.checks import CHECKS, CHECKS_UPTO
 from manglecp.harness.classes import CLASSES, FailClass, State, ordered
-from manglecp.harness.judgement import CHECKS_UPTO, findings_upto, judge, open_findings
+from manglecp.harness.judgement import findings_upto, judge
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.turn import read_turn
-from tests.harness.evidence import MUTATION, VECTORS, changed, judged, turn
+from tests.harness.evidence import MUTATION, VECTORS, changed, judged, open_findings, turn
 
 
 @pytest.mark.req("HARN-01", "HARN-76")

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from manglecp.harness.classes import CLASSES, Retry
-from manglecp.harness.retry import Decision, Escalation, EscalationError, Next, RetryPolicy, escalation_issue
+from manglecp.harness.retry import Decision, Escalation, Next, RetryPolicy
 
 POLICY = RetryPolicy()
 NEXT = {Retry.EVIDENCE: Next.SAME_TURN, Retry.TURN: Next.NEW_TURN, Retry.NEVER: Next.STOP}
@@ -68,44 +68,8 @@ def test_no_policy_has_a_class_retried_that_is_never_retried() -> None:
         RetryPolicy(rules(("handoff.target_not_allowed", 2, "stop")))
 
 
-def test_the_digest_is_of_upstreams_form() -> None:
-    other = RetryPolicy(rules(("tool.result_missing", 4, "stop")))
-    assert POLICY.digest == RetryPolicy({"rules": []}).digest
-    assert POLICY.digest.startswith("pol1_")
-    assert len(POLICY.digest) == len("pol1_") + 64
-    assert other.digest != POLICY.digest
-
-
 def test_what_cannot_be_decided() -> None:
     with pytest.raises(ValueError, match="nothing failed"):
         POLICY.decide([], 1)
     with pytest.raises(ValueError, match="counted from 1"):
         POLICY.decide(["tool.result_missing"], 0)
-
-
-@pytest.mark.parametrize(
-    ("active", "session", "ready", "expected"),
-    [
-        (["i1", "i1 "], "i2", ["i3"], "i1"),
-        ([None, " "], " i2 ", ["i3"], "i2"),
-        ([], None, ["i3", "i3"], "i3"),
-    ],
-)
-def test_the_issue_of_an_escalation(
-    active: list[str | None], session: str | None, ready: list[str], expected: str
-) -> None:
-    assert escalation_issue(active, session, ready) == expected
-
-
-@pytest.mark.parametrize(
-    ("active", "ready", "code"),
-    [
-        (["i1", "i2"], [], "escalation_issue_context_ambiguous"),
-        ([], ["i1", "i2"], "escalation_issue_context_ambiguous"),
-        ([], [], "escalation_issue_context_unbound"),
-    ],
-)
-def test_no_issue_for_an_escalation(active: list[str | None], ready: list[str], code: str) -> None:
-    with pytest.raises(EscalationError) as caught:
-        escalation_issue(active, None, ready)
-    assert caught.value.code == code

@@ -9,10 +9,9 @@ import pytest
 
 from manglecp import harness
 from manglecp.base.digest import digest_text
-from manglecp.harness.obstacles import packet
-from manglecp.harness.policy import PolicyPackage
+from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.harness.retry import Next
-from manglecp.harness.sessions import Refused, Session, Turn, session, verify_trajectory
+from manglecp.harness.sessions import Refused, Session, Turn, packet, session, verify_trajectory
 from manglecp.harness.states import Blocked, MutationReady, redeem
 from tests.harness.policy.packages import careful
 
@@ -136,7 +135,7 @@ def test_the_stop_policy_ends_the_loop(policy: PolicyPackage) -> None:
         turn = s.turn()
         search(turn)
         turn.close("end_turn")
-        with pytest.raises(Refused, match="end_turn permits only to stop"):
+        with pytest.raises(Refused, match="goes on after end_turn, which has to stop it"):
             s.turn()
 
 
@@ -147,7 +146,7 @@ def test_a_checkpoint_is_due_every_ten_turns(policy: PolicyPackage) -> None:
             turn = s.turn()
             search(turn, f"c{number}")
             turn.close("tool_use")
-        with pytest.raises(Refused, match="a checkpoint is due after turn 10"):
+        with pytest.raises(Refused, match="a checkpoint is due after this turn"):
             s.turn()
         turn.close("tool_use", checkpoint_ref="human://ann")
         assert s.turn().number == 11
@@ -197,6 +196,36 @@ def test_a_handoff_needs_its_artifacts(policy: PolicyPackage) -> None:
         assert turn.close("tool_use").judgement.join_closed
 
 
+@pytest.mark.req("HARN-08")
+def test_a_packet_is_normalised_and_has_a_digest() -> None:
+    assert packet("a", artifact_refs=["y", " x", "x"]) == packet(" a ", artifact_refs=["x", "y"])
+    assert packet("a", intent="b")["packetDigest"] != packet("a", intent="c")["packetDigest"]
+
+
+@pytest.mark.req("SLICE-12")
+def test_a_descent_resumes_from_artifacts_that_exist(policy: PolicyPackage) -> None:
+    with opened(policy) as s:
+        turn = s.turn()
+        continuity = {"mode": "descent", "handoffRef": "handoff://1", "artifactRefs": ["artifact://plan"]}
+        with pytest.raises(Refused, match="artifact://plan is not there"):
+            turn.resume(continuity, lambda _: None)
+        with pytest.raises(Refused, match="a handoff that it does not name"):
+            turn.resume({"mode": "descent"}, lambda _: None)
+        turn.resume(continuity, lambda _: digest_text("plan"))
+        search(turn)
+        assert turn.close("tool_use").judgement.join_closed
+
+
+@pytest.mark.req("SLICE-07", "HARN-42")
+def test_a_turn_past_the_budget_does_not_start(policy: PolicyPackage) -> None:
+    contents = {**policy.contents, "stop": {"maxTurns": 1}}
+    limited = package_of({"name": policy.name, "version": policy.version}, contents)
+    with opened(limited) as s:
+        s.turn()  # and it is never closed
+        with pytest.raises(Refused, match="turn 2 of 1"):
+            s.turn()
+
+
 @pytest.mark.req("FAIL-20")
 def test_compaction_must_carry_what_is_open(policy: PolicyPackage) -> None:
     with opened(policy) as s:
@@ -204,7 +233,7 @@ def test_compaction_must_carry_what_is_open(policy: PolicyPackage) -> None:
         search(turn)
         with pytest.raises(Refused, match="compaction_state_invalid"):
             turn.compact({"policyDigest": digest_text("another"), "summaryDigest": "s", "continuityRef": "c"})
-        with pytest.raises(Refused, match="there is no record of"):
+        with pytest.raises(Refused, match="a compaction that is not recorded"):
             turn.resume({"mode": "compaction"}, lambda _: None)
 
 

@@ -42,6 +42,21 @@ from manglecp.harness.readers import (
     words_by_name,
 )
 
+# --- vocabularies -----------------------------------------------------------------------------------------------------
+
+STAGES: Final = ("pre_flight", "input", "output")
+"""The guardrail stages, in order."""
+ROLES: Final = ("orchestrator", "specialist")
+TRACE_MODES: Final = ("dashboard", "internal_processor", "disabled")
+TIERS: Final = ("low", "moderate", "high")
+CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
+HANDLED_STOP_REASONS: Final = ("tool_use", "pause_turn", "max_tokens", "end_turn")
+"""The default if the policy lists none."""
+PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
+AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")
+"""Patterns in which the model decides when to stop."""
+UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")
+
 # --- explicit constraints ---------------------------------------------------------------------------------------------
 
 SomeTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(texts)]
@@ -374,9 +389,6 @@ class Documents:
 
 
 # --- terms in force ---------------------------------------------------------------------------------------------------
-
-STAGES: Final = ("pre_flight", "input", "output")
-"""The guardrail stages, in order."""
 
 R = TypeVar("R", bound=Record)
 

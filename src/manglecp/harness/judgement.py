@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
-from manglecp.harness.checks import CHECKS, Check, execution, governance, mutation, tool
+from manglecp.harness.checks import CHECKS, CHECKS_UPTO
 from manglecp.harness.classes import Finding, State, ordered
 from manglecp.harness.readers import LIMITS, Limits
 from manglecp.harness.rows import Handoff, ToolResult, ToolUse
@@ -208,40 +208,6 @@ def witness_id(digests: Mapping[str, str], failure_classes: Iterable[str]) -> st
 
 # --- verdict ----------------------------------------------------------------------------------------------------------
 
-_FIRST: Final[Mapping[Check, State]] = {
-    **dict.fromkeys(
-        (tool.caller_edges, tool.truncation, execution.shell_boundary, execution.edit_surface, execution.scope),
-        State.TOOL_RESULTS,
-    ),
-    **dict.fromkeys(
-        (
-            tool.join,
-            execution.stop_reason,
-            execution.stop_policy,
-            execution.transport,
-            execution.compaction,
-            execution.owed_context,
-            execution.queues,
-            execution.context_filter,
-            governance.guardrails,
-            mutation.contract,
-            mutation.packet,
-            mutation.no_packet,
-            mutation.descent,
-        ),
-        State.JOIN_CLOSED,
-    ),
-    **dict.fromkeys(
-        (governance.promotion, mutation.policy, mutation.claims, mutation.use_evidence), State.MUTATION_READY
-    ),
-}
-"""The first state that a class of the check blocks. A check that is not listed runs at every state."""
-
-CHECKS_UPTO: Final = {
-    state: tuple(check for check in CHECKS if _FIRST.get(check, State.CALL_SPEC) <= state) for state in State
-}
-"""The checks that can block a state."""
-
 
 @dataclass(frozen=True)
 class Judgement:
@@ -316,16 +282,8 @@ def conclude(turn: Turn) -> Judgement:
     return Judgement(findings, turn)
 
 
-def open_findings(document: Mapping[str, Any], upto: State, limits: Limits = LIMITS) -> Sequence[Finding]:
-    """Return the findings that block a state of an open turn, on the evidence so far.
-
-    The protocol state may be absent, and evidence that is due only later is not missed.
-    """
-    return findings_upto(read_turn(document, limits, under_way=True), upto)
-
-
 def findings_upto(turn: Turn, upto: State) -> Sequence[Finding]:
-    """Return the findings that block a state of a turn already read."""
+    """Return the findings that block a state of an open turn; evidence that is due only later is not missed."""
     found = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
     return ordered(found, turn.call.call_id, None) if found else ()
 

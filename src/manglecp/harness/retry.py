@@ -10,14 +10,11 @@ The backoff is a label; the caller has the clock.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from manglecp.base.text import trim
-from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.classes import CLASSES, Retry
 
 BACKOFFS: Final = ("none", "fixed_short", "exponential_short")
@@ -84,19 +81,13 @@ class RetryPolicy:
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
         """``document`` is a validated ``retry`` document of a package."""
-        self.document: Final[dict[str, Any]] = dict(document or {"rules": []})
         self.rules: Final[dict[str, Rule]] = {name: _RULES[one.retry] for name, one in CLASSES.items()}
-        for rule in self.document["rules"]:
+        for rule in (document or {"rules": ()})["rules"]:
             for name in rule["classes"]:
                 if CLASSES[name].retry is Retry.NEVER and rule["maxAttempts"] > 1:
                     raise ValueError(f"{name} is never retried")
                 escalation = Escalation(rule["escalationAction"])
                 self.rules[name] = Rule(rule["maxAttempts"], rule.get("backoffClass", "none"), escalation)
-
-    @property
-    def digest(self) -> str:
-        """Return the digest in the format of upstream policy files."""
-        return "pol1_" + hashlib.sha256(canonical(self.document)).hexdigest()
 
     def decide(self, failure_classes: Iterable[str], attempt: int) -> Decision:
         """Return the step after attempt number ``attempt`` (from 1) failed with these classes."""
@@ -116,30 +107,3 @@ class RetryPolicy:
     @staticmethod
     def _strictness(name: str) -> tuple[int, str]:
         return _ORDER.index(CLASSES[name].retry), name
-
-
-class EscalationError(ValueError):
-    """The issue of an escalation is ambiguous."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def escalation_issue(active: Sequence[str | None], session_issue: str | None, ready: Sequence[str]) -> str:
-    """Return the issue to escalate: the active one, else that of the session, else the only ready one.
-
-    ``active`` are all candidates for the active issue. Raises :class:`EscalationError` if they disagree.
-    """
-    named = {trim(name) for name in active if name and trim(name)}
-    if len(named) > 1:
-        raise EscalationError("escalation_issue_context_ambiguous", f"several issues are active: {sorted(named)}")
-    if named:
-        return named.pop()
-    if session_issue and trim(session_issue):
-        return trim(session_issue)
-    if len(set(ready)) == 1:
-        return ready[0]
-    if ready:
-        raise EscalationError("escalation_issue_context_ambiguous", f"{len(set(ready))} issues are ready")
-    raise EscalationError("escalation_issue_context_unbound", "no issue is active, of the session, or ready")

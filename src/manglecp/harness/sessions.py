@@ -14,28 +14,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 from manglecp.base.digest import digest_text
 from manglecp.base.hash_chain import GENESIS, row_hash
+from manglecp.base.text import trim
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import State
+from manglecp.harness.checks import Check, execution, mutation
+from manglecp.harness.classes import Finding, State
 from manglecp.harness.judgement import Judgement, findings_upto
-from manglecp.harness.obstacles import (
-    Lookup,
-    Obstacle,
-    artifact_rows,
-    obstacles_to_compact,
-    obstacles_to_continue,
-    obstacles_to_hand_over,
-    obstacles_to_resume,
-    obstacles_to_start,
-    protocol_state,
-)
 from manglecp.harness.policy.package import PolicyPackage
 from manglecp.harness.retry import Decision
 from manglecp.harness.states import Blocked, CallSpec, JoinClosed, Row
 from manglecp.harness.turn import TurnBuilder
+
+Lookup: TypeAlias = Callable[[str], str | None]
+"""Returns the digest of the artifact under a reference; None if it does not exist."""
+
+
+class Refused(Exception):
+    """The step would block the turn, so it was not taken; ``findings`` has the reasons."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("; ".join(f"{finding.failure.name}: {finding.message}" for finding in findings))
+        self.findings = tuple(findings)
+
+
+def packet(
+    target: str,
+    *,
+    artifact_refs: Iterable[str] = (),
+    return_path_ref: str | None = None,
+    intent: str | None = None,
+    constraints: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return a handoff packet with its digest."""
+    row: dict[str, Any] = {"target": trim(target), "requiredArtifactRefs": sorted({trim(ref) for ref in artifact_refs})}
+    if return_path_ref is not None:
+        row["returnPathRef"] = trim(return_path_ref)
+    if intent is not None:
+        row["intent"] = trim(intent)
+    if stated := [trim(constraint) for constraint in constraints]:
+        row["constraints"] = stated
+    return {**row, "packetDigest": digest(row)}
+
 
 # --- trajectory -------------------------------------------------------------------------------------------------------
 
@@ -45,29 +67,6 @@ class Journal(Protocol):
 
     def append(self, row: Mapping[str, Any], /) -> object:
         """Store the next row. If it raises, the row is not part of the trajectory."""
-
-
-class Trajectory:
-    """The hash-chained rows of one session."""
-
-    def __init__(self, session_id: str, journal: Journal) -> None:
-        self.session_id = session_id
-        self._journal = journal
-        self._last = GENESIS
-        self._count = 0
-
-    def ref(self, number: int) -> str:
-        """Return the reference of the row with this number."""
-        return f"trajectory://{self.session_id}/{number}"
-
-    def append(self, members: Mapping[str, Any]) -> dict[str, Any]:
-        """Add number and hashes to a row, append it to the journal, and return it."""
-        row = {**members, "sessionId": self.session_id, "sequence": self._count, "prevHash": self._last}
-        row["rowHash"] = row_hash(row, "rowHash")
-        self._journal.append(row)
-        self._last = row["rowHash"]
-        self._count += 1
-        return row
 
 
 def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -89,14 +88,6 @@ def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 # --- session ----------------------------------------------------------------------------------------------------------
-
-
-class Refused(Exception):
-    """The step would block the turn, so it was not taken."""
-
-    def __init__(self, obstacles: Sequence[Obstacle]) -> None:
-        super().__init__("; ".join(map(str, obstacles)))
-        self.obstacles = tuple(obstacles)
 
 
 def session(
@@ -136,7 +127,9 @@ class Session:
         self.policy = policy
         self.id = session_id
         self.terms = terms
-        self.trajectory = Trajectory(session_id, journal)
+        self._journal = journal
+        self._rows = 0
+        self._last_hash = GENESIS
         self._choices = choices
         self._clock = clock
         self._turn: Turn | None = None
@@ -146,6 +139,10 @@ class Session:
     def ref(self) -> str:
         """Return the reference of the session."""
         return f"session://{self.id}"
+
+    def trajectory_ref(self, turn: int) -> str:
+        """Return the reference of the trajectory row of this turn."""
+        return f"trajectory://{self.id}/{turn}"
 
     def __enter__(self) -> Self:
         self._record({"kind": "session.start", "policyDigest": self.policy.digest})
@@ -171,11 +168,8 @@ class Session:
         """
         self._end_turn()
         number = self._turns + 1
-        obstacles = list(obstacles_to_start(self._stop_policy, turn_index=number))
-        if self._turn is not None:
-            obstacles += self._turn.obstacles_to_go_on
-        if obstacles:
-            raise Refused(obstacles)
+        if self._turn is not None and self._turn.obstacles:
+            raise Refused(self._turn.obstacles)
         chosen = {**self._choices, **choices}
         chosen["model_ref"] = chosen["model_ref"] or (call_spec or {}).get("modelRef")
         if chosen["model_ref"] is None:
@@ -189,13 +183,9 @@ class Session:
         for name, value in (call_spec or {}).items():
             if fields.setdefault(name, value) != value:
                 raise ValueError(f"{name} is fixed by the policy {self.policy.ref}")
-        self._turns = number
-        self._turn = Turn(self, number, fields)
-        return self._turn
-
-    @property
-    def _stop_policy(self) -> Mapping[str, Any]:
-        return self.policy.contents.get("stop", {})
+        turn = Turn(self, number, fields)
+        self._turns, self._turn = number, turn
+        return turn
 
     def _end_turn(self) -> None:
         if self._turn is not None:
@@ -203,7 +193,11 @@ class Session:
 
     def _record(self, members: Row) -> None:
         at = {} if self._clock is None else {"at": self._clock()}
-        self.trajectory.append({**members, **at})
+        row = {**members, **at, "sessionId": self.id, "sequence": self._rows, "prevHash": self._last_hash}
+        row["rowHash"] = row_hash(row, "rowHash")
+        self._journal.append(row)
+        self._last_hash = row["rowHash"]
+        self._rows += 1
 
 
 class Turn:
@@ -215,13 +209,15 @@ class Turn:
         self.call_spec = dict(call_spec)
         self.attempts = 0
         self.closed: JoinClosed | None = None
-        self._judgement: Judgement | None = None
-        self.obstacles_to_go_on: tuple[Obstacle, ...] = ()
+        self._judgement: Judgement | None = None  # kept, because authorising a mutation spends the closed state
+        self.obstacles: tuple[Finding, ...] = ()
+        """What forbids another turn after this one."""
         self._classes: tuple[str, ...] = ()
         self._ended = False
-        refs = {"sessionRefs": [session.ref], "trajectoryRefs": [session.trajectory.ref(number)]}
+        refs = {"sessionRefs": [session.ref], "trajectoryRefs": [session.trajectory_ref(number)]}
         self._builder = TurnBuilder.open(self.call_spec, session.terms).with_evidence(refs)
         CallSpec.of(self._builder)  # a turn that cannot begin is Blocked at once
+        self._accept({"protocolState": {"stopReason": "end_turn", "turnIndex": number}}, execution.stop_policy)
 
     # --- evidence as it happens ------------------------------------------------------------------------------------
 
@@ -246,10 +242,17 @@ class Turn:
         """Record rows of other kinds: ``guardrailDecisions``, ``artifacts``, ``contextAccess`` and so on."""
         self._record({member: [dict(row) for row in rows]})
 
-    def _record(self, more: Row) -> None:
+    def _record(self, more: Row, *checks: Check) -> None:
+        """Add evidence. Raises :class:`Refused` if one of the checks finds something."""
         if self._ended:
             raise RuntimeError("the turn is over")
-        self._builder = self._builder.with_evidence(more)
+        self._builder = self._accept(more, *checks)
+
+    def _accept(self, more: Row, *checks: Check) -> TurnBuilder:
+        builder = self._builder.with_evidence(more)
+        if found := _found(builder, *checks):
+            raise Refused(found)
+        return builder
 
     def _add_in_order(self, member: str, position: str, rows: Sequence[Row]) -> None:
         known = len(self._builder.member(member) or ())
@@ -296,26 +299,18 @@ class Turn:
     # --- handing over, compacting, resuming ------------------------------------------------------------------------
 
     def hand_over(self, packet: Row, lookup: Lookup) -> None:
-        """Hand over with a packet of :func:`.obstacles.packet`. Raises :class:`Refused` if it violates the contract."""
-        contract = self.session.policy.contents.get("handoff", {})
-        self._heed(
-            obstacles_to_hand_over(packet, contract, role=self.call_spec.get("orchestrationRole"), lookup=lookup)
-        )
-        self._record({"handoff": dict(packet)})
-        self.add("artifacts", *artifact_rows(packet, lookup))
+        """Hand over with a :func:`packet`. Raises :class:`Refused` if it violates the contract."""
+        rows = _artifacts(packet["requiredArtifactRefs"], lookup)
+        self._record({"handoff": dict(packet), "artifacts": rows}, mutation.packet)
 
     def compact(self, compaction: Row) -> None:
         """Record a compaction. Raises :class:`Refused` if required references would be lost."""
-        policy = self.session.policy.contents.get("compaction")
-        bound = self.call_spec.get("compactionPolicyDigest")
-        requested = [row.tool_call_id for row in self._builder.evidence.tool_requests]
-        self._heed(obstacles_to_compact(compaction, policy, policy_digest=bound, requested=requested))
-        self._record({"compaction": dict(compaction)})
+        self._record({"compaction": dict(compaction)}, execution.compaction)
 
     def resume(self, continuity: Row, lookup: Lookup) -> None:
         """Record what the turn continues from. Raises :class:`Refused` if that does not exist."""
-        self._heed(obstacles_to_resume(continuity, self._builder.member("compaction"), lookup=lookup))
-        self._record({"continuity": dict(continuity)})
+        rows = _artifacts(continuity.get("artifactRefs", ()), lookup)
+        self._record({"continuity": dict(continuity), "artifacts": rows}, execution.compaction, mutation.descent)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -328,18 +323,14 @@ class Turn:
         """
         self.attempts += 1
         self.closed = self._judgement = None
-        policies = self.session._stop_policy, self.session.policy.contents.get("protocol", {})
-        ended: dict[str, Any] = {
-            "stop_reason": stop_reason,
-            "turn_index": self.number,
-            "iteration": iteration,
-            "checkpoint_ref": checkpoint_ref,
-        }
-        self.obstacles_to_go_on = obstacles_to_continue(*policies, **ended)
-        state = protocol_state(*policies, **ended)
-        state["continuationAllowed"] = state["continuationAllowed"] and go_on
+        state = {"stopReason": stop_reason, "turnIndex": self.number}
+        state |= {} if iteration is None else {"iteration": iteration}
+        state |= {} if checkpoint_ref is None else {"checkpointRef": checkpoint_ref}
+        continuing = self._builder.with_evidence({"protocolState": {**state, "continuationAllowed": True}})
+        self.obstacles = _found(continuing, execution.stop_reason, execution.stop_policy)
+        stopping = self._builder.with_evidence({"protocolState": {**state, "continuationAllowed": False}})
         try:
-            self.closed = JoinClosed.of(self._builder.with_evidence({"protocolState": state}))
+            self.closed = JoinClosed.of(continuing if go_on and not self.obstacles else stopping)
         except Blocked as blocked:
             self._classes = tuple(sorted({finding.failure.name for finding in blocked.findings}))
             raise
@@ -363,7 +354,7 @@ class Turn:
             {
                 "kind": "turn",
                 "turn": self.number,
-                "ref": self.session.trajectory.ref(self.number),
+                "ref": self.session.trajectory_ref(self.number),
                 "callId": self.call_spec["callId"],
                 "attempts": self.attempts,
                 "closed": self.closed is not None,
@@ -378,6 +369,12 @@ class Turn:
             self._classes = tuple(sorted({finding.failure.name for finding in found}))
             raise Blocked(state, found)
 
-    def _heed(self, obstacles: Sequence[Obstacle]) -> None:
-        if obstacles:
-            raise Refused(obstacles)
+
+def _found(builder: TurnBuilder, *checks: Check) -> tuple[Finding, ...]:
+    return tuple(finding for check in checks for finding in check(builder.turn))
+
+
+def _artifacts(refs: Iterable[str], lookup: Lookup) -> list[dict[str, Any]]:
+    """Return the ``artifacts`` rows of these references, with the current digests."""
+    found = {ref: lookup(ref) for ref in refs}
+    return [{"ref": ref, "exists": made is not None, "digest": made} for ref, made in found.items()]

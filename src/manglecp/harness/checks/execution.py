@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from manglecp.harness.classes import CLASSES, Finding, place
-from manglecp.harness.constraints import RoleScope
-from manglecp.harness.obstacles import AUTONOMOUS, HANDLED_STOP_REASONS, PATTERNS, UNDIVIDED
+from manglecp.harness.constraints import AUTONOMOUS, HANDLED_STOP_REASONS, PATTERNS, ROLES, UNDIVIDED, RoleScope
 from manglecp.harness.rows import Shell, ToolRequest, ToolResult
 from manglecp.harness.turn import Turn
 
@@ -49,7 +48,7 @@ def stop_policy(turn: Turn) -> Iterator[Finding]:
         every = policy.checkpoint_every_turns or 0
         # A period that is no number of turns is none: the checkpoint is due every time.
         if every < 1 or (index is not None and index % every == 0):
-            yield Finding(_STOP, "protocolState", "a checkpoint is due, and none is recorded")
+            yield Finding(_STOP, "protocolState", "a checkpoint is due after this turn, and none is recorded")
 
 
 def transport(turn: Turn) -> Iterator[Finding]:
@@ -192,8 +191,6 @@ _QUEUE: Final = CLASSES["context.queue_policy_violation"]
 _INJECTION: Final = CLASSES["context.injection_point_missing"]
 _SCOPE: Final = CLASSES["context.scope_violation"]
 
-_ROLES: Final = ("orchestrator", "specialist")
-
 
 def owed_context(turn: Turn) -> Iterator[Finding]:
     """A turn that continues, or consumed a result, has rendered every result, a queue and a view."""
@@ -265,7 +262,7 @@ def context_filter(turn: Turn) -> Iterator[Finding]:
 def scope(turn: Turn) -> Iterator[Finding]:
     """A role reads and writes only under its prefixes, and does not act for another role."""
     call, role = turn.call, turn.call.orchestration_role
-    if role is not None and role not in _ROLES:
+    if role is not None and role not in ROLES:
         yield Finding(_SCOPE, "callSpec/orchestrationRole", f"the role {role} is not known")
     if turn.constraints.context_constraints.expected_scope_digest not in (None, call.context_scope_digest):
         yield Finding(_SCOPE, "callSpec/contextScopeDigest", "another scope is expected")
@@ -331,11 +328,3 @@ def fan_out(turn: Turn) -> Iterator[Finding]:
         yield Finding(_DECOMPOSITION, "decomposition", f"the pattern {turn.call.execution_pattern} does not split")
     if cap is not None and split.width > cap:
         yield Finding(_DECOMPOSITION, "decomposition", f"{split.width} workers; at most {cap} are admitted")
-
-
-CHECKS: Final = (
-    *(stop_reason, stop_policy, transport),
-    *(shell_boundary, edit_surface, compaction),
-    *(owed_context, queues, context_filter, scope),
-    *(pattern, fan_out),
-)

@@ -12,7 +12,14 @@ from dataclasses import replace
 from typing import Final
 
 from manglecp.harness.classes import CLASSES, Finding, place
-from manglecp.harness.constraints import STAGES, GovernanceConstraints, GovernanceProfile
+from manglecp.harness.constraints import (
+    CLAIM_ID,
+    STAGES,
+    TIERS,
+    TRACE_MODES,
+    GovernanceConstraints,
+    GovernanceProfile,
+)
 from manglecp.harness.rows import GuardrailDecision
 from manglecp.harness.turn import Turn
 
@@ -29,10 +36,6 @@ _ESCALATION: Final = CLASSES["governance.self_evolution_escalation_missing"]
 _ROLLBACK: Final = CLASSES["governance.self_evolution_rollback_missing"]
 _TRACE: Final = CLASSES["governance.trace_mode_violation"]
 _RISK: Final = CLASSES["governance.risk_tier_profile_missing"]
-
-_CLAIM: Final = "profile.doctrine_inf_governance.v0"
-_TRACE_MODES: Final = ("dashboard", "internal_processor", "disabled")
-_TIERS: Final = ("low", "moderate", "high")
 
 
 class _Gate:
@@ -57,7 +60,7 @@ class _Gate:
 def _known(turn: Turn) -> _Gate | None:
     """Return the gate, or None for an unknown identity: then nothing else is judged."""
     gate = _Gate(turn)
-    return gate if gate.profile.claim_id in (None, _CLAIM) else None
+    return gate if gate.profile.claim_id in (None, CLAIM_ID) else None
 
 
 def governance(turn: Turn) -> Iterator[Finding]:
@@ -207,14 +210,14 @@ def _self_evolution(gate: _Gate) -> Iterator[Finding]:
 
 def _trace_mode(gate: _Gate) -> Iterator[Finding]:
     of_call, of_profile, terms = gate.turn.call.observability_mode, gate.profile.observability_mode, gate.constraints
-    if of_call is not None and of_call not in _TRACE_MODES:
+    if of_call is not None and of_call not in TRACE_MODES:
         yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {of_call} is not known")
     demanded = terms.zero_data_retention or terms.allowed_observability_modes is not None
     if not gate.owes("observabilityMode", bool(demanded) or of_call is not None or of_profile is not None):
         return
     where = "governanceProfile/observabilityMode"
     mode = of_call if of_profile is None else of_profile
-    if mode not in _TRACE_MODES:
+    if mode not in TRACE_MODES:
         yield Finding(_TRACE, where, "there is no mode" if not mode else f"the mode {mode} is not known")
         return
     if of_call not in (None, mode):
@@ -232,7 +235,7 @@ def _trace_mode(gate: _Gate) -> Iterator[Finding]:
 
 def _risk_tier(gate: _Gate) -> Iterator[Finding]:
     of_call, found = gate.turn.call.risk_tier, gate.profile.risk_tier
-    if of_call is not None and of_call not in _TIERS:
+    if of_call is not None and of_call not in TIERS:
         yield Finding(_RISK, "callSpec/riskTier", f"the tier {of_call} is not known")
     if not gate.owes("riskTier", found is not None or of_call is not None):
         return
@@ -240,7 +243,7 @@ def _risk_tier(gate: _Gate) -> Iterator[Finding]:
     if found is None:
         yield Finding(_RISK, where, "there is no control profile of the tier")
         return
-    if found.tier not in _TIERS:
+    if found.tier not in TIERS:
         yield Finding(_RISK, where, f"the tier {found.tier} is not known")
     if found.control_profile_bound is not True:
         yield Finding(_RISK, where, "the control profile is not bound")
@@ -248,6 +251,3 @@ def _risk_tier(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_RISK, where, f"the call says {of_call}, the profile {found.tier}")
     if found.tier in (gate.constraints.human_checkpoint_tiers or ()) and found.approval_ref is None:
         yield Finding(_RISK, where, f"the tier {found.tier} needs an approval by a human")
-
-
-CHECKS: Final = (governance, guardrails, promotion)

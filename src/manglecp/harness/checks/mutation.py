@@ -185,6 +185,3 @@ def drift(turn: Turn) -> Iterator[Finding]:
     """A document that differs from its digest, or has none, raises the class of its kind."""
     for name in turn.drifted:
         yield Finding(DOCUMENTS[name].drift, place("policyDocuments", name), "is not the document of the call spec")
-
-
-CHECKS: Final = (contract, packet, no_packet, descent, policy, claims, use_evidence, drift)

@@ -345,21 +345,3 @@ def _sizes_agree(cut: Truncation) -> bool:
         return False
     # A middle cut leaves something on both sides.
     return cut.strategy != "middle" or (head > 0 and tail > 0 and head + tail == kept)
-
-
-CHECKS: Final = (
-    call_shape,
-    request_shape,
-    one_call_per_action,
-    result_shape,
-    use_shape,
-    allowed_tools,
-    blocked_calls,
-    discovery,
-    examples,
-    callers,
-    caller_edges,
-    width,
-    join,
-    truncation,
-)

@@ -8,7 +8,7 @@ CallSpec fields and constraints of a turn, and is *pinned*: only a promotion tha
     pins, promotion   the package in force; how it changes
 """
 
-from manglecp.harness.policy.kinds import TIERS
+from manglecp.harness.constraints import TIERS
 from manglecp.harness.policy.package import ENDINGS, PolicyPackage, call_id, observe, package_of, read_package
 from manglecp.harness.policy.pins import Difference, Pin, differences, read_pin
 from manglecp.harness.policy.promotion import Unchanged, doubts, promote, read_reports

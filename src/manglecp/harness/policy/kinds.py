@@ -18,8 +18,7 @@ from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES, Retry
-from manglecp.harness.constraints import STAGES
-from manglecp.harness.obstacles import PATTERNS
+from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES
 from manglecp.harness.policy.shapes import (
     Problems,
     Shape,
@@ -40,9 +39,6 @@ from manglecp.harness.retry import ACTIONS, BACKOFFS
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
-ROLES: Final = ("orchestrator", "specialist")
-MODES: Final = ("dashboard", "internal_processor", "disabled")
-TIERS: Final = ("low", "moderate", "high")
 METRICS: Final = ("precision", "recall", "f1")
 CONTROLS: Final = (
     "policyProvenance",
@@ -261,8 +257,8 @@ _TABLE: Final = (
         "observability", "where traces may go",
         table(
             {
-                "mode": one_of(MODES),
-                "allowedModes": words(MODES, least=1),
+                "mode": one_of(TRACE_MODES),
+                "allowedModes": words(TRACE_MODES, least=1),
                 "zeroDataRetention": flag,
                 "processorRef": text,
                 "requireProcessorRef": flag,

@@ -21,14 +21,13 @@ import msgspec
 from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
-from manglecp.harness.obstacles import PATTERNS
-from manglecp.harness.policy.kinds import KINDS, MANIFEST, TIERS, check
+from manglecp.harness.constraints import CLAIM_ID, PATTERNS, TIERS
+from manglecp.harness.policy.kinds import KINDS, MANIFEST, check
 from manglecp.harness.policy.shapes import Problems
 from manglecp.harness.retry import RetryPolicy
 
 # --- package ----------------------------------------------------------------------------------------------------------
 
-CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
 """The contract by which this package normalises evidence."""
 

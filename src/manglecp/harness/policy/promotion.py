@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from manglecp.base.diagnostic import FileLocation
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
-from manglecp.harness.constraints import STAGES
+from manglecp.harness.constraints import STAGES, TIERS
 from manglecp.harness.judgement import judge
-from manglecp.harness.policy.kinds import KINDS, METRICS, TIERS
+from manglecp.harness.policy.kinds import KINDS, METRICS
 from manglecp.harness.policy.package import PolicyPackage, read_json
 from manglecp.harness.policy.pins import ACTION, Pin, candidate_ref, differences
 from manglecp.harness.policy.shapes import Problems, Shape, flag, integer, items, number, one_of, table, table_of, text
-from manglecp.harness.states import Blocked, CallSpec, MutationReady
+from manglecp.harness.states import Blocked, MutationReady, ready_from
 
 # --- reports ----------------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,6 @@ _LEFT_OUT: Final = {
     *(name for kind in _OF_AGENTS for name in (KINDS[kind].inline, KINDS[kind].digested, KINDS[kind].document) if name),
     *("toolConstraints", "toolCatalog", "toolCatalogDigest", "runtimeSandboxRef"),
 }
-_END: Final = {"stopReason": "end_turn", "continuationAllowed": False}
 _GATES: Final = {"eval-gate": "evalGatePolicy", "red-team": "redTeamPolicy"}
 
 
@@ -235,11 +234,11 @@ def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> Mu
     """Return the right to promote the candidate. Raises :class:`.Blocked` with all findings."""
     if candidate.digest == pin.digest:
         raise Unchanged(f"{candidate.ref} is pinned already")
-    turn = _Turn(pin, candidate, reports)
+    document = _Turn(pin, candidate, reports).document()
     try:
-        return turn.walk()
+        return ready_from(document)
     except Blocked as blocked:  # at the first blocked state; report the findings of all
-        raise Blocked(blocked.state, judge(turn.document()).findings) from None
+        raise Blocked(blocked.state, judge(document).findings) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,24 +267,12 @@ class _Turn:
         if reports.approval_ref is not None and reports.approval is not None:
             self.reads.append(_Read("policy.read_approval", reports.approval_ref, reports.approval))
 
-    def walk(self) -> MutationReady:
-        rows = self.rows()
-        *before, after = self.decisions()
-        return (
-            CallSpec.open(self.call_spec(), self.terms())
-            .request(rows.pop("toolRequests"), {"guardrailDecisions": before})
-            .answer(rows.pop("toolResults"))
-            .use(rows.pop("toolUse"))
-            .close(_END, {**rows, "guardrailDecisions": [after]})
-            .authorize(self.intent())
-        )
-
     def document(self) -> dict[str, Any]:
         evidence = {
             "callSpec": self.call_spec(),
             **self.rows(),
             "guardrailDecisions": self.decisions(),
-            "protocolState": _END,
+            "protocolState": {"stopReason": "end_turn", "continuationAllowed": False},
             "mutation": self.intent(),
         }
         return {**self.terms(), "evidence": evidence}
