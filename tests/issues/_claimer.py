@@ -6,7 +6,7 @@ import sys
 
 from manglecp.issues import IssueMemory
 from manglecp.issues.model import system_clock
-from manglecp.issues.stored import open_issues
+from manglecp.issues.tables import open_issues
 
 
 def main(path: str, worker: str) -> None:

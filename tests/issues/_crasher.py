@@ -12,9 +12,8 @@ from typing import Any
 
 from manglecp.harness import ready_from
 from manglecp.issues import IssueMemory
-from manglecp.issues.events import Close
-from manglecp.issues.model import system_clock
-from manglecp.issues.stored import StoredIssues, StoredTables
+from manglecp.issues.model import Close, system_clock
+from manglecp.issues.tables import StoredIssues, StoredTables
 from manglecp.store.database import Rows
 from manglecp.store.store import open_database
 from tests.issues.turns import turn
@@ -49,7 +48,7 @@ def main(where: str, issue: str, statement: str) -> None:
     store = Mortal(open_database(where))
     store.last = int(statement)
     ready = ready_from(turn("issue.close", f"issue://{issue}", call_id="the turn"))
-    IssueMemory(store, clock=system_clock, new_id=lambda: "unused").close(ready, "kim", issue, Close())
+    IssueMemory(store, clock=system_clock, new_id=lambda: "unused").mutate(ready, "kim", issue, Close())
     print("closed")
     store.close()
 

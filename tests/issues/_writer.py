@@ -6,9 +6,8 @@ import sys
 
 from manglecp.harness import ready_from
 from manglecp.issues import IssueMemory
-from manglecp.issues.events import Add, Close, Discover
-from manglecp.issues.model import system_clock
-from manglecp.issues.stored import open_issues
+from manglecp.issues.model import Add, Close, Discover, system_clock
+from manglecp.issues.tables import open_issues
 from tests.issues.turns import turn
 
 
@@ -20,10 +19,10 @@ def main(path: str, name: str, rounds: str) -> None:
         print("added", issue, flush=True)
         lease = memory.claim(name, issue)
         found = ready_from(turn("issue.discover", f"issue://{issue}", call_id=f"{issue}/1"))
-        memory.discover(found, name, Discover(parent=issue, title="more"), f"{issue}.more")
+        memory.mutate(found, name, f"{issue}.more", Discover(parent=issue, title="more"))
         print("discovered", f"{issue}.more", flush=True)
         done = ready_from(turn("issue.close", f"issue://{issue}", call_id=f"{issue}/2"))
-        memory.close(done, name, issue, Close(fence=lease.fence))
+        memory.mutate(done, name, issue, Close(fence=lease.fence))
         print("closed", issue, flush=True)
 
 

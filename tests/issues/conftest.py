@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from manglecp.issues import Issue, IssueMemory
-from manglecp.issues.events import Add
-from manglecp.issues.stored import ISSUES, StoredIssues
+from manglecp.issues.model import Add
+from manglecp.issues.tables import ISSUES, StoredIssues
 from manglecp.store.store import open_database
 from tests.store.postgres import postgres_url
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from manglecp.base.hash_chain import GENESIS, Head
-from manglecp.issues.events import Close, Event, read_event, write_event
 from manglecp.issues.integrity import audit
+from manglecp.issues.model import Close, Event, read_event, write_event
 from manglecp.store.errors import StoreError
 from tests.issues.conftest import Workbench, in_a_file
 from tests.issues.test_transitions import close, link
@@ -164,7 +164,7 @@ def test_the_last_event_rewritten(work: Workbench) -> None:
 
 
 def test_a_change_without_evidence(work: Workbench) -> None:
-    work.memory.close(ready_for("issue.close", "a"), "w1", "a", Close(fence=1))
+    work.memory.mutate(ready_for("issue.close", "a"), "w1", "a", Close(fence=1))
     rewritten(work, 6, mutation=None)
     assert "event 6: issue.close has no mutation that allowed it" in findings(work)
 

@@ -6,14 +6,13 @@ import json
 from collections.abc import Callable, Iterator
 from io import BytesIO
 
-import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.base.hash_chain import EMPTY
 from manglecp.issues import View
-from manglecp.issues.events import Add, Close, Event, Update, write_event
 from manglecp.issues.integrity import LONGEST_LINE, BadLog, audit, export_log, import_log
+from manglecp.issues.model import Add, Close, Event, Update, write_event
 from tests.effort import examples
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import close, link, refused, update
@@ -65,10 +64,10 @@ def test_evidence_stays_spent(bench: Workbench, other: Workbench) -> None:
     bench.add("a")
     right = ready_for("issue.update", "a")
     witness = right.judgement.witness_id
-    bench.memory.update(right, "kim", "a", Update(title="x"))
+    bench.memory.mutate(right, "kim", "a", Update(title="x"))
     import_log(other.store, export_log(bench.store))
     with other.store.read_transaction() as tables:
-        assert tables.is_spent(witness, msgspec.UNSET)
+        assert tables.is_spent(witness, "another turn")
 
 
 def test_only_into_an_empty_memory(other: Workbench, lines: list[bytes]) -> None:

@@ -9,13 +9,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from manglecp.harness import Blocked, CallSpec, Forged, JoinClosed, MutationReady, ready_from, redeem
 from manglecp.issues import IssueMemory, Status
-from manglecp.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
-from manglecp.issues.stored import open_issues
+from manglecp.issues.model import Add, AddDependency, Close, Discover, RemoveDependency, Update
+from manglecp.issues.tables import open_issues
 from manglecp.store.errors import Refused
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import refused
@@ -25,13 +24,11 @@ pytestmark = pytest.mark.req("HARN-81")
 
 Change = Callable[[IssueMemory, MutationReady], object]
 CHANGES: dict[str, Change] = {
-    "issue.update": lambda memory, right: memory.update(right, "kim", "a", Update(title="x")),
-    "issue.discover": lambda memory, right: memory.discover(right, "kim", Discover(parent="a", title="x")),
-    "issue.close": lambda memory, right: memory.close(right, "kim", "a", Close()),
-    "dep.add": lambda memory, right: memory.add_dependency(
-        right, "kim", "a", AddDependency(edge="related", depends_on="b")
-    ),
-    "dep.remove": lambda memory, right: memory.remove_dependency(
+    "issue.update": lambda memory, right: memory.mutate(right, "kim", "a", Update(title="x")),
+    "issue.discover": lambda memory, right: memory.mutate(right, "kim", None, Discover(parent="a", title="x")),
+    "issue.close": lambda memory, right: memory.mutate(right, "kim", "a", Close()),
+    "dep.add": lambda memory, right: memory.mutate(right, "kim", "a", AddDependency(edge="related", depends_on="b")),
+    "dep.remove": lambda memory, right: memory.mutate(
         right, "kim", "a", RemoveDependency(edge="blocks", depends_on="b")
     ),
 }
@@ -50,7 +47,7 @@ def memory(bench: Workbench) -> IssueMemory:
     """Two issues, a and b; a waits for b."""
     bench.add("a", "b")
     right = ready("dep.add", "dependency://a/blocks/b")
-    bench.memory.add_dependency(right, "kim", "a", AddDependency(edge="blocks", depends_on="b"))
+    bench.memory.mutate(right, "kim", "a", AddDependency(edge="blocks", depends_on="b"))
     return bench.memory
 
 
@@ -75,7 +72,7 @@ def test_a_right_is_good_for_its_change(memory: IssueMemory, bench: Workbench, a
     assert (event.mutation.before is None) == (action == "issue.discover")
     assert event.mutation.before != event.mutation.after
     with bench.store.read_transaction() as tables:
-        assert tables.is_spent(witness, msgspec.UNSET)
+        assert tables.is_spent(witness, "another turn")
 
 
 @actions
@@ -187,10 +184,10 @@ def test_a_right_to_another_subject(memory: IssueMemory, bench: Workbench, actio
 
 def test_an_intent_that_is_written_untidily(memory: IssueMemory, bench: Workbench) -> None:
     document = turn("issue.close", " issue://a\n")
-    assert memory.close(ready_from(document), "kim", "a", Close()).status is Status.CLOSED
+    assert memory.mutate(ready_from(document), "kim", "a", Close()).status is Status.CLOSED
     document = turn("issue.close", "issue://b")
     document["evidence"]["mutation"]["kind"] = " Issue "
-    assert memory.close(ready_from(document), "kim", "b", Close()).status is Status.CLOSED
+    assert memory.mutate(ready_from(document), "kim", "b", Close()).status is Status.CLOSED
     assert bench.events() == 5
 
 
@@ -217,9 +214,9 @@ def test_a_change_cannot_be_carried_in_as_another(memory: IssueMemory, bench: Wo
         with refused("mutation_missing"):
             untyped.add("kim", change, "a")
     with refused("mutation_other"):
-        untyped.close(ready("issue.add", "issue://c"), "kim", "c", Add(title="x"))
+        untyped.mutate(ready("issue.add", "issue://c"), "kim", "c", Add(title="x"))
     with refused("mutation_other"):
-        untyped.update(ready_for("issue.update", "a"), "kim", "a", Close())
+        untyped.mutate(ready_for("issue.update", "a"), "kim", "a", Close())
     assert unchanged(bench)
 
 
@@ -236,8 +233,8 @@ def test_a_refused_right_is_not_spent(memory: IssueMemory, bench: Workbench) -> 
     lease = bench.memory.claim("w1", "b")
     right = ready_for("issue.close", "b")
     with refused("lease_contention_active"):
-        memory.close(right, "w1", "b", Close())
-    assert memory.close(right, "w1", "b", Close(fence=lease.fence)).status is Status.CLOSED
+        memory.mutate(right, "w1", "b", Close())
+    assert memory.mutate(right, "w1", "b", Close(fence=lease.fence)).status is Status.CLOSED
 
 
 def test_what_an_intent_may_hold_is_limited(memory: IssueMemory, bench: Workbench) -> None:

@@ -9,8 +9,17 @@ import pytest
 
 from manglecp.harness import MutationReady
 from manglecp.issues import Status
-from manglecp.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
-from manglecp.issues.model import BLOCKING, EDGE_TYPES, MOST_EDGES
+from manglecp.issues.model import (
+    BLOCKING,
+    EDGE_TYPES,
+    MOST_EDGES,
+    Add,
+    AddDependency,
+    Close,
+    Discover,
+    RemoveDependency,
+    Update,
+)
 from manglecp.store.errors import Invalid, Refused
 from tests.issues.conftest import Workbench
 from tests.issues.turns import ready, ready_for
@@ -22,15 +31,15 @@ def refused(code: str) -> pytest.RaisesExc[Refused]:
 
 def link(bench: Workbench, issue: str, on: str, edge: str = "blocks", fence: int | None = None) -> None:
     right = ready("dep.add", f"dependency://{issue}/{edge}/{on}")
-    bench.memory.add_dependency(right, "kim", issue, AddDependency(edge=edge, depends_on=on, fence=fence))
+    bench.memory.mutate(right, "kim", issue, AddDependency(edge=edge, depends_on=on, fence=fence))
 
 
 def close(bench: Workbench, issue: str, fence: int | None = None) -> None:
-    bench.memory.close(ready_for("issue.close", issue), "kim", issue, Close(fence=fence))
+    bench.memory.mutate(ready_for("issue.close", issue), "kim", issue, Close(fence=fence))
 
 
 def update(bench: Workbench, issue: str, change: Update) -> None:
-    bench.memory.update(ready_for("issue.update", issue), "kim", issue, change)
+    bench.memory.mutate(ready_for("issue.update", issue), "kim", issue, change)
 
 
 class TestIssues:
@@ -90,7 +99,7 @@ class TestIssues:
     def test_discover(self, bench: Workbench) -> None:
         bench.add("a")
         change = Discover(parent="a", title="found on the way")
-        child = bench.memory.discover(ready_for("issue.discover", "a"), "kim", change)
+        child = bench.memory.mutate(ready_for("issue.discover", "a"), "kim", None, change)
         with bench.memory.view() as view:
             (edge,) = view.show(child.id).depends_on
             assert (edge.type, edge.depends_on) == ("discovered-from", "a")
@@ -99,7 +108,7 @@ class TestIssues:
 
     def test_discover_from_nowhere(self, bench: Workbench) -> None:
         with refused("issue_unknown"):
-            bench.memory.discover(ready_for("issue.discover", "a"), "kim", Discover(parent="a", title="x"))
+            bench.memory.mutate(ready_for("issue.discover", "a"), "kim", None, Discover(parent="a", title="x"))
 
     @pytest.mark.parametrize("issue", ["", "-a", "a b", "a/b", "ä", "a" * 65, "a\n", "\udcff"])
     def test_ids(self, bench: Workbench, issue: str) -> None:
@@ -108,9 +117,9 @@ class TestIssues:
         operations: list[Callable[[], object]] = [
             lambda: bench.add(issue),
             lambda: bench.memory.claim("w", issue),
-            lambda: bench.memory.close(right, "kim", issue, Close()),
-            lambda: bench.memory.discover(right, "kim", Discover(parent=issue, title="x")),
-            lambda: bench.memory.add_dependency(right, "kim", "a", AddDependency(edge="blocks", depends_on=issue)),
+            lambda: bench.memory.mutate(right, "kim", issue, Close()),
+            lambda: bench.memory.mutate(right, "kim", None, Discover(parent=issue, title="x")),
+            lambda: bench.memory.mutate(right, "kim", "a", AddDependency(edge="blocks", depends_on=issue)),
         ]
         for operation in operations:
             with pytest.raises((Invalid, Refused), match=r"an id is|no right to issue\.discover|no right to dep\.add"):
@@ -292,10 +301,10 @@ class TestEdges:
         bench.add("a", "b")
         link(bench, "a", "b")
         change = RemoveDependency(edge="blocks", depends_on="b")
-        bench.memory.remove_dependency(ready("dep.remove", "dependency://a/blocks/b"), "kim", "a", change)
+        bench.memory.mutate(ready("dep.remove", "dependency://a/blocks/b"), "kim", "a", change)
         assert bench.ready() == ["a", "b"]
         with refused("dependency_unknown"):
-            bench.memory.remove_dependency(ready("dep.remove", "dependency://a/blocks/b"), "kim", "a", change)
+            bench.memory.mutate(ready("dep.remove", "dependency://a/blocks/b"), "kim", "a", change)
 
     def test_cycles(self, bench: Workbench) -> None:
         bench.add("a", "b", "c")
@@ -348,5 +357,4 @@ def test_the_type_of_a_right_is_in_the_signature() -> None:
     """A type checker refuses less than a MutationReady; here is the place that says so."""
     from manglecp.issues import IssueMemory
 
-    for name in ("update", "discover", "close", "add_dependency", "remove_dependency"):
-        assert getattr(IssueMemory, name).__annotations__["ready"] == MutationReady.__name__
+    assert IssueMemory.mutate.__annotations__["ready"] == MutationReady.__name__

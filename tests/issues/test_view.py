@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.issues import Status
-from manglecp.issues.events import Add, AddDependency, Close, Discover, RemoveDependency, Update
 from manglecp.issues.integrity import audit, export_log, fold
-from manglecp.issues.model import stamp
+from manglecp.issues.model import Add, AddDependency, Close, Discover, RemoveDependency, Update, stamp
 from manglecp.store.errors import Refused
 from tests.effort import examples
 from tests.issues.conftest import Workbench
@@ -120,17 +119,17 @@ def take(bench: Workbench, step: tuple[str, Any, Any]) -> None:
             memory.release("w1", issue, fence)
         case "update", issue, (status, fence):
             change = Update(status=status, note="n", fence=fence)
-            memory.update(ready_for("issue.update", issue), "kim", issue, change)
+            memory.mutate(ready_for("issue.update", issue), "kim", issue, change)
         case "close", issue, (int() | None) as fence:
-            memory.close(ready_for("issue.close", issue), "kim", issue, Close(fence=fence))
+            memory.mutate(ready_for("issue.close", issue), "kim", issue, Close(fence=fence))
         case "discover", issue, str(parent):
-            memory.discover(ready_for("issue.discover", parent), "kim", Discover(parent=parent, title="x"), issue)
+            memory.mutate(ready_for("issue.discover", parent), "kim", issue, Discover(parent=parent, title="x"))
         case "link", issue, (str(edge), on, fence):
             right = ready("dep.add", f"dependency://{issue}/{edge}/{on}")
-            memory.add_dependency(right, "kim", issue, AddDependency(edge=edge, depends_on=on, fence=fence))
+            memory.mutate(right, "kim", issue, AddDependency(edge=edge, depends_on=on, fence=fence))
         case "unlink", issue, (str(edge), on, fence):
             right = ready("dep.remove", f"dependency://{issue}/{edge}/{on}")
-            memory.remove_dependency(right, "kim", issue, RemoveDependency(edge=edge, depends_on=on, fence=fence))
+            memory.mutate(right, "kim", issue, RemoveDependency(edge=edge, depends_on=on, fence=fence))
         case "wait", _, int(seconds):
             bench.clock.pass_(seconds)
         case _:

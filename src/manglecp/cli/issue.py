@@ -218,7 +218,7 @@ def update(
         note=note,
         fence=fence,
     )
-    return gate.memory.update(gate.right, gate.actor, issue, change)
+    return gate.memory.mutate(gate.right, gate.actor, issue, change)
 
 
 @command.command("discover", short_help="Add an issue that was found while working on another.")
@@ -236,7 +236,7 @@ def discover(
     change = Discover(
         parent=parent, title=title, description=description, priority=priority, labels=tuple(sorted(set(labels)))
     )
-    return gate.memory.discover(gate.right, gate.actor, change, issue)
+    return gate.memory.mutate(gate.right, gate.actor, issue, change)
 
 
 @command.command("close")
@@ -246,7 +246,7 @@ def discover(
 @gated
 def close(gate: Gate, issue: str, note: str, fence: int | None) -> Issue:
     """Close an issue, on the evidence of a turn."""
-    return gate.memory.close(gate.right, gate.actor, issue, Close(note=note, fence=fence))
+    return gate.memory.mutate(gate.right, gate.actor, issue, Close(note=note, fence=fence))
 
 
 @command.group("dep")
@@ -263,7 +263,7 @@ def dep() -> None:
 def dep_add(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | None) -> Issue:
     """Let ID depend on ON."""
     change = AddDependency(edge=edge, depends_on=depends_on, fence=fence)
-    return gate.memory.add_dependency(gate.right, gate.actor, issue, change)
+    return gate.memory.mutate(gate.right, gate.actor, issue, change)
 
 
 @dep.command("remove")
@@ -275,7 +275,7 @@ def dep_add(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | Non
 def dep_remove(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | None) -> Issue:
     """Let ID no longer depend on ON."""
     change = RemoveDependency(edge=edge, depends_on=depends_on, fence=fence)
-    return gate.memory.remove_dependency(gate.right, gate.actor, issue, change)
+    return gate.memory.mutate(gate.right, gate.actor, issue, change)
 
 
 # --- the event log ----------------------------------------------------------------------------------------------------

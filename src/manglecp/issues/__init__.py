@@ -4,9 +4,9 @@ All state derives from events. One function decides whether an event is admissib
 operations, import and audit all use it, over tables (:mod:`.tables`) in a database or in memory. Adding or claiming an
 issue needs no right; other changes need a ``MutationReady``: evidence of a closed turn that names the issue.
 
-model, events       issues, edges, leases, mutations and their limits; the rows of the log
-tables, stored      the state: an interface, in memory, in a database
-transitions, rights which event is admissible, and which needs a MutationReady
+model               issues, edges, leases, mutations and their limits; changes and events, the rows of the log
+tables              the state, in memory and in a database
+transitions         which event is admissible, and which needs a MutationReady
 memory, integrity   operations and queries; audit, export and import of the log
 """
 

@@ -1,12 +1,3 @@
-from .events import (
-    Add as Add,
-    AddDependency as AddDependency,
-    Close as Close,
-    Discover as Discover,
-    Event as Event,
-    RemoveDependency as RemoveDependency,
-    Update as Update,
-)
 from .integrity import (
     BadLog as BadLog,
     audit as audit,
@@ -23,12 +14,19 @@ from .model import (
     DEFAULT_PRIORITY as DEFAULT_PRIORITY,
     DEFAULT_TTL as DEFAULT_TTL,
     EDGE_TYPES as EDGE_TYPES,
+    Add as Add,
+    AddDependency as AddDependency,
+    Close as Close,
+    Discover as Discover,
+    Event as Event,
     Issue as Issue,
     Lease as Lease,
+    RemoveDependency as RemoveDependency,
     Status as Status,
+    Update as Update,
     system_clock as system_clock,
 )
-from .stored import (
+from .tables import (
     StoredIssues as StoredIssues,
     open_issues as open_issues,
 )

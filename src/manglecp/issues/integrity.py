@@ -14,9 +14,9 @@ import msgspec
 
 from manglecp.base.hash_chain import Head
 from manglecp.base.text import quote
-from manglecp.issues.events import read_event
 from manglecp.issues.memory import replay
-from manglecp.issues.tables import Folded, IssueStore, IssueTables, Line
+from manglecp.issues.model import read_event
+from manglecp.issues.tables import Folded, IssueTables, Line, StoredIssues
 from manglecp.store import Refused, StoreError
 
 
@@ -28,7 +28,7 @@ class Audit(NamedTuple):
     findings: list[str]
 
 
-def audit(store: IssueStore, expected: Head | None = None) -> Audit:
+def audit(store: StoredIssues, expected: Head | None = None) -> Audit:
     """Recompute the state from the log. ``expected``: an event, noted earlier, that the log has to contain."""
     findings = [f"database: {text}" for text in store.damage()]
     with store.read_transaction() as tables:
@@ -109,14 +109,14 @@ class BadLog(StoreError):
         self.problems = problems
 
 
-def export_log(store: IssueStore) -> Iterator[bytes]:
+def export_log(store: StoredIssues) -> Iterator[bytes]:
     """Yield the rows of the log, one line each, as they were written."""
     with store.read_transaction() as tables:
         for line in tables.lines():
             yield line.row + b"\n"
 
 
-def import_log(store: IssueStore, lines: Iterable[bytes]) -> Head:
+def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
     """Fill an empty memory with the lines of an export. Raises :class:`BadLog`."""
     checked = _check(lines)
     with store.write_transaction() as tables:

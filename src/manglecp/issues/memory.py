@@ -1,8 +1,8 @@
 """Operations on issue memory; the only ways in which the tables change.
 
-*Record* applies a change and appends its event; *mutate* does so for a change that needs a right, and spends the right.
-*Replay* applies the change of an event again and compares: equal events, including hashes and snapshots, prove that the
-log and the state agree.
+An operation applies a change and appends its event; *mutate* also spends the right that the change needs. *Replay*
+applies the change of an event again and compares: equal events, including hashes and snapshots, prove that the log and
+the state agree.
 """
 
 from __future__ import annotations
@@ -12,27 +12,38 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, get_args
 
 from manglecp.base.hash_chain import Head
-from manglecp.issues.events import (
+from manglecp.issues.model import (
+    DEFAULT_TTL,
     Add,
-    AddDependency,
     Change,
     Claim,
-    Close,
-    Discover,
+    Clock,
+    Edge,
     Event,
-    FreeChange,
     GatedChange,
+    Instant,
+    Issue,
+    Lease,
+    Mutation,
     Release,
-    RemoveDependency,
     Renew,
-    Update,
+    Status,
     action_of,
     read_event,
+    stamp,
 )
-from manglecp.issues.model import DEFAULT_TTL, Clock, Edge, Instant, Issue, Lease, Mutation, Status, stamp
-from manglecp.issues.rights import Evidence, check_intent, evidence_of, spend
-from manglecp.issues.tables import Folded, IssueStore, IssueTables
-from manglecp.issues.transitions import Step, apply, blockers, found, snapshot
+from manglecp.issues.tables import Folded, IssueTables, StoredIssues
+from manglecp.issues.transitions import (
+    Evidence,
+    Step,
+    apply,
+    blockers,
+    check_intent,
+    evidence_of,
+    found,
+    snapshot,
+    spend,
+)
 from manglecp.store import Refused, StoreError, Unusable
 
 if TYPE_CHECKING:
@@ -47,26 +58,6 @@ def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = 
         except ValueError:
             raise Unusable(f"event {line.seq} is damaged; `manglecp issue verify` says how") from None
         yield event
-
-
-def record(tables: IssueTables, *, at: Instant, actor: str, issue: str, change: FreeChange) -> Event:
-    """Apply a change that needs no right, and append its event."""
-    event = _carry_out(tables, at, actor, issue, change, None)
-    _append(tables, event)
-    return event
-
-
-def mutate(
-    tables: IssueTables, ready: MutationReady, *, at: Instant, actor: str, issue: str, change: GatedChange
-) -> Event:
-    """Apply a change under a right, append its event with the evidence, and spend the right."""
-    event = _carry_out(tables, at, actor, issue, change, evidence_of(ready))
-    _append(tables, event)
-    # Last, and before the commit: a refusal above leaves the right as it was, and of two threads that hold the same
-    # right the second is refused here and takes everything back. If the commit fails, this process has lost the right
-    # and the evidence is as good as before.
-    spend(ready, change)
-    return event
 
 
 def replay(tables: IssueTables, event: Event) -> list[str]:
@@ -193,10 +184,6 @@ class View:
 
 # --- memory --------------------------------------------------------------------------------------------------------
 
-if TYPE_CHECKING:
-    from manglecp.harness import MutationReady
-
-
 NewId: TypeAlias = Callable[[], str]  # returns a fresh id; called again if the id is taken
 
 _ATTEMPTS: Final = 8
@@ -205,7 +192,7 @@ _ATTEMPTS: Final = 8
 class IssueMemory:
     """Issues behind a store, a clock and a source of ids."""
 
-    def __init__(self, store: IssueStore, *, clock: Clock, new_id: NewId) -> None:
+    def __init__(self, store: StoredIssues, *, clock: Clock, new_id: NewId) -> None:
         self._store = store
         self._clock = clock
         self._new_id = new_id
@@ -215,31 +202,25 @@ class IssueMemory:
     def add(self, actor: str, change: Add, issue: str | None = None) -> Issue:
         """Add an issue under the given id or a fresh one."""
         with self._store.write_transaction() as tables:
-            issue = self._fresh(tables) if issue is None else issue
-            self._record(tables, actor, issue, change)
+            issue = self._record(tables, actor, issue, change).issue
             return found(tables, issue)
 
     def claim(self, actor: str, issue: str, ttl: int = DEFAULT_TTL) -> Lease:
         """Take the lease on an issue for ``ttl`` seconds."""
-        with self._store.write_transaction() as tables:
-            self._record(tables, actor, issue, Claim(ttl=ttl))
-            return self._lease(tables, issue)
+        return self._leased(actor, issue, Claim(ttl=ttl))
 
     def claim_next(self, actor: str, ttl: int = DEFAULT_TTL) -> Lease | None:
         """Claim the first claimable issue; return None if there is none."""
         with self._store.write_transaction() as tables:
-            now = self._now()
-            issue = next(iter(tables.frontier(now)), None)
+            issue = next(iter(tables.frontier(self._now())), None)
             if issue is None:
                 return None
-            record(tables, at=now, actor=actor, issue=issue.id, change=Claim(ttl=ttl))
-            return self._lease(tables, issue.id)
+            self._record(tables, actor, issue.id, Claim(ttl=ttl))
+            return tables.lease(issue.id)
 
     def renew(self, actor: str, issue: str, fence: int, ttl: int = DEFAULT_TTL) -> Lease:
         """Extend the lease to ``ttl`` seconds from now. Refused if the fence is not the current one."""
-        with self._store.write_transaction() as tables:
-            self._record(tables, actor, issue, Renew(fence=fence, ttl=ttl))
-            return self._lease(tables, issue)
+        return self._leased(actor, issue, Renew(fence=fence, ttl=ttl))
 
     def release(self, actor: str, issue: str, fence: int) -> Issue:
         """Give the lease back."""
@@ -249,31 +230,15 @@ class IssueMemory:
 
     # --- what needs a right -------------------------------------------------------------------------------------------
 
-    def update(self, ready: MutationReady, actor: str, issue: str, change: Update) -> Issue:
-        """Change members of an issue; spends ``ready``."""
-        return self._mutate(ready, actor, issue, change)
-
-    def discover(self, ready: MutationReady, actor: str, change: Discover, issue: str | None = None) -> Issue:
-        """Add an issue that was found while working on ``change.parent``; spends ``ready``."""
-        return self._mutate(ready, actor, issue, change)
-
-    def close(self, ready: MutationReady, actor: str, issue: str, change: Close) -> Issue:
-        """Close an issue; spends ``ready``."""
-        return self._mutate(ready, actor, issue, change)
-
-    def add_dependency(self, ready: MutationReady, actor: str, issue: str, change: AddDependency) -> Issue:
-        """Add an edge; spends ``ready``. Refused if the edge would close a cycle."""
-        return self._mutate(ready, actor, issue, change)
-
-    def remove_dependency(self, ready: MutationReady, actor: str, issue: str, change: RemoveDependency) -> Issue:
-        """Remove an edge; spends ``ready``."""
-        return self._mutate(ready, actor, issue, change)
-
-    def _mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
+    def mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
+        """Change an issue and spend ``ready``. Without an id, a discovered issue gets a fresh one."""
         with self._store.write_transaction() as tables:
-            issue = self._fresh(tables) if issue is None else issue
-            mutate(tables, ready, at=self._now(), actor=actor, issue=issue, change=change)
-            return found(tables, issue)
+            event = self._record(tables, actor, issue, change, evidence_of(ready))
+            # Last, and before the commit: a refusal above leaves the right as it was, and of two threads that hold the
+            # same right the second is refused here and takes everything back. If the commit fails, this process has
+            # lost the right and the evidence is as good as before.
+            spend(ready, change)
+            return found(tables, event.issue)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -296,8 +261,20 @@ class IssueMemory:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _record(self, tables: IssueTables, actor: str, issue: str, change: FreeChange) -> Event:
-        return record(tables, at=self._now(), actor=actor, issue=issue, change=change)
+    def _record(
+        self, tables: IssueTables, actor: str, issue: str | None, change: Change, evidence: Evidence | None = None
+    ) -> Event:
+        issue = self._fresh(tables) if issue is None else issue
+        event = _carry_out(tables, self._now(), actor, issue, change, evidence)
+        _append(tables, event)
+        return event
+
+    def _leased(self, actor: str, issue: str, change: Claim | Renew) -> Lease:
+        with self._store.write_transaction() as tables:
+            self._record(tables, actor, issue, change)
+            lease = tables.lease(issue)
+            assert lease is not None  # it was just claimed or renewed
+            return lease
 
     def _now(self) -> Instant:
         return stamp(self._clock())
@@ -308,8 +285,3 @@ class IssueMemory:
             if tables.issue(issue) is None:
                 return issue
         raise Refused("issue_exists", f"{_ATTEMPTS} fresh ids were all taken")
-
-    def _lease(self, tables: IssueTables, issue: str) -> Lease:
-        lease = tables.lease(issue)
-        assert lease is not None  # it was just claimed or renewed
-        return lease

@@ -11,27 +11,44 @@ Leases are tested at the time of the change. Everything is checked before anythi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, assert_never
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 import msgspec
 
 from manglecp.base.digest import digest
+from manglecp.harness import Mutation as Intent
 from manglecp.issues import model
-from manglecp.issues.events import (
+from manglecp.issues.model import (
+    EDGE_TYPES,
+    ID,
     Add,
     AddDependency,
     Change,
     Claim,
     Close,
     Discover,
+    Edge,
+    GatedChange,
+    Instant,
+    Issue,
+    Lease,
     Release,
     RemoveDependency,
     Renew,
+    Status,
     Update,
+    action_of,
+    check_id,
+    is_instant,
+    later,
 )
-from manglecp.issues.model import EDGE_TYPES, Edge, Instant, Issue, Lease, Status, is_instant, later
 from manglecp.issues.tables import IssueTables
 from manglecp.store import Invalid, Refused
+
+if TYPE_CHECKING:
+    from manglecp.harness import MutationReady
 
 
 class Step(NamedTuple):
@@ -103,10 +120,7 @@ def blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
 
 
 def _put_new(tables: IssueTables, step: Step, change: Add | Discover) -> None:
-    model.check_title(change.title)
-    model.check_text(change.description, "description")
-    model.check_priority(change.priority)
-    model.check_labels(change.labels)
+    _check_members({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
     if tables.issue(step.issue) is not None:
         raise Refused("issue_exists", f"there is an issue {step.issue} already")
     tables.put_issue(
@@ -123,6 +137,21 @@ def _put_new(tables: IssueTables, step: Step, change: Add | Discover) -> None:
     )
 
 
+_LIMITS: Final[dict[str, Callable[[Any], None]]] = {
+    "title": model.check_title,
+    "description": lambda text: model.check_text(text, "description"),
+    "priority": model.check_priority,
+    "labels": model.check_labels,
+    "assignee": lambda name: None if name is None else model.check_name(name, "assignee"),
+}
+
+
+def _check_members(given: Mapping[str, Any]) -> None:
+    for name, check in _LIMITS.items():
+        if name in given:
+            check(given[name])
+
+
 def _update(tables: IssueTables, step: Step, change: Update) -> None:
     issue = found(tables, step.issue)
     _check_fence(tables, issue, change.fence, step.at)
@@ -133,16 +162,7 @@ def _update(tables: IssueTables, step: Step, change: Update) -> None:
     }
     if not given and not change.note:
         raise Invalid("update", "it changes nothing")
-    if change.title is not msgspec.UNSET:
-        model.check_title(change.title)
-    if change.description is not msgspec.UNSET:
-        model.check_text(change.description, "description")
-    if change.priority is not msgspec.UNSET:
-        model.check_priority(change.priority)
-    if change.labels is not msgspec.UNSET:
-        model.check_labels(change.labels)
-    if change.assignee is not msgspec.UNSET and change.assignee is not None:
-        model.check_name(change.assignee, "assignee")
+    _check_members(given)
     if change.status is msgspec.UNSET:
         if "assignee" in given and issue.status is Status.IN_PROGRESS:
             raise Refused("lease_contention_active", f"issue {issue.id} is assigned to who holds its lease")
@@ -298,3 +318,94 @@ def _path(tables: IssueTables, start: str, end: str) -> list[str] | None:
                 came_from[edge.depends_on] = here
                 work.append(edge.depends_on)
     return None
+
+
+# --- rights -----------------------------------------------------------------------------------------------------------
+#
+# The ``inputRefs`` of the turn's mutation name what a ``MutationReady`` authorises. The gate passes an input only if a
+# consumed result or an earlier join carries it. The input that names the subject may not be a join, so it proves that
+# the turn read this issue. Exactly one is allowed; other inputs may stand beside it:
+#
+#     issue://ID[@sha256:HEX]   issue.update, issue.close, issue.discover (ID is the parent); pinned to a snapshot
+#     dependency://ID/TYPE/ON   dep.add, dep.remove: the edge of this type from ID to ON
+#
+# The right is checked first and spent last, in the transaction: a refusal does not use it up.
+
+LARGEST_EVIDENCE: Final = 65_536
+
+_SUBJECTS: Final = ("issue://", "dependency://")
+_PINNED: Final = re.compile(rf"(issue://{ID})@(sha256:[0-9a-f]{{64}})")
+
+
+class Evidence(NamedTuple):
+    """The evidence of a turn that mutated an issue."""
+
+    witness_id: str
+    call_id: str
+    intent: Intent
+    session_refs: tuple[str, ...]
+    trajectory_refs: tuple[str, ...]
+
+
+def subject(issue: str, change: GatedChange) -> str:
+    """Return the input that an intent for this change has."""
+    check_id(issue)
+    match change:
+        case AddDependency() | RemoveDependency():
+            check_id(change.depends_on, "depends_on")
+            return f"dependency://{issue}/{change.edge}/{change.depends_on}"
+        case Discover():
+            check_id(change.parent, "parent")
+            return f"issue://{change.parent}"
+        case _:
+            return f"issue://{issue}"
+
+
+def evidence_of(ready: MutationReady) -> Evidence:
+    """Return the evidence of a right without spending it."""
+    from manglecp.harness import Forged, MutationReady  # queries do not load the harness
+
+    if not isinstance(ready, MutationReady):
+        raise Forged(f"a {type(ready).__name__} is no MutationReady")
+    judgement = ready.judgement  # of a forged right there is none
+    turn = judgement.turn.evidence
+    assert turn.mutation is not None  # or there were no right
+    call_id = judgement.turn.call.call_id
+    return Evidence(judgement.witness_id, call_id, turn.mutation, turn.session_refs, turn.trajectory_refs)
+
+
+def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: GatedChange) -> None:
+    """Refuse evidence that does not authorise this change, or was used for another."""
+    intent = evidence.intent
+    kind, action = _demanded(change)
+    if (intent.kind, intent.action) != (kind, action):
+        raise Refused("mutation_other", f"the evidence is no right to {action}")
+    if tables.is_spent(evidence.witness_id, evidence.call_id):
+        raise Refused("mutation_evidence_spent", "this evidence has mutated something already; a turn mutates once")
+    size = len(msgspec.json.encode(evidence))
+    if size > LARGEST_EVIDENCE:
+        raise Refused("mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_EVIDENCE:,} are allowed")
+    named = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
+    demanded = subject(issue, change)
+    if len(named) != 1:
+        raise Refused(
+            "mutation_subject_unclear",
+            f"the intent names {len(named)} issues and edges among its inputRefs; it has to name {demanded} alone",
+        )
+    pinned = _PINNED.fullmatch(named[0])
+    if (pinned[1] if pinned else named[0]) != demanded:
+        raise Refused("mutation_subject_other", f"the evidence is no right to {demanded}")
+    if named[0] in intent.join_witness_refs:
+        raise Refused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
+    if pinned and pinned[2] != snapshot(tables, demanded.removeprefix("issue://")):
+        raise Refused("mutation_snapshot_changed", f"{demanded} is not what it was when the turn looked at it")
+
+
+def spend(ready: MutationReady, change: GatedChange) -> None:
+    from manglecp.harness import redeem  # as above
+
+    redeem(ready, *_demanded(change))
+
+
+def _demanded(change: GatedChange) -> tuple[str, str]:
+    return ("dependency" if isinstance(change, AddDependency | RemoveDependency) else "issue"), action_of(change)
