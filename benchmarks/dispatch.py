@@ -128,7 +128,7 @@ async def ours(folder: Path) -> tuple[Figures, float]:
     def on_event(event: dict[str, Any]) -> None:
         heard[0] = event
 
-    listing = await list_plugin(str(plugin), os.environ, sandbox="none")
+    listing = list_plugin(str(plugin), os.environ, sandbox="none")
     assert isinstance(listing, Listing), listing
     command = listing.command(os.environ, sandbox="none")
     assert isinstance(command, HostCommand), command

@@ -120,7 +120,7 @@ async def serving(
 ) -> AsyncIterator[tuple[Invoker, InvokeRequest]]:
     """A server of a pack, and the request that invokes its tool."""
     pack = read_pack(folder)
-    listing = await list_plugin(str(pack.actions_file), os.environ, sandbox="none")
+    listing = list_plugin(f"{pack.folder}/actions.py", os.environ, sandbox="none")
     assert isinstance(listing, Listing), listing
     command = listing.command(os.environ, sandbox="none")
     assert isinstance(command, HostCommand), command

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from manglecp.toolhost import Answer, Call, DispatchError
 from manglecp.toolhost.dispatch import Catalogue, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
+from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.toolhost.rights import authorised
 
@@ -133,7 +134,7 @@ class Hosted:
 
     def prepare(self, name: str, *, timeout: float | None = None, key: str | None = None, **inputs: Any) -> Call:
         """A call as dispatch makes it, with the right to it."""
-        call = self.catalogue.prepare(aid(name), inputs=inputs, idempotency_key=key)
+        call = prepare_call(self.catalogue, aid(name), inputs=inputs, idempotency_key=key)
         assert isinstance(call, Call), call
         return authorised(call if timeout is None else replace(call, timeout=timeout))
 
@@ -156,7 +157,7 @@ def plugin_in(folder: Path) -> Path:
 
 def listed(plugin: Path) -> Catalogue:
     """What the plugin says of itself."""
-    return Catalogue.read(subprocess.run([*HOST, "--list", str(plugin)], capture_output=True, check=True).stdout)
+    return read_catalogue(subprocess.run([*HOST, "--list", str(plugin)], capture_output=True, check=True).stdout)
 
 
 def hosting(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from manglecp.toolhost import Call
 from manglecp.toolhost.dispatch import Catalogue
+from manglecp.toolhost.dispatch.catalogue import prepare_call
 from manglecp.toolhost.dispatch.messages import encode
 from manglecp.toolhost.leases import LeaseBook, input_digest, mint
 from manglecp.wire import validator_of
@@ -77,7 +78,7 @@ def test_an_object_that_is_changed_after_the_check_changes_nothing(tmp_path: Pat
     inputs = {"path": str(file), "text": "checked"}
 
     async def work(hosted: Hosted) -> None:
-        call = hosted.catalogue.prepare(aid("note"), inputs=inputs)
+        call = prepare_call(hosted.catalogue, aid("note"), inputs=inputs)
         assert isinstance(call, Call)
         inputs["text"] = "swapped"
         assert value(await hosted.pool.call(authorised(call))) == "checked"
@@ -134,7 +135,7 @@ def catalogue(plugin: Path) -> Catalogue:
 def test_the_check_and_the_action_read_the_same(text: str, plugin: Path, catalogue: Catalogue, tmp_path: Path) -> None:
     file = tmp_path / "notes"
     text = text.replace("P", str(file))
-    prepared = catalogue.prepare(aid("note"), input_json=text)
+    prepared = prepare_call(catalogue, aid("note"), input_json=text)
     # The schema is checked once by the caller, with the validator of the harness, and once by the host's conversion.
     fits = validator_of(dict(catalogue[aid("note")].inputs_schema or {}))
     (answer,) = said(plugin, line("note", text, call_id="c1", _lease_token=lease("note", text)))

@@ -69,7 +69,7 @@ async def serving(folder: Path) -> AsyncIterator[Any]:
     (folder / "rules" / "domain" / "tools.mg").write_text(RULES)
     (folder / "actions.py").write_text(ACTIONS)
     domain = Domain.load(read_pack(folder, {}, sandbox=SandboxPolicy(degrade=True)))
-    listing = await list_plugin(str(domain.pack.actions_file), os.environ, policy=SandboxPolicy(degrade=True))
+    listing = list_plugin(f"{domain.pack.folder}/actions.py", os.environ, policy=SandboxPolicy(degrade=True))
     assert isinstance(listing, Listing)
     command = listing.command(os.environ, sandbox="strict", policy=SandboxPolicy(degrade=True))
     assert isinstance(command, HostCommand)

@@ -74,7 +74,7 @@ class Site:
         self.domain = Domain.load(read_pack(pack, sandbox=SandboxPolicy(degrade=True)))
         self.store = store
         self.book = book
-        listing = asyncio.run(list_plugin(str(self.domain.pack.actions_file), os.environ, sandbox="none"))
+        listing = list_plugin(f"{self.domain.pack.folder}/actions.py", os.environ, sandbox="none")
         assert isinstance(listing, Listing), listing
         command = listing.command(os.environ, sandbox="none")
         assert isinstance(command, HostCommand), command

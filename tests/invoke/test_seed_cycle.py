@@ -39,7 +39,7 @@ def without_durations(message: Any) -> Any:
 @pytest.mark.req("INVK-14", "INVK-16", "DELTA-02", "OBS-01", "NEXT-01", "NEXT-04", "NEXT-05", "CONF-08", "DATA-45")
 async def test_the_invocation_cycle_of_seed_000() -> None:
     domain = Domain.load(read_pack(FOLDER / "diagnose", {}, sandbox=SandboxPolicy(degrade=True)))
-    listing = await list_plugin(str(domain.pack.actions_file), os.environ, policy=SandboxPolicy(degrade=True))
+    listing = list_plugin(f"{domain.pack.folder}/actions.py", os.environ, policy=SandboxPolicy(degrade=True))
     assert isinstance(listing, Listing)
     command = listing.command(os.environ, sandbox="strict", policy=SandboxPolicy(degrade=True))
     assert isinstance(command, HostCommand)

@@ -38,7 +38,8 @@ def test_generators_are_described_and_not_run_here(tmp_path: Path) -> None:
     assert scan.description == "What is in the repository."
     assert (today.predicates, today.every, today.seconds, today.changes) == (("weekday",), 5.0, 60.0, False)
     assert (today.settings, today.cache, today.spawn) == ((), False, ())
-    assert pack.generators_file == str(folder / "facts.py")
+    assert pack.generators_file is not None
+    assert pack.generators_file.path == str(folder / "facts.py")
     assert [Path(file).name for file in pack.fact_files] == ["more.jsonl"]
 
 

@@ -29,7 +29,8 @@ def test_a_whole_pack_is_read(tmp_path: Path) -> None:
     assert list(pack.actions) == ["hello"]
     assert pack.params == {"root": "/srv"}
     assert pack.folder == str(place)
-    assert pack.actions_file == str(place / "actions.py")
+    assert pack.actions_file is not None
+    assert pack.actions_file.path == str(place / "actions.py")
     assert pack.warnings == ()
 
 

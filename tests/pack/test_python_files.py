@@ -53,7 +53,8 @@ def test_a_package_of_actions_imports_its_modules(tmp_path: Path) -> None:
     files = {"actions/__init__.py": ACTIONS + "\nfrom .more import X\n", "actions/more.py": "X = 1\n"}
     pack = read(tmp_path / "work", {"rules/a.mg": RULES, **files})
     assert pack.actions["hello"].aid == "AID.WORK.HELLO.v1"
-    assert pack.actions_file == str(tmp_path / "work/actions/__init__.py")
+    assert pack.actions_file is not None
+    assert pack.actions_file.path == str(tmp_path / "work/actions/__init__.py")
 
 
 def test_a_folder_of_actions_has_to_be_a_package(tmp_path: Path) -> None:

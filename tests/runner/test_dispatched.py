@@ -26,7 +26,8 @@ from manglecp.runner import (
     run,
     verify,
 )
-from manglecp.toolhost.dispatch import Answer, Catalogue, Dispatcher, HostCommand, Served
+from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Served
+from manglecp.toolhost.dispatch.catalogue import read_catalogue
 from manglecp.toolhost.state import Artifact, Slots
 from tests.deadlines import patience
 from tests.runner.playing import saying
@@ -203,7 +204,7 @@ class Listening(Dispatcher):
 
     def __init__(self, tools: list[dict[str, Any]], output_json: str) -> None:
         listing = json.dumps({"ok": True, "tools": tools}).encode()
-        super().__init__([Served(Catalogue.read(listing), HostCommand(argv=(), environ={}))])
+        super().__init__([Served(read_catalogue(listing), HostCommand(argv=(), environ={}))])
         self.output_json = output_json
         self.calls: list[dict[str, Any]] = []
 

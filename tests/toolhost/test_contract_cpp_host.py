@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
+from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
 from manglecp.toolhost.dispatch.messages import interpret_answer
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
@@ -24,7 +25,7 @@ ECHO, KEEP, WRITE = "AID.TEST.ECHO.v1", "AID.TEST.KEEP.v1", "AID.FILE.WRITE.v1"
 
 def catalogue() -> Catalogue:
     listing = subprocess.run([*ARGV, "--list", sys.executable], capture_output=True, check=True).stdout
-    return Catalogue.read(listing)
+    return read_catalogue(listing)
 
 
 def with_host(work: Callable[[Pool, Catalogue], Awaitable[None]], *, leases: bool = False, **environ: str) -> None:
@@ -44,7 +45,7 @@ def with_host(work: Callable[[Pool, Catalogue], Awaitable[None]], *, leases: boo
 
 
 def prepared(actions: Catalogue, aid: str, inputs: dict[str, Any] | None = None, **more: Any) -> Call:
-    call = actions.prepare(aid, inputs=inputs or {}, **more)
+    call = prepare_call(actions, aid, inputs=inputs or {}, **more)
     assert isinstance(call, Call)
     return authorised(call)
 
@@ -154,9 +155,8 @@ def test_a_host_that_rates_an_action_higher_than_we_do_gets_its_lease() -> None:
         rights = [replace(call, authority=right_to(call)) for call in calls]
         results = await asyncio.gather(*map(pool.call, rights))
         assert sorted(json.loads(answered(result).output_json)["count"] for result in results) == [1, 2, 3, 4, 5]
-        async with pool.run() as run:
-            again = answered(await run.call(replace(metrics, slots={1: Artifact("t")}, authority=right_to(metrics))))
-            assert again.slots == {1: Artifact("t")}
+        again = answered(await pool.call(replace(metrics, slots={1: Artifact("t")}, authority=right_to(metrics))))
+        assert again.slots == {1: Artifact("t")}
         for without in (
             replace(metrics, call_id="d"),
             replace(metrics, call_id="e", authority=requested(replace(metrics, call_id="e"))),

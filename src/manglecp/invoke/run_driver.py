@@ -114,7 +114,7 @@ class RunDriver:
                 package=pack.governance,
                 pinned=pack.settings.governance_digest or pack.governance.digest,
                 actions=plan.actions,
-                plugin_digest=f"sha256:{pack.plugin_sha256}",
+                plugin_digest=f"sha256:{pack.actions_file.sha256 if pack.actions_file else None}",
                 gates=plan.gates,
                 sandbox=self._sandbox,
                 pattern=plan.pattern,

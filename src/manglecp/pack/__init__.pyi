@@ -7,6 +7,7 @@ from .model import (
     ExternalDescription as ExternalDescription,
     GeneratorDescription as GeneratorDescription,
     Pack as Pack,
+    PythonFile as PythonFile,
     SkillText as SkillText,
 )
 from .outline import outline_manifest as outline_manifest, read_outline as read_outline

@@ -21,7 +21,7 @@ from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
 from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, default_governance, governance_of
 from manglecp.pack.host_listing import list_tools
-from manglecp.pack.model import Pack, SkillText
+from manglecp.pack.model import Pack, PythonFile, SkillText
 from manglecp.pack.settings import FILE, SandboxPolicy, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
 
@@ -65,10 +65,10 @@ class _Reading:
         governance = self._governance(settings.governance_digest)
         params = fill_params(settings, self._given, self._problems) if self._problems.sound(FILE) else {}
         sources, facts, skills = self._sources(), self._facts(), self._skills()
-        actions_file, actions_sha256, actions = self._described("actions", read_actions)
-        externals_file, externals_sha256, externals = self._described("externals", read_externals)
+        actions_file, actions = self._described("actions", read_actions)
+        externals_file, externals = self._described("externals", read_externals)
         named = [param.name for param in settings.params]
-        generators_file, generators_sha256, generators = self._described("facts", partial(read_generators, named))
+        generators_file, generators = self._described("facts", partial(read_generators, named))
         if not sources and not facts and not self._problems.any_error:
             self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
         digest = self._folder.digest(settings.name, governance.digest, params)
@@ -89,12 +89,9 @@ class _Reading:
             digest=digest,
             folder=str(self._root),
             actions_file=actions_file,
-            plugin_sha256=actions_sha256,
             externals_file=externals_file,
-            externals_sha256=externals_sha256,
             generators=generators,
             generators_file=generators_file,
-            generators_sha256=generators_sha256,
             warnings=self._problems.warnings,
         )
         self._refuse(pack)
@@ -199,8 +196,8 @@ class _Reading:
 
     def _described(
         self, stem: str, read: Callable[[dict[str, Any], str, Problems], dict[str, _T]]
-    ) -> tuple[str | None, str | None, dict[str, _T]]:
-        """Return path, hash and descriptions of a Python file or package; ``facts/`` holds fact files instead."""
+    ) -> tuple[PythonFile | None, dict[str, _T]]:
+        """Return a Python file or package and its descriptions; ``facts/`` holds fact files instead."""
         file, package = f"{stem}.py", f"{stem}/__init__.py"
         names = self._folder.names
         inside = stem not in _FOLDERS and self._inside(stem)
@@ -210,10 +207,11 @@ class _Reading:
             if package not in names or not inside:
                 if inside:
                     self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package}")
-                return None, None, {}
+                return None, {}
             file = package
         if self._folder.text(file, LARGEST_TEXT) is None:
-            return None, None, {}
+            return None, {}
         sha256 = self._folder.sha256(file)
         listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox)
-        return str(self._root / file), sha256, {} if listing is None else read(listing, file, self._problems)
+        found = PythonFile(str(self._root / file), file, sha256)
+        return found, {} if listing is None else read(listing, file, self._problems)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness.policy import PolicyPackage
@@ -80,6 +80,14 @@ class GeneratorDescription:
     spawn: tuple[str, ...] = ()
 
 
+class PythonFile(NamedTuple):
+    """A Python file of a pack, or the ``__init__.py`` of its package; ``name`` is relative to the pack."""
+
+    path: str
+    name: str
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
     """The content of a pack folder."""
@@ -100,13 +108,10 @@ class Pack:
     digest: str = ""
     """SHA-256 over name, content, params and policies."""
     folder: str = ""
-    actions_file: str | None = None
-    plugin_sha256: str | None = None
-    externals_file: str | None = None
-    externals_sha256: str | None = None
+    actions_file: PythonFile | None = None
+    externals_file: PythonFile | None = None
     generators: Mapping[str, GeneratorDescription] = field(default_factory=dict)
-    generators_file: str | None = None
-    generators_sha256: str | None = None
+    generators_file: PythonFile | None = None
     warnings: tuple[Diagnostic, ...] = ()
 
     @property

@@ -21,7 +21,7 @@ import msgspec
 
 from manglecp.runner.execution import Outcome, StepStatus, settled
 from manglecp.runner.menu import Offer
-from manglecp.toolhost import SAFE, Answer, CallOptions, Catalogue, Dispatcher, Slots
+from manglecp.toolhost import SAFE, Answer, CallOptions, Catalogue, Dispatcher, Slots, read_catalogue
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
@@ -64,7 +64,7 @@ def offers(listing: bytes) -> list[Offer]:
     Only actions of tier 0 count as deterministic, whatever they declare: a replay repeats those, and must have no
     effects.
     """
-    catalogue = Catalogue.read(listing)
+    catalogue = read_catalogue(listing)
     tools: list[Mapping[str, Any]] = json.loads(listing)["tools"]
     return [_offer(tool, catalogue) for tool in tools]
 

@@ -2,7 +2,7 @@ from .action_hosts import profile_of as profile_of, serve_actions as serve_actio
 from .actions import SAFE as SAFE, action as action, external as external
 from .context import Context as Context
 from .dispatch.breakers import Breaker as Breaker
-from .dispatch.catalogue import Catalogue as Catalogue
+from .dispatch.catalogue import Catalogue as Catalogue, read_catalogue as read_catalogue
 from .dispatch.dispatcher import CallOptions as CallOptions, Dispatcher as Dispatcher
 from .dispatch.messages import (
     Answer as Answer,

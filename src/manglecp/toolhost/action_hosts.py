@@ -1,8 +1,7 @@
 """The actions of a pack, run by warm sandboxed hosts.
 
-Rules were proven about the pack as it was read. So the hosts must serve the very file that was described, no file of
-the pack may have changed when they are set up, and the file must list the same actions with the same tiers,
-idempotency, timeouts, schemas and programs.
+Rules were proven about the pack as it was read. So the hosts serve the very file that was described, as it was
+described, and no file of the pack may have changed when they are set up.
 
 The operator decides the sandbox: ``strict``, plus the programs that are allowed by name, unless the pack may have the
 profile that it requests. Actions share a host only with those of the same rights: those that start programs are kept
@@ -17,20 +16,13 @@ import json
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple
 
-from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problems, Profile, SandboxPolicy
-from manglecp.toolhost.dispatch import (
-    Dispatcher,
-    DispatchError,
-    HostCommand,
-    Listing,
-    Served,
-    is_failure,
-    list_plugin,
-)
-from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
+from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problems, Profile, PythonFile, SandboxPolicy
+from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, Listing, Served
+from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, family, least_tier
 from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
 
@@ -65,7 +57,6 @@ def _writes(action: ActionDescription) -> bool:
 
 
 _FILE: Final = "actions.py"
-T = TypeVar("T")
 _AGAIN: Final = "read it again"
 _MOST_SETTINGS: Final = 100_000  # bytes: the kernel's limit on one environment variable
 
@@ -95,7 +86,7 @@ async def serve_actions(
             if not working and (pack.readable or pack.writable):
                 working = [places.enter_context(tempfile.TemporaryDirectory(prefix="manglecp-"))]
             hosting = _Hosting(environ or os.environ, working, programs, sandbox or SandboxPolicy())
-            plugins = await _served(pack, hosting)
+            plugins = _served(pack, pack.actions_file, hosting)
         async with Dispatcher(plugins, size=size, timeout=_longest(pack), audit=audit, on_event=on_event) as dispatcher:
             yield dispatcher
 
@@ -114,62 +105,85 @@ class _Hosting(NamedTuple):
     sandbox: SandboxPolicy
 
 
-async def _served(pack: Pack, hosting: _Hosting) -> list[Served]:
-    listing = await list_pack_file(pack, _FILE, pack.actions_file, pack.plugin_sha256, hosting.environ, hosting.sandbox)
-    _compare(pack.actions, listing.catalogue)
+def _served(pack: Pack, file: PythonFile, hosting: _Hosting) -> list[Served]:
+    listing = pack_listing(pack, file, _profiles(pack))
     if len(json.dumps(dict(pack.params))) > _MOST_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")
     weaker = hosting.sandbox.weaker(pack.settings.sandbox)
     programs = () if weaker else hosting.programs
-    places = program_finder(pack, hosting.environ)
-    groups = group_actions(pack, lambda name: places.startable(name, programs) is not None)
+    finder = program_finder(pack, hosting.environ)
+    groups = group_actions(pack, lambda name: finder.startable(name, programs) is not None)
     served = []
     for rights, aids in groups.items():
-        part = listing.part(aids)
-        served.append(
-            Served(part.catalogue.timed(default_timeout(os.environ)), _command(pack, part, rights, hosting, weaker))
-        )
+        part = replace(listing, catalogue={aid: listing.catalogue[aid] for aid in aids})
+        served.append(Served(part.catalogue, _command(pack, part, rights, hosting, weaker, finder)))
     return served
 
 
+def _profiles(pack: Pack) -> dict[str, ActionProfile]:
+    usual = default_timeout(os.environ)
+    profiles = {}
+    for action in pack.actions.values():
+        if action.tier < (least := least_tier(action.effects, mutates=action.mutates)):
+            raise PackError.at(_FILE, f"{action.aid} lists tier {action.tier}, and its effects have tier {least}")
+        profiles[action.aid] = ActionProfile(
+            aid=action.aid,
+            tier=action.tier,
+            idempotent=action.idempotent,
+            timeout=action.timeout or usual,
+            inputs_schema=action.input_schema,
+            spawn=action.spawn,
+        )
+    return profiles
+
+
 def _command(
-    pack: Pack, listing: Listing, rights: HostRights, hosting: _Hosting, weaker: Profile | None
+    pack: Pack,
+    listing: Listing,
+    rights: HostRights,
+    hosting: _Hosting,
+    weaker: Profile | None,
+    finder: ProgramFinder,
 ) -> HostCommand:
     if weaker == "none":
-        command = listing.command(hosting.environ, sandbox=weaker, settings=pack.params)
-    else:
-        written = pack.writable if rights.writes else ()
-        command = listing.command(
-            hosting.environ,
-            sandbox=weaker,
-            programs=hosting.programs,
-            workspace=[*hosting.workspace, *written],
-            readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
-            policy=hosting.sandbox,
-            settings=pack.params,
-            finder=program_finder(pack, hosting.environ),
-        )
+        return servable(_FILE, listing.command(hosting.environ, sandbox=weaker, settings=pack.params))
+    written = pack.writable if rights.writes else ()
+    command = listing.command(
+        hosting.environ,
+        sandbox=weaker,
+        programs=hosting.programs,
+        workspace=[*hosting.workspace, *written],
+        readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
+        policy=hosting.sandbox,
+        settings=pack.params,
+        finder=finder,
+    )
     return servable(_FILE, command)
 
 
-async def list_pack_file(
-    pack: Pack, name: str, file: object, sha256: str | None, environ: Mapping[str, str], sandbox: SandboxPolicy
-) -> Listing:
-    """List a plugin file of a pack; raises :class:`PackError` if it, or the pack, is not what was read."""
-    listing = servable(name, await list_plugin(str(file), environ, policy=sandbox))
-    if sha256 is not None and listing.sha256 != sha256:
-        raise PackError.at(name, "the file has changed since the pack was read", fix=_AGAIN)
+def pack_listing(pack: Pack, file: PythonFile, catalogue: Catalogue) -> Listing:
+    """Return what a Python file of a pack offers; raises :class:`PackError` if it, or the pack, is not what was read.
+
+    The file was described when the pack was read; hosts are pinned to the same bytes.
+    """
     folder = Folder(Path(pack.folder), Problems())
-    if folder.digest(pack.name, pack.governance.digest, pack.params) != pack.digest:
+    digest = folder.digest(pack.name, pack.governance.digest, pack.params)
+    if file.name not in folder or folder.sha256(file.name) != file.sha256:
+        raise PackError.at(file.name, "the file has changed since the pack was read", fix=_AGAIN)
+    if digest != pack.digest:
         raise PackError.at("", "the pack has changed since it was read", fix=_AGAIN)
-    return listing
+    prefix = family(file.path)
+    for aid in catalogue:
+        if not aid.startswith(prefix):
+            raise PackError.at(file.name, f"{aid} is listed, and its actions begin with {prefix}")
+    return Listing(plugin=file.path, catalogue=catalogue, sha256=file.sha256)
 
 
-def servable(name: str, found: T | DispatchError) -> T:
-    """Return the listing or command; raises :class:`PackError` for an error."""
-    if is_failure(found):
-        raise PackError.at(name, f"cannot be served: {found['detail'][:300]}")
-    return cast("T", found)
+def servable(name: str, found: HostCommand | DispatchError) -> HostCommand:
+    """Return the command; raises :class:`PackError` for an error."""
+    if isinstance(found, HostCommand):
+        return found
+    raise PackError.at(name, f"cannot be served: {found['detail'][:300]}")
 
 
 def profile_of(
@@ -185,20 +199,3 @@ def profile_of(
     places = program_finder(pack, environ or os.environ)
     wanted = {name for action in pack.actions.values() for name in action.spawn}
     return "spawn" if any(places.startable(name, programs) for name in wanted) else "strict"
-
-
-def _compare(described: Mapping[str, ActionDescription], listed: Catalogue) -> None:
-    actions = {action.aid: action for action in described.values()}
-    for aid in sorted(actions.keys() | listed.keys()):
-        if aid not in listed or aid not in actions or not _same(actions[aid], listed[aid]):
-            raise PackError.at(_FILE, f"{aid} is not what it was when the pack was read", fix=_AGAIN)
-
-
-def _same(described: ActionDescription, listed: ActionProfile) -> bool:
-    return (described.tier, described.idempotent, described.timeout, described.input_schema, described.spawn) == (
-        listed.tier,
-        listed.idempotent,
-        listed.timeout,
-        listed.inputs_schema,
-        listed.spawn,
-    )

@@ -23,8 +23,10 @@ import msgspec
 from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.mangle import External, MangleError, Program, Source, Value, ValueFault, parse
 from manglecp.pack import ExternalDescription, Pack, SandboxPolicy
-from manglecp.toolhost.action_hosts import list_pack_file, servable
+from manglecp.toolhost.action_hosts import pack_listing, servable
+from manglecp.toolhost.actions import SAFE
 from manglecp.toolhost.dispatch import Answer, Dispatcher, Served
+from manglecp.toolhost.dispatch.catalogue import ActionProfile
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 _FILE: Final = "externals.py"
@@ -49,30 +51,24 @@ def serve_externals(
         yield {}
         return
     shapes = _shapes(pack)
+    policy = sandbox or SandboxPolicy()
+    profiles = {
+        each.aid: ActionProfile(aid=each.aid, tier=SAFE, idempotent=True, timeout=each.seconds)
+        for each in pack.externals.values()
+    }
+    listing = pack_listing(pack, pack.externals_file, profiles)
+    profile = policy.weaker(pack.settings.sandbox) or "strict"
+    command = servable(_FILE, listing.command(environ or os.environ, sandbox=profile, policy=policy))
+    longest = max(external.seconds for external in pack.externals.values())
+    dispatcher = Dispatcher([Served(profiles, command)], size=size, timeout=longest)
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(background_loop("externals"))
-        policy = sandbox or SandboxPolicy()
-        dispatcher = _dispatcher(pack, loop, os.environ if environ is None else environ, size, policy)
         wait_for(loop, dispatcher.__aenter__())
         stack.callback(lambda: wait_for(loop, dispatcher.__aexit__(None, None, None)))
         yield {
             name: External(_Predicate(external, shapes[name], dispatcher, loop), batch=True, seconds=external.seconds)
             for name, external in pack.externals.items()
         }
-
-
-def _dispatcher(
-    pack: Pack,
-    loop: asyncio.AbstractEventLoop,
-    environ: Mapping[str, str],
-    size: int | None,
-    policy: SandboxPolicy,
-) -> Dispatcher:
-    listing = wait_for(loop, list_pack_file(pack, _FILE, pack.externals_file, pack.externals_sha256, environ, policy))
-    profile = policy.weaker(pack.settings.sandbox) or "strict"
-    command = servable(_FILE, listing.command(environ, sandbox=profile, policy=policy))
-    longest = max(external.seconds for external in pack.externals.values())
-    return Dispatcher([Served(listing.catalogue, command)], size=size, timeout=longest)
 
 
 class _Predicate:

@@ -23,7 +23,8 @@ from typing import Any, Final
 
 from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.pack import Pack, PackError, SandboxPolicy
-from manglecp.toolhost.action_hosts import list_pack_file, servable
+from manglecp.toolhost.action_hosts import pack_listing, servable
+from manglecp.toolhost.actions import SAFE
 from manglecp.toolhost.dispatch import (
     Answer,
     Dispatcher,
@@ -33,6 +34,7 @@ from manglecp.toolhost.dispatch import (
     PoolLimits,
     Served,
 )
+from manglecp.toolhost.dispatch.catalogue import ActionProfile
 from manglecp.toolhost.passes import Generated, Looking
 
 _OLD: Final = 30 * 86_400
@@ -51,7 +53,8 @@ def cache_folder(pack: Pack, root: Path | None = None) -> Path:
     It belongs to one pack with one set of settings and one content of ``facts.py``. Folders unused for a month are
     removed.
     """
-    about = json.dumps([pack.name, sorted(pack.params.items()), pack.generators_sha256]).encode()
+    sha256 = pack.generators_file and pack.generators_file.sha256
+    about = json.dumps([pack.name, sorted(pack.params.items()), sha256]).encode()
     within = (root or cache_root()).absolute() / "facts" / pack.name
     folder = within / hashlib.sha256(about).hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,10 +96,14 @@ def serve_facts(
         yield None
         return
     kept = _cache(pack, cache)
+    profiles = {
+        each.aid: ActionProfile(aid=each.aid, tier=SAFE, timeout=each.seconds, spawn=each.spawn)
+        for each in pack.generators.values()
+    }
+    listing = pack_listing(pack, pack.generators_file, profiles)
+    command = _command(pack, listing, environ or os.environ, kept, programs, sandbox or SandboxPolicy())
     with background_loop("facts") as loop:
-        policy = sandbox or SandboxPolicy()
-        command, listing = _command(pack, loop, os.environ if environ is None else environ, kept, programs, policy)
-        generated = Generated(pack, _Host(loop, Served(listing.catalogue, command)), kept, told)
+        generated = Generated(pack, _Host(loop, Served(profiles, command)), kept, told)
         try:
             yield generated
         finally:
@@ -117,13 +124,12 @@ def _cache(pack: Pack, wanted: Path | bool) -> Path | None:
 
 def _command(
     pack: Pack,
-    loop: AbstractEventLoop,
+    listing: Listing,
     environ: Mapping[str, str],
     cache: Path | None,
     programs: Sequence[str],
     policy: SandboxPolicy,
-) -> tuple[HostCommand, Listing]:
-    listing = wait_for(loop, list_pack_file(pack, _FILE, pack.generators_file, None, environ, policy))
+) -> HostCommand:
     # None is the strictest profile that allows the programs.
     profile = policy.weaker(pack.settings.sandbox) or (None if programs else "strict")
     confined = profile != "none"  # otherwise everything is open, and nothing to be opened
@@ -135,7 +141,7 @@ def _command(
         readable=(*pack.readable, *pack.writable) if confined else (),
         policy=policy,
     )
-    return servable(_FILE, command), listing
+    return servable(_FILE, command)
 
 
 class _Host:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch.catalogue import Catalogue, ListingError
+from manglecp.toolhost.dispatch.catalogue import Catalogue, ListingError, prepare_call, read_catalogue
 from manglecp.toolhost.dispatch.messages import Call
 from manglecp.toolhost.state import Artifact
 
@@ -22,7 +22,7 @@ def listing(*tools: dict[str, Any]) -> bytes:
 
 
 def one(**tool: Any) -> Catalogue:
-    return Catalogue.read(listing({"aid": "AID.X.v1", **tool}))
+    return read_catalogue(listing({"aid": "AID.X.v1", **tool}))
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def test_what_is_not_said_is_the_careful_thing() -> None:
 )
 def test_a_listing_that_is_none_is_refused(text: bytes, reason: str) -> None:
     with pytest.raises(ListingError, match=reason):
-        Catalogue.read(text)
+        read_catalogue(text)
 
 
 @pytest.mark.req("IPC-17", "IPC-18")
 def test_an_object_becomes_the_text_that_travels() -> None:
     catalogue = one(side_effects=["filesystem"], idempotent=True, timeout=5, inputs_schema=SCHEMA)
     slots = {0: Artifact("t", "p", "1", 1)}
-    call = catalogue.prepare("AID.X.v1", inputs={"a": 1, "b": "ü"}, slots=slots, idempotency_key="k")
+    call = prepare_call(catalogue, "AID.X.v1", inputs={"a": 1, "b": "ü"}, slots=slots, idempotency_key="k")
     assert isinstance(call, Call)
     assert (call.tier, call.idempotent, call.timeout, call.idempotency_key) == (1, True, 5.0, "k")
     assert (call.input_json, call.slots) == ('{"a":1,"b":"ü"}', slots)
     text = '{ "a" : 1 }'
-    same = catalogue.prepare("AID.X.v1", input_json=text)
+    same = prepare_call(catalogue, "AID.X.v1", input_json=text)
     assert isinstance(same, Call)
     assert same.input_json == text  # the very bytes: a lease is bound to them
     assert list(catalogue) == ["AID.X.v1"]
@@ -102,13 +102,13 @@ def test_an_object_becomes_the_text_that_travels() -> None:
     ],
 )
 def test_input_that_is_no_object_is_not_sent(said: dict[str, Any], kind: str, status: str | None, detail: str) -> None:
-    result = one(inputs_schema=SCHEMA).prepare("AID.X.v1", **said)
+    result = prepare_call(one(inputs_schema=SCHEMA), "AID.X.v1", **said)
     assert isinstance(result, dict)
     assert (result["type"], result.get("status")) == (kind, status)
     assert detail in result["detail"]
 
 
 def test_an_action_that_is_not_listed_is_not_found() -> None:
-    result = one().prepare("AID.Y.v1")
+    result = prepare_call(one(), "AID.Y.v1")
     assert isinstance(result, dict)
     assert (result["type"], result["status"]) == ("not_found", "INVALID_PICK")

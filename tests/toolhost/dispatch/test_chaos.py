@@ -27,7 +27,6 @@ from manglecp.toolhost.dispatch import (
     HostCommand,
     Listing,
     Pool,
-    Run,
     Served,
     list_plugin,
 )
@@ -116,20 +115,16 @@ async def _run(calls: list[Call], chance: random.Random) -> tuple[dict[str, Answ
     pids: set[int] = set()
     line = asyncio.Semaphore(64)
 
-    async def some(caller: Pool | Run, several: list[Call]) -> None:
+    async def some(several: list[Call]) -> None:
         for each in several:
             pids.update(pool.pids)
-            result = await caller.call(each)
+            result = await pool.call(each)
             assert each.call_id not in results, "answered twice"
             results[each.call_id] = result
 
     async def one(several: list[Call]) -> None:
         async with line:
-            if len(several) == 1:
-                await some(pool, several)
-            else:
-                async with pool.run() as run:
-                    await some(run, several)
+            await some(several)
 
     # A breaker that never opens: here every call is to reach a host.
     breakers = Breakers(time.monotonic, threshold=1_000_000)
@@ -215,7 +210,7 @@ def wait(name: str, seconds: float, end: bool = False) -> str:
 async def _dispatch(count: int, chance: random.Random, folder: Path) -> dict[str, Answer | DispatchError]:
     plugin, effects = folder / "plugin.py", folder / "marks"
     plugin.write_text(PLUGIN)
-    listing = await list_plugin(str(plugin), os.environ, sandbox="none")
+    listing = list_plugin(str(plugin), os.environ, sandbox="none")
     assert isinstance(listing, Listing)
     host = listing.command(os.environ, sandbox="none")
     assert isinstance(host, HostCommand)

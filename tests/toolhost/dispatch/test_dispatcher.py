@@ -11,7 +11,6 @@ import pytest
 
 from manglecp.toolhost.dispatch import (
     Answer,
-    Catalogue,
     Dispatcher,
     DispatchError,
     HostCommand,
@@ -20,6 +19,7 @@ from manglecp.toolhost.dispatch import (
     list_plugin,
 )
 from manglecp.toolhost.dispatch.breakers import Breakers
+from manglecp.toolhost.dispatch.catalogue import read_catalogue
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 from tests.toolhost.rights import asking
@@ -93,7 +93,7 @@ async def served(folder: Path) -> list[Served]:
     for name, text in (("words", WORDS), ("numbers", NUMBERS)):
         plugin = folder / f"{name}.py"
         plugin.write_text(text)
-        listing = await list_plugin(str(plugin), os.environ, sandbox="none")
+        listing = list_plugin(str(plugin), os.environ, sandbox="none")
         assert isinstance(listing, Listing), listing
         command = listing.command(os.environ, sandbox="none")
         assert isinstance(command, HostCommand)
@@ -155,54 +155,22 @@ def test_an_open_breaker_bars_one_action_of_one_plugin_and_no_host_is_called(tmp
             assert refused(lost) == ("crash", "outcome_unknown", None)
         barred = ("tool_error", "breaker_open", "BREAKER_TRIP")
         assert refused(await dispatcher.call(VANISH, **asking(VANISH, inputs=inputs))) == barred
-        async with dispatcher.run() as run:
-            assert refused(await run.call(VANISH, **asking(VANISH, inputs=inputs))) == barred
-            assert isinstance(await run.call(LENGTH), Answer)
+        assert isinstance(await dispatcher.call(LENGTH), Answer)
         assert isinstance(await dispatcher.call(PUT, inputs={"text": "a"}), Answer)
 
     dispatching(work, tmp_path, breakers=Breakers(lambda: 0.0, threshold=2))
     assert file.read_text() == "xx"
 
 
-@pytest.mark.req("IPC-21")
-def test_a_run_that_has_spent_its_budget_is_told_so(tmp_path: Path) -> None:
-    granted: list[str] = []
-
-    async def work(dispatcher: Dispatcher) -> None:
-        async with dispatcher.run(calls=3) as run:
-            assert isinstance(await run.call(LENGTH), Answer)
-            assert refused(await run.call("AID.NO.v1")) == ("not_found", None, "INVALID_PICK")
-            assert isinstance(await run.call(LENGTH), Answer)
-            for _ in range(2):
-                assert refused(await run.call(LENGTH)) == ("tool_error", None, "BREAKER_TRIP")
-        assert granted.count("lease_granted") == 2
-        async with dispatcher.run(calls=3) as run:
-            assert isinstance(await run.call(LENGTH), Answer)
-        assert refused(await run.call(LENGTH)) == ("exception", None, None)
-
-    dispatching(work, tmp_path, audit=lambda event, _: granted.append(event))
-
-
 @pytest.mark.req("IPC-13")
-def test_a_run_keeps_its_slots_from_plugin_to_plugin(tmp_path: Path) -> None:
+def test_a_call_has_the_slots_that_it_brings_and_no_others(tmp_path: Path) -> None:
     async def work(dispatcher: Dispatcher) -> None:
-        async with dispatcher.run(identity="ann") as run:
-            pid = await run.call(PUT, inputs={"text": "four"})
-            assert isinstance(pid, Answer)
-            length = await run.call(LENGTH)
-            assert isinstance(length, Answer)
-            assert length.output_json == "4"
-            async with dispatcher.run(identity="bob") as other:
-                # The host of the first plugin was given back, or this would wait for the end of the first run.
-                assert isinstance(await other.call(PUT, inputs={"text": "x"}), Answer)
-            assert {slot: each.content_json for slot, each in run.slots.items()} == {0: "four", 1: "4"}
-            assert list(other.slots) == [0]
-            again = await run.call(PUT, inputs={"text": "five!"})
-            assert isinstance(again, Answer)
-            assert again.output_json == pid.output_json
-            assert {slot: each.content_json for slot, each in run.slots.items()} == {0: "five!", 1: "4"}
-            assert refused(await run.call(PUT, inputs={"text": 1})) == ("tool_error", None, "INVALID_PICK")
-            assert list(run.slots) == [0, 1]
+        put = await dispatcher.call(PUT, identity="ann", inputs={"text": "four"})
+        assert isinstance(put, Answer)
+        length = await dispatcher.call(LENGTH, identity="ann", slots=put.slots)
+        assert isinstance(length, Answer)
+        assert length.output_json == "4"
+        assert {slot: each.content_json for slot, each in length.slots.items()} == {0: "four", 1: "4"}
         nothing = await dispatcher.call(LENGTH)
         assert isinstance(nothing, Answer)
         assert nothing.output_json == "-1"
@@ -248,7 +216,7 @@ def test_a_caller_may_shorten_the_time_of_an_action_and_give_a_call_up(tmp_path:
 
 def test_two_plugins_with_one_action_are_refused() -> None:
     listing = json.dumps({"ok": True, "tools": [{"aid": "AID.X.v1"}]}).encode()
-    plugin = Served(Catalogue.read(listing), HostCommand(argv=("host",), environ={}))
+    plugin = Served(read_catalogue(listing), HostCommand(argv=("host",), environ={}))
     with pytest.raises(ValueError, match=r"AID\.X\.v1 is offered by two plugins"):
         Dispatcher([plugin, plugin])
     assert list(Dispatcher([plugin]).actions) == ["AID.X.v1"]
@@ -258,11 +226,8 @@ def test_before_and_after_there_are_no_calls(tmp_path: Path) -> None:
     async def work() -> None:
         dispatcher = Dispatcher(await served(tmp_path), size=1, limits=QUICK)
         assert refused(await dispatcher.call(LENGTH)) == ("exception", None, None)
-        async with dispatcher, dispatcher.run() as run:
-            first = asyncio.create_task(run.call(PUT, inputs={"text": "a"}))
-            await asyncio.sleep(0)
-            assert refused(await run.call(LENGTH)) == ("exception", None, None)
-            assert isinstance(await first, Answer)
+        async with dispatcher:
+            assert isinstance(await dispatcher.call(LENGTH), Answer)
         assert refused(await dispatcher.call(LENGTH)) == ("exception", None, None)
 
     with nothing_left():

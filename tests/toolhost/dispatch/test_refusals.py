@@ -1,7 +1,6 @@
 """What a caller gets wrong: a bad pool is refused when it is made, a bad call is answered with a value."""
 
 import asyncio
-import gc
 import json
 import math
 import threading
@@ -10,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, HostCommand, Pool, PoolLimits, Served
-from manglecp.toolhost.dispatch.catalogue import Catalogue
+from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, HostCommand, Pool, Served, dispatcher
+from manglecp.toolhost.dispatch.catalogue import read_catalogue
+from manglecp.toolhost.dispatch.messages import failure
 from manglecp.toolhost.leases import mint
 from tests.deadlines import patience
-from tests.toolhost.dispatch.hosts import QUICK, call, command, error, nothing_left
-from tests.toolhost.dispatch.test_dispatcher import DOZE, LENGTH, NOTE, PUT, dispatching, refused
+from tests.toolhost.dispatch.hosts import QUICK, call, command, nothing_left
+from tests.toolhost.dispatch.test_dispatcher import DOZE, LENGTH, NOTE, dispatching, refused
 
 TIMEOUTS: list[Any] = [math.nan, -1, -0.1, math.inf, -math.inf, "5", 10**400, 86_401, True, [1]]
 SERVED = Served(
-    Catalogue.read(json.dumps({"ok": True, "tools": [{"aid": "AID.X.v1"}]}).encode()),
+    read_catalogue(json.dumps({"ok": True, "tools": [{"aid": "AID.X.v1"}]}).encode()),
     HostCommand(argv=("host",), environ={}),
 )
 
@@ -34,33 +34,6 @@ def test_a_size_that_no_pool_can_have(size: Any) -> None:
 def test_a_time_that_no_pool_can_have(timeout: Any) -> None:
     with pytest.raises(ValueError, match=r"^timeout is .*: seconds are expected, more than 0 and at most 86400$"):
         Dispatcher([SERVED], timeout=timeout)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("attempts", 0),
-        ("pipelined", 0),
-        ("queued", -1),
-        ("calls_per_host", 0),
-        ("queued", 1.5),
-        ("growth", "much"),
-        ("health_interval", 0),
-        ("rest", math.nan),
-        ("start_timeout", math.inf),
-        ("backoff", -1),
-    ],
-)
-def test_limits_that_no_pool_can_have(name: str, value: Any) -> None:
-    limits = PoolLimits()._replace(**{name: value})
-    with pytest.raises(ValueError, match=rf"^limits: {name} is "):
-        Dispatcher([SERVED], limits=limits)
-
-    async def pool() -> None:
-        with pytest.raises(ValueError, match=rf"^limits: {name} is "):
-            Pool(command(), limits=limits)
-
-    asyncio.run(pool())
 
 
 @pytest.mark.parametrize("ttl", [math.nan, -1.0, math.inf, -math.inf])
@@ -135,36 +108,6 @@ def test_a_dispatcher_and_a_pool_are_entered_once(tmp_path: Path) -> None:
     dispatching(work, tmp_path)
 
 
-def test_a_run_is_used_inside_its_with_and_nowhere_else(tmp_path: Path) -> None:
-    async def work(dispatcher: Dispatcher) -> None:
-        run = dispatcher.run()
-        assert refused(await run.call(LENGTH)) == ("exception", None, None)
-        async with run:
-            assert isinstance(await run.call(LENGTH), Answer)
-            with pytest.raises(RuntimeError, match="is entered once"):
-                await run.__aenter__()
-        assert refused(await run.call(LENGTH)) == ("exception", None, None)
-        inner = dispatcher.pools[0].run()
-        assert error(await inner.call(Call(aid=PUT, input_json='{"text":"a"}'))) == ("exception", None)
-
-    dispatching(work, tmp_path)
-
-
-def test_a_run_that_nobody_ends_gives_its_host_back() -> None:
-    async def main() -> None:
-        async with Pool(command(), size=1, timeout=20, limits=QUICK._replace(rest=0.3)) as pool:
-            run = await pool.run().__aenter__()
-            assert isinstance(await run.call(call()), Answer)
-            assert isinstance(await pool.call(call(tier=1)), Answer)
-            assert isinstance(await run.call(call()), Answer)  # it has only to wait for a place again
-            del run
-            gc.collect()
-            assert isinstance(await pool.call(call(tier=1)), Answer)
-
-    with nothing_left():
-        asyncio.run(main())
-
-
 def test_what_a_host_reports_is_its_claim_and_a_listener_that_fails_harms_nobody() -> None:
     program = """
 import json, os, sys
@@ -203,14 +146,13 @@ def test_nobody_waits_until_a_large_input_has_been_looked_at(
     text: Any, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    prepare = Dispatcher.prepare
 
-    def noted(*given: Any) -> Any:
+    def noted(*_: Any, **__: Any) -> Any:
         threads.append(threading.current_thread())
-        return prepare(*given)
+        return failure("AID.X.v1", "exception", "as planned")
 
-    monkeypatch.setattr(Dispatcher, "prepare", noted)
-    answer = asyncio.run(Dispatcher([SERVED]).call("AID.NONE.v1", input_json=text))
+    monkeypatch.setattr(dispatcher, "prepare_call", noted)
+    answer = asyncio.run(Dispatcher([SERVED]).call("AID.X.v1", input_json=text))
     assert isinstance(answer, dict)
-    assert answer["type"] == "not_found"
+    assert answer["detail"] == "as planned"
     assert [one is threading.main_thread() for one in threads] == [at_once]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
+from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.rights import authorised
 
@@ -56,7 +57,7 @@ class Plugin:
         self.catalogue = catalogue
 
     async def call(self, name: str, **inputs: Any) -> Answer | DispatchError:
-        prepared = self.catalogue.prepare(f"AID.PLUGIN.{name.upper()}.v1", inputs=inputs)
+        prepared = prepare_call(self.catalogue, f"AID.PLUGIN.{name.upper()}.v1", inputs=inputs)
         return await self.pool.call(authorised(prepared)) if isinstance(prepared, Call) else prepared
 
 
@@ -66,7 +67,7 @@ def serve(
     plugin = folder / "plugin.py"
     plugin.write_text(PLUGIN)
     argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", str(plugin)]
-    catalogue = Catalogue.read(subprocess.run(argv, capture_output=True, check=True).stdout)
+    catalogue = read_catalogue(subprocess.run(argv, capture_output=True, check=True).stdout)
     events: list[dict[str, Any]] = []
 
     async def main() -> None:

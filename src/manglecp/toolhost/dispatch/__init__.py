@@ -5,25 +5,24 @@ call), rights, breakers, idempotency, hosts (slots, queue, supervision), lease_i
 starts), responses (matching, deadlines, lost calls), messages (the wire format).
 """
 
-from manglecp.toolhost.dispatch.catalogue import Catalogue, Listing, list_plugin
-from manglecp.toolhost.dispatch.dispatcher import DispatchedRun, Dispatcher, Served
+from manglecp.toolhost.dispatch.catalogue import Catalogue, Listing, list_plugin, read_catalogue
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, Served
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
 from manglecp.toolhost.dispatch.messages import Answer, Call, DispatchError, is_failure
-from manglecp.toolhost.dispatch.pool import Pool, Run
+from manglecp.toolhost.dispatch.pool import Pool
 
 __all__ = [
     "Answer",
     "Call",
     "Catalogue",
     "DispatchError",
-    "DispatchedRun",
     "Dispatcher",
     "HostCommand",
     "Listing",
     "Pool",
     "PoolLimits",
-    "Run",
     "Served",
     "is_failure",
     "list_plugin",
+    "read_catalogue",
 ]

@@ -2,7 +2,6 @@
 
 A call is checked in this order; nothing is raised to the caller:
 
-    budget of the run   spent: BREAKER_TRIP
     lookup by AID       unknown: INVALID_PICK
     JSON                no object: INVALID_PICK
     authority           absent, spent or another's: lease_refused
@@ -15,21 +14,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 
 from manglecp.toolhost.dispatch.breakers import Breakers
-from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue
+from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, prepare_call
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, check_settings
 from manglecp.toolhost.dispatch.messages import Answer, Call, DispatchError, failure
-from manglecp.toolhost.dispatch.pool import Pool, Run
+from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.leases import Audit
-from manglecp.toolhost.state import Artifact, Slots
+from manglecp.toolhost.state import Artifact
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady, ToolRequests
     from manglecp.toolhost.dispatch.rights import PlanPermit
 
-CALLS_PER_RUN: Final = 64  # the budget of a run, as upstream has it
 _LARGE: Final = 1 << 19  # characters of an input that is parsed in a thread, so that it does not block the event loop
 
 
@@ -38,11 +37,6 @@ class Served(NamedTuple):
 
     catalogue: Catalogue
     command: HostCommand
-
-
-class Prepared(NamedTuple):
-    pool: Pool
-    call: Call
 
 
 class CallOptions(TypedDict, total=False):
@@ -82,8 +76,6 @@ class Dispatcher:
         audit: Audit | None = None,
     ) -> None:
         check_settings(size, timeout)
-        if limits is not None:
-            limits.check()
         self._plugins = tuple(plugins)
         self._of: dict[str, int] = {}
         for number, served in enumerate(self._plugins):
@@ -135,27 +127,6 @@ class Dispatcher:
         **options: Unpack[CallOptions],
     ) -> Answer | DispatchError:
         """Run one action on any host of its plugin."""
-        text = options.get("input_json")
-        if isinstance(text, str) and len(text) > _LARGE:
-            prepared = await asyncio.to_thread(self.prepare, aid, identity, slots or {}, options)
-        else:
-            prepared = self.prepare(aid, identity, slots or {}, options)
-        return await prepared.pool.call(prepared.call) if isinstance(prepared, Prepared) else prepared
-
-    def run(
-        self, *, identity: str = "", slots: Mapping[int, Artifact] | None = None, calls: int = CALLS_PER_RUN
-    ) -> DispatchedRun:
-        """Return an async context manager for up to ``calls`` calls that share their slots."""
-        return DispatchedRun(self, identity, dict(slots or {}), calls)
-
-    def cancel(self, call_id: str) -> bool:
-        """Cancel a call: its caller gets an error. Returns whether there was such a call."""
-        return any(pool.cancel(call_id) for pool in self._pools)
-
-    def prepare(
-        self, aid: str, identity: str, slots: Mapping[int, Artifact], options: CallOptions
-    ) -> Prepared | DispatchError:
-        """Look up the action and build its call; return it with its pool, or an error."""
         if not isinstance(aid, str):
             return failure("", "exception", "aid is no text")
         if not options.keys() <= _OPTIONS:
@@ -163,70 +134,16 @@ class Dispatcher:
         number = self._of.get(aid)
         if number is None:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
+        prepare = partial(prepare_call, self._plugins[number].catalogue, aid, slots=slots, identity=identity, **options)
+        text = options.get("input_json")
+        large = isinstance(text, str) and len(text) > _LARGE
+        call = await asyncio.to_thread(prepare) if large else prepare()
+        if not isinstance(call, Call):
+            return call
         if not self._pools:
             return failure(aid, "exception", "the dispatcher has not been entered")
-        call = self._plugins[number].catalogue.prepare(aid, slots=slots, identity=identity, **options)
-        return Prepared(self._pools[number], call) if isinstance(call, Call) else call
+        return await self._pools[number].call(call)
 
-
-class DispatchedRun:
-    """One run of one identity. :attr:`slots` is its state, which every success replaces and no failure changes.
-
-    It holds one host at a time, that of the plugin it called last, so two runs can never deadlock on hosts.
-    """
-
-    def __init__(self, dispatcher: Dispatcher, identity: str, slots: Slots, calls: int) -> None:
-        self._dispatcher = dispatcher
-        self._identity = identity
-        self._calls = calls
-        self._made = 0
-        self._busy = False
-        self._entered = False
-        self._over = False
-        self._pool: Pool | None = None
-        self._run: Run | None = None
-        self.slots = slots
-
-    async def __aenter__(self) -> DispatchedRun:
-        if self._entered:
-            raise RuntimeError("a run is entered once; make another one")
-        self._entered = True
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._over = True
-        await self._leave()
-
-    async def call(self, aid: str, **options: Unpack[CallOptions]) -> Answer | DispatchError:
-        """As :meth:`Dispatcher.call`, with the identity and the slots of this run, one call at a time."""
-        if self._over or not self._entered:
-            return failure(aid, "exception", "the run is over" if self._over else "the run has not been entered")
-        if self._busy:
-            return failure(aid, "exception", "a call of this run is running")
-        if self._made >= self._calls:
-            return failure(aid, "tool_error", f"the run has made its {self._made} calls", status="BREAKER_TRIP")
-        self._made += 1
-        prepared = self._dispatcher.prepare(aid, self._identity, self.slots, options)
-        if not isinstance(prepared, Prepared):
-            return prepared
-        self._busy = True
-        try:
-            run = await self._at(prepared.pool)
-            result = await run.call(prepared.call)
-        finally:
-            self._busy = False
-        if isinstance(result, Answer):
-            self.slots = result.slots
-        return result
-
-    async def _at(self, pool: Pool) -> Run:
-        """Return the run of this pool; a host of another pool is released."""
-        if self._run is None or self._pool is not pool:
-            await self._leave()
-            self._pool, self._run = pool, await pool.run().__aenter__()
-        return self._run
-
-    async def _leave(self) -> None:
-        if self._run is not None:
-            await self._run.__aexit__(None, None, None)
-        self._pool, self._run = None, None
+    def cancel(self, call_id: str) -> bool:
+        """Cancel a call: its caller gets an error. Returns whether there was such a call."""
+        return any(pool.cancel(call_id) for pool in self._pools)

@@ -1,7 +1,7 @@
 """The host slots of a pool, the queue of calls that wait for one, and the supervisor that keeps a host in each.
 
 The queue is bounded and first in, first out, so that a call that needs a host to itself is never starved. Calls of tier
-0 share a host, up to a limit; any other call has its host to itself, and so has a run.
+0 share a host, up to a limit; any other call has its host to itself.
 
 The supervisor starts a host in every slot, probes it before the first call, checks its health, and replaces it when it
 died, grew or served long enough. A live host serves until its successor is up; a failed start is retried with
@@ -34,8 +34,6 @@ class HostSlot:
         self.host: HostProcess | None = None
         self.load = 0
         self.exclusive = False
-        self.resting = False
-        """A run holds this slot and is between two calls: its host owes nothing and may be replaced if it dies."""
         self.due = False  # the host has served long enough or has grown: a successor is wanted
         self.retiring = False  # the successor is up: no new call gets the old host
         self.served = 0
@@ -267,7 +265,7 @@ class HostSupervisor:
                         await slot.changed.wait()
                 except TimeoutError:
                     await self._check_health(slot, host)
-            while slot.load and not slot.resting:  # it died, and calls have yet to receive their loss
+            while slot.load:  # it died, and calls have yet to receive their loss
                 slot.changed.clear()
                 await slot.changed.wait()
         except asyncio.CancelledError:

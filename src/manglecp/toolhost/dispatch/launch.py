@@ -98,26 +98,6 @@ class PoolLimits(NamedTuple):
     backoff: float = 0.05
     """Seconds before a failed start is repeated; doubled each time."""
     max_backoff: float = 5.0
-    rest: float = 30.0
-    """Seconds that a run may keep an idle host. Its next call gets another one."""
-
-    def check(self) -> None:
-        for name in ("pipelined", "attempts", "calls_per_host"):
-            _check_number(name, getattr(self, name), whole=True, least=1)
-        _check_number("queued", self.queued, whole=True, least=0)
-        _check_number("growth", self.growth, whole=True, least=-sys.maxsize)
-        for name in ("health_interval", "health_timeout", "start_timeout", "backoff", "max_backoff", "rest"):
-            _check_number(name, getattr(self, name), whole=False, least=0.001)
-
-
-def _check_number(name: str, value: object, *, whole: bool, least: float) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int if whole else (int, float))
-        or not least <= value <= sys.maxsize
-    ):
-        kind = "a whole number" if whole else "a number"
-        raise ValueError(f"limits: {name} is {value!r}, and has to be {kind} of at least {least}")
 
 
 EVERY: Final = "*"  # allows every program that an action names
@@ -229,15 +209,14 @@ class HostCommand:
         workspace: Sequence[str] = (),
         readable: Sequence[str] = (),
         executables: Sequence[str] = (),
-        user: tuple[int, int] | None = None,
         policy: SandboxPolicy | None = None,
         limits: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> HostCommand:
         """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
 
-        The paths and the user that root becomes are those of :mod:`manglecp.toolhost.sandbox`; ``limits``
-        are fields of its policy: ``memory``, ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``.
+        The paths are those of :mod:`manglecp.toolhost.sandbox`; ``limits`` are fields of its policy: ``memory``,
+        ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``.
         ``settings`` reach the actions through the environment, which other users cannot read, unlike the command line.
         A host that cannot be sandboxed as requested exits at once.
         """
@@ -245,8 +224,6 @@ class HostCommand:
         for option, paths in (("--workspace", workspace), ("--readable", readable), ("--executable", executables)):
             for path in paths:
                 options += [option, path]
-        if user is not None:
-            options += ["--user", f"{user[0]}:{user[1]}"]
         for name, value in (limits or {}).items():
             options += ["--limit", f"{name}={value}"]
         if policy is not None:
@@ -260,12 +237,6 @@ class HostCommand:
             progress_option="--progress-fd",
             parent_option="--parent",
         )
-
-    def listing(self) -> HostCommand:
-        """Return the command that lists what this one serves."""
-        argv = list(self.argv)
-        argv[argv.index("--serve")] = "--list"
-        return HostCommand(argv=tuple(argv), environ=self.environ, parent_option=self.parent_option)
 
     @staticmethod
     def inherited(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Calls, answers and errors, and how they are written as lines of JSON.
 
 A request carries the *full* state of its run, ``{"slots": {}}`` if there is none, so that nothing another run left in a
-warm host is visible (IPC-13). Only a run with a host of its own sends deltas. A host of ours echoes ``call_id``.
+warm host is visible (IPC-13). A host of ours echoes ``call_id``.
 
 An answer is interpreted by ``ok`` *and* ``status``: upstream sends ``ok: true`` for every tool that was started, also
 for those that failed. Members may be missing (OPEN-61): no status is ``TOOL_ERROR``, no output is ``{}``. Its state is
@@ -148,14 +148,14 @@ def call_problem(call: Call) -> str | None:
     return None
 
 
-def encode(call: Call, ds_state: Mapping[str, Any] | None = None, lease_token: str | None = None) -> bytes:
-    """Return the request line, by default with the full state. Raises :class:`RequestError`."""
+def encode(call: Call, lease_token: str | None = None) -> bytes:
+    """Return the request line, with the full state. Raises :class:`RequestError`."""
     try:
         request: dict[str, Any] = {
             "aid": call.aid,
             "call_id": call.call_id,
             "input_json": call.input_json,
-            "ds_state": full_state(call.slots) if ds_state is None else ds_state,
+            "ds_state": full_state(call.slots),
         }
         if call.idempotency_key:
             request["idempotency_key"] = _scoped(call.identity, call.aid, call.idempotency_key)

@@ -1,0 +1,85 @@
+"""The output of a child process that is not trusted: with a deadline, a size limit, and an end of its whole group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["ChildOutput", "capture"]
+
+_CHUNK: Final = 65_536
+_STDERR: Final = 8_192
+
+
+class ChildOutput(NamedTuple):
+    stdout: bytes
+    """Longer than the limit if it wrote too much."""
+    stderr: bytes
+    """The last of it."""
+    code: int | None
+    """The exit status; None if the process had to be killed."""
+
+
+def capture(
+    argv: Sequence[str], environ: Mapping[str, str], *, seconds: float, most: int, folder: Path | None = None
+) -> ChildOutput:
+    """Run a process without input and return its output; raises OSError. Its process group is gone afterwards.
+
+    The end of the process counts, not the end of its streams: a grandchild may hold them open.
+    """
+    deadline = time.monotonic() + seconds
+    process = subprocess.Popen(
+        argv,
+        cwd=folder,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    stdout, stderr = process.stdout.fileno(), process.stderr.fileno()
+    kept = {stdout: bytearray(), stderr: bytearray()}
+    ended = False
+    with process.stdout, process.stderr, contextlib.ExitStack() as stack:
+        try:
+            pidfd = os.pidfd_open(process.pid)
+            stack.callback(os.close, pidfd)
+            selector = stack.enter_context(selectors.DefaultSelector())
+            selector.register(pidfd, selectors.EVENT_READ)
+            for stream in kept:
+                os.set_blocking(stream, False)
+                selector.register(stream, selectors.EVENT_READ)
+            while not ended and len(kept[stdout]) <= most and (left := deadline - time.monotonic()) > 0:
+                ready = {key.fd for key, _ in selector.select(left)}
+                ended = pidfd in ready
+                for stream in ready & kept.keys():
+                    if not _take(stream, kept[stream]):
+                        selector.unregister(stream)
+                del kept[stderr][:-_STDERR]
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # before wait(), after which the pid may be reused
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+        for stream in kept if ended else ():
+            while len(kept[stream]) <= most and _take(stream, kept[stream]):
+                pass
+    return ChildOutput(bytes(kept[stdout]), bytes(kept[stderr][-_STDERR:]), code if ended else None)
+
+
+def _take(stream: int, kept: bytearray) -> bool:
+    """Read a chunk; return whether there was one."""
+    try:
+        data = os.read(stream, _CHUNK)
+    except BlockingIOError:
+        return False
+    kept += data
+    return bool(data)
