@@ -28,7 +28,6 @@ from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import decode
 from manglecp.toolhost.dispatch.responses import (
     WORK_TIME,
-    DeadlineTimer,
     HostLost,
     LineBuffer,
     Request,
@@ -75,7 +74,6 @@ class HostProcess:
         self._stdout = process.stdout.fileno()
         self._chunk = _CHUNK
         self._matcher = ResponseMatcher(on_late, on_left=self._bound)
-        self._deadlines = DeadlineTimer(self._loop, self._matcher, self._overdue)
         self._events = LineBuffer(EVENT_LIMIT)
         self._stderr = b""
         self._unsent: deque[Request] = deque()
@@ -144,7 +142,7 @@ class HostProcess:
             raise HostLost("crash", "the host is gone", sent=False, suspect=False)
         self._matcher.add(request)
         self._unsent.append(request)
-        self._deadlines.set(request, deadline)
+        self._set_deadline(request, deadline)
         if len(self._unsent) == 1:
             if self._matcher.oldest is request:
                 self._write()
@@ -317,7 +315,11 @@ class HostProcess:
     def _bound(self, request: Request) -> None:
         """The host works on a request without a caller: bound that by the time of its action."""
         request.left = True
-        self._deadlines.set(request, self._loop.time() + request.work_time)
+        self._set_deadline(request, self._loop.time() + request.work_time)
+
+    def _set_deadline(self, request: Request, when: float) -> None:
+        request.settle()
+        request.timer = self._loop.call_at(when, self._overdue, request)
 
     def _withdraw(self, request: Request) -> None:
         self._matcher.withdraw(request)
@@ -342,7 +344,6 @@ class HostProcess:
         self._ending = True
         if self._kill_timer is not None:
             self._kill_timer.cancel()
-        self._deadlines.close()
         self._close()
         try:
             self._lose_all(code)

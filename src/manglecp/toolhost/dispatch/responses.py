@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
-from math import inf
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from manglecp.toolhost.dispatch.messages import Call, DispatchError, ErrorCode, ErrorType, decode, failure
@@ -89,7 +88,6 @@ class Request:
     __slots__ = (
         "answer",
         "call_id",
-        "deadline",
         "excused",
         "hasty",
         "left",
@@ -97,6 +95,7 @@ class Request:
         "rest",
         "sent",
         "shared",
+        "timer",
         "work_time",
     )
 
@@ -119,7 +118,7 @@ class Request:
         self.sent = False
         self.excused = False
         self.loss: tuple[Loss, str] | None = None
-        self.deadline = inf
+        self.timer: asyncio.TimerHandle | None = None  # of its deadline
         self.left = False  # the host works on it, and no caller waits any more
 
     def written(self, count: int) -> None:
@@ -128,7 +127,9 @@ class Request:
         self.rest = b"" if count == len(self.rest) else memoryview(self.rest)[count:]
 
     def settle(self) -> None:
-        self.deadline = inf
+        """Stop the timer of its deadline."""
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class ResponseMatcher:
@@ -153,10 +154,6 @@ class ResponseMatcher:
     def idle(self) -> bool:
         """Whether no request is open, not even one whose caller has left."""
         return not self._waiting
-
-    @property
-    def open(self) -> Iterable[Request]:
-        return self._waiting
 
     @property
     def oldest(self) -> Request | None:
@@ -236,55 +233,6 @@ class ResponseMatcher:
         self.spoiled = True
         if self._waiting and self._waiting[0].loss is None:
             self._waiting[0].loss = (loss, detail)
-
-
-_TIMER_ROUNDING: Final = 0.001  # seconds that a timer may fire too early: some event loops count in milliseconds
-
-
-class DeadlineTimer:
-    """One timer for all deadlines of a host, for hardly any is missed.
-
-    It is set to the earliest deadline; when it fires, ``overdue`` is called for each open request whose deadline has
-    passed, the earliest first.
-    """
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, matcher: ResponseMatcher, overdue: Callable[[Request], None]
-    ) -> None:
-        self._loop = loop
-        self._matcher = matcher
-        self._overdue = overdue
-        self._timer: asyncio.TimerHandle | None = None
-        self._next = inf
-
-    def set(self, request: Request, when: float) -> None:
-        """Set the deadline of an open request, in the time of the event loop."""
-        request.deadline = when
-        if when < self._next:
-            self._schedule(when)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _schedule(self, when: float) -> None:
-        self.close()
-        self._next = when
-        self._timer = self._loop.call_at(when, self._fire)
-
-    def _fire(self) -> None:
-        self._next = inf
-        now = self._loop.time() + _TIMER_ROUNDING
-        late = [request for request in self._matcher.open if request.deadline <= now]
-        try:
-            for request in sorted(late, key=lambda request: request.deadline):
-                if request.deadline <= now:  # the callback of another one may have settled it
-                    request.settle()
-                    self._overdue(request)
-        finally:
-            when = min((request.deadline for request in self._matcher.open), default=inf)
-            if when < self._next:
-                self._schedule(when)
 
 
 _MEANING: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {
