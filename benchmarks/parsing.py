@@ -13,7 +13,6 @@ from _programs import intent_base, intent_facts, intent_rules
 from _table import best, print_table
 
 from manglecp.mangle import Program, Source, parse
-from manglecp.mangle.naive import evaluate
 
 
 def clingo_reads(text: str) -> None:
@@ -29,7 +28,6 @@ def main() -> None:
     rules = [line for line in intent_rules().splitlines() if ":-" in line]
     rule_text = "\n".join((rules * 20)[:2_000])
     asp_text = re.sub(r"/[a-z/0-9]+", lambda name: f'"{name[0]}"', fact_text)
-    program = Program.load([Source("rules", intent_rules()), Source("facts", intent_facts())])
 
     measured = [
         ("50,000 facts, short cut", "0.600", lambda: parse(Source("facts", fact_text))),
@@ -41,7 +39,6 @@ def main() -> None:
             "",
             lambda: Program.load([Source("rules", intent_rules()), Source("facts", intent_facts())]),
         ),
-        ("evaluate intent.mg, naive", "", lambda: evaluate(program, now=0)),
     ]
     rows = [(name, f"{best(run):.3f}", budget) for name, budget, run in measured]
     print_table(("what", "CPU seconds", "budget"), rows)

@@ -163,11 +163,6 @@ def test_an_unknown_predicate(run: Run) -> None:
     assert "Did you mean" not in run("eval", "-", "--pred", "xyz", stdin=SERVICES).stderr
 
 
-def test_engine(run: Run) -> None:
-    assert run("eval", "-", "--engine", "naive", stdin="p(1).").stdout == "p(1)\n"
-    assert run("eval", "-", "--engine", "magic", stdin="p(1).").exit_code == 2
-
-
 def test_time(run: Run) -> None:
     shown = run("eval", "-", "--time", stdin=SERVICES)
     assert shown.stdout.count("\n") == 5
@@ -186,16 +181,6 @@ def test_time_mentions_what_was_skipped(run: Run) -> None:
     """
     shown = run("eval", "-", "--time", stdin=text)
     assert re.search(r"^skipped +1 derivations whose interval ends before it starts$", shown.stderr, re.MULTILINE)
-
-
-def test_both_engines_answer_alike() -> None:
-    program = (
-        "depends(/a, /b). depends(/b, /c). needs(A, B) :- depends(A, B). needs(A, C) :- depends(A, B), needs(B, C)."
-    )
-    answers = [
-        CliRunner().invoke(cli, ["eval", "-", "--engine", engine], input=program) for engine in ("compiled", "naive")
-    ]
-    assert answers[0].stdout == answers[1].stdout != ""
 
 
 def test_the_plan_shows_what_was_compiled() -> None:

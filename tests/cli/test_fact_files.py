@@ -105,7 +105,6 @@ def test_the_plan_and_the_cost_can_be_shown(run: Run, write: Write, rules: str) 
         (["--facts", "missing.csv"], "there is no file 'missing.csv'."),
         (["--facts", "calls=missing.csv"], "there is no file 'missing.csv'."),
         (["--facts", "."], "there is no file '.'."),
-        (["--facts", "rules.mg", "--engine", "naive"], "the naive engine has none"),
     ],
 )
 def test_wrong_command_lines(run: Run, rules: str, arguments: list[str], message: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Trust
 from manglecp.mangle.errors import MangleError, Stage
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
+from tests.mangle.naive import evaluate
 
 NOW: Final = 1_768_478_400 * 10**9  # 2026-01-15T12:00:00Z
 

@@ -11,11 +11,11 @@ from hypothesis import event, given, strategies as st
 
 from manglecp.mangle.errors import AnalysisError, EvalError, StratificationError
 from manglecp.mangle.model import Limits
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.printer import fact_text
 from tests.effort import examples
 from tests.mangle.loading import NOW, complaints, facts, load, refusal
 from tests.mangle.membership import is_member
+from tests.mangle.naive import evaluate
 
 BASE: Final = """\
 Decl any(X) bound [/any].

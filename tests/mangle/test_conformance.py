@@ -16,9 +16,9 @@ from manglecp.mangle import printer
 from manglecp.mangle.builtins.calendar import parse_rfc3339
 from manglecp.mangle.errors import LimitError, MangleError
 from manglecp.mangle.model import Limits
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.program import Program
+from tests.mangle.naive import evaluate
 
 ALL: Final = Path(__file__).parents[1] / "conformance"
 FOLDER: Final = ALL / "mangle"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from manglecp.mangle import AnalysisError, LimitError, Limits, Program, Source
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import MAX_NESTING
 from manglecp.mangle.types import MAX_DEPTH
+from tests.mangle.naive import evaluate
 
 pytestmark = pytest.mark.no_cover
 

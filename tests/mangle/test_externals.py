@@ -10,7 +10,7 @@ import pytest
 
 from manglecp.mangle import AnalysisError, EvalError, LimitError, Limits, Program, Source
 from manglecp.mangle.externals import External
-from manglecp.mangle.naive import evaluate
+from tests.mangle.naive import evaluate
 
 PROGRAM = """
 Decl double(N, M) descr [external(), mode("+", "-")] bound [/number, /number].

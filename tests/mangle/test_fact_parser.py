@@ -7,9 +7,9 @@ from manglecp.mangle import ParseError, Program, Source
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.fact_parser import parse_facts, read_literal
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.printer import fact_text, value_text
 from manglecp.mangle.values import INT_MAX, Float, List, Map, Name, Pair, Value
+from tests.mangle.naive import evaluate
 from tests.mangle.strategies import constants, predicates
 
 NEW_YEAR = 1767225600 * 10**9

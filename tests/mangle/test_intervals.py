@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 from manglecp.base.source import Source
 from manglecp.mangle.facts import Interval, clamp, coalesce, holds_somewhere
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program
 from manglecp.mangle.values import INT_MAX, INT_MIN
 from tests.mangle.builtins.strategies import INT64
+from tests.mangle.naive import evaluate
 
 
 def _interval(ends: tuple[int, int]) -> Interval:

@@ -12,9 +12,9 @@ import pytest
 from manglecp.base.source import Source
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, MangleError, ParseError
 from manglecp.mangle.model import Limits
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
 from manglecp.mangle.result import Result
+from tests.mangle.naive import evaluate
 
 DAY = 86_400 * 10**9
 NOW = 1_767_312_000 * 10**9

@@ -8,10 +8,10 @@ import clingo
 import pytest
 
 from manglecp.base.source import Source
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
 from tests.mangle import generate
 from tests.mangle.generate import Generated
+from tests.mangle.naive import evaluate
 
 pytestmark = pytest.mark.no_cover
 

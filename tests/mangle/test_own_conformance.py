@@ -9,9 +9,9 @@ import pytest
 
 from manglecp.base.source import Source
 from manglecp.mangle.errors import MangleError
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.program import Program
 from tests.mangle.loading import NOW
+from tests.mangle.naive import evaluate
 
 PROGRAMS = sorted(Path(__file__).parents[1].joinpath("conformance", "language").glob("*.mg"))
 

@@ -11,11 +11,11 @@ import pytest
 
 from manglecp.base.source import Source
 from manglecp.mangle.errors import MangleError, ParseError
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import MAX_NESTING, decode, parse
 from manglecp.mangle.program import Program
 from tests.effort import effort
 from tests.fuzz import fuzz_parser
+from tests.mangle.naive import evaluate
 
 pytestmark = pytest.mark.no_cover
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 
 from manglecp.base.source import Source
 from manglecp.mangle.errors import ParseError
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import MAX_NESTING, parse
 from manglecp.mangle.printer import duration_text, fact_text, instant_text, interval_text, value_text
 from manglecp.mangle.program import Program
@@ -31,6 +30,7 @@ from manglecp.mangle.values import (
 )
 from tests.effort import examples
 from tests.mangle.builtins.strategies import INT64, VALUES
+from tests.mangle.naive import evaluate
 
 
 def read(text: str) -> dict[int, Value]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from manglecp.cli.evaluation import Answer, Bounds, Engine, Reply, answer, choose, facts
+from manglecp.cli.evaluation import Answer, Bounds, Reply, answer, choose, facts
 from manglecp.cli.files import bounds_option, facts_option, files_argument, limit_option, now_option
 from manglecp.cli.output import report, suggestion, write_text
 from manglecp.mangle import Program, show_plan as plan_text
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 @limit_option
 @bounds_option
 @click.option("--pred", metavar="NAME", help="Print only the facts of this predicate.")
-@click.option(
-    "--engine",
-    type=click.Choice(["compiled", "naive"]),
-    default="compiled",
-    help="Which evaluator; the naive one is slow and simple.",
-)
 @click.option("--show-plan", is_flag=True, help="Print the compiled rules instead of the facts.")
 @click.option("--explain", metavar="FACT", help="Print a proof of this fact instead.")
 @click.option("--all", "alternatives", is_flag=True, help="With --explain: a proof from every minimal set of facts.")
@@ -48,7 +42,6 @@ def command(
     limit: int,
     bounds: Bounds,
     pred: str | None,
-    engine: Engine,
     show_plan: bool,
     explain: str | None,
     alternatives: bool,
@@ -77,11 +70,10 @@ def command(
         limit=limit,
         bounds=bounds,
         facts=fact_files,
-        engine=engine,
         accept=lambda program: _check_predicate(program, pred) if asked is None else asked.check(program, now),
     )
     reply = found.found
-    if show_plan and found.compiled is not None:
+    if show_plan:
         write_text(plan_text(found.compiled))
     else:
         write_text(reply.show(as_json and asked is not None))

@@ -21,7 +21,6 @@ from manglecp.mangle import (
     Source,
     Statistics,
     evaluate,
-    naive,
     parse_facts,
 )
 from manglecp.mangle.explain import read_fact
@@ -41,15 +40,14 @@ def json_facts(texts: Iterable[str], program: Program) -> Iterator[str]:
 
 _T = TypeVar("_T")
 Bounds = Literal["error", "off"]
-Engine = Literal["compiled", "naive"]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[_T]):
-    """The result of a query, with its cost. ``compiled`` is None for the naive engine."""
+    """The result of a query, with its cost."""
 
     found: _T
-    compiled: CompiledProgram | None
+    compiled: CompiledProgram
     warnings: tuple[Diagnostic, ...]
     statistics: Statistics
     load_seconds: float
@@ -64,12 +62,9 @@ def answer(
     limit: int,
     bounds: Bounds,
     facts: Sequence[FactFile] = (),
-    engine: Engine = "compiled",
     accept: Callable[[Program], object] = lambda program: None,  # noqa: ARG005
 ) -> Answer[_T]:
     """Evaluate the program with the facts of the files, and return ``ask`` of the result; ``accept`` may refuse."""
-    if facts and engine == "naive":
-        raise click.UsageError("--facts needs a base, and the naive engine has none.")
     warnings: tuple[Diagnostic, ...] = ()
     started = time.perf_counter()
     try:
@@ -81,10 +76,7 @@ def answer(
             loaded = time.perf_counter()
             progress.doing = "evaluating"
             limits = Limits(derived_facts=limit)
-            if engine == "naive":
-                compiled = None
-                result = naive.evaluate(program, now=now, limits=limits)
-            elif given is not None:
+            if given is not None:
                 base = program.base(given, check=bounds == "error", limits=limits)
                 compiled = base.compiled
                 result = base.evaluate(now=now, limits=limits)

@@ -1,7 +1,7 @@
 """The Mangle language: Datalog with types, aggregation and time. Independent of MangleCP.
 
 Stages: parse (``lexer``, ``parser``), analysis (``declarations``, ``clauses``, ``types``, ``checker``), stratification
-(``stratify``), evaluation (``engine``, or ``naive`` as its oracle). :meth:`Program.load` runs the first three;
+(``stratify``), evaluation (``engine``; ``naive`` interprets what is rare). :meth:`Program.load` runs the first three;
 ``result`` holds the least model, ``explain`` proofs and abduction.
 """
 

@@ -1,4 +1,4 @@
-"""The naive evaluator: the least model by repeated application, and the oracle for the engine.
+"""The interpreter of rules: for merged, deferred and external predicates, explanations, and the place of an error.
 
 Temporal relations keep intervals as given and derived. Later components and output read them coalesced; inside its own
 recursive component a predicate is read uncoalesced, so that no order matters (D12).
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cached_property
 from typing import Final, TypeAlias, TypeVar
 
@@ -25,12 +25,11 @@ from manglecp.mangle.builtins import PREDICATES, REDUCERS
 from manglecp.mangle.declarations import Acceptance, Merge, Predicate
 from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals, ask, check_names
-from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
+from manglecp.mangle.facts import Args, Interval, Timed, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
-from manglecp.mangle.model import MOST_SKIPPED, EvaluatedModel, Limits, Relation, Statistics, program_facts, violations
+from manglecp.mangle.model import MOST_SKIPPED, Limits, Relation, Statistics
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program, Rule, built_columns, parts
-from manglecp.mangle.result import Result
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Premise, Term, Transform, Variable
 from manglecp.mangle.values import order_key
@@ -39,32 +38,6 @@ Call: TypeAlias = tuple[Key, Args]
 Solving: TypeAlias = Generator[Call, list[Args], list[Row]]
 _Answer = TypeVar("_Answer")
 _AT_ONCE: Final = 1_000  # rows per batch
-
-
-def evaluate(program: Program, *, now: int, limits: Limits | None = None, externals: Externals | None = None) -> Result:
-    """Evaluate the program at the instant ``now`` (nanoseconds since 1970)."""
-    evaluation = NaiveEvaluation(program, now, limits or Limits(), externals)
-    evaluation.run()
-    return Result(NaiveModel(evaluation), evaluation.statistics)
-
-
-class NaiveModel(EvaluatedModel):
-    def __init__(self, evaluation: NaiveEvaluation) -> None:
-        super().__init__(evaluation.program, evaluation.now, evaluation.limits, evaluation.asked)
-        self.relations: Mapping[Key, Relation] = evaluation.relations
-        self._externals = evaluation.externals
-        self._added: tuple[Fact, ...] = ()
-
-    def with_facts(self, added: Iterable[Fact], limits: Limits) -> NaiveModel:
-        evaluation = NaiveEvaluation(self.program, self.now, limits, self._externals)
-        evaluation.run(itertools.chain(self._added, added))
-        found = NaiveModel(evaluation)
-        found._added = (*self._added, *added)
-        return found
-
-    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
-        facts = self.relations[key].facts if key in self.relations else {}
-        return ((args, interval) for args, intervals in facts.items() for interval in intervals)
 
 
 class NaiveEvaluation:
@@ -102,35 +75,12 @@ class NaiveEvaluation:
     def predicate(self, key: Key) -> Predicate:
         return self.program.predicates[key]
 
-    # --- the whole -------------------------------------------------------------------------------------------------
-
-    def run(self, more: Iterable[Fact] = ()) -> None:
-        """Evaluate the program with ``more`` facts."""
-        for fact in itertools.chain(program_facts(self.program, self.now), more):
-            self.relation(fact.key).add(*fact.timed)
-        self.statistics.given = sum(map(len, self.relations.values()))
-        for key in [key for key in self.relations if key not in self.rules]:
-            self._finish(key)
-        for component in self.program.components:
-            self.component(component)
-        self._constraints()
-        self.statistics.derived = self.derived
-        self.statistics.skipped_inverted = len(self.skipped)
-
     def holds(self, atom: Atom, row: Row) -> bool:
         """Return whether an atom has a match."""
         try:
             return bool(self._drive(self._solve(Literal(atom), [row])))
         except ValueFault as fault:
             raise EvalError([Diagnostic("eval", str(fault), atom.span)]) from None
-
-    def _constraints(self) -> None:
-        self.answers.clear()
-        broken = [
-            v for key in sorted(self.relations) for v in violations(self.predicate(key), self.relation(key), self.holds)
-        ]
-        if broken:
-            raise EvalError(broken)
 
     def _finish(self, key: Key) -> None:
         """Coalesce a finished relation and check the number of intervals."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, TypeAlias
 
-from manglecp.mangle import naive
 from manglecp.mangle.engine import Base, evaluate
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.errors import LimitError, MangleError
@@ -21,6 +20,7 @@ from manglecp.mangle.matching import head_interval
 from manglecp.mangle.model import Limits
 from manglecp.mangle.program import GivenFact, Program
 from manglecp.mangle.result import Result
+from tests.mangle import naive
 from tests.mangle.engine.special import EXTERNALS
 
 LIMITS: Final = Limits(call_depth=300, merge_steps=10_000)

@@ -11,14 +11,14 @@ from typing import Final
 
 import pytest
 
-from manglecp.mangle import naive
-from manglecp.mangle.engine import Cancellation, evaluate
+from manglecp.mangle.engine import evaluate
 from manglecp.mangle.engine.watch import Watchdog, watchdog
-from manglecp.mangle.errors import EvalError, LimitError
+from manglecp.mangle.errors import LimitError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Limits
 from manglecp.mangle.program import built_columns
 from manglecp.mangle.values import Name
+from tests.mangle import naive
 from tests.mangle.engine.changing import NOW, load
 from tests.mangle.engine.splitting import Split, split
 
@@ -127,22 +127,6 @@ def test_time_is_up(name: str) -> None:
     assert time.monotonic() - started < SOON
 
 
-@pytest.mark.parametrize("name", ENDLESS)
-def test_nobody_wants_the_answer_any_more(name: str) -> None:
-    base = load(MANY + ENDLESS[name], "off").base()
-    cancellation = Cancellation()
-    timer = threading.Timer(0.05, cancellation.cancel)
-    timer.start()
-    started = time.monotonic()
-    with pytest.raises(EvalError, match="cancelled"):
-        base.evaluate([Fact("go", ())], now=NOW, cancellation=cancellation)
-    assert time.monotonic() - started < SOON
-    timer.join()
-    with pytest.raises(EvalError, match="cancelled"):  # whoever gives it to another evaluation
-        base.evaluate(now=NOW, cancellation=cancellation)
-    assert base.evaluate(now=NOW, cancellation=Cancellation()).facts("go") == []
-
-
 def test_a_change_of_the_base_can_be_stopped() -> None:
     base = load(MANY + ENDLESS["facts"], "off").base()
     with pytest.raises(LimitError):
@@ -176,5 +160,5 @@ def test_deadlines() -> None:
 def test_an_evaluation_in_time_leaves_no_deadline() -> None:
     base = load("Decl n(X). p(X) :- n(X).", "off").base()
     for _ in range(20):
-        base.evaluate([Fact("n", (1,))], now=NOW, limits=Limits(seconds=60), cancellation=Cancellation())
+        base.evaluate([Fact("n", (1,))], now=NOW, limits=Limits(seconds=60))
     assert len(watchdog) == 0

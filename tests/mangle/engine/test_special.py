@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.mangle import naive
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import EvalError
 from manglecp.mangle.model import MOST_SKIPPED
+from tests.mangle import naive
 from tests.mangle.engine.changing import NOW, World, load, only
 
 DEFERRED = World("""

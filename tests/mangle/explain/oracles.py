@@ -12,12 +12,12 @@ from manglecp.mangle import printer
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.facts import Interval
 from manglecp.mangle.matching import head_interval
-from manglecp.mangle.naive import evaluate
 from manglecp.mangle.parser import parse
 from manglecp.mangle.printer import fact_text, interval_text, value_text
 from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Equality, Literal, Premise, Term, Variable
 from manglecp.mangle.values import Duration, Name, Time, Value
+from tests.mangle.naive import evaluate
 
 from .programs import LIMITS, NOW, load
 

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from manglecp.base.source import Source
-from manglecp.mangle import naive
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
 from manglecp.mangle.result import Result
+from tests.mangle import naive
 
 from .asking import instant
 

@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 from manglecp.base.source import Source
-from manglecp.mangle import naive
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.explain import Node, Proof, expiry
@@ -19,6 +18,7 @@ from manglecp.mangle.program import Program
 from manglecp.mangle.result import Result
 from manglecp.mangle.syntax import Literal
 from manglecp.mangle.values import INT_MAX
+from tests.mangle import naive
 
 from .programs import FAMILIES, LIMITS, NOW, load, run, write
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from manglecp.base.source import Source
-from manglecp.mangle import naive
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.program import Program
 from manglecp.mangle.result import Result
+from tests.mangle import naive
 
 from .asking import instant
 

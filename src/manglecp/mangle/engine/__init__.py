@@ -5,6 +5,5 @@ Every result equals that of the naive evaluator over all facts together.
 
 from manglecp.mangle.engine.base import Base, evaluate
 from manglecp.mangle.engine.compiled import CompiledProgram, show_plan
-from manglecp.mangle.engine.watch import Cancellation
 
-__all__ = ["Base", "Cancellation", "CompiledProgram", "evaluate", "show_plan"]
+__all__ = ["Base", "CompiledProgram", "evaluate", "show_plan"]

@@ -10,7 +10,6 @@ from manglecp.mangle.engine.evaluation import Evaluation, Layer
 from manglecp.mangle.engine.interpreter import check_constraints
 from manglecp.mangle.engine.model import EngineModel
 from manglecp.mangle.engine.views import FactTuple
-from manglecp.mangle.engine.watch import Cancellation
 from manglecp.mangle.externals import Externals, check_names
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Limits, stated
@@ -76,7 +75,6 @@ class Base:
         now: int | None = None,
         check: bool = True,
         limits: Limits | None = None,
-        cancellation: Cancellation | None = None,
     ) -> Result:
         """Evaluate a request, as if all facts had been evaluated together at the instant ``now``.
 
@@ -90,14 +88,7 @@ class Base:
         if self.compiled.volatile_facts:
             for i, more in program_facts(self.compiled, self.compiled.volatile_facts, now).items():
                 given.setdefault(i, set()).update(more)
-        evaluation = Evaluation(
-            self.compiled,
-            self.layer,
-            now,
-            limits or Limits(),
-            externals=self.externals,
-            cancellation=cancellation,
-        )
+        evaluation = Evaluation(self.compiled, self.layer, now, limits or Limits(), externals=self.externals)
         evaluation.run(given)
         return as_result(evaluation)
 

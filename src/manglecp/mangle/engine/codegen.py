@@ -649,7 +649,7 @@ class Generator(Code):
         return self._instant(bound)
 
     def _check_cap(self, condition: str, halt: str) -> None:
-        """Check limit and cancellation.
+        """Check limit and deadline.
 
         Runs once per innermost loop, and in outer loops too, because rows may never reach the innermost one.
         """

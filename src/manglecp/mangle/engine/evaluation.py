@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
 from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, Grouped, View
-from manglecp.mangle.engine.watch import Cancellation, watchdog
-from manglecp.mangle.errors import EvalError, LimitError, ValueFault
+from manglecp.mangle.engine.watch import watchdog
+from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals
 from manglecp.mangle.facts import coalesce
 from manglecp.mangle.model import MOST_SKIPPED, Limits, Statistics
@@ -75,7 +74,7 @@ def _never(*_: Value) -> None:
 
 
 class Evaluation:
-    """Used once, by one thread. Other threads may only stop it."""
+    """Used once, by one thread; the watchdog's may stop it."""
 
     def __init__(
         self,
@@ -86,7 +85,6 @@ class Evaluation:
         *,
         volatile: bool = True,
         externals: Externals | None = None,
-        cancellation: Cancellation | None = None,
     ) -> None:
         self.compiled = compiled
         self.base = base
@@ -104,11 +102,10 @@ class Evaluation:
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.asked: Asked = {}
-        self.cancellation = cancellation
         self.parts = 0  # of built values, in the components that are done
         self.building = 0  # in the one that is evaluated, as far as it is new
         self.cap = Cap(limits.rows, self._halt, self._too_many_rows, self._weigh)
-        self.stopped: EvalError | None = None
+        self.stopped: LimitError | None = None
         self.working: CompiledComponent | None = None
 
     # --- facts in --------------------------------------------------------------------------------------------------
@@ -118,26 +115,16 @@ class Evaluation:
         deadline = None
         if self.limits.seconds is not None:
             deadline = watchdog.after(self.limits.seconds, self._out_of_time)
-        if self.cancellation is not None:
-            self.cancellation.add(self._cancelled)
         try:
             self._run(added, removed)
         finally:
             self.cap.over()
             if deadline is not None:
                 watchdog.drop(deadline)
-            if self.cancellation is not None:
-                self.cancellation.discard(self._cancelled)
 
     def _out_of_time(self) -> None:
         seconds = self.limits.seconds or 0
-        self._stop(LimitError(seconds, seconds, "seconds"))
-
-    def _cancelled(self) -> None:
-        self._stop(EvalError([Diagnostic("eval", "the evaluation was cancelled")]))
-
-    def _stop(self, reason: EvalError) -> None:
-        self.stopped = reason
+        self.stopped = LimitError(seconds, seconds, "seconds")
         self.cap.facts = self.cap.rows = -1
 
     def _allow(self, count: int) -> None:

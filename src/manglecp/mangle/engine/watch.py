@@ -1,4 +1,4 @@
-"""Stopping an evaluation: deadline or cancellation.
+"""Stopping an evaluation at its deadline.
 
 Evaluation loops do not read the clock; they compare a count with a bound. To stop an evaluation, the bound is set to a
 value that every count passes.
@@ -15,34 +15,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Stop: TypeAlias = Callable[[], None]
-
-
-class Cancellation:
-    """Stops the evaluations it is passed to: running ones and those that start later."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stops: set[Stop] = set()
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        """Stop; thread-safe and idempotent."""
-        with self._lock:
-            self.cancelled = True
-            stops = list(self._stops)
-        for stop in stops:
-            stop()
-
-    def add(self, stop: Stop) -> None:
-        """Register a callback; called at once if already cancelled."""
-        with self._lock:
-            self._stops.add(stop)
-        if self.cancelled:
-            stop()
-
-    def discard(self, stop: Stop) -> None:
-        with self._lock:
-            self._stops.discard(stop)
 
 
 class Watchdog:
