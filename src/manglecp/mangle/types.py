@@ -8,7 +8,7 @@ empty type. A tuple type is a pair whose second part is a pair, as tuple values 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
 from manglecp.base.source import Span
@@ -66,30 +66,34 @@ class Union:
         return f"fn:Union({', '.join(map(str, self.members))})"
 
 
+class Compound:
+    """A constructor applied to types, which are the fields of the subclass."""
+
+    __slots__ = ()
+
+    @property
+    def inner(self) -> tuple[Type, ...]:
+        return tuple([getattr(self, field.name) for field in fields(self)])  # type: ignore[arg-type]  # a dataclass
+
+    def __str__(self) -> str:
+        return f"fn:{type(self).__name__.removesuffix('Type')}({', '.join(map(str, self.inner))})"
+
+
 @dataclass(frozen=True, slots=True)
-class PairType:
+class PairType(Compound):
     first: Type
     second: Type
 
-    def __str__(self) -> str:
-        return f"fn:Pair({self.first}, {self.second})"
-
 
 @dataclass(frozen=True, slots=True)
-class ListType:
+class ListType(Compound):
     element: Type
 
-    def __str__(self) -> str:
-        return f"fn:List({self.element})"
-
 
 @dataclass(frozen=True, slots=True)
-class MapType:
+class MapType(Compound):
     key: Type
     value: Type
-
-    def __str__(self) -> str:
-        return f"fn:Map({self.key}, {self.value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +117,11 @@ class StructType:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionType:
+class OptionType(Compound):
     """The result of ``fn:list:get`` and ``fn:some``. At run time an option is its value, but it has to be declared as
     one."""
 
     some: Type
-
-    def __str__(self) -> str:
-        return f"fn:Option({self.some})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,12 +320,8 @@ def _inner(type_: Type) -> Sequence[Type]:
     match type_:
         case Union(members):
             return members
-        case PairType(first, second):
-            return (first, second)
-        case ListType(inner) | OptionType(inner):
-            return (inner,)
-        case MapType(key, value):
-            return (key, value)
+        case Compound():
+            return type_.inner
         case StructType(required, optional):
             return [t for _, t in (*required, *optional)]
     return ()
@@ -357,10 +354,6 @@ def conforms(left: Type, right: Type) -> bool:
         return member(left.value, right)
     if isinstance(left, NameType) and isinstance(right, NameType):
         return right == NAME or left.prefix.startswith(right.prefix + "/")
-    if isinstance(left, PairType) and isinstance(right, PairType):
-        return conforms(left.first, right.first) and conforms(left.second, right.second)
-    if isinstance(left, ListType) and isinstance(right, ListType):
-        return conforms(left.element, right.element)
     if isinstance(left, MapType) and isinstance(right, MapType):
         if not {left.key, left.value}.isdisjoint((BOT, EMPTY)):
             return True  # only the empty map
@@ -368,6 +361,8 @@ def conforms(left: Type, right: Type) -> bool:
         return conforms(right.key, left.key) and conforms(left.value, right.value)
     if isinstance(left, StructType) and isinstance(right, StructType):
         return _struct_conforms(left, right)
+    if isinstance(left, PairType | ListType) and type(left) is type(right):
+        return all(map(conforms, left.inner, _inner(right)))
     return False
 
 
@@ -418,8 +413,11 @@ def meet(left: Type, right: Type) -> Type:
         return union(meet(m, right) for m in left.members)
     if isinstance(right, Union):
         return union(meet(left, m) for m in right.members)
-    if isinstance(left, OptionType) and isinstance(right, OptionType):
-        return _unless_empty(OptionType, meet(left.some, right.some))
+    if type(left) is type(right) and isinstance(left, Compound):
+        both = [meet(*parts) for parts in zip(left.inner, _inner(right), strict=True)]
+        if EMPTY in both and not isinstance(left, ListType | MapType):  # the empty list and map are in both
+            return EMPTY
+        return type(left)(*both)
     if isinstance(left, OptionType):  # an option is its value
         return meet(left.some, right)
     if isinstance(right, OptionType):
@@ -427,19 +425,9 @@ def meet(left: Type, right: Type) -> Type:
     if isinstance(left, Singleton) or isinstance(right, Singleton):
         wide_left, wide_right = widen(left), widen(right)
         return EMPTY if (wide_left, wide_right) == (left, right) else meet(wide_left, wide_right)
-    if isinstance(left, PairType) and isinstance(right, PairType):
-        return _unless_empty(PairType, meet(left.first, right.first), meet(left.second, right.second))
-    if isinstance(left, ListType) and isinstance(right, ListType):
-        return ListType(meet(left.element, right.element))  # the empty list is in both
-    if isinstance(left, MapType) and isinstance(right, MapType):
-        return MapType(meet(left.key, right.key), meet(left.value, right.value))
     if isinstance(left, StructType) and isinstance(right, StructType):
         return _struct_meet(left, right)
     return EMPTY
-
-
-def _unless_empty(make: type[PairType] | type[OptionType], *inner: Type) -> Type:
-    return EMPTY if EMPTY in inner else make(*inner)
 
 
 def _struct_meet(left: StructType, right: StructType) -> Type:
@@ -577,14 +565,8 @@ def instantiate(type_: Type, binding: Binding) -> Type:
     """Substitute type variables; unbound ones become ``/any``."""
     if isinstance(type_, TypeVariable):
         return binding.get(type_.name, ANY)
-    if isinstance(type_, ListType):
-        return ListType(instantiate(type_.element, binding))
-    if isinstance(type_, OptionType):
-        return OptionType(instantiate(type_.some, binding))
-    if isinstance(type_, PairType):
-        return PairType(instantiate(type_.first, binding), instantiate(type_.second, binding))
-    if isinstance(type_, MapType):
-        return MapType(instantiate(type_.key, binding), instantiate(type_.value, binding))
+    if isinstance(type_, Compound):
+        return type(type_)(*[instantiate(part, binding) for part in type_.inner])
     if isinstance(type_, Union):
         return union(instantiate(m, binding) for m in type_.members)
     if isinstance(type_, StructType):
@@ -619,12 +601,10 @@ def _fits_inside(wanted: Type, type_: Type, binding: Binding) -> bool:
         return any(_fits(m, type_, binding) for m in wanted.members)
     if isinstance(wanted, OptionType):
         return _fits(wanted.some, type_.some if isinstance(type_, OptionType) else type_, binding)
-    if isinstance(wanted, ListType) and isinstance(type_, ListType):
-        return _fits(wanted.element, type_.element, binding)
-    if isinstance(wanted, PairType) and isinstance(type_, PairType):
-        return _fits(wanted.first, type_.first, binding) and _fits(wanted.second, type_.second, binding)
-    if isinstance(wanted, MapType) and isinstance(type_, MapType):
-        return _fits(wanted.key, type_.key, binding) and _fits(wanted.value, type_.value, binding)
+    if isinstance(wanted, Compound):
+        return type(wanted) is type(type_) and all(
+            _fits(*both, binding) for both in zip(wanted.inner, _inner(type_), strict=True)
+        )
     if isinstance(wanted, StructType) and isinstance(type_, StructType):
         required = dict(type_.required)
         return all(
@@ -646,13 +626,11 @@ def matched(wanted: Type, own: Type, binding: Binding) -> Type:
         return union(matched(wanted, m, binding) for m in own.members)
     if own == ANY or isinstance(own, TypeVariable):
         return instantiate(wanted, binding)
-    if isinstance(wanted, ListType) and isinstance(own, ListType):
-        inner = own.element if own.element == BOT else matched(wanted.element, own.element, binding)
-        return EMPTY if inner == EMPTY else ListType(inner)
-    if isinstance(wanted, PairType) and isinstance(own, PairType):
-        first = matched(wanted.first, own.first, binding)
-        second = matched(wanted.second, own.second, binding)
-        return EMPTY if EMPTY in (first, second) else PairType(first, second)
+    if isinstance(wanted, ListType | PairType) and type(own) is type(wanted):
+        if own == ListType(BOT):
+            return own
+        inner = [matched(*parts, binding) for parts in zip(wanted.inner, _inner(own), strict=True)]
+        return EMPTY if EMPTY in inner else type(wanted)(*inner)
     return meet(own, instantiate(wanted, {}))
 
 
@@ -662,16 +640,10 @@ def shapes_agree(param: Type, arg: Type, binding: Binding) -> bool:
         known = binding.get(param.name)
         binding[param.name] = arg if known is None else upper((known, arg))
         return True
-    if isinstance(arg, Union) and isinstance(param, ListType | PairType | MapType):
+    if not isinstance(param, ListType | PairType | MapType):
+        return True
+    if isinstance(arg, Union):
         return bool(arg.members) and all(shapes_agree(param, one, binding) for one in arg.members)
-    if isinstance(param, ListType):
-        return isinstance(arg, ListType) and shapes_agree(param.element, arg.element, binding)
-    if isinstance(param, PairType):
-        if not isinstance(arg, PairType):
-            return False
-        return shapes_agree(param.first, arg.first, binding) and shapes_agree(param.second, arg.second, binding)
-    if isinstance(param, MapType):
-        if not isinstance(arg, MapType):
-            return False
-        return shapes_agree(param.key, arg.key, binding) and shapes_agree(param.value, arg.value, binding)
-    return True
+    return type(arg) is type(param) and all(
+        shapes_agree(*both, binding) for both in zip(param.inner, _inner(arg), strict=True)
+    )
