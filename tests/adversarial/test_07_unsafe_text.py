@@ -68,9 +68,8 @@ def sources(base: Base) -> list[str]:
     for component in base.compiled.components:
         for functions in component.variants.values():
             found += [function.compiled.source for function in functions]
-        if isinstance(component.maintained, tuple):
-            for rule in component.maintained:
-                found += [function.source for function in rule.functions.values() if function is not None]
+        for rule in component.rules:
+            found += [function.source for function in rule.functions.values() if function is not None]
     return [re.sub(r"\bK\d+\b", "K", source) for source in found]
 
 

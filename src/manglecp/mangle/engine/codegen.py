@@ -9,13 +9,12 @@ No value of a program becomes source text: constants, functions and predicates a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Literal as OneOf, TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
-from manglecp.mangle.engine.code import Code, tuple_text
 from manglecp.mangle.engine.plan import (
     Absent,
     AnyStep,
@@ -29,6 +28,7 @@ from manglecp.mangle.engine.plan import (
     Within,
     order,
 )
+from manglecp.mangle.engine.views import View
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.facts import clamp, holds_somewhere
 from manglecp.mangle.syntax import (
@@ -48,6 +48,7 @@ Ending: TypeAlias = OneOf["head", "fact", "row", "known", "exists", "fires"]
 """What a function does with a row: add the head's fact, collect that fact, the row, or the values of some variables in
 ``rows``, or report that a row, or one whose head holds at some instant, exists."""
 
+GROWING: Final = 1_000_000  # assumed size of a relation that is still growing
 MOST_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
 
 _INFIX: Final = {":lt": "<", ":le": "<=", ":gt": ">", ":ge": ">="}
@@ -93,26 +94,129 @@ class NotCompiled(Exception):
 class Compiled:
     source: str
     run: Callable[..., None]
-    counts_facts: bool  # rows are facts, not distinct bindings
+
+
+def tuple_text(parts: Sequence[str]) -> str:
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+class Code:
+    """The source of a function: lines, loops, names, and access to relations."""
+
+    def __init__(self, ids: Mapping[Key, int], views: Sequence[View], growing: Collection[Key], loose: bool) -> None:
+        self.ids = ids
+        self.views = views
+        self.growing = growing
+        self.loose = loose
+        self.lines: list[str] = []
+        self.prologue: dict[str, str] = {}
+        self.namespace: dict[str, Any] = {}
+        self.loops = 0
+        self.headers: list[tuple[int, int]] = []  # of loops: the line, and how deep it stands
+        self.temporaries = 0
+
+    def layers(self, key: Key) -> str:
+        """Return the layers of a predicate that hold or will hold facts, see :class:`View`."""
+        held = self.views[self.ids[key]].layers
+        return held if key not in self.growing or "o" in held else held + "o"
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.loops + line)
+
+    def loop(self, header: str) -> None:
+        self.headers.append((len(self.lines), self.loops))
+        self.write(header)
+        self.loops += 1
+
+    def unless(self, condition: str) -> None:
+        """Skip this row (or return, outside of loops) if the condition holds."""
+        self.write(f"if {condition}:")
+        self.write(f"    {'continue' if self.loops else 'return'}")
+
+    def given(self, value: Any, prefix: str) -> str:
+        for name, known in self.namespace.items():
+            if known is value and name.startswith(prefix):
+                return name
+        name = f"{prefix}{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def temporary(self, prefix: str = "t") -> str:
+        self.temporaries += 1
+        return f"{prefix}{self.temporaries}"
+
+    def handle(self, name: str, source: str) -> str:
+        self.prologue.setdefault(name, f"{name} = {source}")
+        return name
+
+    def facts(self, key: Key, layer: str) -> str:
+        """Name the facts of one layer: o the overlay, b the base, r what was removed from the base."""
+        i = self.ids[key]
+        place = {"o": "facts", "b": "base.facts", "r": "removed"}[layer]
+        return self.handle(f"{layer}{i}", f"views[{i}].{place}")
+
+    def index(self, key: Key, layer: str, columns: tuple[int, ...]) -> str:
+        i = self.ids[key]
+        owner = f"views[{i}]" if layer == "o" else f"views[{i}].base"
+        return self.handle(f"{layer}{i}_{'_'.join(map(str, columns))}", f"{owner}.index({columns!r})")
+
+    def _together(self, key: Key, read: Callable[[str], str]) -> str:
+        found = []
+        for layer in self.layers(key):
+            if layer == "x" and self.loose:
+                found.append(read("b"))
+            elif layer == "x":
+                found.append(f"live({read('b')}, {self.facts(key, 'r')})")
+            else:
+                found.append(read(layer))
+        return found[0] if len(found) == 1 else f"chain({', '.join(found)})" if found else "E"
+
+    def everything(self, key: Key) -> str:
+        return self._together(key, lambda layer: self.facts(key, layer))
+
+    def matching(self, key: Key, columns: tuple[int, ...], wanted: str) -> str:
+        return self._together(key, lambda layer: f"{self.index(key, layer, columns)}.get({wanted}, E)")
+
+    def contains(self, key: Key, fact: str) -> str:
+        tests = []
+        for layer in self.layers(key).replace("x", "b") if self.loose else self.layers(key):
+            if layer == "x":
+                tests.append(f"{fact} in {self.facts(key, 'b')} and {fact} not in {self.facts(key, 'r')}")
+            else:
+                tests.append(f"{fact} in {self.facts(key, layer)}")
+        return " or ".join(tests) or "False"
+
+    def exists(self, key: Key, columns: tuple[int, ...], wanted: str) -> str:
+        """Return an expression that tests for a fact with these values in these columns, or any fact."""
+        tests = []
+        for layer in self.layers(key).replace("x", "b") if self.loose else self.layers(key):
+            if layer == "x":
+                bucket = f"{self.index(key, 'b', columns)}.get({wanted}, E)" if columns else self.facts(key, "b")
+                tests.append(f"live({bucket}, {self.facts(key, 'r')})")
+            elif columns:
+                tests.append(f"{wanted} in {self.index(key, layer, columns)}")
+            else:
+                tests.append(self.facts(key, layer))
+        return " or ".join(tests) or "False"
 
 
 class Generator(Code):
     """Generates one function for one rule.
 
-    ``delta`` is the premise that reads the delta; ``preset`` are variables whose values the caller passes in the tuple
-    ``known``; ``keep`` those that the ending ``known`` collects; ``loose`` visits every row that might match in the old
-    or the
-    new state, without negations; ``built`` are the columns of the head whose size is counted.
+    ``growing`` are predicates that gain facts while it runs; ``delta`` is the premise that reads the delta; ``preset``
+    are variables whose values the caller passes in the tuple ``known``; ``keep`` those that the ending ``known``
+    collects; ``loose`` visits every row that might match in the old or the new state, without negations; ``built`` are
+    the columns of the head whose size is counted.
     """
 
     def __init__(
         self,
         apart: RuleSteps,
         ids: Mapping[Key, int],
-        layers: Callable[[Key], str],
-        size: Callable[[Key], int],
-        temporal: Callable[[Key], bool],
+        temporal: Sequence[bool],
+        views: Sequence[View],
         *,
+        growing: Collection[Key] = (),
         delta: int | None = None,
         recursive: bool = False,
         grouped: frozenset[Key] = frozenset(),
@@ -123,10 +227,9 @@ class Generator(Code):
         built: tuple[int, ...] = (),
         name: str = "rule",
     ) -> None:
-        super().__init__(ids, layers, loose)
+        super().__init__(ids, views, growing, loose)
         self.apart = apart
-        self.size = size
-        self.temporal = temporal
+        self._temporal = temporal
         self.delta = delta
         self.recursive = recursive
         self.grouped = grouped
@@ -137,6 +240,12 @@ class Generator(Code):
         self.name = name
         self.bound: dict[str, str] = {}
         self.whole: str | None = None
+
+    def temporal(self, key: Key) -> bool:
+        return self._temporal[self.ids[key]]
+
+    def size(self, key: Key) -> int:
+        return GROWING if key in self.growing else len(self.views[self.ids[key]])
 
     def compile(self) -> Compiled | None:
         """Return the function, or None if the rule derives nothing from these layers."""
@@ -160,7 +269,7 @@ class Generator(Code):
         source = "\n".join([f"def {self.name}(views, now, cap, rows, known=None):", *body]) + "\n"
         scope = {**_RUNTIME, **self.namespace}
         exec(compile(source, f"<{self.name}>", "exec"), scope)  # made from names and numbers only
-        return Compiled(source, scope[self.name], self._counts_facts)
+        return Compiled(source, scope[self.name])
 
     def _idle(self, steps: Sequence[AnyStep]) -> bool:
         first_barrier = min(self.apart.barriers, default=None)
@@ -275,7 +384,7 @@ class Generator(Code):
             self.loop(f"for {self._targets(targets)} in views[{self.ids[key]}].delta:")
         elif whole and not step.temporal:
             self.unless(f"not ({self.contains(key, tuple_text([value for _, value in known]))})")
-        elif not fresh and not checks and not step.temporal and not self._counts_facts:
+        elif not fresh and not checks and not step.temporal and not self.apart.counts_facts:
             self.unless(f"not ({self.exists(key, columns, wanted)})")
         else:
             if columns:
@@ -381,12 +490,6 @@ class Generator(Code):
 
     def _targets(self, targets: Sequence[str]) -> str:
         return "_" if not targets else tuple_text(targets)
-
-    @property
-    def _counts_facts(self) -> bool:
-        """Return whether every matching fact is a row of its own: with one positive premise (D6)."""
-        rule = self.apart.rule
-        return rule.clause.aggregates and len(rule.premises) == 1
 
     def _role(self, role: str, bound: TimeBound, position: int) -> None:
         if role == "within":
@@ -664,6 +767,6 @@ class Generator(Code):
         """Return the row for transforms: every named variable of the body, sorted by name."""
         names = sorted({v.name for p in self.apart.rule.premises for v in premise_variables(p) if not v.anonymous})
         row = tuple_text([self.bound[name] for name in names])
-        add = self.handle("add", "rows.append" if self._counts_facts else "rows.add")
+        add = self.handle("add", "rows.append" if self.apart.counts_facts else "rows.add")
         self.write(f"{add}({row})")
         self._check_cap("len(rows) > cap.rows", "cap.too_many_rows()")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -121,9 +121,6 @@ def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Sta
     return Diagnostic(stage, message, clause=shown, fix=fix)
 
 
-GROWING: Final = 1_000_000  # assumed size of a relation that is still growing
-
-
 @dataclass(frozen=True, slots=True)
 class RuleFunction:
     """A function of a rule: over all facts, or over the delta of one predicate."""
@@ -133,6 +130,7 @@ class RuleFunction:
     compiled: Compiled
     aggregation: Aggregation | None
     rule: int  # its number among all rules
+    counts_facts: bool
 
 
 Functions: TypeAlias = tuple[RuleFunction, ...]
@@ -145,9 +143,26 @@ class CompiledRule:
     aggregation: Aggregation | None
     name: str
     scans: tuple[int, ...]  # predicates of its positive premises
-    number: int = 0  # among all rules
-    reads: tuple[int, ...] = ()  # predicates of all its premises
-    tests: dict[tuple[str, ...], Callable[..., None]] = field(default_factory=dict)  # has it an instance? by layers
+    number: int  # among all rules
+    reads: tuple[int, ...]  # predicates of all its premises
+    only: bool  # no other rule has its head
+    functions: dict[tuple[str, ...], Compiled | None] = field(default_factory=dict)
+
+    def function(
+        self,
+        compiled: CompiledProgram,
+        views: Sequence[View],
+        name: str,
+        steps: RuleSteps | None = None,
+        **options: Any,
+    ) -> Compiled | None:
+        """Return the function of that name for the layers that hold facts; None if it would find no row."""
+        wanted = (name, *[views[i].layers for i in self.reads])
+        if wanted not in self.functions:
+            options["name"] = f"{self.name}_{name}"
+            generator = Generator(steps or self.steps, compiled.ids, compiled.temporal, views, **options)
+            self.functions[wanted] = generator.compile()
+        return self.functions[wanted]
 
 
 @dataclass(eq=False)
@@ -166,7 +181,6 @@ class CompiledComponent:
     outside: tuple[int, ...] = ()  # what it reads and does not define
     temporal: tuple[int, ...] = ()  # heads that hold for intervals
     merged: tuple[int, ...] = ()
-    lone: frozenset[int] = frozenset()  # heads of one rule
     maintained: tuple[Maintained, ...] | str | None = None  # rules to run backwards, or why there are none
     variants: dict[tuple[str, ...], Functions] = field(default_factory=dict)
 
@@ -227,6 +241,7 @@ class CompiledProgram:
         volatile = any(i in self.volatile for i in (*positive, *strict, *heads)) or any(map(_is_volatile, rules))
         if volatile:
             self.volatile |= set(heads)
+        rules_of = Counter(rule.head.key for rule in rules)
         made = CompiledComponent(
             number,
             component,
@@ -235,27 +250,26 @@ class CompiledProgram:
             tuple(sorted(positive)),
             tuple(sorted(strict)),
             volatile,
-            () if reason else tuple(self._rule(number, n, rule) for n, rule in enumerate(rules)),
+            () if reason else tuple(self._rule(number, n, rule, rules_of) for n, rule in enumerate(rules)),
             reason,
         )
         made.inputs = tuple(sorted({*heads, *positive, *strict}))
         made.outside = tuple(sorted((positive | strict) - set(heads)))
         made.temporal = tuple(i for i in heads if self.temporal[i])
-        rules_of = Counter(self.ids[rule.head.key] for rule in rules)
-        made.lone = frozenset(i for i, count in rules_of.items() if count == 1)
         made.merged = tuple(self.ids[k] for k in component.predicates if self.program.predicates[k].merge is not None)
         if component.recursive and not reason and all(self._can_group(key) for key in component.predicates):
             made.grouped = frozenset(component.predicates)
         return made
 
-    def _rule(self, component: int, number: int, rule: Rule) -> CompiledRule:
+    def _rule(self, component: int, number: int, rule: Rule, rules_of: Counter[Key]) -> CompiledRule:
         head = self.ids[rule.head.key]
         aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
         steps = take_apart(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
         self.rules += 1
         reads = tuple(sorted({self.ids[premise.atom.key] for premise in _stored(rule.premises)}))
-        return CompiledRule(head, steps, aggregation, f"rule_{component}_{number}", scans, self.rules, reads)
+        name, only = f"rule_{component}_{number}", rules_of[rule.head.key] == 1
+        return CompiledRule(head, steps, aggregation, name, scans, self.rules, reads, only)
 
     def _can_group(self, key: Key) -> bool:
         i = self.ids[key]
@@ -301,22 +315,14 @@ class CompiledProgram:
         # At first nothing of the component is derived, so its own facts are as few as were given: often none.
         growing = set() if mode.startswith("full") else own
         grouped = component.grouped if isinstance(views[component.heads[0]], Grouped) else frozenset()
-
-        def layers(key: Key) -> str:
-            held = views[self.ids[key]].layers
-            return held if key not in growing or "o" in held else held + "o"
-
-        def size(key: Key) -> int:
-            return GROWING if key in growing else len(views[self.ids[key]])
-
         for rule in component.rules:
             for delta in self._deltas(component, rule, views, mode):
                 generator = Generator(
                     rule.steps,
                     self.ids,
-                    layers,
-                    size,
-                    lambda key: self.temporal[self.ids[key]],
+                    self.temporal,
+                    views,
+                    growing=growing,
                     delta=delta,
                     recursive=bool(own),
                     grouped=grouped,
@@ -327,7 +333,7 @@ class CompiledProgram:
                 made = generator.compile()
                 if made is not None:
                     source = None if delta is None else self.ids[_scanned(rule.steps, delta)]
-                    yield RuleFunction(rule.head, source, made, rule.aggregation, rule.number)
+                    yield RuleFunction(rule.head, source, made, rule.aggregation, rule.number, rule.steps.counts_facts)
 
     def _deltas(
         self, component: CompiledComponent, rule: CompiledRule, views: Sequence[View], mode: str

@@ -37,7 +37,7 @@ class Layer:
         self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as given
         self.done: frozenset[int] = frozenset()  # components that were evaluated
         self.derived = 0  # facts that follow from the given ones
-        self.firing: Any = None  # rules that fire, computed on demand
+        self.fired: dict[int, bool] = {}  # whether rules by number have an instance, memoised
         self.heads: dict[int, int] = {}  # derived facts per rule id, memoised
         self.given_in_all: int | None = None  # number of given facts, memoised
         self.only_above: dict[int, bool] = {}  # components that it has nothing for, memoised
@@ -98,7 +98,6 @@ class Evaluation:
         self.derived = 0
         self.skipped = 0
         self.fired: set[int] = set()  # rules that added a fact, as far as that was easy to see
-        self.applied: dict[int, Functions] = {}  # to components whose rules were applied once: all that could fire
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.asked: Asked = {}
@@ -346,7 +345,6 @@ class Evaluation:
             if component.recursive:
                 self._fixpoint(component, full)
             else:
-                self.applied[component.number] = full
                 self._once(full)
         except ValueFault as fault:
             self._misfit(component, fault)
@@ -369,7 +367,7 @@ class Evaluation:
                 self.fired.add(function.rule)
 
     def _aggregated(self, function: Any, view: View) -> set[FactTuple]:
-        rows: Any = [] if function.compiled.counts_facts else set()
+        rows: Any = [] if function.counts_facts else set()
         function.compiled.run(self.views, self.now, self.cap, rows)
         facts, skipped = function.aggregation.facts(rows, self.now)
         for fact in skipped:

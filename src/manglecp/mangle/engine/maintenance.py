@@ -13,10 +13,10 @@ head. Other components are evaluated again, as are those with an error in step 1
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled
+from manglecp.mangle.engine.codegen import NotCompiled
 from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, turned_positive
 from manglecp.mangle.engine.views import FactTuple, View
 from manglecp.mangle.errors import ValueFault
@@ -32,7 +32,6 @@ class Maintained:
     rule: CompiledRule
     keys: tuple[str, ...]  # of an aggregation
     key_columns: tuple[int, ...]  # where they stand in the head
-    functions: dict[tuple[Any, ...], Compiled | None] = field(default_factory=dict)
 
 
 def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tuple[Maintained, ...] | str:
@@ -105,33 +104,15 @@ class _Update:
         view.removed = lost
         self.views[self.head] = view
 
-    def _function(
-        self, rule: Maintained, what: str, position: int | None, steps: RuleSteps, **options: Any
-    ) -> Compiled | None:
-        layers = tuple([self.views[self.compiled.ids[s.literal.atom.key]].layers for s in steps.scans()])
-        absent = tuple(
-            [self.views[self.compiled.ids[s.literal.atom.key]].layers for s in steps.steps if isinstance(s, Absent)]
-        )
-        wanted = (what, position, layers, absent)
-        if wanted not in rule.functions:
-            generator = Generator(
-                steps,
-                self.compiled.ids,
-                lambda key: self.views[self.compiled.ids[key]].layers,
-                lambda key: len(self.views[self.compiled.ids[key]]),
-                lambda key: self.compiled.temporal[self.compiled.ids[key]],
-                delta=position,
-                name=f"{rule.rule.name}_{what}" + ("" if position is None else f"_{position}"),
-                **options,
-            )
-            rule.functions[wanted] = generator.compile()
-        return rule.functions[wanted]
-
-    def _collect(self, function: Compiled | None, known: FactTuple | None = None) -> set[FactTuple]:
+    def _collect(self, rule: Maintained, name: str, **options: Any) -> set[FactTuple]:
         rows: set[FactTuple] = set()
+        self._run(rule, name, rows, **options)
+        return rows
+
+    def _run(self, rule: Maintained, name: str, rows: Any, known: FactTuple | None = None, **options: Any) -> None:
+        function = rule.rule.function(self.compiled, self.views, name, **options)
         if function is not None:
             function.run(self.views, self.evaluation.now, self.evaluation.cap, rows, known)
-        return rows
 
     def _changes(self, rule: Maintained) -> Iterator[tuple[int, RuleSteps, View, bool]]:
         """Yield each premise on a changed predicate, as a scan, and whether it is negated."""
@@ -154,8 +135,8 @@ class _Update:
             for source in sources:
                 if source:
                     view.delta = source
-                    options = {"ending": ending, "keep": rule.keys, "loose": True}
-                    found |= self._collect(self._function(rule, f"touched_{ending}", position, steps, **options))
+                    options = {"ending": ending, "keep": rule.keys, "loose": True, "delta": position, "steps": steps}
+                    found |= self._collect(rule, f"touched_{ending}_{position}", **options)
         return found
 
     def _gained(self, rule: Maintained) -> set[FactTuple]:
@@ -165,17 +146,15 @@ class _Update:
             source = view.removed if negated else view.facts
             if source:
                 view.delta = source
-                found |= self._collect(self._function(rule, "gained", position, steps, ending="fact"))
+                found |= self._collect(rule, f"gained_{position}", ending="fact", delta=position, steps=steps)
         return found
 
     def _group(self, rule: Maintained, key: FactTuple) -> set[FactTuple]:
         known = self.groups[id(rule)]
         if key not in known:
-            function = self._function(rule, "group", None, rule.rule.steps, ending="row", preset=rule.keys)
-            rows: Any = [] if function is not None and function.counts_facts else set()
-            if function is not None:
-                function.run(self.views, self.evaluation.now, self.evaluation.cap, rows, key)
             assert rule.rule.aggregation is not None
+            rows: Any = [] if rule.rule.steps.counts_facts else set()
+            self._run(rule, "group", rows, key, ending="row", preset=rule.keys)
             facts, _ = rule.rule.aggregation.facts(rows, self.evaluation.now)
             known[key] = set(facts)
         return known[key]
@@ -194,10 +173,6 @@ class _Update:
                     return False
             elif arg != value:
                 return False
-        names = tuple(values)
-        function = self._function(rule, "derives", None, rule.rule.steps, ending="exists", preset=names)
-        if function is None:
-            return False
         found: list[bool] = []
-        function.run(self.views, self.evaluation.now, self.evaluation.cap, found, tuple(values.values()))
+        self._run(rule, "derives", found, tuple(values.values()), ending="exists", preset=tuple(values))
         return bool(found)

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import overload
+from typing import Final, overload
 
-from manglecp.mangle.engine.evaluation import Evaluation, Layer
-from manglecp.mangle.engine.fired import rules_fired
+from manglecp.mangle.engine.codegen import NotCompiled
+from manglecp.mangle.engine.compiled import CompiledRule
+from manglecp.mangle.engine.evaluation import Cap, Evaluation, Layer
 from manglecp.mangle.engine.interpreter import as_fact, check_constraints
 from manglecp.mangle.engine.views import NOTHING, Columns, FactTuple, View
+from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.facts import Args, Fact, Timed
 from manglecp.mangle.model import EvaluatedModel, Finder, Index, Limits, Origin
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal
 from manglecp.mangle.values import Value
+
+_UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
 
 
 class LookUp:
@@ -162,7 +166,7 @@ class EngineModel(EvaluatedModel):
         return tuple([key for key in keys if key in ids and views[ids[key]].changed])
 
     def rules_fired(self) -> int | None:
-        return rules_fired(self.evaluation)
+        return _rules_fired(self.evaluation)
 
     def count_derived(self, key: Key) -> int | None:
         evaluation = self.evaluation
@@ -212,3 +216,46 @@ class EngineModel(EvaluatedModel):
         if given in self.evaluation.base.given[i]:
             return "server"
         return "session" if given in self.evaluation.given.get(i, ()) else None
+
+
+def _rules_fired(evaluation: Evaluation) -> int | None:
+    """Count the rules that derive at least one fact; None if only rule coverage can tell.
+
+    A rule of a head without facts did not fire; a rule that added a fact did, as did the only source of a head with
+    facts; a rule with unchanged inputs did as in the base. For the rest a function is generated that stops at the first
+    row.
+    """
+    compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
+    fired, given, below = evaluation.fired, evaluation.given, base.given
+    if compiled.interpreting:
+        return None
+    count = 0
+    try:
+        for component in compiled.components:
+            for rule in component.rules:
+                head = rule.head
+                if rule.number in fired:
+                    count += 1
+                elif not len(views[head]):
+                    continue
+                elif rule.only and not below[head] and head not in given:
+                    count += 1
+                elif component.number not in base.done or any(views[i].changed for i in rule.reads):
+                    count += _has_instance(evaluation, rule)
+                else:
+                    if rule.number not in base.fired:  # two threads may both find out; they find the same
+                        base.fired[rule.number] = _has_instance(evaluation, rule)
+                    count += base.fired[rule.number]
+        return count
+    except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
+        return None
+
+
+def _has_instance(evaluation: Evaluation, rule: CompiledRule) -> bool:
+    if rule.aggregation is not None and evaluation.compiled.temporal[rule.head]:
+        raise NotCompiled("whether it holds at some instant is known by group")
+    function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="fires")
+    found: list[bool] = []
+    if function is not None:
+        function.run(evaluation.views, evaluation.now, _UNCAPPED, found)
+    return bool(found)

@@ -259,6 +259,11 @@ class RuleSteps:
     kinds: Env  # of the variables behind the last premise
     barriers: frozenset[int]  # segments that hold a step that may raise
 
+    @property
+    def counts_facts(self) -> bool:
+        """Whether every matching fact is a row of its own, not every distinct binding: with one premise (D6)."""
+        return self.rule.clause.aggregates and len(self.rule.premises) == 1
+
     def scans(self) -> Iterable[Scan]:
         return (step for step in self.steps if isinstance(step, Scan))
 

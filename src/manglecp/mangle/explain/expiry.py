@@ -19,8 +19,7 @@ from typing import Any, Final, Literal as OneOf, TypeAlias
 
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.aggregate import Aggregation
-from manglecp.mangle.engine.code import tuple_text
-from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled
+from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled, tuple_text
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.model import EngineModel
 from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, take_apart
@@ -215,16 +214,9 @@ class BackwardRule:
         """
         layers = tuple([views[i].layers for i in self.reads])
         if layers not in self.functions:
-            ids = self.compiled.ids
-            self.functions[layers] = _Backward(
-                self,
-                ids,
-                lambda key: views[ids[key]].layers,
-                lambda key: len(views[ids[key]]),
-                lambda key: self.compiled.temporal[ids[key]],
-                preset=self.preset,
-                name=self.name,
-            ).compile()
+            compiled = self.compiled
+            generator = _Backward(self, compiled.ids, compiled.temporal, views, preset=self.preset, name=self.name)
+            self.functions[layers] = generator.compile()
         return self.functions[layers]
 
     def derives(self, args: tuple[Any, ...], rows: dict[tuple[Any, ...], Ways], now: int) -> bool:
@@ -268,7 +260,7 @@ class _Backward(Generator):
 
     def _row_parts(self) -> list[str]:
         parts = [self.bound[name] for name in self.backward.row_names]
-        if self._counts_facts:
+        if self.apart.counts_facts:
             for scan in self.apart.scans():
                 parts += [self.bound[arg.name] for arg in scan.literal.atom.args if isinstance(arg, Variable)]
                 parts += [f"s{scan.position}", f"e{scan.position}"] if scan.temporal else []
