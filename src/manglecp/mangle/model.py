@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain, islice
@@ -105,7 +105,7 @@ class Facts(Protocol):
 class Index(Protocol):
     """Facts of one predicate by the values at some positions."""
 
-    def get(self, wanted: Args, default: Sequence[Timed], /) -> Sequence[Timed]: ...
+    def get(self, wanted: Args, default: Facts, /) -> Facts: ...
 
 
 Origin: TypeAlias = LiteralType["given", "server", "session", "external"]

@@ -7,17 +7,17 @@ their order, so that errors are deterministic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, Grouped, View
+from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, Grouped, LookUp, View
 from manglecp.mangle.errors import EvalError
 from manglecp.mangle.facts import Timed
-from manglecp.mangle.matching import Row, evaluate_term
+from manglecp.mangle.matching import Matcher, Row
 from manglecp.mangle.model import Relation, violations
 from manglecp.mangle.naive import NaiveEvaluation
-from manglecp.mangle.syntax import Atom, Key, Variable
+from manglecp.mangle.syntax import Atom, Key, Literal, Variable
 from manglecp.mangle.values import order_key
 
 if TYPE_CHECKING:
@@ -143,49 +143,19 @@ class _Integrity:
         if known is None or known[0] is not target:
             assert predicate.decl is not None  # inclusions come from declarations
             names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
-            lone = {
-                fact
-                for fact in base.facts
-                if not self._matches(target, atom, dict(zip(names, fact[: len(names)], strict=True)), View(target))
-            }
+            rows = {fact: {n: v for n, v in zip(names, fact, strict=False) if n != "_"} for fact in base.facts}
+            lone = {fact for fact, row in rows.items() if not self._matches(View(target), atom, row)}
             known = base.lone[id(atom)] = (target, lone)
         return known[1]
 
     def holds(self, atom: Atom, row: Row) -> bool:
-        if self._answers(atom):
-            return self._interpreted(atom, row)
-        view = self._view(atom)
-        if isinstance(view, Grouped):
-            return self._interpreted(atom, row)
-        return self._matches(view.base, atom, row, view)
+        return self._interpreted(atom, row) if self._answers(atom) else self._matches(self._view(atom), atom, row)
 
-    def _matches(self, base: Frozen, atom: Atom, row: Row, view: View) -> bool:
-        known: list[tuple[int, Any]] = []
-        free: dict[str, list[int]] = {}
-        for position, arg in enumerate(atom.args):
-            if not isinstance(arg, Variable):
-                known.append((position, evaluate_term(arg, row, self.evaluation.now)))
-            elif not arg.anonymous and arg.name in row:
-                known.append((position, row[arg.name]))
-            elif not arg.anonymous:
-                free.setdefault(arg.name, []).append(position)
-        repeated = [positions for positions in free.values() if len(positions) > 1]
-        return any(
-            all(fact[positions[0]] == fact[other] for positions in repeated for other in positions[1:])
-            for fact in _look_up(base, view, known)
-            if fact not in view.removed
-        )
-
-
-def _look_up(base: Frozen, view: View, known: list[tuple[int, Any]]) -> Iterable[FactTuple]:
-    if not known:
-        yield from base.facts
-        yield from view.facts
-        return
-    columns: Columns = tuple(position for position, _ in known)
-    wanted = known[0][1] if len(known) == 1 else tuple(value for _, value in known)
-    yield from base.index(columns).get(wanted, ())
-    yield from view.index(columns).get(wanted, ())
+    def _matches(self, view: View, atom: Atom, row: Row) -> bool:
+        matcher = Matcher(Literal(atom), row, self.evaluation.now)
+        columns = tuple([position for position, _ in matcher.known])
+        facts = LookUp(view, columns, len(atom.args), self.compiled.temporal[self.compiled.ids[atom.key]])
+        return any(matcher.match(row, args, None) is not None for args, _ in facts.get(matcher.key(row), ()))
 
 
 def _faulty(base: Frozen, source: Columns) -> set[FactTuple]:

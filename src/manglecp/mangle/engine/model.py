@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import Final, overload
+from typing import Final
 
 from manglecp.mangle.engine.codegen import NotCompiled
 from manglecp.mangle.engine.compiled import CompiledRule
 from manglecp.mangle.engine.evaluation import Cap, Evaluation, Layer
-from manglecp.mangle.engine.interpreter import as_fact, check_constraints
-from manglecp.mangle.engine.views import NOTHING, Columns, FactTuple, View
+from manglecp.mangle.engine.interpreter import check_constraints
+from manglecp.mangle.engine.views import NOTHING, FactTuple, Found, LookUp, View
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.facts import Args, Fact, Timed
+from manglecp.mangle.facts import Fact, Timed
 from manglecp.mangle.model import EvaluatedModel, Finder, Index, Limits, Origin
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal
@@ -22,84 +22,16 @@ from manglecp.mangle.values import Value
 _UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
 
 
-class LookUp:
-    """Facts of one view by the values at some positions, from the indexes of base and overlay."""
-
-    def __init__(self, view: View, positions: Columns, arity: int, temporal: bool) -> None:
-        self._view = view
-        self._positions = positions
-        self._temporal = temporal
-        self._whole = not temporal and len(positions) == arity
-        self._known: dict[Args, Sequence[Timed]] = {}
-
-    def get(self, wanted: Args, default: Sequence[Timed], /) -> Sequence[Timed]:
-        """Return the facts with these values, memoised; ``default`` if there are none."""
-        found = self._known.get(wanted)
-        if found is None:
-            found = self._known[wanted] = self._find(wanted)
-        return found or default
-
-    def _find(self, wanted: Args) -> Sequence[Timed]:
-        view = self._view
-        if self._whole:
-            return ((wanted, None),) if wanted in view else ()
-        if not self._positions:
-            return Found([view], len(view), self._temporal)
-        value = wanted if len(wanted) > 1 else wanted[0]  # the key of one column is the value itself
-        layers: list[list[FactTuple]] = []
-        if view.base.facts:
-            below = view.base.index(self._positions).get(value, [])
-            layers.append([fact for fact in below if fact not in view.removed] if view.removed else below)
-        if view.added():
-            layers.append(view.index(self._positions).get(value, []))
-        return Found(layers, sum(map(len, layers)), self._temporal)
-
-
-class Found(Sequence[Timed]):
-    """Facts of one or two layers with a known length."""
-
-    def __init__(self, layers: Sequence[Iterable[FactTuple]], count: int, temporal: bool) -> None:
-        self._layers = layers
-        self._count = count
-        self._temporal = temporal
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Timed]:
-        if self._temporal:
-            return ((fact[:-2], (fact[-2], fact[-1])) for layer in self._layers for fact in layer)
-        return ((fact, None) for layer in self._layers for fact in layer)
-
-    @overload
-    def __getitem__(self, place: int) -> Timed: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Timed]: ...
-    def __getitem__(self, place: int | slice) -> Timed | Sequence[Timed]:
-        return list(self)[place]
-
-
-class ViewFacts:
-    def __init__(self, view: View, temporal: bool) -> None:
-        self.view = view
-        self.temporal = temporal
-
-    def __iter__(self) -> Iterator[Timed]:
-        return (as_fact(fact, self.temporal) for fact in self.view)
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-
-class Relations(Mapping[Key, ViewFacts]):
+class Relations(Mapping[Key, Found]):
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
 
-    def __getitem__(self, key: Key) -> ViewFacts:
+    def __getitem__(self, key: Key) -> Found:
         i = self.evaluation.compiled.ids[key]
-        if not len(self.evaluation.views[i]):
+        view = self.evaluation.views[i]
+        if not len(view):
             raise KeyError(key)
-        return ViewFacts(self.evaluation.views[i], self.evaluation.compiled.temporal[i])
+        return Found([view], len(view), self.evaluation.compiled.temporal[i])
 
     def __iter__(self) -> Iterator[Key]:
         return (key for i, key in enumerate(self.evaluation.compiled.keys) if len(self.evaluation.views[i]))
@@ -122,7 +54,8 @@ class EngineModel(EvaluatedModel):
                 return stored
             given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # some may have lost
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
-        return ViewFacts(self._raw(i), temporal=True)
+        view = self._raw(i)
+        return Found([view], len(view), temporal=True)
 
     def _raw(self, i: int) -> View:
         view = self.evaluation.raw.get(i)

@@ -7,11 +7,12 @@ Indexes are dictionaries from values of some columns to facts; they are built on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from manglecp.mangle.model import MOST_SKIPPED
+from manglecp.mangle.facts import Args, Timed
+from manglecp.mangle.model import MOST_SKIPPED, Facts as FactsRead
 from manglecp.mangle.program import parts
 
 FactTuple: TypeAlias = tuple[Any, ...]
@@ -315,3 +316,53 @@ class Grouped(View):
     @property
     def layers(self) -> str:
         return "o" if self.groups else ""
+
+
+class LookUp:
+    """Facts of one view by the values at some positions, from the indexes of base and overlay."""
+
+    def __init__(self, view: View, positions: Columns, arity: int, temporal: bool) -> None:
+        self._view = view
+        self._positions = positions
+        self._temporal = temporal
+        self._whole = not temporal and len(positions) == arity
+        self._known: dict[Args, FactsRead] = {}
+
+    def get(self, wanted: Args, default: FactsRead, /) -> FactsRead:
+        """Return the facts with these values, memoised; ``default`` if there are none."""
+        found = self._known.get(wanted)
+        if found is None:
+            found = self._known[wanted] = self._find(wanted)
+        return found or default
+
+    def _find(self, wanted: Args) -> FactsRead:
+        view = self._view
+        if self._whole:
+            return ((wanted, None),) if wanted in view else ()
+        if not self._positions:
+            return Found([view], len(view), self._temporal)
+        value = wanted if len(wanted) > 1 else wanted[0]  # the key of one column is the value itself
+        layers: list[list[FactTuple]] = []
+        if view.base.facts:
+            below = view.base.index(self._positions).get(value, [])
+            layers.append([fact for fact in below if fact not in view.removed] if view.removed else below)
+        if view.added():
+            layers.append(view.index(self._positions).get(value, []))
+        return Found(layers, sum(map(len, layers)), self._temporal)
+
+
+class Found:
+    """Facts of one or two layers with a known length."""
+
+    def __init__(self, layers: Sequence[Iterable[FactTuple]], count: int, temporal: bool) -> None:
+        self._layers = layers
+        self._count = count
+        self._temporal = temporal
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Timed]:
+        if self._temporal:
+            return ((fact[:-2], (fact[-2], fact[-1])) for layer in self._layers for fact in layer)
+        return ((fact, None) for layer in self._layers for fact in layer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +14,7 @@ from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Args, Fact, Timed
 from manglecp.mangle.matching import Matcher, Row
-from manglecp.mangle.model import Index, Relation, program_facts
+from manglecp.mangle.model import Facts, Index, Relation, program_facts
 from manglecp.mangle.naive import NaiveEvaluation, Solving
 from manglecp.mangle.program import Rule
 from manglecp.mangle.stratify import Component
@@ -67,7 +67,7 @@ class Replay(Finished):
             index.setdefault(tuple(fact[0][i] for i in positions), []).append(fact)
         return index
 
-    def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Sequence[Timed]]:
+    def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Facts]:
         if premise.atom.key not in self.inside:
             return super().look_up(premise, row)
         matcher = Matcher(premise, row, self.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from time import monotonic
 from typing import NoReturn
 
@@ -13,7 +13,7 @@ from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.errors import AnalysisError, LimitError, ParseError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
-from manglecp.mangle.model import EvaluatedModel, Index, Relation
+from manglecp.mangle.model import EvaluatedModel, Facts, Index, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
@@ -139,7 +139,7 @@ class Finished(NaiveEvaluation):
             return False
         return not self.predicate(premise.atom.key).deferred
 
-    def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Sequence[Timed]]:
+    def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Facts]:
         """Return the facts that agree with known values, and a matcher for the rest."""
         if self.deadline is not None and monotonic() > self.deadline:  # every search comes by here, again and again
             raise LimitError(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
