@@ -266,7 +266,7 @@ class Generator(Code):
         if self.loops > MOST_LOOPS:
             raise NotCompiled(f"{self.loops} nested loops")
         body = [f"    {line}" for line in (*self.prologue.values(), *self.lines)]
-        source = "\n".join([f"def {self.name}(views, now, cap, rows, known=None):", *body]) + "\n"
+        source = "\n".join([f"def {self.name}(views, now, limits, rows, known=None):", *body]) + "\n"
         scope = {**_RUNTIME, **self.namespace}
         exec(compile(source, f"<{self.name}>", "exec"), scope)  # made from names and numbers only
         return Compiled(source, scope[self.name])
@@ -669,7 +669,7 @@ class Generator(Code):
             self.write(f"rows.add({tuple_text([self.bound[name] for name in self.keep])})")
         else:
             self.write(f"rows.add({tuple_text([self.expression(arg) for arg in self.apart.rule.head.args])})")
-        self._check_cap("cap.facts < 0", "cap.too_many_facts()")
+        self._check_limit("limits.most_facts < 0", "limits.too_many_facts()")
 
     # --- the end of a row ------------------------------------------------------------------------------------------
 
@@ -705,10 +705,10 @@ class Generator(Code):
             self.write(f"if {' and '.join(f'fact not in {place}' for place in known)}:")
             self.write(f"    {add}(fact)")
             for column in self.built:
-                self.write(f"    {self.handle('weigh', 'cap.weigh')}(fact[{column}])")
+                self.write(f"    {self.handle('weigh', 'limits.weigh')}(fact[{column}])")
         else:
             self.write(f"{add}({fact})")
-        self._check_cap(f"len({out}) > cap.facts", "cap.too_many_facts()")
+        self._check_limit(f"len({out}) > limits.most_facts", "limits.too_many_facts()")
 
     def _head_interval(self, skip: str | None = None) -> None:
         """Bind the ends of the head's interval; skip the row if it holds at no instant."""
@@ -734,7 +734,7 @@ class Generator(Code):
             self.write(f"        {new}[first] = set(more) if more is column else more")
             self.write("    else:")
             self.write("        fresh |= more")
-            self.write("    cap.pending += len(more)")
+            self.write("    limits.pending += len(more)")
         else:
             self.write(f"second = {parts[1]}")
             self.write("if own is None or second not in own:")
@@ -743,15 +743,15 @@ class Generator(Code):
             self.write(f"        {new}[first] = {{second}}")
             self.write("    else:")
             self.write("        fresh.add(second)")
-            self.write("    cap.pending += 1")
-        self._check_cap("cap.pending > cap.facts", "cap.too_many_facts()")
+            self.write("    limits.pending += 1")
+        self._check_limit("limits.pending > limits.most_facts", "limits.too_many_pending()")
 
     def _head_end(self, bound: TimeBound, infinite: int) -> str:
         if isinstance(bound.value, Variable) and bound.value.anonymous:
             return self.given(infinite, "K")
         return self._instant(bound)
 
-    def _check_cap(self, condition: str, halt: str) -> None:
+    def _check_limit(self, condition: str, halt: str) -> None:
         """Check limit and deadline.
 
         Runs once per innermost loop, and in outer loops too, because rows may never reach the innermost one.
@@ -769,4 +769,4 @@ class Generator(Code):
         row = tuple_text([self.bound[name] for name in names])
         add = self.handle("add", "rows.append" if self.apart.counts_facts else "rows.add")
         self.write(f"{add}({row})")
-        self._check_cap("len(rows) > cap.rows", "cap.too_many_rows()")
+        self._check_limit("len(rows) > limits.most_rows", "limits.too_many_rows()")

@@ -11,7 +11,7 @@ keep the difference to the base.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions
@@ -44,35 +44,6 @@ class Layer:
         self.counts: dict[int, tuple[int, int, int]] = {}  # counts of components, memoised
 
 
-class Cap:
-    """The bound that loops of compiled rules compare counts with, and the callbacks when it is passed."""
-
-    __slots__ = ("facts", "pending", "rows", "too_many_facts", "too_many_rows", "weigh")
-
-    def __init__(
-        self,
-        rows: int,
-        too_many_facts: Callable[[], None],
-        too_many_rows: Callable[[], None],
-        weigh: Callable[[Value], None],
-    ) -> None:
-        self.facts = 0
-        self.rows = rows
-        self.pending = 0  # facts that wait in sets, which may overlap
-        self.too_many_facts = too_many_facts
-        self.too_many_rows = too_many_rows
-        self.weigh = weigh
-
-    def over(self) -> None:
-        """Disable the callbacks and release the evaluation, so that no reference cycle delays freeing memory."""
-        self.too_many_facts = self.too_many_rows = _never
-        self.weigh = _never
-
-
-def _never(*_: Value) -> None:
-    raise AssertionError("the evaluation is over")
-
-
 class Evaluation:
     """Used once, by one thread; the watchdog's may stop it."""
 
@@ -103,7 +74,10 @@ class Evaluation:
         self.asked: Asked = {}
         self.parts = 0  # of built values, in the components that are done
         self.building = 0  # in the one that is evaluated, as far as it is new
-        self.cap = Cap(limits.rows, self._halt, self._too_many_rows, self._weigh)
+        # Loops of compiled rules compare counts with these bounds.
+        self.most_facts = 0
+        self.most_rows = limits.rows
+        self.pending = 0  # facts that wait in sets, which may overlap
         self.stopped: LimitError | None = None
         self.working: CompiledComponent | None = None
 
@@ -117,18 +91,17 @@ class Evaluation:
         try:
             self._run(added, removed)
         finally:
-            self.cap.over()
             if deadline is not None:
                 watchdog.drop(deadline)
 
     def _out_of_time(self) -> None:
         seconds = self.limits.seconds or 0
         self.stopped = LimitError(seconds, seconds, "seconds")
-        self.cap.facts = self.cap.rows = -1
+        self.most_facts = self.most_rows = -1
 
     def _allow(self, count: int) -> None:
         """Set the bound. The check follows it, so that a concurrent stop is not lost."""
-        self.cap.facts = count
+        self.most_facts = count
         self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -291,9 +264,9 @@ class Evaluation:
         if self.parts > limits.parts:
             self._check_parts()
         if self.derived > limits.derived_facts:
-            self._halt()
+            self.too_many_facts()
 
-    def _weigh(self, value: Value) -> None:
+    def weigh(self, value: Value) -> None:
         self.building += part_size(value)
         self._check_parts()
 
@@ -302,12 +275,12 @@ class Evaluation:
         if self.parts + self.building > limit:
             raise LimitError(limit, limit + 1, "parts of values")
 
-    def _too_many_rows(self) -> None:
+    def too_many_rows(self) -> None:
         self.checkpoint()
         limit = self.limits.rows
         raise LimitError(limit, limit + 1, "rows of one rule")
 
-    def _halt(self) -> None:
+    def too_many_facts(self) -> None:
         self.checkpoint()
         limit = self.limits.derived_facts
         rules = () if self.working is None else self.working.rules
@@ -352,15 +325,15 @@ class Evaluation:
     def _once(self, functions: Functions) -> None:
         self.statistics.rounds += 1
         remaining = self._remaining()
-        views, now, cap, given = self.views, self.now, self.cap, self.given
+        views, now, given = self.views, self.now, self.given
         for function in functions:
             view = views[function.head]
-            cap.facts = remaining + (len(given[function.head]) if function.head in given else 0)
+            self.most_facts = remaining + (len(given[function.head]) if function.head in given else 0)
             if self.stopped is not None:  # checked after the bound is set, so that a concurrent stop is not lost
                 raise self.stopped
             before = len(view.facts)
             if function.aggregation is None:
-                function.compiled.run(views, now, cap, None)
+                function.compiled.run(views, now, self, None)
             else:
                 view.facts |= self._aggregated(function, view) - view.base.facts
             if len(view.facts) > before:
@@ -368,7 +341,7 @@ class Evaluation:
 
     def _aggregated(self, function: Any, view: View) -> set[FactTuple]:
         rows: Any = [] if function.counts_facts else set()
-        function.compiled.run(self.views, self.now, self.cap, rows)
+        function.compiled.run(self.views, self.now, self, rows)
         facts, skipped = function.aggregation.facts(rows, self.now)
         for fact in skipped:
             view.skip(fact)
@@ -376,21 +349,18 @@ class Evaluation:
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
         """Semi-naive rounds: apply ``first``, then the rules to the delta, until it is empty."""
-        views, now, cap = self.views, self.now, self.cap
+        views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
         for view in heads:
             view.grow()
-        grouped = isinstance(heads[0], Grouped)
-        if grouped:
-            cap.too_many_facts = lambda: self._recount(heads)
         before = sum(view.added() for view in heads) - sum(len(self.given.get(i, ())) for i in component.heads)
-        cap.pending = 0
+        self.pending = 0
         self._allow(self._remaining() - before)
         for function in first:
             if function.aggregation is not None:
                 self._aggregate_into(function, views[function.head])
             elif function.source is None or views[function.source].delta:
-                function.compiled.run(views, now, cap, None)
+                function.compiled.run(views, now, self, None)
         deltas: Functions | None = None
         while True:
             self.statistics.rounds += 1
@@ -398,18 +368,17 @@ class Evaluation:
             for view in heads:
                 grown |= view.advance()
             given = sum(len(self.given.get(i, ())) for i in component.heads)
-            cap.pending = 0
+            self.pending = 0
             self._allow(self._remaining() - (sum(view.added() for view in heads) - given))
-            if cap.facts < 0:
-                self._halt()
+            if self.most_facts < 0:
+                self.too_many_facts()
             if not grown or not component.recursive:
                 break
             if deltas is None:
                 deltas = self.compiled.functions(component, views, "delta")
             for function in deltas:
                 if function.source is not None and views[function.source].delta:
-                    function.compiled.run(views, now, cap, None)
-        cap.too_many_facts = self._halt
+                    function.compiled.run(views, now, self, None)
 
     def _aggregate_into(self, function: Any, view: View) -> None:
         found = self._aggregated(function, view)
@@ -420,12 +389,14 @@ class Evaluation:
         else:
             view.new |= found - view.facts - view.base.facts
 
-    def _recount(self, heads: Sequence[Any]) -> None:
+    def too_many_pending(self) -> None:
         """Count pending facts exactly before raising: sets may overlap."""
         self.checkpoint()
-        self.cap.pending = sum(view.pending() for view in heads)
-        if self.cap.pending > self.cap.facts:
-            self._halt()
+        assert self.working is not None
+        heads = [self.views[i] for i in self.working.heads]
+        self.pending = sum(view.pending() for view in heads if isinstance(view, Grouped))
+        if self.pending > self.most_facts:
+            self.too_many_facts()
 
     def _insert(self, component: CompiledComponent) -> None:
         for i in component.inputs:

@@ -112,7 +112,7 @@ class _Update:
     def _run(self, rule: Maintained, name: str, rows: Any, known: FactTuple | None = None, **options: Any) -> None:
         function = rule.rule.function(self.compiled, self.views, name, **options)
         if function is not None:
-            function.run(self.views, self.evaluation.now, self.evaluation.cap, rows, known)
+            function.run(self.views, self.evaluation.now, self.evaluation, rows, known)
 
     def _changes(self, rule: Maintained) -> Iterator[tuple[int, RuleSteps, View, bool]]:
         """Yield each premise on a changed predicate, as a scan, and whether it is negated."""

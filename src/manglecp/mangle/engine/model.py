@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import Final
 
 from manglecp.mangle.engine.codegen import NotCompiled
 from manglecp.mangle.engine.compiled import CompiledRule
-from manglecp.mangle.engine.evaluation import Cap, Evaluation, Layer
+from manglecp.mangle.engine.evaluation import Evaluation, Layer
 from manglecp.mangle.engine.interpreter import check_constraints
 from manglecp.mangle.engine.views import NOTHING, FactTuple, Found, LookUp, View
 from manglecp.mangle.errors import ValueFault
@@ -18,8 +17,6 @@ from manglecp.mangle.model import EvaluatedModel, Finder, Index, Limits, Origin
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal
 from manglecp.mangle.values import Value
-
-_UNCAPPED: Final = Cap(1, *[lambda *_: None] * 3)
 
 
 class Relations(Mapping[Key, Found]):
@@ -31,7 +28,7 @@ class Relations(Mapping[Key, Found]):
         view = self.evaluation.views[i]
         if not len(view):
             raise KeyError(key)
-        return Found([view], len(view), self.evaluation.compiled.temporal[i])
+        return Found(view, len(view), self.evaluation.compiled.temporal[i])
 
     def __iter__(self) -> Iterator[Key]:
         return (key for i, key in enumerate(self.evaluation.compiled.keys) if len(self.evaluation.views[i]))
@@ -55,7 +52,7 @@ class EngineModel(EvaluatedModel):
             given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # some may have lost
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
         view = self._raw(i)
-        return Found([view], len(view), temporal=True)
+        return Found(view, len(view), temporal=True)
 
     def _raw(self, i: int) -> View:
         view = self.evaluation.raw.get(i)
@@ -81,16 +78,7 @@ class EngineModel(EvaluatedModel):
 
         def find(key: Key, value: Value) -> list[FactTuple]:
             number = ids.get(key)
-            if number is None:
-                return []
-            view = views[number]
-            found: list[FactTuple] = []
-            if view.base.facts:
-                below: Iterable[FactTuple] = view.base.index(columns).get(value, ())
-                found += [fact for fact in below if fact not in view.removed] if view.removed else below
-            if view.facts:
-                found += view.index(columns).get(value, ())
-            return found
+            return [] if number is None else views[number].matching(columns, value)
 
         return find
 
@@ -162,6 +150,7 @@ def _rules_fired(evaluation: Evaluation) -> int | None:
     fired, given, below = evaluation.fired, evaluation.given, base.given
     if compiled.interpreting:
         return None
+    changed = {i for i, view in enumerate(views) if view.changed}
     count = 0
     try:
         for component in compiled.components:
@@ -173,7 +162,7 @@ def _rules_fired(evaluation: Evaluation) -> int | None:
                     continue
                 elif rule.only and not below[head] and head not in given:
                     count += 1
-                elif component.number not in base.done or any(views[i].changed for i in rule.reads):
+                elif component.number not in base.done or not changed.isdisjoint(rule.reads):
                     count += _has_instance(evaluation, rule)
                 else:
                     if rule.number not in base.fired:  # two threads may both find out; they find the same
@@ -190,5 +179,5 @@ def _has_instance(evaluation: Evaluation, rule: CompiledRule) -> bool:
     function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="fires")
     found: list[bool] = []
     if function is not None:
-        function.run(evaluation.views, evaluation.now, _UNCAPPED, found)
+        function.run(evaluation.views, evaluation.now, evaluation, found)
     return bool(found)

@@ -7,7 +7,7 @@ Indexes are dictionaries from values of some columns to facts; they are built on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
@@ -180,6 +180,16 @@ class View:
             self._keep_index(columns, index)
         return index
 
+    def matching(self, columns: Columns, wanted: Any) -> list[FactTuple]:
+        """Return the facts with these values in these columns; of one column it is the value itself."""
+        found: list[FactTuple] = []
+        if self.base.facts:
+            below = self.base.index(columns).get(wanted, ())
+            found += [fact for fact in below if fact not in self.removed] if self.removed else below
+        if self.facts:
+            found += self.index(columns).get(wanted, ())
+        return found
+
     def _keep_index(self, columns: Columns, index: Index) -> None:
         if self.indexes is _UNINDEXED:
             self.indexes = {columns: index}
@@ -340,22 +350,16 @@ class LookUp:
         if self._whole:
             return ((wanted, None),) if wanted in view else ()
         if not self._positions:
-            return Found([view], len(view), self._temporal)
-        value = wanted if len(wanted) > 1 else wanted[0]  # the key of one column is the value itself
-        layers: list[list[FactTuple]] = []
-        if view.base.facts:
-            below = view.base.index(self._positions).get(value, [])
-            layers.append([fact for fact in below if fact not in view.removed] if view.removed else below)
-        if view.added():
-            layers.append(view.index(self._positions).get(value, []))
-        return Found(layers, sum(map(len, layers)), self._temporal)
+            return Found(view, len(view), self._temporal)
+        found = view.matching(self._positions, wanted if len(wanted) > 1 else wanted[0])
+        return Found(found, len(found), self._temporal)
 
 
 class Found:
-    """Facts of one or two layers with a known length."""
+    """Facts with a known length; the intervals of temporal ones stand apart."""
 
-    def __init__(self, layers: Sequence[Iterable[FactTuple]], count: int, temporal: bool) -> None:
-        self._layers = layers
+    def __init__(self, facts: Iterable[FactTuple], count: int, temporal: bool) -> None:
+        self._facts = facts
         self._count = count
         self._temporal = temporal
 
@@ -364,5 +368,5 @@ class Found:
 
     def __iter__(self) -> Iterator[Timed]:
         if self._temporal:
-            return ((fact[:-2], (fact[-2], fact[-1])) for layer in self._layers for fact in layer)
-        return ((fact, None) for layer in self._layers for fact in layer)
+            return ((fact[:-2], (fact[-2], fact[-1])) for fact in self._facts)
+        return ((fact, None) for fact in self._facts)
