@@ -26,7 +26,6 @@ from manglecp.mangle.values import (
     INT_MAX,
     INT_MIN,
     KIND_NAMES,
-    KINDS,
     MAX_SIZE,
     NEG_INF,
     POS_INF,
@@ -141,7 +140,7 @@ values = st.one_of(st.recursive(_FEW, _nested, max_leaves=5), VALUES)
 
 
 def test_every_kind_is_in_its_place() -> None:
-    assert {type(value) for value in IN_ORDER} == set(KINDS)
+    assert {type(value) for value in IN_ORDER} == set(KIND_NAMES)
     for (i, left), (j, right) in itertools.product(enumerate(IN_ORDER), repeat=2):
         assert sign(left, right) == (i > j) - (i < j), (left, right)
 
@@ -420,7 +419,7 @@ def test_numbers_wrap_around(number: int) -> None:
 
 def test_kinds_have_names() -> None:
     wanted = "name, string, bytes, number, float64, time, duration, pair, list, map, struct"
-    assert ", ".join(KIND_NAMES[kind] for kind in KINDS) == wanted
+    assert ", ".join(KIND_NAMES[kind] for kind in KIND_NAMES) == wanted
     assert all(kind_name(value) == KIND_NAMES[type(value)] for value in IN_ORDER)
 
 

@@ -75,7 +75,6 @@ from .values import (
     INT_MAX as INT_MAX,
     INT_MIN as INT_MIN,
     KIND_NAMES as KIND_NAMES,
-    KINDS as KINDS,
     TRUE as TRUE,
     Bytes as Bytes,
     Duration as Duration,

@@ -23,7 +23,7 @@ from manglecp.mangle.syntax import (
     term_variables,
 )
 from manglecp.mangle.types import ANY, NAME, Base, Malformed, Type, Vocabulary, read_type, row_accepts
-from manglecp.mangle.values import INT_MAX, INT_MIN, KINDS, Name, Value
+from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES, Name, Value
 
 
 # In ``Package zoo!`` predicates are named ``zoo.…``. Bodies use the short name for the own package; a dotted name needs
@@ -512,7 +512,7 @@ class Acceptance:
             accepted = self._accepted[key] = set()
         if kinds in accepted:
             return True
-        if any(kind not in KINDS for kind in kinds):
+        if any(kind not in KIND_NAMES for kind in kinds):
             return False
         predicate = self.predicates[key]
         if predicate.decl is None:

@@ -17,7 +17,7 @@ from manglecp.base.suggestions import closest_match
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import AnalysisError, ValueFault
 from manglecp.mangle.syntax import Key
-from manglecp.mangle.values import KINDS, Value
+from manglecp.mangle.values import KIND_NAMES, Value
 
 Args: TypeAlias = tuple[Value, ...]
 _PATIENCE: Final = 0.05  # seconds between checks whether the evaluation was stopped
@@ -89,7 +89,7 @@ def _fault(predicate: Predicate, error: BaseException) -> ValueFault:
 
 def _whole(predicate: Predicate, inputs: Args, outputs: Any, accepts: Callable[[Key, Args], bool]) -> Args:
     row = outputs if type(outputs) is tuple else tuple(outputs) if isinstance(outputs, list) else None
-    if row is None or len(inputs) + len(row) != predicate.arity or any(type(value) not in KINDS for value in row):
+    if row is None or len(inputs) + len(row) != predicate.arity or any(type(value) not in KIND_NAMES for value in row):
         raise ValueFault(f"external predicate {predicate.name} gave something that is not a row of its outputs")
     given, computed = iter(inputs), iter(row)
     args = tuple(next(given) if mode == "+" else next(computed) for mode in predicate.modes or "")

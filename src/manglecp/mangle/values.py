@@ -251,21 +251,6 @@ def _in_key_order(entries: tuple[tuple[Value, Value], ...]) -> tuple[tuple[Value
     return ordered
 
 
-# The kinds in the order of the language. The numbers are the tags of `order_key`; 0 closes a sequence, so that a
-# prefix comes before what it is a prefix of.
-KINDS: Final[dict[type, int]] = {
-    Name: 1,
-    str: 2,
-    Bytes: 3,
-    int: 4,
-    Float: 5,
-    Time: 6,
-    Duration: 7,
-    Pair: 8,
-    List: 9,
-    Map: 10,
-    Struct: 11,
-}
 KIND_NAMES: Final[dict[type, str]] = {
     Name: "name",
     str: "string",
@@ -279,6 +264,9 @@ KIND_NAMES: Final[dict[type, str]] = {
     Map: "map",
     Struct: "struct",
 }
+"""The kinds, in the order of the language."""
+# The tags of `order_key`; 0 closes a sequence, so that a prefix comes before what it is a prefix of.
+_TAGS: Final = {kind: tag for tag, kind in enumerate(KIND_NAMES, 1)}
 _CLOSE: Final = object()
 
 
@@ -297,7 +285,7 @@ def order_key(value: Value) -> tuple[Any, ...]:
             flat.append(0)
             continue
         kind = type(v)
-        flat.append(KINDS[kind])
+        flat.append(_TAGS[kind])
         if kind is int or kind is str:
             flat.append(v)
         elif kind is Name:

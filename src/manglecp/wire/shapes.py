@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from manglecp.base.text import quote
-from manglecp.mangle import KIND_NAMES, KINDS, Bytes, Duration, Float, Name, Time, Value, value_text
+from manglecp.mangle import KIND_NAMES, Bytes, Duration, Float, Name, Time, Value, value_text
 from manglecp.mangle.types import (
     ANY,
     BYTES,
@@ -139,7 +139,7 @@ class Shape:
         whole: set[type] = set()
         for member in self.members:
             if member == ANY or isinstance(member, TypeVariable):
-                whole |= KINDS.keys()
+                whole |= KIND_NAMES.keys()
             elif member == NAME:
                 whole.add(Name)
             elif isinstance(member, Base) and member in _KINDS_OF_BASES:

@@ -10,7 +10,7 @@ from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import (
     INT_MAX,
     INT_MIN,
-    KINDS,
+    KIND_NAMES,
     Duration,
     Float,
     List,
@@ -37,7 +37,7 @@ _MADE_OF: dict[str, type] = {
 
 
 def check_value(value: Value) -> None:
-    assert type(value) in KINDS
+    assert type(value) in KIND_NAMES
     whole = value.ns if isinstance(value, Time | Duration) else value
     if isinstance(whole, int):
         assert INT_MIN <= whole <= INT_MAX
@@ -129,4 +129,4 @@ def test_depth_is_no_obstacle() -> None:
         except ValueFault as fault:
             check_fault(predicate.name, fault)
     for reducer in REDUCERS.values():
-        outcome(reducer, [(deep,) * max(1, reducer.min_args), (deep,) * max(1, reducer.min_args)])
+        outcome(reducer, [(deep,) * max(1, len(reducer.params)), (deep,) * max(1, len(reducer.params))])

@@ -8,15 +8,18 @@ raises only :class:`~manglecp.mangle.errors.ValueFault`, whose text names the en
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from manglecp.mangle.builtins.collections_ import COLLECTIONS
 from manglecp.mangle.builtins.predicates import PREDICATES
 from manglecp.mangle.builtins.reducers import LIST_FOLDS, REDUCERS
-from manglecp.mangle.builtins.registry import Function, Predicate, Reducer, by_name
+from manglecp.mangle.builtins.registry import Function, Predicate, Reducer
 from manglecp.mangle.builtins.scalars import NUMBERS, STRINGS
 from manglecp.mangle.builtins.times import TIMES
 
 __all__ = ["FUNCTIONS", "PREDICATES", "REDUCERS", "Function", "Predicate", "Reducer"]
 
-FUNCTIONS: Final[Mapping[str, Function]] = by_name(NUMBERS, COLLECTIONS, STRINGS, TIMES, LIST_FOLDS)
+FUNCTIONS: Final[Mapping[str, Function]] = MappingProxyType(
+    {entry.name: entry for entry in (*NUMBERS, *COLLECTIONS, *STRINGS, *TIMES, *LIST_FOLDS)}
+)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import eq, ge, gt, le, lt
+from types import MappingProxyType
 from typing import Any, Final
 
 from manglecp.mangle.builtins.registry import (
     Predicate,
-    by_name,
     duration,
     instant,
     interval,
@@ -152,45 +152,45 @@ _INTERVALS: Final = ("fn:Pair(/time, /time)",) * 2
 _BOOL: Final = "fn:Union(fn:Singleton(/true), fn:Singleton(/false))"
 _L: Final = "fn:List(X)"
 
-PREDICATES: Final[Mapping[str, Predicate]] = by_name(
-    [
-        _test(":lt", _ORDERED, _compared(lt), "The first is less; also written <."),
-        _test(":le", _ORDERED, _compared(le), "The first is not greater; also written <=."),
-        _test(":gt", _ORDERED, _compared(gt), "The first is greater; also written >."),
-        _test(":ge", _ORDERED, _compared(ge), "The first is not less; also written >=."),
-        _test(":time:lt", _TIMES, _compared_as(instant, lt), "The first is earlier."),
-        _test(":time:le", _TIMES, _compared_as(instant, le), "The first is not later."),
-        _test(":time:gt", _TIMES, _compared_as(instant, gt), "The first is later."),
-        _test(":time:ge", _TIMES, _compared_as(instant, ge), "The first is not earlier."),
-        _test(":duration:lt", _SPANS, _compared_as(duration, lt), "The first is shorter."),
-        _test(":duration:le", _SPANS, _compared_as(duration, le), "The first is not longer."),
-        _test(":duration:gt", _SPANS, _compared_as(duration, gt), "The first is longer."),
-        _test(":duration:ge", _SPANS, _compared_as(duration, ge), "The first is not shorter."),
-        _test(
-            ":within_distance",
-            ("/number",) * 3,
-            lambda who, left, right, distance: abs(number(who, left) - number(who, right)) < number(who, distance),
-            "Two numbers differ by less than the third.",
-        ),
-        _test(":match_prefix", ("/name", "/name"), _match_prefix, "A name starts with the other and is longer."),
-        _test(":string:starts_with", _TEXTS, _starts_with, "A text starts with another."),
-        _test(":string:ends_with", _TEXTS, _ends_with, "A text ends with another."),
-        _test(":string:contains", _TEXTS, _contains, "A text has another somewhere."),
-        _test(":filter", (_BOOL,), lambda _who, value: value is TRUE, "The value is /true."),
-        Predicate(":list:member", "-+", ("X", _L), _member, "Each element of a list, once."),
-        Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
-        _test(":match_nil", (_L,), _match_nil, "The list is empty."),
-        Predicate(":match_pair", "+--", ("fn:Pair(X, Y)", "X", "Y"), _match_pair, "The two parts of a pair."),
-        Predicate(":match_entry", "++-", ("fn:Map(K, V)", "K", "V"), _match_entry, "The value of a key."),
-        Predicate(":match_field", "++-", ("/any", "/name", "/any"), _match_field, "The value of a label."),
-        _test(":interval:before", _INTERVALS, _related(lambda i, j: i[1] < j[0]), "I ends before J starts."),
-        _test(":interval:after", _INTERVALS, _related(lambda i, j: i[0] > j[1]), "I starts after J ends."),
-        _test(":interval:meets", _INTERVALS, _related(lambda i, j: i[1] == j[0]), "I ends where J starts."),
-        _test(":interval:overlaps", _INTERVALS, _related(_overlaps), "I and J share an instant."),
-        _test(":interval:during", _INTERVALS, _related(_during), "I lies in J."),
-        _test(":interval:contains", _INTERVALS, _related(lambda i, j: _during(j, i)), "J lies in I."),
-        _test(":interval:starts", _INTERVALS, _related(lambda i, j: i[0] == j[0]), "I and J start together."),
-        _test(":interval:finishes", _INTERVALS, _related(lambda i, j: i[1] == j[1]), "I and J end together."),
-        _test(":interval:equals", _INTERVALS, _related(eq), "I and J are the same."),
-    ]
+_ENTRIES: Final = (
+    _test(":lt", _ORDERED, _compared(lt), "The first is less; also written <."),
+    _test(":le", _ORDERED, _compared(le), "The first is not greater; also written <=."),
+    _test(":gt", _ORDERED, _compared(gt), "The first is greater; also written >."),
+    _test(":ge", _ORDERED, _compared(ge), "The first is not less; also written >=."),
+    _test(":time:lt", _TIMES, _compared_as(instant, lt), "The first is earlier."),
+    _test(":time:le", _TIMES, _compared_as(instant, le), "The first is not later."),
+    _test(":time:gt", _TIMES, _compared_as(instant, gt), "The first is later."),
+    _test(":time:ge", _TIMES, _compared_as(instant, ge), "The first is not earlier."),
+    _test(":duration:lt", _SPANS, _compared_as(duration, lt), "The first is shorter."),
+    _test(":duration:le", _SPANS, _compared_as(duration, le), "The first is not longer."),
+    _test(":duration:gt", _SPANS, _compared_as(duration, gt), "The first is longer."),
+    _test(":duration:ge", _SPANS, _compared_as(duration, ge), "The first is not shorter."),
+    _test(
+        ":within_distance",
+        ("/number",) * 3,
+        lambda who, left, right, distance: abs(number(who, left) - number(who, right)) < number(who, distance),
+        "Two numbers differ by less than the third.",
+    ),
+    _test(":match_prefix", ("/name", "/name"), _match_prefix, "A name starts with the other and is longer."),
+    _test(":string:starts_with", _TEXTS, _starts_with, "A text starts with another."),
+    _test(":string:ends_with", _TEXTS, _ends_with, "A text ends with another."),
+    _test(":string:contains", _TEXTS, _contains, "A text has another somewhere."),
+    _test(":filter", (_BOOL,), lambda _who, value: value is TRUE, "The value is /true."),
+    Predicate(":list:member", "-+", ("X", _L), _member, "Each element of a list, once."),
+    Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
+    _test(":match_nil", (_L,), _match_nil, "The list is empty."),
+    Predicate(":match_pair", "+--", ("fn:Pair(X, Y)", "X", "Y"), _match_pair, "The two parts of a pair."),
+    Predicate(":match_entry", "++-", ("fn:Map(K, V)", "K", "V"), _match_entry, "The value of a key."),
+    Predicate(":match_field", "++-", ("/any", "/name", "/any"), _match_field, "The value of a label."),
+    _test(":interval:before", _INTERVALS, _related(lambda i, j: i[1] < j[0]), "I ends before J starts."),
+    _test(":interval:after", _INTERVALS, _related(lambda i, j: i[0] > j[1]), "I starts after J ends."),
+    _test(":interval:meets", _INTERVALS, _related(lambda i, j: i[1] == j[0]), "I ends where J starts."),
+    _test(":interval:overlaps", _INTERVALS, _related(_overlaps), "I and J share an instant."),
+    _test(":interval:during", _INTERVALS, _related(_during), "I lies in J."),
+    _test(":interval:contains", _INTERVALS, _related(lambda i, j: _during(j, i)), "J lies in I."),
+    _test(":interval:starts", _INTERVALS, _related(lambda i, j: i[0] == j[0]), "I and J start together."),
+    _test(":interval:finishes", _INTERVALS, _related(lambda i, j: i[1] == j[1]), "I and J end together."),
+    _test(":interval:equals", _INTERVALS, _related(eq), "I and J are the same."),
 )
+
+PREDICATES: Final[Mapping[str, Predicate]] = MappingProxyType({entry.name: entry for entry in _ENTRIES})

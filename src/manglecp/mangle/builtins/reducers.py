@@ -10,9 +10,11 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
-from manglecp.mangle.builtins.registry import Function, Reducer, by_name, items, pure, real, refused
+from manglecp.mangle.builtins.registry import Function, Reducer, items, pure, real, refused
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import (
     INT_MAX,
@@ -53,12 +55,10 @@ def _sum(who: str, values: Sequence[Value]) -> Value:
     return wrap_int64(sum(_all(int, who, values)))
 
 
-def _min(who: str, values: Sequence[Value]) -> Value:
-    return min(_all(int, who, values), default=INT_MAX)
-
-
-def _max(who: str, values: Sequence[Value]) -> Value:
-    return max(_all(int, who, values), default=INT_MIN)
+def _extreme(
+    pick: Callable[..., Value], kind: type, default: Value, key: Callable[[Any], int] | None = None
+) -> Callable[[str, Sequence[Value]], Value]:
+    return lambda who, values: pick(_all(kind, who, values), key=key, default=default)
 
 
 def _float_sum(who: str, values: Sequence[Value]) -> Value:
@@ -89,20 +89,7 @@ def _duration_sum(who: str, values: Sequence[Value]) -> Value:
     return Duration(ns)
 
 
-def _duration_min(who: str, values: Sequence[Value]) -> Value:
-    return Duration(min((span.ns for span in _all(Duration, who, values)), default=INT_MAX))
-
-
-def _duration_max(who: str, values: Sequence[Value]) -> Value:
-    return Duration(max((span.ns for span in _all(Duration, who, values)), default=INT_MIN))
-
-
-def _time_min(who: str, values: Sequence[Value]) -> Value:
-    return Time(min((time.ns for time in _all(Time, who, values)), default=POS_INF.ns))
-
-
-def _time_max(who: str, values: Sequence[Value]) -> Value:
-    return Time(max((time.ns for time in _all(Time, who, values)), default=NEG_INF.ns))
+_ns: Final = attrgetter("ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,55 +151,55 @@ _T: Final = "/time"
 
 _FOLDS: Final = (
     _Fold("fn:sum", _N, _sum, "The sum of numbers; 0 of nothing."),
-    _Fold("fn:min", _N, _min, "The least number; 2^63-1 of nothing."),
-    _Fold("fn:max", _N, _max, "The greatest number; -2^63 of nothing."),
+    _Fold("fn:min", _N, _extreme(min, int, INT_MAX), "The least number; 2^63-1 of nothing."),
+    _Fold("fn:max", _N, _extreme(max, int, INT_MIN), "The greatest number; -2^63 of nothing."),
     _Fold("fn:float:sum", _F, _float_sum, "The sum of floats, added one by one.", in_value_order=True),
     _Fold("fn:float:min", _F, _float_min, "The least float; NaN if there is one."),
     _Fold("fn:float:max", _F, _float_max, "The greatest float; NaN if there is one."),
     _Fold("fn:duration:sum", _D, _duration_sum, "All durations together."),
-    _Fold("fn:duration:min", _D, _duration_min, "The shortest duration."),
-    _Fold("fn:duration:max", _D, _duration_max, "The longest duration."),
-    _Fold("fn:time:min", _T, _time_min, "The earliest instant."),
-    _Fold("fn:time:max", _T, _time_max, "The latest instant."),
+    _Fold("fn:duration:min", _D, _extreme(min, Duration, Duration(INT_MAX), _ns), "The shortest duration."),
+    _Fold("fn:duration:max", _D, _extreme(max, Duration, Duration(INT_MIN), _ns), "The longest duration."),
+    _Fold("fn:time:min", _T, _extreme(min, Time, POS_INF, _ns), "The earliest instant."),
+    _Fold("fn:time:max", _T, _extreme(max, Time, NEG_INF, _ns), "The latest instant."),
 )
 
 LIST_FOLDS: Final[tuple[Function, ...]] = tuple(fold.as_function() for fold in _FOLDS)
 
 _NUMERIC: Final = "fn:Union(/number, /float64)"
 
-REDUCERS: Final[Mapping[str, Reducer]] = by_name(
-    [fold.as_reducer() for fold in _FOLDS],
-    [
-        Reducer("fn:count", (), None, _N, "How many rows there are.", len),
-        Reducer("fn:count_distinct", (), None, _N, "How many different bindings there are.", _count_distinct),
-        Reducer("fn:avg", (_NUMERIC,), None, _F, "The mean of numbers and floats.", _avg),
-        Reducer("fn:pick_any", ("X",), None, "X", "One of the values: the least.", _pick_any),
-        Reducer(
-            "fn:collect",
-            ("X",),
-            "/any",
-            "fn:List(X)",
-            "The values in order; tuples if there are several arguments.",
-            lambda rows: List(tuple(sorted([tuple_of(row) for row in rows], key=order_key))),
-            skips_failing_rows=True,
-        ),
-        Reducer(
-            "fn:collect_distinct",
-            ("X",),
-            "/any",
-            "fn:List(X)",
-            "As fn:collect, each value once.",
-            lambda rows: List(tuple(sorted({tuple_of(row) for row in rows}, key=order_key))),
-            skips_failing_rows=True,
-        ),
-        Reducer(
-            "fn:collect_to_map",
-            ("K", "V"),
-            None,
-            "fn:Map(K, V)",
-            "The map of keys and values; the least value of a repeated key.",
-            _collect_to_map,
-            skips_failing_rows=True,
-        ),
-    ],
+_REDUCERS: Final = (
+    *[fold.as_reducer() for fold in _FOLDS],
+    Reducer("fn:count", (), None, _N, "How many rows there are.", len),
+    Reducer("fn:count_distinct", (), None, _N, "How many different bindings there are.", _count_distinct),
+    Reducer("fn:avg", (_NUMERIC,), None, _F, "The mean of numbers and floats.", _avg),
+    Reducer("fn:pick_any", ("X",), None, "X", "One of the values: the least.", _pick_any),
+    Reducer(
+        "fn:collect",
+        ("X",),
+        "/any",
+        "fn:List(X)",
+        "The values in order; tuples if there are several arguments.",
+        lambda rows: List(tuple(sorted([tuple_of(row) for row in rows], key=order_key))),
+        skips_failing_rows=True,
+    ),
+    Reducer(
+        "fn:collect_distinct",
+        ("X",),
+        "/any",
+        "fn:List(X)",
+        "As fn:collect, each value once.",
+        lambda rows: List(tuple(sorted({tuple_of(row) for row in rows}, key=order_key))),
+        skips_failing_rows=True,
+    ),
+    Reducer(
+        "fn:collect_to_map",
+        ("K", "V"),
+        None,
+        "fn:Map(K, V)",
+        "The map of keys and values; the least value of a repeated key.",
+        _collect_to_map,
+        skips_failing_rows=True,
+    ),
 )
+
+REDUCERS: Final[Mapping[str, Reducer]] = MappingProxyType({entry.name: entry for entry in _REDUCERS})

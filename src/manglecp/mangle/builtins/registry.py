@@ -5,10 +5,9 @@ Types are Mangle type text: ``fn:List(X)``, where a capital letter is a type var
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.printer import value_text
@@ -41,10 +40,6 @@ class Function:
     doc: str
     rest: str | None = None  # type of any further arguments
     even: bool = False  # only an even number of arguments: keys and values
-
-    @property
-    def min_args(self) -> int:
-        return len(self.params)
 
     def accepts(self, count: int) -> bool:
         return _accepts(self.params, self.rest, count) and not (self.even and count % 2)
@@ -79,10 +74,6 @@ class Reducer:
     reduce: Callable[[Sequence[tuple[Value, ...]]], Value]
     skips_failing_rows: bool = False  # a row whose arguments cannot be evaluated is left out
 
-    @property
-    def min_args(self) -> int:
-        return len(self.params)
-
     def accepts(self, count: int) -> bool:
         return _accepts(self.params, self.rest, count)
 
@@ -105,25 +96,6 @@ def pure(
     return Function(name, params, result, lambda args, _now: body(name, *args), doc, rest, even)
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-Entry = TypeVar("Entry", bound=_Named)
-
-
-def by_name(*groups: Iterable[Entry]) -> Mapping[str, Entry]:
-    """Make one read-only table; a duplicate name is an error."""
-    table: dict[str, Entry] = {}
-    for group in groups:
-        for entry in group:
-            if entry.name in table:
-                raise ValueError(f"{entry.name} is registered twice")
-            table[entry.name] = entry
-    return MappingProxyType(table)
-
-
 # ``number``, ``string``, … return the Python value, or raise a fault like ``fn:plus takes a number, not the string
 # "x"``.
 _WIDEST: Final = 80
@@ -140,10 +112,38 @@ def refused(who: str, value: Value, expected: str) -> ValueFault:
     return ValueFault(f"{who} takes {expected}, not {shown(value)}")
 
 
-def number(who: str, value: Value) -> int:
-    if type(value) is not int:
-        raise refused(who, value, "a number")
-    return value
+_Kind = TypeVar("_Kind")
+_Inner = TypeVar("_Inner")
+
+
+def _taken(kind: type[_Kind], expected: str) -> Callable[[str, Value], _Kind]:
+    def take(who: str, value: Value) -> _Kind:
+        if type(value) is not kind:
+            raise refused(who, value, expected)
+        return value
+
+    return take
+
+
+def _inside(kind: type[_Kind], inner: Callable[[_Kind], _Inner], expected: str) -> Callable[[str, Value], _Inner]:
+    def take(who: str, value: Value) -> _Inner:
+        if type(value) is not kind:
+            raise refused(who, value, expected)
+        return inner(value)
+
+    return take
+
+
+number: Final = _taken(int, "a number")
+string: Final = _taken(str, "a string")
+pair: Final = _taken(Pair, "a pair")
+mapping: Final = _taken(Map, "a map")
+struct: Final = _taken(Struct, "a struct")
+floating: Final = _inside(Float, lambda value: value.value, "a float64")
+name: Final = _inside(Name, lambda value: value.text, "a name")
+instant: Final = _inside(Time, lambda value: value.ns, "a time")
+duration: Final = _inside(Duration, lambda value: value.ns, "a duration")
+items: Final = _inside(List, lambda value: value.items, "a list")
 
 
 def real(who: str, value: Value) -> float:
@@ -154,47 +154,11 @@ def real(who: str, value: Value) -> float:
     return float(value)
 
 
-def floating(who: str, value: Value) -> float:
-    if not isinstance(value, Float):
-        raise refused(who, value, "a float64")
-    return value.value
-
-
-def string(who: str, value: Value) -> str:
-    if type(value) is not str:
-        raise refused(who, value, "a string")
-    return value
-
-
-def name(who: str, value: Value) -> str:
-    if not isinstance(value, Name):
-        raise refused(who, value, "a name")
-    return value.text
-
-
-def instant(who: str, value: Value) -> int:
-    if not isinstance(value, Time):
-        raise refused(who, value, "a time")
-    return value.ns
-
-
 def finite_instant(who: str, value: Value) -> int:
     ns = instant(who, value)
     if value is NEG_INF or value is POS_INF:
         raise ValueFault(f"{who} takes a finite time, but {shown(value)} is infinite")
     return ns
-
-
-def duration(who: str, value: Value) -> int:
-    if not isinstance(value, Duration):
-        raise refused(who, value, "a duration")
-    return value.ns
-
-
-def pair(who: str, value: Value) -> Pair:
-    if not isinstance(value, Pair):
-        raise refused(who, value, "a pair")
-    return value
 
 
 def interval(who: str, value: Value) -> tuple[Time, Time]:
@@ -203,24 +167,6 @@ def interval(who: str, value: Value) -> tuple[Time, Time]:
         if isinstance(start, Time) and isinstance(end, Time):
             return start, end
     raise refused(who, value, "a pair of times")
-
-
-def items(who: str, value: Value) -> tuple[Value, ...]:
-    if not isinstance(value, List):
-        raise refused(who, value, "a list")
-    return value.items
-
-
-def mapping(who: str, value: Value) -> Map:
-    if not isinstance(value, Map):
-        raise refused(who, value, "a map")
-    return value
-
-
-def struct(who: str, value: Value) -> Struct:
-    if not isinstance(value, Struct):
-        raise refused(who, value, "a struct")
-    return value
 
 
 def made_duration(who: str, ns: int, *operands: Value) -> Duration:

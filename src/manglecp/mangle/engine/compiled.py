@@ -23,7 +23,7 @@ from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import GivenFact, Program, Rule, built_columns
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Key, Literal, Now, Premise, TimeBound
-from manglecp.mangle.values import INT_MAX, INT_MIN, KINDS
+from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
 # Problems of facts belong to the analysis, except an interval that ends before it starts, which is a run-time error as
 # in a program.
@@ -83,7 +83,7 @@ class Intake:
         if len(args) not in arities:
             return _problem(fact, f"{name} takes {' or '.join(map(str, arities))} arguments, not {len(args)}")
         for position, arg in enumerate(args):
-            if type(arg) not in KINDS:
+            if type(arg) not in KIND_NAMES:
                 return _problem(
                     None, f"argument {position + 1} of {name} is a Python {type(arg).__name__}, not a value"
                 )
@@ -117,7 +117,7 @@ def _no_fact(given: object) -> Diagnostic:
 
 
 def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Stage = "analysis") -> Diagnostic:
-    shown = None if fact is None or any(type(arg) not in KINDS for arg in fact.args) else fact_text(*fact)
+    shown = None if fact is None or any(type(arg) not in KIND_NAMES for arg in fact.args) else fact_text(*fact)
     return Diagnostic(stage, message, clause=shown, fix=fix)
 
 

@@ -56,14 +56,6 @@ Env: TypeAlias = Mapping[str, Kinds]
 
 ALL: Final[Kinds] = frozenset(KIND_NAMES.values())
 ORDERABLE: Final = frozenset({"number", "float64", "string", "name", "time", "duration"})
-_BASES: Final = {
-    "/number": "number",
-    "/float64": "float64",
-    "/string": "string",
-    "/bytes": "bytes",
-    "/time": "time",
-    "/duration": "duration",
-}
 # Functions that cannot fail once every argument has one of these kinds.
 _TOTAL: Final[Mapping[str, str]] = {
     "fn:plus": "number",
@@ -91,8 +83,7 @@ _COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
 
 def kinds_of(type_: Type) -> Kinds:
     if isinstance(type_, Base):
-        kind = _BASES.get(type_.name)
-        return frozenset() if type_.name == "/bot" else ALL if kind is None else frozenset({kind})
+        return frozenset() if type_.name == "/bot" else ALL & {type_.name[1:]} or ALL
     if isinstance(type_, Union):
         return frozenset().union(*map(kinds_of, type_.members))
     if isinstance(type_, OptionType):
@@ -101,10 +92,8 @@ def kinds_of(type_: Type) -> Kinds:
         return frozenset({"name"})
     if isinstance(type_, Singleton):
         return frozenset({KIND_NAMES[type(type_.value)]})
-    for class_, kind in ((PairType, "pair"), (ListType, "list"), (MapType, "map"), (StructType, "struct")):
-        if isinstance(type_, class_):
-            return frozenset({kind})
-    return ALL
+    compound = {PairType: "pair", ListType: "list", MapType: "map", StructType: "struct"}.get(type(type_))
+    return ALL if compound is None else frozenset({compound})
 
 
 class KindInference:
