@@ -39,9 +39,8 @@ class Layer:
         self.derived = 0  # facts that follow from the given ones
         self.fired: dict[int, bool] = {}  # whether rules by number have an instance, memoised
         self.heads: dict[int, int] = {}  # derived facts per rule id, memoised
-        self.given_in_all: int | None = None  # number of given facts, memoised
+        self.count_given = 0
         self.only_above: dict[int, bool] = {}  # components that it has nothing for, memoised
-        self.counts: dict[int, tuple[int, int, int]] = {}  # counts of components, memoised
 
 
 class Evaluation:
@@ -122,27 +121,20 @@ class Evaluation:
         self.statistics.skipped_inverted = min(self.skipped, MOST_SKIPPED)
 
     def _count_given(self) -> int:
-        known = self.base.given_in_all
-        if known is None:  # two threads may both count; they count the same
-            known = self.base.given_in_all = sum(map(len, self.base.given))
-        known += sum(len(new - self.base.given[i]) for i, new in self.given.items())
-        return known - sum(len(gone) for gone in self.removed_given.values())
+        added = sum(len(new - self.base.given[i]) for i, new in self.given.items())
+        return self.base.count_given + added - sum(map(len, self.removed_given.values()))
 
     def _change(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
         removed = (removed & self.base.given[i]) - added
         self.given[i] = added
         if removed:
             self.removed_given[i] = removed
-        if i in self.compiled.ruled:
-            # A ruled predicate is settled by its component; until then the overlay holds what was given.
-            view = self._raw_view(i)
-            view.replace(added - view.base.facts)
-            return
         view = self._raw_view(i)
         view.replace(added - view.base.facts)
-        view.removed = removed
-        if self.compiled.temporal[i]:
-            self._finish(i)
+        if i not in self.compiled.ruled:  # a ruled predicate is settled by its component
+            view.removed = removed
+            if self.compiled.temporal[i]:
+                self._finish(i)
 
     def _raw_view(self, i: int) -> View:
         """Return the view that facts are added to: uncoalesced for a temporal predicate."""
@@ -179,7 +171,7 @@ class Evaluation:
                 elif view.changed:
                     grown = True
             if not (grown or given or gone):
-                self._count_unchanged(component)
+                self._count(component)
                 return
             if self._only_from_above(component):
                 run = self._afresh
@@ -241,21 +233,6 @@ class Evaluation:
             self.derived += len(view.base.facts) - len(view.removed) + view.added() - given
             if view.skipped:
                 self.skipped += len(view.skipped)
-        self._check_counts()
-
-    def _count_unchanged(self, component: CompiledComponent) -> None:
-        """Like :meth:`_count`, for unchanged facts, which an earlier request has counted."""
-        known = self.base.counts.get(component.number)
-        if known is None:  # two threads may both count; they count the same
-            before = self.parts, self.derived, self.skipped
-            self._count(component)
-            after = self.parts, self.derived, self.skipped
-            self.base.counts[component.number] = after[0] - before[0], after[1] - before[1], after[2] - before[2]
-            return
-        parts, derived, skipped = known
-        self.parts += parts
-        self.derived += derived
-        self.skipped += skipped
         self._check_counts()
 
     def _check_counts(self) -> None:
@@ -484,6 +461,7 @@ class Evaluation:
         done = (c.number for c in self.compiled.components if self.volatile or not c.volatile)
         layer.done = frozenset(done)
         layer.derived = self.derived
+        layer.count_given = self.statistics.given
         return layer
 
 
