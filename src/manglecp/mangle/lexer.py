@@ -158,50 +158,33 @@ class Lexer:
         body = self.text[1:-1]
         if "\\" not in body and "\r" not in body:
             return body
-
-        def decode(match: re.Match[str]) -> str:
-            two, point, other = match.groups()
-            if two is not None:
-                code = int(two, 16)
-                if code > 0x7F:
-                    self._bad_escape(match, 1, f"\\x{two} is above 7f", 'write \\u{…}, or a byte string b"…"')
-                return chr(code)
-            if point is not None:
-                code = int(point, 16)
-                if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-                    self._bad_escape(match, 1, f"\\u{{{point}}} is not a character")
-                return chr(code)
-            return "\n" if other is None else self._simple_escape(match, other, 1)
-
-        return _ESCAPE.sub(decode, body)
+        return _ESCAPE.sub(lambda match: self._unescaped(match, 1), body)
 
     def bytes_value(self) -> bytes:
         r"""Decode a byte literal: ``\xHH`` is that byte, other characters are their UTF-8."""
-        body = self.text[2:-1]
-        out = bytearray()
-        at = 0
-        for match in _ESCAPE.finditer(body):
-            two, point, other = match.groups()
-            out += body[at : match.start()].encode()
-            at = match.end()
-            if two is not None:
-                out.append(int(two, 16))
-            elif point is not None:
-                code = int(point, 16)
-                if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-                    self._bad_escape(match, 2, f"\\u{{{point}}} is not a character")
-                out += chr(code).encode()
-            elif other is None:
-                out += match[0].encode()
-            else:
-                out += self._simple_escape(match, other, 2).encode()
-        out += body[at:].encode()
-        return bytes(out)
+        text = _ESCAPE.sub(lambda match: self._unescaped(match, 2), self.text[2:-1])
+        return text.encode(errors="surrogateescape")
 
-    def _simple_escape(self, match: re.Match[str], character: str, prefix: int) -> str:
-        decoded = _SIMPLE_ESCAPES.get(character)
+    def _unescaped(self, match: re.Match[str], prefix: int) -> str:
+        """Decode one escape. ``prefix`` is 2 in a byte literal, whose bytes above 7f become surrogates."""
+        two, point, other = match.groups()
+        if two is not None:
+            code = int(two, 16)
+            if code <= 0x7F:
+                return chr(code)
+            if prefix == 1:
+                self._bad_escape(match, 1, f"\\x{two} is above 7f", 'write \\u{…}, or a byte string b"…"')
+            return chr(0xDC00 + code)
+        if point is not None:
+            code = int(point, 16)
+            if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+                self._bad_escape(match, prefix, f"\\u{{{point}}} is not a character")
+            return chr(code)
+        if other is None:  # the end of a line
+            return "\n" if prefix == 1 else match[0]
+        decoded = _SIMPLE_ESCAPES.get(other)
         if decoded is None:
-            shown = character if character.isprintable() else f"U+{ord(character):04X}"
+            shown = other if other.isprintable() else f"U+{ord(other):04X}"
             known = r"known escapes: \n \t \" \' \\ \xHH \u{HHHH}"
             self._bad_escape(match, prefix, f"unknown escape \\{shown}", known)
         return decoded

@@ -10,6 +10,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Final, TypeVar, cast
 
 from manglecp.base.diagnostic import Diagnostic
@@ -43,6 +44,9 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Nam
 
 MAX_NESTING: Final = 100
 UNITS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+
+
+_Node = TypeVar("_Node")
 
 
 class EmptyPart(ValueError):
@@ -85,15 +89,9 @@ class TermParser:
         return term
 
     def atoms(self) -> tuple[Atom, ...]:
-        """Parse ``[a(), b(X)]``; a trailing comma is allowed."""
-        atoms: list[Atom] = []
+        """Parse ``[a(), b(X)]``."""
         self.open("[")
-        while self.lex.kind != "]":
-            atoms.append(self.atom("this list"))
-            if not self.accept(",") and self.lex.kind != "]":
-                self.lex.fail(f"']' or ',' is needed here, found {self.found()}")
-        self.close("]")
-        return tuple(atoms)
+        return tuple(self.separated("]", lambda: self.atom("this list")))
 
     def term(self) -> Term:
         """Parse a term; an atom is a syntax error."""
@@ -177,75 +175,64 @@ class TermParser:
         self.close(")")
         return tuple(modes)
 
-    def terms(self, closing: str) -> tuple[Term, ...]:
-        """Parse terms up to ``closing``; a trailing comma is allowed."""
-        lex = self.lex
-        args: list[Term] = []
-        while lex.kind != closing:
-            args.append(self.term())
-            if lex.kind == ",":
-                lex.advance()
-            elif lex.kind != closing:
-                lex.fail(f"'{closing}' or ',' is needed here, found {self.found()}")
+    def separated(self, closing: str, read: Callable[[], _Node]) -> list[_Node]:
+        """Parse items up to the closing bracket; a trailing comma is allowed."""
+        items: list[_Node] = []
+        while self.lex.kind != closing:
+            items.append(read())
+            self.comma(closing)
         self.close(closing)
-        return tuple(args)
+        return items
+
+    def comma(self, closing: str) -> None:
+        """Take a comma, unless the closing bracket follows."""
+        if self.lex.kind == ",":
+            self.lex.advance()
+        elif self.lex.kind != closing:
+            self.lex.fail(f"'{closing}' or ',' is needed here, found {self.found()}")
+
+    def terms(self, closing: str) -> tuple[Term, ...]:
+        return tuple(self.separated(closing, self.term))
 
     def bracketed(self) -> Apply:
         """Parse a list, or a map if a colon follows the first element."""
-        lex = self.lex
-        start = lex.start
+        start = self.lex.start
         self.open("[")
-        if self._lone_comma("]"):
-            self.close("]")
-            return Apply("fn:list", (), self.span_from(start))
-        if lex.kind == "]":
+        if self._lone_comma("]") or self.lex.kind == "]":
             self.close("]")
             return Apply("fn:list", (), self.span_from(start))
         first = self.term()
-        if not self._at_colon():
-            if self.accept(","):
-                rest = self.terms("]")
-            elif lex.kind == "]":
-                self.close("]")
-                rest = ()
-            else:
-                lex.fail(f"',' or ']' is needed here, found {self.found()}")
-            return Apply("fn:list", (first, *rest), self.span_from(start))
-        entries = self.entries("]", first)
-        return Apply("fn:map", entries, self.span_from(start))
+        if self._at_colon():
+            self.colon()
+            entry = (first, self.term())
+            self.comma("]")
+            return Apply("fn:map", entry + self.entries("]"), self.span_from(start))
+        self.comma("]")
+        return Apply("fn:list", (first, *self.terms("]")), self.span_from(start))
 
     def struct(self) -> Apply:
         """Parse ``{/a: 1}`` as a function application."""
         start = self.lex.start
         self.open("{")
-        if self._lone_comma("}"):
-            self.close("}")
-            return Apply("fn:struct", (), self.span_from(start))
-        return Apply("fn:struct", self.entries("}", None), self.span_from(start))
+        self._lone_comma("}")
+        return Apply("fn:struct", self.entries("}"), self.span_from(start))
 
     def _lone_comma(self, closing: str) -> bool:
         """``[,]`` and ``{,}`` are the manual's empty list and struct."""
-        lex = self.lex
-        if lex.kind != ",":
+        if not self.accept(","):
             return False
-        lex.advance()
-        if lex.kind != closing:
-            lex.fail(f"a term is needed before ',', found {self.found()}")
+        if self.lex.kind != closing:
+            self.lex.fail(f"a term is needed before ',', found {self.found()}")
         return True
 
-    def entries(self, closing: str, first: Term | None) -> tuple[Term, ...]:
-        """Parse alternating keys and values up to the closing bracket. ``first`` is a key that was read already."""
-        lex = self.lex
-        flat: list[Term] = []
-        while first is not None or lex.kind != closing:
-            key = self.term() if first is None else first
-            first = None
-            self.colon()
-            flat += (key, self.term())
-            if not self.accept(",") and lex.kind != closing:
-                lex.fail(f"'{closing}' or ',' is needed here, found {self.found()}")
-        self.close(closing)
-        return tuple(flat)
+    def entries(self, closing: str) -> tuple[Term, ...]:
+        """Parse keys and values up to the closing bracket; return them in turn."""
+        return tuple(chain.from_iterable(self.separated(closing, self.entry)))
+
+    def entry(self) -> tuple[Term, Term]:
+        key = self.term()
+        self.colon()
+        return key, self.term()
 
     def dot_type(self) -> Apply:
         """Parse ``.Struct</a : /number, opt /b : /string>`` as ``fn:Struct(/a, /number, fn:opt(/b, /string))``."""
@@ -259,22 +246,18 @@ class TermParser:
                 "after a full stop leave a space",
             )
         self.open("<")
-        args: list[Term] = []
-        while lex.kind != ">":
-            member = lex.start
-            if self.accept("opt"):
-                label = self.term()
-                self.colon()
-                args.append(Apply("fn:opt", (label, self.term()), self.span_from(member)))
-            else:
-                args.append(self.term())
-                if self._at_colon():
-                    self.colon()
-                    args.append(self.term())
-            if not self.accept(",") and lex.kind != ">":
-                lex.fail(f"'>' or ',' is needed here, found {self.found()}")
-        self.close(">")
-        return Apply(f"fn:{name}", tuple(args), self.span_from(start))
+        args = tuple(chain.from_iterable(self.separated(">", self._type_argument)))
+        return Apply(f"fn:{name}", args, self.span_from(start))
+
+    def _type_argument(self) -> tuple[Term, ...]:
+        start = self.lex.start
+        if self.accept("opt"):
+            return (Apply("fn:opt", self.entry(), self.span_from(start)),)
+        first = self.term()
+        if not self._at_colon():
+            return (first,)
+        self.colon()
+        return first, self.term()
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -409,8 +392,6 @@ _ARGS: Final = re.compile(_ARG, re.ASCII)
 _DULL: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+|/+(?=/)|!+(?=!)""")
 
 _WRITTEN_ATOM: Final = re.compile(r":?[a-z][A-Za-z0-9:_.]*\(")
-
-_Node = TypeVar("_Node")
 
 
 def parse(source: Source) -> Unit:
