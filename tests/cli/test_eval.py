@@ -187,4 +187,4 @@ def test_the_plan_shows_what_was_compiled() -> None:
     shown = CliRunner().invoke(cli, ["eval", "-", "--show-plan"], input="n(1). p(X) :- n(X), X > 0.")
     assert shown.exit_code == 0
     assert "# p/1: not recursive" in shown.stdout
-    assert "def rule_0_0(views, now, cap, rows, known=None):" in shown.stdout
+    assert "def rule_0_0(views, now, limits, rows, known=None):" in shown.stdout

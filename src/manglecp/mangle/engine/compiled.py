@@ -121,21 +121,6 @@ def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Sta
     return Diagnostic(stage, message, clause=shown, fix=fix)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleFunction:
-    """A function of a rule: over all facts, or over the delta of one predicate."""
-
-    head: int
-    source: int | None  # the predicate whose delta it reads
-    compiled: Compiled
-    aggregation: Aggregation | None
-    rule: int  # its number among all rules
-    counts_facts: bool
-
-
-Functions: TypeAlias = tuple[RuleFunction, ...]
-
-
 @dataclass(eq=False)
 class CompiledRule:
     head: int
@@ -165,22 +150,33 @@ class CompiledRule:
         return self.functions[wanted]
 
 
+@dataclass(frozen=True, slots=True)
+class RuleFunction:
+    """A function of a rule: over all facts, or over the delta of one predicate."""
+
+    rule: CompiledRule
+    source: int | None  # the predicate whose delta it reads
+    compiled: Compiled
+
+
+Functions: TypeAlias = tuple[RuleFunction, ...]
+
+
 @dataclass(eq=False)
 class CompiledComponent:
     number: int
     component: Component
     recursive: bool
     heads: tuple[int, ...]
-    positive: tuple[int, ...]  # predicates of positive premises
     strict: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
     volatile: bool  # mentions the evaluation time, directly or through its inputs
     rules: tuple[CompiledRule, ...]
     interpreted: str | None  # why no functions are made
-    grouped: frozenset[Key] = frozenset()
-    inputs: tuple[int, ...] = ()
-    outside: tuple[int, ...] = ()  # what it reads and does not define
-    temporal: tuple[int, ...] = ()  # heads that hold for intervals
-    merged: tuple[int, ...] = ()
+    grouped: frozenset[Key]
+    inputs: tuple[int, ...]
+    outside: tuple[int, ...]  # what it reads and does not define
+    temporal: tuple[int, ...]  # heads that hold for intervals
+    merged: tuple[int, ...]
     maintained: tuple[Maintained, ...] | str | None = None  # rules to run backwards, or why there are none
     variants: dict[tuple[str, ...], Functions] = field(default_factory=dict)
 
@@ -230,10 +226,8 @@ class CompiledProgram:
             for premise in _stored(rule.premises):
                 place = strict if premise.negated or rule.clause.aggregates else positive
                 place.add(self.ids[premise.atom.key])
-        for key in component.predicates:
-            merge = self.program.predicates[key].merge
-            if merge is not None:
-                strict.add(self.ids[merge.predicate])
+        merges = {key: merge for key in component.predicates if (merge := self.program.predicates[key].merge)}
+        strict |= {self.ids[merge.predicate] for merge in merges.values()}
         strict = strict.union(*(self.behind.get(i, ()) for i in (*positive, *strict)))
         for key in component.predicates:
             if self.program.predicates[key].deferred:
@@ -242,24 +236,22 @@ class CompiledProgram:
         if volatile:
             self.volatile |= set(heads)
         rules_of = Counter(rule.head.key for rule in rules)
-        made = CompiledComponent(
+        groups = component.recursive and not reason and all(map(self._can_group, component.predicates))
+        return CompiledComponent(
             number,
             component,
             component.recursive,
             heads,
-            tuple(sorted(positive)),
             tuple(sorted(strict)),
             volatile,
             () if reason else tuple(self._rule(number, n, rule, rules_of) for n, rule in enumerate(rules)),
             reason,
+            frozenset(component.predicates if groups else ()),
+            tuple(sorted({*heads, *positive, *strict})),
+            tuple(sorted((positive | strict) - set(heads))),
+            tuple(i for i in heads if self.temporal[i]),
+            tuple(self.ids[key] for key in merges),
         )
-        made.inputs = tuple(sorted({*heads, *positive, *strict}))
-        made.outside = tuple(sorted((positive | strict) - set(heads)))
-        made.temporal = tuple(i for i in heads if self.temporal[i])
-        made.merged = tuple(self.ids[k] for k in component.predicates if self.program.predicates[k].merge is not None)
-        if component.recursive and not reason and all(self._can_group(key) for key in component.predicates):
-            made.grouped = frozenset(component.predicates)
-        return made
 
     def _rule(self, component: int, number: int, rule: Rule, rules_of: Counter[Key]) -> CompiledRule:
         head = self.ids[rule.head.key]
@@ -332,8 +324,9 @@ class CompiledProgram:
                 )
                 made = generator.compile()
                 if made is not None:
-                    source = None if delta is None else self.ids[_scanned(rule.steps, delta)]
-                    yield RuleFunction(rule.head, source, made, rule.aggregation, rule.number, rule.steps.counts_facts)
+                    scanned = (s.literal.atom.key for s in rule.steps.scans() if s.position == delta)
+                    source = None if delta is None else self.ids[next(scanned)]
+                    yield RuleFunction(rule, source, made)
 
     def _deltas(
         self, component: CompiledComponent, rule: CompiledRule, views: Sequence[View], mode: str
@@ -342,10 +335,6 @@ class CompiledProgram:
             return [None]
         wanted = set(component.heads) if mode.startswith("delta") else {i for i in component.inputs if views[i].facts}
         return [s.position for s in rule.steps.scans() if self.ids[s.literal.atom.key] in wanted]
-
-
-def _scanned(steps: RuleSteps, position: int) -> Key:
-    return next(s.literal.atom.key for s in steps.scans() if s.position == position)
 
 
 def _stored(premises: Iterable[Premise]) -> Iterator[Literal]:

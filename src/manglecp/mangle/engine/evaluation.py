@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions
+from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions, RuleFunction
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
 from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, Grouped, View
@@ -304,22 +304,25 @@ class Evaluation:
         remaining = self._remaining()
         views, now, given = self.views, self.now, self.given
         for function in functions:
-            view = views[function.head]
-            self.most_facts = remaining + (len(given[function.head]) if function.head in given else 0)
+            rule = function.rule
+            view = views[rule.head]
+            self.most_facts = remaining + (len(given[rule.head]) if rule.head in given else 0)
             if self.stopped is not None:  # checked after the bound is set, so that a concurrent stop is not lost
                 raise self.stopped
             before = len(view.facts)
-            if function.aggregation is None:
+            if rule.aggregation is None:
                 function.compiled.run(views, now, self, None)
             else:
                 view.facts |= self._aggregated(function, view) - view.base.facts
             if len(view.facts) > before:
-                self.fired.add(function.rule)
+                self.fired.add(rule.number)
 
-    def _aggregated(self, function: Any, view: View) -> set[FactTuple]:
-        rows: Any = [] if function.counts_facts else set()
+    def _aggregated(self, function: RuleFunction, view: View) -> set[FactTuple]:
+        rule = function.rule
+        assert rule.aggregation is not None
+        rows: Any = [] if rule.steps.counts_facts else set()
         function.compiled.run(self.views, self.now, self, rows)
-        facts, skipped = function.aggregation.facts(rows, self.now)
+        facts, skipped = rule.aggregation.facts(rows, self.now)
         for fact in skipped:
             view.skip(fact)
         return set(facts)
@@ -334,8 +337,8 @@ class Evaluation:
         self.pending = 0
         self._allow(self._remaining() - before)
         for function in first:
-            if function.aggregation is not None:
-                self._aggregate_into(function, views[function.head])
+            if function.rule.aggregation is not None:
+                self._aggregate_into(function, views[function.rule.head])
             elif function.source is None or views[function.source].delta:
                 function.compiled.run(views, now, self, None)
         deltas: Functions | None = None
@@ -357,7 +360,7 @@ class Evaluation:
                 if function.source is not None and views[function.source].delta:
                     function.compiled.run(views, now, self, None)
 
-    def _aggregate_into(self, function: Any, view: View) -> None:
+    def _aggregate_into(self, function: RuleFunction, view: View) -> None:
         found = self._aggregated(function, view)
         if isinstance(view, Grouped):
             for first, second in found:
