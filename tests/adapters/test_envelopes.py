@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.adapters.conversation import Failure
-from manglecp.adapters.envelopes import failure_in, reports_failure, retryable
+from manglecp.adapters.conversation import Failure, failure_in, reports_failure, retryable
 from manglecp.wire import JSON
 
 

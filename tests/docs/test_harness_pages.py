@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from manglecp.adapters import LogLimits, ingest
-from manglecp.adapters.envelopes import RETRYABLE
+from manglecp.adapters.conversation import RETRYABLE
 from manglecp.cli import cli
 from manglecp.harness import judge
 from tests.docs.test_pages import ROOT, fences

@@ -1,10 +1,10 @@
 """Evidence from existing logs of agents.
 
 records                    a log as numbered JSON records
-conversation               provider-neutral prompts and replies; threads; transcripts
+conversation               provider-neutral prompts and replies; threads; exchanges and transcripts; typed errors
 anthropic, openai, mcp     log formats of two providers, and of MCP
-envelopes, policies        typed errors; the policies and tools that bind a turn
-turns, evidence            events to turns; a turn to an evidence document
+policies                   the policies and tools that bind a turn
+turns                      events to turns; a turn to an evidence document
 sources                    all formats; ``ingest``: a log in, documents out
 """
 

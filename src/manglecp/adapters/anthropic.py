@@ -11,23 +11,25 @@ A record is one of:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from manglecp.adapters.conversation import (
     CODE_EXECUTION,
     Call,
     Caller,
+    Dialect,
     Dialogue,
     Event,
+    ExchangeLog,
     Failure,
     Message,
     Offer,
     Part,
     Reply,
     Result,
+    failure_in,
 )
-from manglecp.adapters.envelopes import failure_in
 from manglecp.adapters.policies import Tool, caller_kind, offer
 from manglecp.adapters.records import (
     LogLimits,
@@ -36,13 +38,13 @@ from manglecp.adapters.records import (
     each_object,
     entry,
     identifier,
+    inside,
     kind_of,
     mapping,
     optional_text,
     parse,
-    stream_records,
+    read_each,
     texts_of,
-    unwrapped,
 )
 from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
@@ -150,11 +152,11 @@ _KINDS_BY_TYPE: Final = {
 }
 
 
-class AnthropicLog:
+class AnthropicLog(ExchangeLog):
     """Converts records to events, in log order."""
 
     def __init__(self, limits: LogLimits) -> None:
-        self._limits = limits
+        super().__init__(limits)
         self._dialogue = Dialogue(_Messages(), limits)
         self._stream = Stream()
 
@@ -187,38 +189,15 @@ class AnthropicLog:
         yield from self._streamed()
         yield from self._dialogue.finish()
 
-    def _exchange(self, record: dict[str, Any]) -> Iterator[Event]:
-        steps: tuple[str, ...] = ()
-        if record.get("request") is not None:
-            try:
-                request, steps = unwrapped(record["request"])
-                yield self._dialogue.request(request, optional_text(record, "session"))
-            except Fault as fault:
-                raise fault.inside("request", *steps) from None
-        if record.get("response") is None:
-            return
-        steps = ()
-        try:
-            message, steps = self._answer(record["response"])
-            if message is not None:
-                yield self._reply(message)
-        except Fault as fault:
-            raise fault.inside("response", *steps) from None
+    def _request(self, request: Message, session: str | None) -> Event:
+        return self._dialogue.request(request, session)
 
-    def _answer(self, response: JSON) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-        """Return the message of a response (None for an error) and the path to it."""
-        if type(response) is str:
-            response = stream_records(response, self._limits)
-        if type(response) is list:
-            stream = Stream()
-            for i, event in enumerate(response):
-                try:
-                    stream.take(entry(event))
-                except Fault as fault:
-                    raise fault.inside(i) from None
-            return stream.message(), ()
-        message, steps = unwrapped(response)
-        return None if kind_of(message) == "error" or "error" in message else message, steps
+    def _answer(self, answer: Message) -> Iterator[Event]:
+        if kind_of(answer) != "error" and "error" not in answer:
+            yield self._reply(answer)
+
+    def _take(self, part: Message) -> None:
+        self._stream.take(part)
 
     def _streamed(self) -> Iterator[Event]:
         message, self._stream = self._stream.message(), Stream()
@@ -231,17 +210,8 @@ class AnthropicLog:
         )
 
 
-class _Messages:
+class _Messages(Dialect):
     """The dialect of the Messages API."""
-
-    list_name = "messages"
-    joined = False
-
-    def is_reply(self, message: Message) -> bool:
-        return kind_of(message, "role") == "assistant"
-
-    def is_system(self, message: Message) -> bool:
-        return kind_of(message, "role") == "system"
 
     def texts(self, message: Message) -> list[str]:
         return [text for _, block in _blocks(message) if type(text := block.get("text")) is str]
@@ -250,10 +220,8 @@ class _Messages:
         found = []
         for i, block in _blocks(message):
             if kind_of(block) == "tool_result":
-                try:
+                with inside("content", i):
                     found.append(_tool_result(block))
-                except Fault as fault:
-                    raise fault.inside("content", i) from None
         return found
 
     def parts(self, message: Message) -> Iterator[Part]:
@@ -269,7 +237,10 @@ class _Messages:
         return [text for _, block in each_object(request, "system") if type(text := block.get("text")) is str]
 
     def offer(self, request: Message) -> Offer:
-        return _offer(request)
+        tools = list(read_each(request, "tools", _tool))
+        named = [tool for tool in tools if tool is not None]
+        # Of a set of tools, and of a server, only the provider knows the names.
+        return offer(named, closed=not request.get("mcp_servers") and named == tools)
 
     def choice(self, request: Message) -> JSON:
         """Map ``tool`` to ``specific`` and ``none`` to None."""
@@ -278,9 +249,8 @@ class _Messages:
             return {"mode": "specific", "toolName": choice.get("name")}
         return None if kind_of(choice) == "none" else kind_of(choice)
 
-    def transport(self, request: Message) -> Mapping[str, Any] | None:
-        choice = mapping(request, "tool_choice") or {}
-        return {"parallelToolCalls": False} if choice.get("disable_parallel_tool_use") is True else None
+    def is_sequential(self, request: Message) -> bool:
+        return (mapping(request, "tool_choice") or {}).get("disable_parallel_tool_use") is True
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -299,15 +269,13 @@ def _parts(message: dict[str, Any]) -> Iterator[Part]:
     """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
     for i, block in _blocks(message):
         kind = kind_of(block)
-        try:
+        with inside("content", i):
             if kind == "text":
                 yield optional_text(block, "text") or ""
             elif kind == "tool_use" or kind in _SERVED:
                 yield _call(block, served=kind in _SERVED)
             elif kind is not None and kind.endswith("_tool_result"):
                 yield _served_result(block)
-        except Fault as fault:
-            raise fault.inside("content", i) from None
 
 
 def _call(block: dict[str, Any], *, served: bool) -> Call:
@@ -346,7 +314,7 @@ def _caller(block: dict[str, Any]) -> Caller | None:
 def _tool_result(block: dict[str, Any]) -> Result:
     content = block.get("content")
     payload = "" if content is None else content
-    text = "\n".join(texts_of(_block_texts(payload)))
+    text = _block_text(payload)
     failed = block.get("is_error") is True
     return Result(
         identifier(block, "tool_use_id"),
@@ -365,8 +333,9 @@ def _served_result(block: dict[str, Any]) -> Result:
     evidence: dict[str, Any] = {}
     failure: Failure | None = None
     if failed:
-        text = "\n".join(texts_of(_block_texts(content)))
-        failure = failure_in(content, text if type(content) is not dict else _error_text(content))
+        # An error object without a message is shown as its JSON.
+        text = canonical_bytes(content).decode() if type(content) is dict else _block_text(content)
+        failure = failure_in(content, text)
     elif type(content) is dict and type(content.get("stdout")) is str and type(content.get("stderr")) is str:
         evidence["observation"] = {
             "stdoutDigest": digest_text(content["stdout"]),
@@ -383,16 +352,11 @@ def _served_result(block: dict[str, Any]) -> Result:
     )
 
 
-def _error_text(content: dict[str, Any]) -> str:
-    """Return the canonical JSON of an error without a message."""
-    return canonical_bytes(content).decode()
-
-
-def _block_texts(content: JSON) -> JSON:
-    """Return the texts of content blocks, without their types."""
-    if type(content) is not list:
-        return content
-    return [block.get("text") for block in content if type(block) is dict]
+def _block_text(content: JSON) -> str:
+    """Return the text of content blocks, without their types."""
+    if type(content) is list:
+        content = [block.get("text") for block in content if type(block) is dict]
+    return "\n".join(texts_of(content))
 
 
 def _references(content: JSON) -> tuple[str, ...] | None:
@@ -412,21 +376,10 @@ def _references(content: JSON) -> tuple[str, ...] | None:
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def _offer(request: dict[str, Any]) -> Offer:
-    tools = []
-    closed = not request.get("mcp_servers")
-    for i, definition in each_object(request, "tools"):
-        try:
-            if "name" in definition:
-                tools.append(_tool(definition))
-            else:
-                closed = False  # a set of tools that a server names
-        except Fault as fault:
-            raise fault.inside("tools", i) from None
-    return offer(tools, closed=closed)
-
-
-def _tool(definition: dict[str, Any]) -> Tool:
+def _tool(definition: dict[str, Any]) -> Tool | None:
+    """Return the tool; None for a set of tools that a server names."""
+    if "name" not in definition:
+        return None
     name = identifier(definition, "name")
     version = optional_text(definition, "type") or "custom"
     kind = next((kind for start, kind in _KINDS_BY_TYPE.items() if version.startswith(start)), "function")

@@ -11,12 +11,27 @@ same session) and is longer than, or equal to, the known messages of the thread;
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from manglecp.adapters.records import LogLimits, RunningDigest, array, canonical_bytes, entry, optional_text, texts_of
+from manglecp.adapters.records import (
+    LogLimits,
+    RunningDigest,
+    array,
+    canonical_bytes,
+    entry,
+    inside,
+    kind_of,
+    optional_text,
+    parse,
+    stream_records,
+    texts_of,
+    unwrapped,
+)
 from manglecp.base.cache import LruCache
+from manglecp.base.text import normalize_word
 from manglecp.wire import JSON, Fault
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -216,43 +231,53 @@ Message: TypeAlias = dict[str, Any]
 Part: TypeAlias = str | Call | Result
 
 
-class Dialect(Protocol):
+class Dialect(ABC):
     """Interprets the requests and messages of one provider."""
 
-    list_name: str
+    list_name = "messages"
     """The member of a request that holds its messages."""
-    joined: bool
+    joined = False
     """Whether consecutive messages of the model are one reply."""
 
     def is_reply(self, message: Message) -> bool:
         """Return whether the model wrote the message."""
+        return kind_of(message, "role") == "assistant"
 
     def is_system(self, message: Message) -> bool:
         """Return whether the message holds instructions of the operator."""
+        return kind_of(message, "role") in ("system", "developer")
 
+    @abstractmethod
     def texts(self, message: Message) -> list[str]:
         """Return its texts, except those in tool results."""
 
+    @abstractmethod
     def results(self, message: Message) -> list[Result]:
         """Return the tool results in a message of the client."""
 
+    @abstractmethod
     def parts(self, message: Message) -> Iterable[Part]:
         """Return the parts of a message of the model."""
 
+    @abstractmethod
     def stop(self, message: Message) -> str | None:
         """Return the stop reason, if the message records it."""
 
+    @abstractmethod
     def system(self, request: Message) -> list[str]:
         """Return the instructions outside of the message list."""
 
+    @abstractmethod
     def offer(self, request: Message) -> Offer:
         """Return the tools of a request that has some."""
 
+    @abstractmethod
     def choice(self, request: Message) -> JSON:
         """Return ``toolChoice`` in the vocabulary of the specification."""
 
-    def transport(self, request: Message) -> Mapping[str, Any] | None:
-        """Return ``toolTransportPolicy``, as far as the request sets it."""
+    @abstractmethod
+    def is_sequential(self, request: Message) -> bool:
+        """Return whether the request forbids parallel calls."""
 
 
 @dataclass(slots=True)
@@ -343,14 +368,12 @@ class Dialogue:
             thread.history = History(system)
         additions = _Additions(echoes)
         for i in range(known if unchanged else 0, len(messages)):
-            try:
+            with inside(self._dialect.list_name, i):
                 message = entry(messages[i])
                 texts = self._dialect.texts(message)
                 thread.history.append(message, self._queued(message, texts))
                 if i >= known:
                     additions.take(message, self._dialect, texts)
-            except Fault as fault:
-                raise fault.inside(self._dialect.list_name, i) from None
         thread.messages = messages
         self._thread = thread
         return self._prompt(thread, request, additions)
@@ -363,10 +386,8 @@ class Dialogue:
         thread.history = History(self._dialect.system(request))
         transcript = _Transcript(thread, request, _Additions(echoes=False))
         for i, message in enumerate(array(request, self._dialect.list_name)):
-            try:
+            with inside(*steps, i):
                 yield from self._add_message(transcript, entry(message))
-            except Fault as fault:
-                raise fault.inside(*steps, i) from None
         yield from self._end_transcript(transcript)
 
     def message(self, message: Message) -> Iterator[Event]:
@@ -427,7 +448,7 @@ class Dialogue:
             model=optional_text(request, "model"),
             offer=self._offer(request),
             choice=self._dialect.choice(request),
-            transport=self._dialect.transport(request),
+            transport={"parallelToolCalls": False} if self._dialect.is_sequential(request) else None,
         )
 
     def _offer(self, request: Message) -> Offer | None:
@@ -439,3 +460,143 @@ class Dialogue:
         if self._offers[0] != key:
             self._offers = (key, self._dialect.offer(request))
         return self._offers[1]
+
+
+class ExchangeLog(ABC):
+    """Reads exchanges, ``{"request": …, "response": …}``; what the log formats of the providers share."""
+
+    def __init__(self, limits: LogLimits) -> None:
+        self._limits = limits
+
+    @abstractmethod
+    def _request(self, request: Message, session: str | None) -> Event:
+        """Return the prompt of a request."""
+
+    @abstractmethod
+    def _answer(self, answer: Message) -> Iterator[Event]:
+        """Yield the reply of a response. An error is none: a retry is expected."""
+
+    @abstractmethod
+    def _take(self, part: Message) -> None:
+        """Add a part of a streamed response."""
+
+    @abstractmethod
+    def _streamed(self) -> Iterator[Event]:
+        """Yield the reply of the streamed response so far, and begin the next one."""
+
+    def _exchange(self, record: Message) -> Iterator[Event]:
+        session = optional_text(record, "session")
+        if record.get("request") is not None:
+            with inside("request"):
+                request, steps = unwrapped(record["request"])
+                with inside(*steps):
+                    yield self._request(request, session)
+        if record.get("response") is not None:
+            with inside("response"):
+                yield from self._response(record["response"])
+
+    def _response(self, response: JSON) -> Iterator[Event]:
+        """Yield the reply of a response: an object, the list of its parts, or the text of its event stream."""
+        if type(response) is str:
+            response = stream_records(response, self._limits)
+        if type(response) is list:
+            for i, part in enumerate(response):
+                with inside(i):
+                    self._take(entry(part))
+            yield from self._streamed()
+            return
+        answer, steps = unwrapped(response)
+        with inside(*steps):
+            yield from self._answer(answer)
+
+
+# --- typed errors -----------------------------------------------------------------------------------------------------
+#
+# Code and message are read where recorded; prose has no code. Logs rarely record whether a retry can help, so it is
+# looked up by code and the row is marked as derived.
+
+_AGAIN: Final = (
+    # HTTP
+    "408", "425", "429", "500", "502", "503", "504", "529",
+    # JSON-RPC and MCP: connection closed, request timed out
+    "-32000", "-32001",
+    # providers
+    "api_error", "overloaded", "overloaded_error", "rate_limit", "rate_limit_error", "rate_limit_exceeded",
+    "server_error", "timeout", "timeout_error", "too_many_requests", "unavailable",
+    # runtimes
+    "busy", "connection_refused", "connection_reset", "deadline_exceeded", "econnrefused", "econnreset", "etimedout",
+    "network_error", "rate_limited", "service_unavailable", "temporarily_unavailable", "timed_out", "transient",
+)  # fmt: skip
+_NEVER: Final = (
+    # HTTP
+    "400", "401", "402", "403", "404", "405", "409", "410", "413", "415", "422",
+    # JSON-RPC and MCP: not JSON, no request, no such method, bad arguments, internal, no such resource, cancelled
+    "-32700", "-32600", "-32601", "-32602", "-32603", "-32002", "-32800", "cancelled",
+    # providers
+    "authentication_error", "billing_error", "content_filter", "container_expired", "execution_time_exceeded",
+    "file_not_found", "insufficient_quota", "invalid_input", "invalid_pattern", "invalid_prompt", "invalid_request",
+    "invalid_request_error", "invalid_tool_input", "max_uses_exceeded", "not_found_error", "output_file_too_large",
+    "permission_error", "query_too_long", "request_too_large", "string_not_found", "unsupported_content_type",
+    "url_not_accessible", "url_not_allowed", "url_too_long",
+    # runtimes
+    "already_exists", "conflict", "denied", "eacces", "enoent", "eperm", "forbidden", "invalid_argument",
+    "invalid_arguments", "not_found", "outcome_unknown", "permission_denied", "unauthorized", "unsupported",
+    "validation_error",
+)  # fmt: skip
+RETRYABLE: Final = dict.fromkeys(_NEVER, False) | dict.fromkeys(_AGAIN, True)
+"""Whether a retry can help, by lower-case error code."""
+
+_CODES: Final = ("errorCode", "error_code", "code", "type")
+_MESSAGES: Final = ("errorMessage", "error_message", "message")
+
+
+def retryable(code: str | None) -> bool | None:
+    """Return whether a retry can help; None if the code is unknown."""
+    return None if code is None else RETRYABLE.get(normalize_word(code))
+
+
+def failure_in(payload: JSON, text: str) -> Failure:
+    """Return the error that a result describes; ``text`` is the text shown to the model."""
+    said = _object(payload, text)
+    inner = said.get("error")
+    if type(inner) is dict:
+        said = inner
+    elif type(inner) is str:
+        said = {"message": inner, **said}
+    codes = _CODES if said is inner else _CODES[:-1]  # outside of an error object, `type` is that of a block
+    retry = said.get("retryable")
+    return Failure(
+        code=next((str(said[name]) for name in codes if _is_code(said.get(name))), None),
+        message=next((said[name] for name in _MESSAGES if type(said.get(name)) is str), text) or None,
+        retryable=retry if type(retry) is bool else None,
+    )
+
+
+def reports_failure(payload: JSON, text: str) -> bool:
+    """Return whether a result describes itself as an error, for providers without an error flag."""
+    said = _object(payload, text)
+    inner = said.get("error")
+    return (
+        said.get("isError") is True
+        or said.get("is_error") is True
+        or _is_code(said.get("errorCode"))
+        or _is_code(said.get("error_code"))
+        or (type(inner) is dict and any(_is_code(inner.get(name)) for name in _CODES))
+    )
+
+
+def _object(payload: JSON, text: str) -> dict[str, Any]:
+    """Return the result as an object, parsed from its text if necessary; ``{}`` if it is none."""
+    if type(payload) is dict:
+        return payload
+    if not text.lstrip().startswith("{"):
+        return {}
+    try:
+        value = parse(text.encode())
+    except Fault:
+        return {}
+    return value if type(value) is dict else {}
+
+
+def _is_code(value: object) -> bool:
+    return (type(value) is str and bool(value.strip())) or type(value) is int

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from manglecp.adapters.conversation import Call, Event, Failure, Offer, Reply, Result
-from manglecp.adapters.envelopes import failure_in
+from manglecp.adapters.conversation import Call, Event, Failure, Offer, Reply, Result, failure_in
 from manglecp.adapters.policies import Tool, offer
-from manglecp.adapters.records import each_object, entry, identifier, mapping, optional_text
+from manglecp.adapters.records import each_object, entry, identifier, inside, mapping, optional_text, read_each
 from manglecp.wire import JSON, Fault
 
 _CALL: Final = "tools/call"
@@ -41,19 +40,15 @@ class McpLog:
         self._line = line
         if type(value) is list:
             for i, message in enumerate(value):
-                try:
+                with inside(i):
                     yield from self._message(entry(message))
-                except Fault as fault:
-                    raise fault.inside(i) from None
             return
         record = entry(value)
         if "jsonrpc" in record or "message" not in record:
             yield from self._message(record)
             return
-        try:
+        with inside("message"):
             yield from self._message(entry(record["message"]))
-        except Fault as fault:
-            raise fault.inside("message") from None
 
     def finish(self) -> Iterator[Event]:
         """Yield the last turn; calls that are still open have no result."""
@@ -82,10 +77,8 @@ class McpLog:
         number = _id(message, "id")
         params = mapping(message, "params") or {}
         if method == _CALL:
-            try:
+            with inside("params"):
                 name = identifier(params, "name")
-            except Fault as fault:
-                raise fault.inside("params") from None
             given = params.get("arguments")
             valid = given is None or type(given) is dict
             self._parts.append(Call(_name(number), name, {} if given is None else given, "mcp", "function_call", valid))
@@ -127,11 +120,10 @@ class McpLog:
         """Add a page of the catalogue, which is complete with the last page."""
         if result is None:
             return
-        for i, tool in each_object(result, "tools"):
-            try:
-                self._listed.append(Tool(identifier(tool, "name"), tool.get("inputSchema"), "mcp"))
-            except Fault as fault:
-                raise fault.inside("result", "tools", i) from None
+        with inside("result"):
+            self._listed += read_each(
+                result, "tools", lambda tool: Tool(identifier(tool, "name"), tool.get("inputSchema"), "mcp")
+            )
         if result.get("nextCursor") is None:
             self._offer = offer(self._listed)
 

@@ -13,22 +13,26 @@ Only the first choice is read; a call in another choice is an error. Stop reason
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from manglecp.adapters.conversation import (
     CODE_EXECUTION,
     Call,
     Caller,
+    Dialect,
     Dialogue,
     Event,
+    ExchangeLog,
     Failure,
     Message,
     Offer,
     Part,
     Result,
+    failure_in,
+    reports_failure,
 )
-from manglecp.adapters.envelopes import failure_in, reports_failure
 from manglecp.adapters.policies import Tool, caller_kind, offer
 from manglecp.adapters.records import (
     LogLimits,
@@ -38,13 +42,13 @@ from manglecp.adapters.records import (
     each_object,
     entry,
     identifier,
+    inside,
     kind_of,
     mapping,
     optional_text,
     parse,
-    stream_records,
+    read_each,
     texts_of,
-    unwrapped,
 )
 from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
@@ -55,17 +59,22 @@ STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "
 _MOST_CALLS: Final = 10_000
 
 
-class ChatMessages:
+class _OpenAIDialect(Dialect):
+    def choice(self, request: Message) -> JSON:
+        """Map ``required`` to ``any``, a named function to ``specific`` and ``none`` to None."""
+        choice = request.get("tool_choice")
+        if type(choice) is dict:
+            inner = choice.get("function")
+            name = inner.get("name") if type(inner) is dict else choice.get("name")
+            return {"mode": "specific", "toolName": name} if type(name) is str else None
+        return {"required": "any", "none": None}.get(choice, choice) if type(choice) is str else None
+
+    def is_sequential(self, request: Message) -> bool:
+        return request.get("parallel_tool_calls") is False
+
+
+class ChatMessages(_OpenAIDialect):
     """The dialect of Chat Completions."""
-
-    list_name = "messages"
-    joined = False
-
-    def is_reply(self, message: Message) -> bool:
-        return kind_of(message, "role") == "assistant"
-
-    def is_system(self, message: Message) -> bool:
-        return kind_of(message, "role") in ("system", "developer")
 
     def texts(self, message: Message) -> list[str]:
         return [] if kind_of(message, "role") == "tool" else words(message.get("content"))
@@ -77,26 +86,18 @@ class ChatMessages:
 
     def parts(self, message: Message) -> Iterator[Part]:
         yield from words(message.get("content"))
-        for i, call in each_object(message, "tool_calls"):
-            try:
-                yield _call(call)
-            except Fault as fault:
-                raise fault.inside("tool_calls", i) from None
+        yield from read_each(message, "tool_calls", _call)
 
     def stop(self, message: Message) -> str | None:
-        return stop_of_choice(message)
+        """Return the stop reason of a message or choice, mapped to the specification if possible."""
+        reason = optional_text(message, "finish_reason")
+        return None if reason is None else STOP_REASONS.get(reason, reason)
 
     def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages stand in the list
         return []
 
     def offer(self, request: Message) -> Offer:
-        return offer(_tool(definition, i) for i, definition in each_object(request, "tools"))
-
-    def choice(self, request: Message) -> JSON:
-        return choice_of(request.get("tool_choice"))
-
-    def transport(self, request: Message) -> Mapping[str, Any] | None:
-        return {"parallelToolCalls": False} if request.get("parallel_tool_calls") is False else None
+        return offer(read_each(request, "tools", _tool))
 
 
 _SAID: Final = {"function": "arguments", "custom": "input"}
@@ -123,11 +124,14 @@ class Chunks:
             if choice.get("index", 0) != 0:
                 refuse_calls(mapping(choice, "delta"), i)
                 continue
-            try:
+            with inside("choices", i):
                 self._finish = optional_text(choice, "finish_reason") or self._finish
-                self._delta(mapping(choice, "delta") or {})
-            except Fault as fault:
-                raise fault.inside("choices", i) from None
+                delta = mapping(choice, "delta") or {}
+                with inside("delta"):
+                    self._texts.append(optional_text(delta, "content") or "")
+                    for n, piece in each_object(delta, "tool_calls"):
+                        with inside("tool_calls", n):
+                            self._piece(piece)
 
     def completion(self) -> dict[str, Any] | None:
         """Return the completion as far as received; None if there was no chunk."""
@@ -144,18 +148,10 @@ class Chunks:
         message = {"role": "assistant", "content": "".join(self._texts) or None, "tool_calls": calls or None}
         return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
 
-    def _delta(self, delta: dict[str, Any]) -> None:
-        try:
-            self._texts.append(optional_text(delta, "content") or "")
-            for i, piece in each_object(delta, "tool_calls"):
-                self._piece(piece, i)
-        except Fault as fault:
-            raise fault.inside("delta") from None
-
-    def _piece(self, piece: dict[str, Any], i: int) -> None:
+    def _piece(self, piece: dict[str, Any]) -> None:
         index = piece.get("index", 0)
         if type(index) is not int or not 0 <= index < _MOST_CALLS:
-            raise Fault("a small whole number belongs here").inside("tool_calls", i, "index")
+            raise Fault("a small whole number belongs here").inside("index")
         call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "said": []})
         call["id"] = optional_text(piece, "id") or call["id"]
         for kind, said in _SAID.items():
@@ -170,17 +166,6 @@ def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
     """Raise :class:`Fault` for calls in a choice other than the first: they would be lost."""
     if message is not None and message.get("tool_calls"):
         raise Fault("calls in a choice other than the first cannot be told apart").inside("choices", i)
-
-
-def stop_of_choice(choice: dict[str, Any]) -> str | None:
-    """Return the stop reason of a choice, mapped to the specification if possible."""
-    reason = optional_text(choice, "finish_reason")
-    return None if reason is None else STOP_REASONS.get(reason, reason)
-
-
-def parts_of_choice(choice: dict[str, Any]) -> list[Part]:
-    """Return the texts and calls in one choice of a completion."""
-    return list(ChatMessages().parts(entry(choice.get("message"), "message")))
 
 
 def words(content: JSON) -> list[str]:
@@ -207,15 +192,6 @@ def result_of(call_id: str, content: JSON, shown: JSON) -> Result:
     return Result(call_id, payload, shown, "error" if failed else "ok", failure_in(None, text) if failed else None)
 
 
-def choice_of(choice: JSON) -> JSON:
-    """Map ``required`` to ``any``, a named function to ``specific`` and ``none`` to None."""
-    if type(choice) is dict:
-        inner = choice.get("function")
-        name = inner.get("name") if type(inner) is dict else choice.get("name")
-        return {"mode": "specific", "toolName": name} if type(name) is str else None
-    return {"required": "any", "none": None}.get(choice, choice) if type(choice) is str else None
-
-
 def _call(call: dict[str, Any]) -> Call:
     if (custom := mapping(call, "custom")) is not None:
         return Call(identifier(call, "id"), identifier(custom, "name"), custom.get("input"), block="function_call")
@@ -224,13 +200,9 @@ def _call(call: dict[str, Any]) -> Call:
     return Call(identifier(call, "id"), identifier(function, "name"), given, block="function_call", valid=valid)
 
 
-def _tool(definition: dict[str, Any], i: int) -> Tool:
-    try:
-        function = mapping(definition, "function") or mapping(definition, "custom") or definition
-        name = identifier(function, "name")
-    except Fault as fault:
-        raise fault.inside("tools", i) from None
-    return Tool(name, function.get("parameters", function.get("format")))
+def _tool(definition: dict[str, Any]) -> Tool:
+    function = mapping(definition, "function") or mapping(definition, "custom") or definition
+    return Tool(identifier(function, "name"), function.get("parameters", function.get("format")))
 
 
 # --- Responses --------------------------------------------------------------------------------------------------------
@@ -253,7 +225,7 @@ _RUNNING: Final = ("in_progress", "searching", "interpreting", "generating", "ca
 _SUFFIXES: Final = ("_preview", "_20")
 
 
-class Items:
+class Items(_OpenAIDialect):
     """The dialect of the Responses API."""
 
     list_name = "input"
@@ -265,9 +237,6 @@ class Items:
             return kind_of(message, "role") == "assistant"
         return not kind.endswith("_output") and kind != "mcp_approval_response"
 
-    def is_system(self, message: Message) -> bool:
-        return kind_of(message, "role") in ("system", "developer")
-
     def texts(self, message: Message) -> list[str]:
         return words(message.get("content")) if _type(message) == "message" else []
 
@@ -277,7 +246,14 @@ class Items:
         return [result_of(identifier(message, "call_id"), message.get("output"), message)]
 
     def parts(self, message: Message) -> Iterator[Part]:
-        return _parts(message)
+        kind = _type(message)
+        if kind == "message":
+            yield from words(message.get("content"))
+        elif kind in _CLIENT:
+            yield _client_call(message)
+        elif kind.endswith(_CALL):
+            yield _served_call(message)
+            yield _served_result(message)
 
     def stop(self, message: Message) -> str | None:  # noqa: ARG002  # of the response, not of its items
         return None
@@ -287,23 +263,9 @@ class Items:
         return [] if instructions is None else [instructions]
 
     def offer(self, request: Message) -> Offer:
-        tools = []
-        closed = True
-        for i, definition in each_object(request, "tools"):
-            try:
-                if kind_of(definition) == "mcp":
-                    closed = False  # a server names its tools
-                else:
-                    tools.append(_item_tool(definition))
-            except Fault as fault:
-                raise fault.inside("tools", i) from None
-        return offer(tools, closed=closed)
-
-    def choice(self, request: Message) -> JSON:
-        return choice_of(request.get("tool_choice"))
-
-    def transport(self, request: Message) -> Mapping[str, Any] | None:
-        return {"parallelToolCalls": False} if request.get("parallel_tool_calls") is False else None
+        tools = list(read_each(request, "tools", _item_tool))
+        named = [tool for tool in tools if tool is not None]
+        return offer(named, closed=named == tools)
 
 
 class ItemStream:
@@ -344,31 +306,9 @@ def stop_of_response(response: dict[str, Any]) -> str | None:
     return None if status == "in_progress" else status
 
 
-def parts_of_output(items: list[Any]) -> list[Part]:
-    """Return the texts and calls. Raises :class:`Fault` with the path to an unreadable item."""
-    found: list[Part] = []
-    for i, item in enumerate(items):
-        try:
-            found += _parts(entry(item))
-        except Fault as fault:
-            raise fault.inside("output", i) from None
-    return found
-
-
 def _type(item: dict[str, Any]) -> str:
     """Return the type of an item; messages may omit it."""
     return (kind_of(item) or "") if "type" in item else "message"
-
-
-def _parts(item: dict[str, Any]) -> Iterator[Part]:
-    kind = _type(item)
-    if kind == "message":
-        yield from words(item.get("content"))
-    elif kind in _CLIENT:
-        yield _client_call(item)
-    elif kind.endswith(_CALL):
-        yield _served_call(item)
-        yield _served_result(item)
 
 
 def _client_call(item: dict[str, Any]) -> Call:
@@ -434,7 +374,10 @@ def _caller(item: dict[str, Any]) -> Caller | None:
     return None if kind == "direct" else Caller(kind, parent)
 
 
-def _item_tool(definition: dict[str, Any]) -> Tool:
+def _item_tool(definition: dict[str, Any]) -> Tool | None:
+    """Return the tool; None for a server, which names its tools."""
+    if kind_of(definition) == "mcp":
+        return None
     kind = identifier(definition, "type")
     if "name" in definition:
         name = identifier(definition, "name")
@@ -454,13 +397,14 @@ _COMPLETION: Final = "chat.completion"
 _RESPONSE: Final = "response"
 
 
-class OpenAILog:
+class OpenAILog(ExchangeLog):
     """Converts records to events, in log order. The two APIs have separate conversations."""
 
     def __init__(self, limits: LogLimits) -> None:
-        self._limits = limits
-        self._chat = Dialogue(ChatMessages(), limits)
-        self._items = Dialogue(Items(), limits)
+        super().__init__(limits)
+        self._chat_dialect, self._item_dialect = ChatMessages(), Items()
+        self._chat = Dialogue(self._chat_dialect, limits)
+        self._items = Dialogue(self._item_dialect, limits)
         self._chunks = Chunks()
         self._events = ItemStream()
 
@@ -514,23 +458,9 @@ class OpenAILog:
         else:
             yield from self._chat.transcript({"messages": messages})
 
-    def _exchange(self, record: dict[str, Any]) -> Iterator[Event]:
-        steps: tuple[str, ...] = ()
-        if record.get("request") is not None:
-            try:
-                request, steps = unwrapped(record["request"])
-                yield from self._request(request, optional_text(record, "session"))
-            except Fault as fault:
-                raise fault.inside("request", *steps) from None
-        try:
-            yield from self._response(record.get("response"))
-        except Fault as fault:
-            raise fault.inside("response") from None
-
-    def _request(self, request: dict[str, Any], session: str | None) -> Iterator[Event]:
+    def _request(self, request: Message, session: str | None) -> Event:
         if "input" not in request:
-            yield self._chat.request(request, session)
-            return
+            return self._chat.request(request, session)
         if type(request["input"]) is str:
             request = {**request, "input": [{"role": "user", "content": request["input"]}]}
         previous = optional_text(request, "previous_response_id")
@@ -538,52 +468,30 @@ class OpenAILog:
         if type(conversation) is dict:
             conversation = identifier(conversation, "id")
         key = previous or conversation
-        yield self._items.request(request, session) if key is None else self._items.addition(request, str(key))
+        return self._items.request(request, session) if key is None else self._items.addition(request, str(key))
 
-    def _response(self, response: JSON) -> Iterator[Event]:
-        if response is None:
-            return
-        if type(response) is str:
-            response = stream_records(response, self._limits)
-        if type(response) is not list:
-            answer, steps = unwrapped(response)
-            try:
-                yield from self._answer(answer)
-            except Fault as fault:
-                raise fault.inside(*steps) from None
-            return
-        for i, part in enumerate(response):
-            try:
-                piece = entry(part)
-                (self._chunks if kind_of(piece, "object") == _CHUNK else self._events).take(piece)
-            except Fault as fault:
-                raise fault.inside(i) from None
-        yield from self._streamed()
+    def _take(self, part: Message) -> None:
+        (self._chunks if kind_of(part, "object") == _CHUNK else self._events).take(part)
 
-    def _answer(self, answer: dict[str, Any]) -> Iterator[Event]:
-        """Yield the reply. An error is none: a retry is expected."""
+    def _answer(self, answer: Message) -> Iterator[Event]:
         if "choices" in answer:
             if array(answer, "choices"):
                 yield self._completion(answer)
         elif "output" in answer:
-            yield self._items.reply(
-                parts_of_output(array(answer, "output")),
-                stop_of_response(answer),
-                optional_text(answer, "model"),
-                optional_text(answer, "id"),
-            )
+            parts = chain.from_iterable(read_each(answer, "output", lambda item: list(self._item_dialect.parts(item))))
+            model, key = optional_text(answer, "model"), optional_text(answer, "id")
+            yield self._items.reply(parts, stop_of_response(answer), model, key)
         elif answer.get("error") is None:
             raise Fault("neither choices, nor output, nor an error")
 
-    def _completion(self, answer: dict[str, Any]) -> Event:
-        for i, other in each_object(answer, "choices"):
-            if i:
-                refuse_calls(mapping(other, "message"), i)
-        try:
-            choice = entry(answer["choices"][0])
-            return self._chat.reply(parts_of_choice(choice), stop_of_choice(choice), optional_text(answer, "model"))
-        except Fault as fault:
-            raise fault.inside("choices", 0) from None
+    def _completion(self, answer: Message) -> Event:
+        first, *others = each_object(answer, "choices")
+        for i, other in others:
+            refuse_calls(mapping(other, "message"), i)
+        with inside("choices", 0):
+            _, choice = first
+            parts = self._chat_dialect.parts(entry(choice.get("message"), "message"))
+            return self._chat.reply(parts, self._chat_dialect.stop(choice), optional_text(answer, "model"))
 
     def _streamed(self) -> Iterator[Event]:
         completion, self._chunks = self._chunks.completion(), Chunks()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from manglecp.adapters.conversation import CODE_EXECUTION, Offer
 from manglecp.adapters.records import carried, digest_of
-from manglecp.harness import digest_v1 as digest
+from manglecp.harness import Constraints, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage, observe
 from manglecp.wire import JSON
 
@@ -73,21 +73,7 @@ def caller_kind(word: str) -> str:
 UNRECORDED: Final = "unrecorded"
 """The model or stop reason if the log has none. No policy handles it by default."""
 
-CONSTRAINTS: Final = frozenset(
-    {
-        "toolConstraints",
-        "protocolConstraints",
-        "truncationConstraints",
-        "runtimeConstraints",
-        "contextConstraints",
-        "decompositionConstraints",
-        "handoffConstraints",
-        "governanceProfile",
-        "governanceConstraints",
-        "mutationConstraints",
-        "policyDocuments",
-    }
-)
+CONSTRAINTS: Final = frozenset({*Constraints.__struct_encode_fields__, "policyDocuments"})
 """The members beside ``evidence`` in a document."""
 
 _OF_A_TURN: Final = ("callId", "modelRef", "actionMode", "executionPattern", "toolChoice")

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.base.digest import digest_bytes
 from manglecp.base.json import Uncanonical
 from manglecp.harness import canonical
 from manglecp.wire import JSON, Fault, decode
+
+T = TypeVar("T")
 
 # --- limits -----------------------------------------------------------------------------------------------------------
 
@@ -172,6 +174,21 @@ def _split(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
+class inside:
+    """Prepend steps to the path of a :class:`Fault` that leaves the block."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, *steps: str | int) -> None:
+        self._steps = steps
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Fault):
+            error.inside(*self._steps)
+
+
 def entry(value: JSON, *steps: str | int) -> dict[str, Any]:
     """Return the value if it is an object. Raises :class:`Fault`."""
     if type(value) is not dict:
@@ -205,6 +222,13 @@ def each_object(holder: dict[str, Any], key: str) -> Iterator[tuple[int, dict[st
     """Yield the objects of a list with their indices."""
     for i, value in enumerate(array(holder, key)):
         yield i, entry(value, key, i)
+
+
+def read_each(holder: dict[str, Any], key: str, read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+    """Yield what ``read`` returns for each object of a list."""
+    for i, value in each_object(holder, key):
+        with inside(key, i):
+            yield read(value)
 
 
 def identifier(holder: dict[str, Any], key: str) -> str:

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from manglecp.adapters.anthropic import AnthropicLog
-from manglecp.adapters.conversation import Event
-from manglecp.adapters.evidence import underived
 from manglecp.adapters.mcp import McpLog
 from manglecp.adapters.openai import OpenAILog
 from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, Binding, bind
 from manglecp.adapters.records import LogError, LogLimits, entry, records
-from manglecp.adapters.turns import Turns
+from manglecp.adapters.turns import Turns, underived
 from manglecp.base.text import quote
+from manglecp.harness import Evidence
 from manglecp.harness.policy import PolicyPackage
 from manglecp.wire import JSON, Fault
 
 # --- documents and rows -----------------------------------------------------------------------------------------------
 
-_LISTS: Final = frozenset(
-    {
-        "toolRequests",
-        "toolResults",
-        "toolUse",
-        "toolRender",
-        "reminderQueue",
-        "stateViews",
-        "guardrailDecisions",
-        "artifacts",
-        "branchJoins",
-        "contextAccess",
-        "traceExports",
-        "sessionRefs",
-        "trajectoryRefs",
-    }
-)
 _OBJECTS: Final = frozenset(
     {"callSpec", "protocolState", "handoff", "decomposition", "compaction", "continuity", "mutation"}
 )
+_LISTS: Final = frozenset(Evidence.__struct_encode_fields__) - _OBJECTS
 _DEFAULTS: Final = {"modelRef": UNRECORDED, "actionMode": "json", "executionPattern": "single"}
 
 
@@ -124,43 +107,10 @@ def _name(record: dict[str, Any]) -> str:
 Document: TypeAlias = dict[str, Any]
 
 
-class _Adapter(Protocol):
-    """Converts the records of a provider to events."""
-
-    def read(self, value: JSON, line: int) -> Iterator[Event]:
-        """Yield the events of a record. Raises :class:`Fault` with the path to the problem."""
-
-    def finish(self) -> Iterator[Event]:
-        """Yield the pending events."""
-
-
-class _Reader(Protocol):
-    """Converts records to documents."""
-
-    def read(self, value: JSON, line: int) -> Iterator[Document]: ...
-
-    def finish(self) -> Iterator[Document]: ...
-
-
-class _Conversations:
-    def __init__(self, adapter: _Adapter, binding: Binding, limits: LogLimits) -> None:
-        self._adapter = adapter
-        self._turns = Turns(binding, limits)
-
-    def read(self, value: JSON, line: int) -> Iterator[Document]:
-        for event in self._adapter.read(value, line):
-            yield from self._turns.take(event)
-
-    def finish(self) -> Iterator[Document]:
-        for event in self._adapter.finish():
-            yield from self._turns.take(event)
-        yield from self._turns.finish()
-
-
-_READERS: Final[Mapping[str, Callable[[Binding, LogLimits], _Reader]]] = {
-    "anthropic": lambda binding, limits: _Conversations(AnthropicLog(limits), binding, limits),
-    "openai": lambda binding, limits: _Conversations(OpenAILog(limits), binding, limits),
-    "mcp": lambda binding, limits: _Conversations(McpLog(), binding, limits),
+_READERS: Final[Mapping[str, Callable[[Binding, LogLimits], Turns | NeutralLog]]] = {
+    "anthropic": lambda binding, limits: Turns(AnthropicLog(limits), binding, limits),
+    "openai": lambda binding, limits: Turns(OpenAILog(limits), binding, limits),
+    "mcp": lambda binding, limits: Turns(McpLog(), binding, limits),
     "jsonl": NeutralLog,
 }
 SOURCES: Final = tuple(_READERS)
@@ -189,7 +139,9 @@ def ingest(
         yield underived(document) if strict else document
 
 
-def _documents(log: bytes | str | Iterable[bytes | str], reader: _Reader, limits: LogLimits) -> Iterator[Document]:
+def _documents(
+    log: bytes | str | Iterable[bytes | str], reader: Turns | NeutralLog, limits: LogLimits
+) -> Iterator[Document]:
     damage: LogError | None = None
     line = 1
     try:

@@ -1,5 +1,7 @@
 from .canonical_v1 import canonical as canonical, digest_v1 as digest_v1
 from .classes import Finding as Finding, State as State
+from .constraints import Constraints as Constraints
+from .evidence import Evidence as Evidence
 from .judgement import (
     Judgement as Judgement,
     judge as judge,

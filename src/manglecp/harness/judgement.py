@@ -21,6 +21,7 @@ import msgspec
 from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
 from manglecp.harness.checks import CHECKS, CHECKS_UPTO
 from manglecp.harness.classes import Finding, State, ordered
+from manglecp.harness.evidence import Evidence
 from manglecp.harness.readers import LIMITS, Limits
 from manglecp.harness.rows import Handoff, ToolResult, ToolUse
 from manglecp.harness.turn import Turn, read_turn
@@ -31,27 +32,8 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 """Canonical JSON. Everything that comes here was read, so that nothing in it lacks a canonical form."""
 
 _UPSTREAM_WORDS: Final = {"observed_only": "observed", "discarded_with_reason": "discarded"}
-_SETS: Final = (
-    "tool_requests",
-    "tool_results",
-    "tool_use",
-    "protocol_state",
-    "tool_render",
-    "reminder_queue",
-    "state_views",
-    "branch_joins",
-    "guardrail_decisions",
-    "artifacts",
-    "context_access",
-    "trace_exports",
-    "handoff",
-    "decomposition",
-    "compaction",
-    "continuity",
-    "mutation",
-    "session_refs",
-    "trajectory_refs",
-)
+_SETS: Final = Evidence.__struct_fields__[1:]
+"""Everything but the call spec, which has its own digest."""
 
 
 def _hash(value: Any) -> str:
