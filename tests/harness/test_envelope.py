@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from manglecp.base.digest import digest_text
-from manglecp.harness.readers import LIMITS
 from manglecp.harness.rows import ErrorEnvelope, read_envelope
 
 CODE, RETRY, MESSAGE = "errorCode", "retryable", "errorMessage"
@@ -32,8 +31,8 @@ UNKNOWN, NOTHING = "unknown_error", digest_text("")
     ],
 )  # fmt: skip
 def test_an_envelope(row: dict[str, Any], code: str, retryable: bool, message: str, gaps: tuple[str, ...]) -> None:
-    assert read_envelope(row, LIMITS) == ErrorEnvelope(code, retryable, message, gaps)
+    assert read_envelope(row) == ErrorEnvelope(code, retryable, message, gaps)
 
 
 def test_a_summary_is_kept_as_a_digest() -> None:
-    assert read_envelope({"errorSummary": " s "}, LIMITS).error_summary_digest == digest_text("s")
+    assert read_envelope({"errorSummary": " s "}).error_summary_digest == digest_text("s")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from manglecp.harness import readers
 from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
 from manglecp.harness.judgement import judge
-from manglecp.harness.readers import InvalidEvidence, Limits
+from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.turn import read_turn
 from manglecp.harness.witness import verify, witness_of
 from tests.harness.evidence import ABSENT, VECTORS, changed, judged, turn
@@ -190,9 +191,10 @@ def test_a_document_is_an_object(document: Any) -> None:
         assert (caught.value.path, str(caught.value)) == ("", "/: an object is expected")
 
 
-def test_limits() -> None:
-    small = Limits(rows=3, text=100, verbatim=50)
-    judge(turn("a", "b", "c"), small)
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in {"_MOST_ROWS": 3, "_LONGEST_TEXT": 100, "_LARGEST_VERBATIM": 50}.items():
+        monkeypatch.setattr(readers, name, limit)
+    judge(turn("a", "b", "c"))
     for changes, where in (
         ({"evidence.sessionRefs": ["a", "b", "c", "d"]}, "/evidence/sessionRefs"),
         ({"toolConstraints.schemaDigests": dict.fromkeys("abcd", "x")}, "/toolConstraints/schemaDigests"),
@@ -200,7 +202,7 @@ def test_limits() -> None:
         ({"evidence.toolRequests.0.input": {"x": "y" * 50}}, "/evidence/toolRequests/0/input"),
     ):
         with pytest.raises(InvalidEvidence) as caught:
-            judge(changed(turn(), changes), small)
+            judge(changed(turn(), changes))
         assert caught.value.path == where
 
 

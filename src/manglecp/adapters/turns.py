@@ -326,7 +326,7 @@ def _use(row: Mapping[str, Any], span: Span | None) -> dict[str, Any]:
 
 # --- use of results ---------------------------------------------------------------------------------------------------
 #
-# A result counts as used if a later reply contains 24 consecutive characters of it (a dozen of them alphanumeric), an id
+# A result counts as used if a later reply contains 24 consecutive characters of it (12 of them alphanumeric), an id
 # (a word of 6 to 64 characters with a letter and a digit), or its call id. The index holds 16-grams of results at every
 # ninth offset, and replies are looked up at every offset: any run of 24 characters contains an indexed 16-gram.
 

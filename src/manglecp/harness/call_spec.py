@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 from manglecp.harness.readers import (
     Computed,
     Flag,
-    Limits,
     Member,
     Record,
     RequiredText,
@@ -42,10 +41,10 @@ class ToolChoice(Record, frozen=True):
 _read_choice: Final = reader_of(ToolChoice)
 
 
-def _tool_choice(value: Any, limits: Limits) -> ToolChoice | None:
+def _tool_choice(value: Any) -> ToolChoice | None:
     if isinstance(value, dict):
-        return _read_choice(value, limits)
-    mode = a_word(value, limits)
+        return _read_choice(value)
+    mode = a_word(value)
     return None if mode is None else ToolChoice(mode)
 
 
@@ -58,15 +57,15 @@ class ParallelPolicy(Record, frozen=True):
 _read_parallel: Final = reader_of(ParallelPolicy)
 
 
-def _parallel_policy(value: Any, limits: Limits) -> ParallelPolicy | None:
+def _parallel_policy(value: Any) -> ParallelPolicy | None:
     if isinstance(value, dict):
-        return _read_parallel(value, limits)
-    said = a_word(value, limits)
+        return _read_parallel(value)
+    said = a_word(value)
     return None if said is None else ParallelPolicy(said == "allow")  # a word that is not known allows nothing
 
 
-def _tool_name(row: dict[str, Any], limits: Limits) -> str:
-    return member(row, "toolName", a_text, limits) or ""  # an entry that names nothing allows nothing
+def _tool_name(row: dict[str, Any]) -> str:
+    return member(row, "toolName", a_text) or ""  # an entry that names nothing allows nothing
 
 
 class AllowedTool(Record, frozen=True):
@@ -80,8 +79,8 @@ class AllowedTool(Record, frozen=True):
 _read_tools: Final = each(reader_of(AllowedTool))
 
 
-def _allowed_tools(value: Any, limits: Limits) -> tuple[AllowedTool, ...]:
-    return tuple(sorted(_read_tools(value, limits), key=lambda tool: (tool.tool_name, tool.schema_digest or "")))
+def _allowed_tools(value: Any) -> tuple[AllowedTool, ...]:
+    return tuple(sorted(_read_tools(value), key=lambda tool: (tool.tool_name, tool.schema_digest or "")))
 
 
 class ToolPolicy(Record, frozen=True):

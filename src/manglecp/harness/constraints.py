@@ -8,7 +8,7 @@ documents: they apply in addition to the constraints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
@@ -19,7 +19,6 @@ from manglecp.harness.readers import (
     Computed,
     Flag,
     InvalidEvidence,
-    Limits,
     Member,
     Numbers,
     Ordered,
@@ -175,13 +174,13 @@ class RedTeamGate(Record, frozen=True):
 _read_red_team: Final = reader_of(RedTeamGate)
 
 
-def _red_team_gate(row: dict[str, Any], limits: Limits) -> RedTeamGate | None:
-    return member(row, "redTeamGate", _read_red_team, limits) or member(row, "adversarialGate", _read_red_team, limits)
+def _red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
+    return member(row, "redTeamGate", _read_red_team) or member(row, "adversarialGate", _read_red_team)
 
 
-def _stated_word(value: Any, limits: Limits) -> str:
+def _stated_word(value: Any) -> str:
     """Return the word, or ``""`` for a blank or wrongly typed one: a blank mode is an unknown mode."""
-    return a_word(value, limits) or ""
+    return a_word(value) or ""
 
 
 class RiskTier(Record, frozen=True):
@@ -333,33 +332,17 @@ DOCUMENTS: Final = {
 """All kinds of documents."""
 
 
-def read_documents(value: Any, limits: Limits) -> dict[str, Any]:
+def read_documents(value: Any) -> dict[str, Any]:
     """Return the documents verbatim, by kind."""
     if not isinstance(value, dict):
         raise InvalidEvidence("", "an object is expected")
-    return {name: read_document(name, found, limits) for name, found in value.items() if _is_there(name, found)}
-
-
-def _is_there(name: str, document: Any) -> bool:
-    if name not in DOCUMENTS:
-        raise InvalidEvidence("", "no document has this name").under(name)
-    return document is not None
-
-
-def read_document(name: str, document: Any, limits: Limits) -> Any:
-    """Return one document verbatim."""
-    try:
-        return verbatim_object(document, limits)
-    except InvalidEvidence as bad:
-        raise bad.under(name) from None
-
-
-def supplied(name: str, document: Any, limits: Limits) -> Any:
-    """Return the terms that a verified document supplies."""
-    try:
-        return DOCUMENTS[name].read(document, limits)
-    except InvalidEvidence as bad:
-        raise bad.under(name).under("policyDocuments") from None
+    found = {}
+    for name, document in value.items():
+        if name not in DOCUMENTS:
+            raise InvalidEvidence("", "no document has this name").under(name)
+        if document is not None:
+            found[name] = member(value, name, verbatim_object)
+    return found
 
 
 class Documents:
@@ -367,21 +350,19 @@ class Documents:
 
     __slots__ = ("_verified", "drifted")
 
-    def __init__(self, digests: Mapping[str, str], call: CallSpec, read: Callable[[str], Any]) -> None:
-        """``read`` returns the terms of a document by name; the caller may cache them."""
+    def __init__(self, documents: Mapping[str, Any], call: CallSpec) -> None:
         self._verified: dict[str, Any] = {}
         drifted = []
-        for name in sorted(digests):
-            if digests[name] != getattr(call, DOCUMENTS[name].field):
+        for name in sorted(documents):
+            kind = DOCUMENTS[name]
+            if digest(documents[name]) != getattr(call, kind.field):
                 drifted.append(name)
-            else:
-                self._verified[name] = read(name)
+                continue
+            try:
+                self._verified[name] = kind.read(documents[name])
+            except InvalidEvidence as bad:
+                raise bad.under(name).under("policyDocuments") from None
         self.drifted = tuple(drifted)
-
-    @classmethod
-    def compared(cls, documents: Mapping[str, Any], call: CallSpec, limits: Limits) -> Documents:
-        digests = {name: digest(document) for name, document in documents.items()}
-        return cls(digests, call, lambda name: supplied(name, documents[name], limits))
 
     def verified(self, name: str) -> Any:
         """Return the terms of the document of this kind, or None if it is absent or has drifted."""
@@ -393,23 +374,9 @@ class Documents:
 R = TypeVar("R", bound=Record)
 
 
+@dataclass(frozen=True, slots=True)
 class Terms:
     """The constraints of a turn, completed by its verified documents."""
-
-    __slots__ = (
-        "allowed_callers",
-        "catalog_tools",
-        "compaction",
-        "decomposition",
-        "deferred_tools",
-        "eval_thresholds",
-        "handoff",
-        "red_team",
-        "required_claims",
-        "required_stages",
-        "role_scopes",
-        "stages_by_document",
-    )
 
     catalog_tools: tuple[str, ...] | None
     deferred_tools: tuple[str, ...]
@@ -425,36 +392,30 @@ class Terms:
     red_team: RedTeamTerms
     required_claims: tuple[str, ...] | None
 
-    def __init__(self, constraints: Constraints, documents: Documents, handing_over: bool) -> None:
-        tool, governance = constraints.tool_constraints, constraints.governance_constraints
-        verified = documents.verified
 
-        self.catalog_tools = tool.catalog_tools
-        catalog = verified("toolCatalog")
-        if catalog is not None and self.catalog_tools is None:
-            self.catalog_tools = tuple(entry.tool_name for entry in catalog.tools)
-        self.deferred_tools = _first(tool.deferred_tools, verified("deferPolicy"), "deferred") or ()
-        self.allowed_callers = _first(tool.allowed_callers, verified("allowedCallers"), "tools") or {}
-        self.role_scopes = _first(constraints.context_constraints.role_scopes, verified("contextScope"), "roles")
-        self.compaction = (
-            constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms()
-        )
-        self.decomposition = _merged(constraints.decomposition_constraints, verified("decompositionPolicy"))
+def terms_in_force(constraints: Constraints, documents: Documents, handing_over: bool) -> Terms:
+    tool, governance = constraints.tool_constraints, constraints.governance_constraints
+    verified = documents.verified
+    catalog, stage_policy = verified("toolCatalog"), verified("guardrailStagePolicy")
+    listed = None if catalog is None else tuple(entry.tool_name for entry in catalog.tools)
+    stages = _first(governance and governance.required_guardrail_stages, stage_policy, "required_stages")
+    claims = constraints.mutation_constraints.required_capability_claims
+    return Terms(
+        catalog_tools=listed if tool.catalog_tools is None else tool.catalog_tools,
+        deferred_tools=_first(tool.deferred_tools, verified("deferPolicy"), "deferred") or (),
+        allowed_callers=_first(tool.allowed_callers, verified("allowedCallers"), "tools") or {},
+        role_scopes=_first(constraints.context_constraints.role_scopes, verified("contextScope"), "roles"),
+        compaction=constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms(),
+        decomposition=_merged(constraints.decomposition_constraints, verified("decompositionPolicy")),
         # The contract document binds only a turn that hands over; explicit constraints always bind.
-        self.handoff = _merged(constraints.handoff_constraints, verified("handoffContract") if handing_over else None)
-        stage_policy = verified("guardrailStagePolicy")
-        stages = _first(governance and governance.required_guardrail_stages, stage_policy, "required_stages")
-        self.required_stages = STAGES if stages is None else _in_order(stages)
-        self.stages_by_document = stage_policy is not None
-        self.eval_thresholds = (
-            _first(governance and governance.eval_thresholds, verified("evalGatePolicy"), "thresholds") or {}
-        )
-        self.red_team = (governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms()
-        self.required_claims = _first(
-            constraints.mutation_constraints.required_capability_claims,
-            verified("mutationPolicy"),
-            "required_capability_claims",
-        )
+        handoff=_merged(constraints.handoff_constraints, verified("handoffContract") if handing_over else None),
+        required_stages=STAGES if stages is None else _in_order(stages),
+        stages_by_document=stage_policy is not None,
+        eval_thresholds=_first(governance and governance.eval_thresholds, verified("evalGatePolicy"), "thresholds")
+        or {},
+        red_team=(governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms(),
+        required_claims=_first(claims, verified("mutationPolicy"), "required_capability_claims"),
+    )
 
 
 def _first(explicit: Any, document: Any, member: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from manglecp.harness.call_spec import CallSpec
-from manglecp.harness.readers import InvalidEvidence, Limits, Member, Record, Texts, entries, one, reader_of
+from manglecp.harness.readers import InvalidEvidence, Member, Record, Texts, entries, one, reader_of
 from manglecp.harness.rows import (
     Artifact,
     BranchJoin,
@@ -95,17 +95,17 @@ class RowList:
         self._read_row = reader_of(kind)
         self.arrange = _ARRANGED[name]
 
-    def __call__(self, value: Any, limits: Limits) -> tuple[Any, ...]:
-        return self.arrange(self.numbered(value, limits))
+    def __call__(self, value: Any) -> tuple[Any, ...]:
+        return self.arrange(self.numbered(value))
 
-    def numbered(self, value: Any, limits: Limits, known: int = 0) -> list[tuple[int, Any]]:
+    def numbered(self, value: Any, known: int = 0) -> list[tuple[int, Any]]:
         """Return the rows with their indices, without the ``known`` first ones."""
         found: list[tuple[int, Any]] = []
-        for index, row in enumerate(entries(value, limits)):
+        for index, row in enumerate(entries(value)):
             if index < known or row is None:
                 continue
             try:
-                found.append((index, self._read_row(row, limits)))
+                found.append((index, self._read_row(row)))
             except InvalidEvidence as bad:
                 raise bad.under(index) from None
         return found
@@ -155,4 +155,4 @@ def check_arranged(evidence: Evidence) -> None:
             if arrange([*enumerate(rows)]) != rows:
                 raise InvalidEvidence("", "the rows are not in their order")
         except InvalidEvidence as bad:
-            raise bad.under(name) from None
+            raise bad.under(name).under("evidence") from None

@@ -22,7 +22,6 @@ from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
 from manglecp.harness.checks import CHECKS, CHECKS_UPTO
 from manglecp.harness.classes import Finding, State, ordered
 from manglecp.harness.evidence import Evidence
-from manglecp.harness.readers import LIMITS, Limits
 from manglecp.harness.rows import Handoff, ToolResult, ToolUse
 from manglecp.harness.turn import Turn, read_turn
 
@@ -252,9 +251,9 @@ class Judgement:
         }
 
 
-def judge(document: Mapping[str, Any], limits: Limits = LIMITS) -> Judgement:
+def judge(document: Mapping[str, Any]) -> Judgement:
     """Return the judgement of a turn that has ended. Raises :class:`.InvalidEvidence`."""
-    return conclude(read_turn(document, limits))
+    return conclude(read_turn(document))
 
 
 def conclude(turn: Turn) -> Judgement:

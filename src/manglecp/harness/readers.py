@@ -6,13 +6,13 @@ null, blank or of the wrong type counts as *not given*, and the checks decide wh
 :func:`required` members have to be present.
 
 Text is trimmed, words are lower-cased, lists without a meaningful order are sorted and deduplicated. Readers do not
-recurse: the types bound the depth. Verbatim values (schemas, policy documents) are bounded by :class:`Limits`.
+recurse: the types bound the depth. Lists, texts and verbatim values (schemas, policy documents) are bounded.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
@@ -46,23 +46,14 @@ class InvalidEvidence(ValueError):
 
 # --- readers ----------------------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of untrusted input."""
-
-    rows: int = 10_000
-    """Entries of one list or object."""
-    text: int = 4 << 20
-    """Characters of one text."""
-    verbatim: int = 16 << 20
-    """Bytes of one verbatim value."""
-
-
-LIMITS: Final = Limits()
+_MOST_ROWS: Final = 10_000
+"""Entries of one list or object."""
+_LONGEST_TEXT: Final = 4 << 20
+_LARGEST_VERBATIM: Final = 16 << 20
+"""Bytes of one verbatim value."""
 
 T = TypeVar("T")
-Read: TypeAlias = Callable[[Any, Limits], T]
+Read: TypeAlias = Callable[[Any], T]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True):
@@ -92,13 +83,13 @@ def _no_container(value: Any, wanted: str) -> None:
         raise InvalidEvidence("", f"{wanted} is expected, not {'an object' if isinstance(value, dict) else 'a list'}")
 
 
-def a_text(value: Any, limits: Limits) -> str | None:
+def a_text(value: Any) -> str | None:
     """Read a trimmed text. A blank one counts as not given. Raises :class:`InvalidEvidence` if it is too long."""
     if type(value) is not str:
         _no_container(value, "a text")
         return None
-    if len(value) > limits.text:
-        raise InvalidEvidence("", f"a text of {len(value):,} characters; at most {limits.text:,} are read")
+    if len(value) > _LONGEST_TEXT:
+        raise InvalidEvidence("", f"a text of {len(value):,} characters; at most {_LONGEST_TEXT:,} are read")
     if not value.isascii():
         try:
             value.encode()
@@ -107,13 +98,13 @@ def a_text(value: Any, limits: Limits) -> str | None:
     return trim(value) or None
 
 
-def a_word(value: Any, limits: Limits) -> str | None:
+def a_word(value: Any) -> str | None:
     """Read a text of a vocabulary, in lower case."""
-    text = a_text(value, limits)
+    text = a_text(value)
     return None if text is None else normalize_word(text)
 
 
-def a_flag(value: Any, _: Limits) -> bool | None:
+def a_flag(value: Any) -> bool | None:
     """Read a boolean; numbers and texts count as not given."""
     if type(value) is not bool:
         _no_container(value, "true or false")
@@ -121,7 +112,7 @@ def a_flag(value: Any, _: Limits) -> bool | None:
     return value
 
 
-def a_whole(value: Any, _: Limits) -> int | None:
+def a_whole(value: Any) -> int | None:
     """Read a 64-bit integer; a larger one counts as not given."""
     if type(value) is not int:
         _no_container(value, "a number")
@@ -129,42 +120,42 @@ def a_whole(value: Any, _: Limits) -> int | None:
     return value if -(2**63) <= value < 2**63 else None
 
 
-def _a_number(value: Any, limits: Limits) -> float | None:
+def _a_number(value: Any) -> float | None:
     """Read a float; an integer is converted."""
-    number = value if type(value) is float else a_whole(value, limits)
+    number = value if type(value) is float else a_whole(value)
     return None if number is None or not math.isfinite(number) else float(number)
 
 
 # --- lists and objects ---------------------------------------------------------------------------------------------
 
 
-def entries(value: Any, limits: Limits) -> list[Any] | tuple[Any, ...]:
+def entries(value: Any) -> list[Any] | tuple[Any, ...]:
     """Return the list. Raises :class:`InvalidEvidence` for other types and for too many entries."""
     if not isinstance(value, (list, tuple)):
         raise InvalidEvidence("", "a list is expected")
-    if len(value) > limits.rows:
-        raise InvalidEvidence("", f"{len(value):,} entries; at most {limits.rows:,} are read")
+    if len(value) > _MOST_ROWS:
+        raise InvalidEvidence("", f"{len(value):,} entries; at most {_MOST_ROWS:,} are read")
     return value
 
 
-def _members(value: Any, limits: Limits) -> dict[Any, Any]:
+def _members(value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise InvalidEvidence("", "an object is expected")
-    if len(value) > limits.rows:
-        raise InvalidEvidence("", f"{len(value):,} members; at most {limits.rows:,} are read")
+    if len(value) > _MOST_ROWS:
+        raise InvalidEvidence("", f"{len(value):,} members; at most {_MOST_ROWS:,} are read")
     return value
 
 
 def each(read: Read[T | None]) -> Read[tuple[T, ...]]:
     """Return a reader of a list in its order, without the entries that are not given."""
 
-    def read_each(value: Any, limits: Limits) -> tuple[T, ...]:
+    def read_each(value: Any) -> tuple[T, ...]:
         found = []
-        for index, entry in enumerate(entries(value, limits)):
+        for index, entry in enumerate(entries(value)):
             if entry is None:
                 continue
             try:
-                item = read(entry, limits)
+                item = read(entry)
             except InvalidEvidence as bad:
                 raise bad.under(index) from None
             if item is not None:
@@ -177,8 +168,8 @@ def each(read: Read[T | None]) -> Read[tuple[T, ...]]:
 def _sorted(read: Read[tuple[Any, ...]], once: bool) -> Read[tuple[Any, ...]]:
     """Return a reader of an unordered list; with ``once`` also without duplicates."""
 
-    def read_sorted(value: Any, limits: Limits) -> tuple[Any, ...]:
-        found = read(value, limits)
+    def read_sorted(value: Any) -> tuple[Any, ...]:
+        found = read(value)
         return tuple(sorted(set(found) if once else found))
 
     return read_sorted
@@ -188,12 +179,12 @@ def by_name(read: Read[T | None], words: bool = False) -> Read[dict[str, T]]:
     """Return a reader of an object with arbitrary keys; with ``words`` the keys are lower-cased."""
     of_names = a_word if words else a_text
 
-    def read_by_name(value: Any, limits: Limits) -> dict[str, T]:
+    def read_by_name(value: Any) -> dict[str, T]:
         found: dict[str, T] = {}
-        for name, entry in _members(value, limits).items():
+        for name, entry in _members(value).items():
             try:
-                key = of_names(name, limits)
-                item = None if entry is None else read(entry, limits)
+                key = of_names(name)
+                item = None if entry is None else read(entry)
             except InvalidEvidence as bad:
                 raise bad.under(name) from None
             if key is None or item is None:
@@ -205,20 +196,20 @@ def by_name(read: Read[T | None], words: bool = False) -> Read[dict[str, T]]:
     return read_by_name
 
 
-def form_of(value: Any, limits: Limits) -> bytes:
+def form_of(value: Any) -> bytes:
     """Return the canonical form of any JSON."""
     try:
         form = canonical(value)
     except Uncanonical as bad:
         raise InvalidEvidence(bad.path, bad.reason) from None
-    if len(form) > limits.verbatim:
-        raise InvalidEvidence("", f"{len(form):,} bytes; at most {limits.verbatim:,} are read")
+    if len(form) > _LARGEST_VERBATIM:
+        raise InvalidEvidence("", f"{len(form):,} bytes; at most {_LARGEST_VERBATIM:,} are read")
     return form
 
 
-def verbatim_object(value: Any, limits: Limits) -> Any:
+def verbatim_object(value: Any) -> Any:
     """Return an object unchanged. It must have a canonical form, because it enters a digest."""
-    form_of(_members(value, limits), limits)
+    form_of(_members(value))
     return value
 
 
@@ -276,7 +267,7 @@ def _reader_of(kind: type[Any]) -> Read[Any]:
         if how.required:
             needed.append((index, field.encode_name))
 
-    def read(value: Any, limits: Limits) -> Any:
+    def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise InvalidEvidence("", "an object is expected")
         for _, name in needed:  # first, so that the error does not depend on the order of the members
@@ -288,7 +279,7 @@ def _reader_of(kind: type[Any]) -> Read[Any]:
                 continue
             index, read_one = members[name]
             try:
-                item = read_one(found, limits)
+                item = read_one(found)
             except InvalidEvidence as bad:
                 raise bad.under(name) from None
             if item is not None:
@@ -297,7 +288,7 @@ def _reader_of(kind: type[Any]) -> Read[Any]:
             if fields[index] is None:
                 raise InvalidEvidence("", "is blank or no text").under(name)
         for index, read_one in computed:
-            fields[index] = read_one(value, limits)
+            fields[index] = read_one(value)
         return kind(*fields)
 
     return read
@@ -312,13 +303,13 @@ def members_of(kind: type[Record]) -> dict[str, tuple[str, Read[Any]]]:
     return found
 
 
-def member(value: dict[str, Any], name: str, read: Read[T | None], limits: Limits) -> T | None:
+def member(value: Mapping[str, Any], name: str, read: Read[T | None]) -> T | None:
     """Read one member of an object, for computed fields."""
     found = value.get(name)
     if found is None:
         return None
     try:
-        return read(found, limits)
+        return read(found)
     except InvalidEvidence as bad:
         raise bad.under(name) from None
 

@@ -13,7 +13,6 @@ from manglecp.harness.readers import (
     Computed,
     Flag,
     InvalidEvidence,
-    Limits,
     Listing,
     Member,
     Read,
@@ -56,8 +55,8 @@ class ErrorEnvelope(Record, frozen=True):
 def _first_there(first: str, second: str) -> Computed:
     """Read the first of two names that is present, even if blank: upstream hashes it this way."""
 
-    def read(row: dict[str, Any], limits: Limits) -> str | None:
-        return member(row, second if row.get(first) is None else first, a_text, limits)
+    def read(row: dict[str, Any]) -> str | None:
+        return member(row, second if row.get(first) is None else first, a_text)
 
     return Computed(read)
 
@@ -75,8 +74,8 @@ class _RawError(Record, frozen=True):
 _read_raw: Final[Read[_RawError]] = reader_of(_RawError)
 
 
-def _raw_error(value: Any, limits: Limits) -> _RawError | None:
-    return _read_raw(value, limits) if isinstance(value, dict) else None  # prose is no error object
+def _raw_error(value: Any) -> _RawError | None:
+    return _read_raw(value) if isinstance(value, dict) else None  # prose is no error object
 
 
 class _ErrorMembers(Record, frozen=True):
@@ -91,17 +90,17 @@ class _ErrorMembers(Record, frozen=True):
 _read_members: Final[Read[_ErrorMembers]] = reader_of(_ErrorMembers)
 
 
-def describes_error(row: dict[str, Any], limits: Limits) -> bool:
+def describes_error(row: dict[str, Any]) -> bool:
     """Return whether an error member is given (not blank, of the right type)."""
     if all(row.get(name) is None for name in ERROR_MEMBERS):
         return False
-    found = _read_members(row, limits)
+    found = _read_members(row)
     return found != _ErrorMembers() or isinstance(row.get("rawError"), dict)
 
 
-def read_envelope(row: dict[str, Any], limits: Limits) -> ErrorEnvelope:
+def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
     """Return the envelope of a row that is an error."""
-    found = _read_members(row, limits)
+    found = _read_members(row)
     raw = found.raw_error
     retryable = raw.retryable if found.retryable is None else found.retryable
     text = found.error_message or raw.hashed_message
@@ -124,14 +123,14 @@ def read_envelope(row: dict[str, Any], limits: Limits) -> ErrorEnvelope:
 # --- requests ------------------------------------------------------------------------------------------------------
 
 
-def _result_tools(value: Any, limits: Limits) -> tuple[str, ...]:
-    return tuple(sorted(set(each(a_text)(value, limits))))
+def _result_tools(value: Any) -> tuple[str, ...]:
+    return tuple(sorted(set(each(a_text)(value))))
 
 
-def _query_digest(row: dict[str, Any], limits: Limits) -> str | None:
+def _query_digest(row: dict[str, Any]) -> str | None:
     """A query is the input of a search, so only its digest is kept."""
-    query = member(row, "query", a_text, limits)
-    return member(row, "queryDigest", a_text, limits) if query is None else digest_text(query)
+    query = member(row, "query", a_text)
+    return member(row, "queryDigest", a_text) if query is None else digest_text(query)
 
 
 class SearchRef(Record, frozen=True):
@@ -144,25 +143,22 @@ class SearchRef(Record, frozen=True):
     resolved_tool_name: Text = None
 
 
-def _search_fits(row: dict[str, Any], limits: Limits) -> bool | None:
+def _search_fits(row: dict[str, Any]) -> bool | None:
     """Return whether ``searchRefDigest`` matches the recorded search; None if one of them is missing."""
-    declared = member(row, "searchRefDigest", a_text, limits)
+    declared = member(row, "searchRefDigest", a_text)
     if declared is None or row.get("searchRef") is None:
         return None
-    return declared == digest_bytes(_form_of(row, "searchRef", limits))
+    return declared == digest_bytes(_form_of(row, "searchRef"))
 
 
-def _input_digest(row: dict[str, Any], limits: Limits) -> str | None:
+def _input_digest(row: dict[str, Any]) -> str | None:
     """Return the digest of the arguments if present, otherwise the declared one."""
-    declared = member(row, "inputDigest", a_text, limits)
-    return declared if row.get("input") is None else digest_bytes(_form_of(row, "input", limits))
+    declared = member(row, "inputDigest", a_text)
+    return declared if row.get("input") is None else digest_bytes(_form_of(row, "input"))
 
 
-def _form_of(row: dict[str, Any], name: str, limits: Limits) -> bytes:
-    try:
-        return form_of(row[name], limits)
-    except InvalidEvidence as bad:
-        raise bad.under(name) from None
+def _form_of(row: dict[str, Any], name: str) -> bytes:
+    return member(row, name, form_of) or b""
 
 
 class ToolRequest(Record, frozen=True):
@@ -198,43 +194,43 @@ _STATUS: Final[dict[str | None, Status]] = {
 }  # fmt: skip
 
 
-def _status(row: dict[str, Any], limits: Limits) -> Status:
+def _status(row: dict[str, Any]) -> Status:
     stated = row.get("status")
     known = _STATUS.get(stated) if type(stated) is str else None
     if known is not None:
         return known
-    said = member(row, "status", a_word, limits)
+    said = member(row, "status", a_word)
     if said is None and (stated is None or type(stated) is str):
-        return "error" if describes_error(row, limits) else "ok"
+        return "error" if describes_error(row) else "ok"
     if said not in _STATUS:
         raise InvalidEvidence("/status", f"{stated!r:.80} is no status")
     return _STATUS[said]
 
 
-def _result_digest(row: dict[str, Any], limits: Limits) -> str | None:
+def _result_digest(row: dict[str, Any]) -> str | None:
     """Return the declared digest, otherwise compute it."""
-    declared = member(row, "resultDigest", a_text, limits)
+    declared = member(row, "resultDigest", a_text)
     if declared is not None or row.get("payload") is None:
         return declared
-    return digest_bytes(_form_of(row, "payload", limits))
+    return digest_bytes(_form_of(row, "payload"))
 
 
-def _payload_bytes(row: dict[str, Any], limits: Limits) -> int | None:
+def _payload_bytes(row: dict[str, Any]) -> int | None:
     """Return the payload size; a declared size can only increase the observed one."""
-    declared = member(row, "payloadBytes", a_whole, limits)
+    declared = member(row, "payloadBytes", a_whole)
     payload = row.get("payload")
     if payload is None:
         return declared
-    seen = len(payload.encode("utf-8", "replace") if type(payload) is str else _form_of(row, "payload", limits))
+    seen = len(payload.encode("utf-8", "replace") if type(payload) is str else _form_of(row, "payload"))
     return seen if declared is None else max(declared, seen)
 
 
-def _error(row: dict[str, Any], limits: Limits) -> ErrorEnvelope | None:
+def _error(row: dict[str, Any]) -> ErrorEnvelope | None:
     """Return the envelope. Error members are validated on any row, but kept only on errors."""
-    if _status(row, limits) == "error":
-        return read_envelope(row, limits)
+    if _status(row) == "error":
+        return read_envelope(row)
     if any(row.get(name) is not None for name in ERROR_MEMBERS):
-        read_envelope(row, limits)
+        read_envelope(row)
     return None
 
 
@@ -319,18 +315,18 @@ _DISPOSITION: Final[dict[str | None, Disposition]] = {
 }  # fmt: skip
 
 
-def _disposition(row: dict[str, Any], limits: Limits) -> Disposition:
-    name = "useDisposition" if member(row, "disposition", a_text, limits) is None else "disposition"
-    said = member(row, name, a_word, limits)
+def _disposition(row: dict[str, Any]) -> Disposition:
+    name = "useDisposition" if member(row, "disposition", a_text) is None else "disposition"
+    said = member(row, name, a_word)
     if said not in _DISPOSITION:
         raise InvalidEvidence(f"/{name}", "is absent" if said is None else f"{said!r:.80} is no disposition")
     known = _DISPOSITION[said]
     # Upstream's `discarded` owes no reason. With one it is the same as the word that owes it.
-    return "discarded_with_reason" if known == "discarded" and _reason(row, limits) else known
+    return "discarded_with_reason" if known == "discarded" and _reason(row) else known
 
 
-def _reason(row: dict[str, Any], limits: Limits) -> str | None:
-    return member(row, "reasonCode", a_text, limits) or member(row, "useReason", a_text, limits)
+def _reason(row: dict[str, Any]) -> str | None:
+    return member(row, "reasonCode", a_text) or member(row, "useReason", a_text)
 
 
 class ToolUse(Record, frozen=True):
@@ -377,8 +373,8 @@ class QueueEntry(Record, frozen=True):
 _read_entries: Final = each(reader_of(QueueEntry))
 
 
-def _queue_entries(value: Any, limits: Limits) -> tuple[QueueEntry, ...]:
-    entries = _read_entries(value, limits)
+def _queue_entries(value: Any) -> tuple[QueueEntry, ...]:
+    entries = _read_entries(value)
     return tuple(sorted(entries, key=lambda entry: (entry.reminder_digest or "", entry.batch_id or "")))
 
 
@@ -401,8 +397,8 @@ class StateView(Record, frozen=True):
 # --- everything else -----------------------------------------------------------------------------------------------
 
 
-def _required_whole(row: dict[str, Any], limits: Limits) -> int:
-    found = member(row, "sequence", a_whole, limits)
+def _required_whole(row: dict[str, Any]) -> int:
+    found = member(row, "sequence", a_whole)
     if found is None:
         raise InvalidEvidence("/sequence", "is absent or no integer")
     return found
@@ -518,10 +514,10 @@ class NamedCall(Record, frozen=True):
 _read_calls: Final = each(reader_of(NamedCall))
 
 
-def _named_calls(value: Any, limits: Limits) -> tuple[NamedCall, ...]:
+def _named_calls(value: Any) -> tuple[NamedCall, ...]:
     """Return the calls by id, each once. Two different calls under one id are a contradiction."""
     found: dict[str, NamedCall] = {}
-    for call in _read_calls(value, limits):
+    for call in _read_calls(value):
         if found.setdefault(call.tool_call_id, call) != call:
             raise InvalidEvidence("", f"another call under {call.tool_call_id!r:.80} says something else")
     return tuple(found[name] for name in sorted(found))

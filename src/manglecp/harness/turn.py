@@ -2,13 +2,12 @@
 
 :class:`TurnBuilder` reads each row once, when it is added, and gives the same turn as :func:`read_turn` of the whole
 document. The caller may later mutate what it passed, so the builder copies it through JSON and reads the copy. A value
-that differs from its copy (a tuple, a number without a JSON form) or that cannot be read is read again as a part of the
-whole document, so that errors carry the full path.
+that differs from its copy (a tuple, a number without a JSON form) is also read as it is, for its errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,9 +17,9 @@ from manglecp.base.digest import digest_bytes
 from manglecp.base.text import normalize_word, trim
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.constraints import Constraints, Documents, Terms, read_documents
+from manglecp.harness.constraints import Constraints, Documents, Terms, read_documents, terms_in_force
 from manglecp.harness.evidence import Evidence, RowList, read_evidence
-from manglecp.harness.readers import LIMITS, InvalidEvidence, Limits, a_text, members_of, reader_of
+from manglecp.harness.readers import InvalidEvidence, a_text, member, members_of, reader_of
 from manglecp.harness.rows import CallerEdge, ToolRequest, ToolResult, ToolUse
 from manglecp.wire import validator_of
 
@@ -43,23 +42,22 @@ class TurnContext:
         call: CallSpec,
         constraints: Constraints,
         documents: Mapping[str, Any],
-        limits: Limits = LIMITS,
         compared: Documents | None = None,
     ) -> None:
         """``compared`` are the documents if already compared with this call spec."""
         self.constraints = constraints
         self.documents = documents
-        self.compared = compared or Documents.compared(documents, call, limits)
+        self.compared = compared or Documents(documents, call)
 
     @cached_property
     def terms(self) -> Terms:
         """Return the terms of a turn that does not hand over."""
-        return Terms(self.constraints, self.compared, False)
+        return terms_in_force(self.constraints, self.compared, False)
 
     @cached_property
     def handoff_terms(self) -> Terms:
         """Return the terms of a turn that hands over."""
-        return Terms(self.constraints, self.compared, True)
+        return terms_in_force(self.constraints, self.compared, True)
 
     @cached_property
     def written(self) -> tuple[msgspec.Raw, msgspec.Raw]:
@@ -75,25 +73,6 @@ class TurnContext:
 
 class Turn:
     """The input of the checks; immutable."""
-
-    __slots__ = (
-        "_frozen",
-        "call",
-        "constraints",
-        "context",
-        "continuing",
-        "documents",
-        "drifted",
-        "edges",
-        "ended",
-        "evidence",
-        "requests",
-        "results",
-        "schema_verdicts",
-        "terms",
-        "unfinished",
-        "uses",
-    )
 
     def __init__(self, evidence: Evidence, context: TurnContext, schema_verdicts: Mapping[str, bool]) -> None:
         self._frozen = False
@@ -153,32 +132,25 @@ class Turn:
         return self.continuing or any(row.consumed for row in self.evidence.tool_use)
 
 
-def read_turn(document: Mapping[str, Any], limits: Limits = LIMITS, *, under_way: bool = False) -> Turn:
+def read_turn(document: Mapping[str, Any], *, under_way: bool = False) -> Turn:
     """Return the turn of a document. Raises :class:`.InvalidEvidence`.
 
     If ``under_way``, the protocol state may be absent.
     """
     if not isinstance(document, Mapping):
         raise InvalidEvidence("", "an object is expected")
-    whole = dict(document)
-    found = whole.get("evidence")
-    if found is None:
+    evidence = member(document, "evidence", read_evidence)
+    if evidence is None:
         raise InvalidEvidence("/evidence", "is absent")
-    try:
-        evidence = read_evidence(found, limits)
-        if evidence.protocol_state is None and not under_way:
-            raise InvalidEvidence("/protocolState", "is absent")
-    except InvalidEvidence as bad:
-        raise bad.under("evidence") from None
-    constraints = _read_constraints(whole, limits)
-    documents: dict[str, Any] = {}
-    if whole.get("policyDocuments") is not None:
-        try:
-            documents = read_documents(whole["policyDocuments"], limits)
-        except InvalidEvidence as bad:
-            raise bad.under("policyDocuments") from None
-    context = TurnContext(evidence.call_spec, constraints, documents, limits)
-    return Turn(evidence, context, schema_verdicts(found, evidence))
+    if evidence.protocol_state is None and not under_way:
+        raise InvalidEvidence("/evidence/protocolState", "is absent")
+    context = _read_context(evidence.call_spec, dict(document))
+    return Turn(evidence, context, schema_verdicts(document["evidence"], evidence))
+
+
+def _read_context(call: CallSpec, beside: dict[str, Any]) -> TurnContext:
+    constraints = _read_constraints(beside)
+    return TurnContext(call, constraints, member(beside, "policyDocuments", read_documents) or {})
 
 
 def schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
@@ -206,11 +178,8 @@ def schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool
 _CALL_SPEC: Final = "callSpec"
 _REQUESTS: Final = "toolRequests"
 _OF_EVIDENCE: Final = {name: how for name, how in members_of(Evidence).items() if name != _CALL_SPEC}
-_OF_CONSTRAINTS: Final = members_of(Constraints)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
-_UNREADABLE: Final = (ValueError, TypeError, AttributeError, RecursionError)
-"""What readers raise for values of the wrong type. InvalidEvidence is a ValueError."""
 
 
 class TurnBuilder:
@@ -240,20 +209,14 @@ class TurnBuilder:
         """Return a turn without rows. Raises :class:`.InvalidEvidence`."""
         whole = {name: value for name, value in constraints.items() if value is not None}
         whole["evidence"] = {_CALL_SPEC: dict(call_spec)}
-        try:
-            copy = _decode(_encode(whole))
-        except _UNREADABLE:
-            copy = None
-        if copy != whole:
-            read_turn(whole, under_way=True)
-            copy = _copied(whole)
+        copy = _copied(whole, lambda: read_turn(whole, under_way=True))
         turn = read_turn(copy, under_way=True)
         raw = copy.pop("evidence")
         return cls(turn.context, turn.evidence, copy, raw, {}, {})
 
     def with_call_id(self, call_id: str) -> TurnBuilder:
         """Return the same turn, still without rows, under another call id."""
-        name = a_text(call_id, LIMITS)
+        name = a_text(call_id)
         if name is None or len(self._raw) != 1:
             raise InvalidEvidence("/evidence/callSpec/callId", "is blank, or the turn has begun")
         raw = {_CALL_SPEC: {**self._raw[_CALL_SPEC], "callId": call_id}}
@@ -263,34 +226,17 @@ class TurnBuilder:
     def with_evidence(self, more: Mapping[str, Any]) -> TurnBuilder:
         """Add evidence: rows are appended to their list, other members are replaced."""
         more = {name: value for name, value in more.items() if value is not None}
-        try:
-            copy = _decode(_encode(more))
-            if copy == more:
-                return self._with(copy)
-        except _UNREADABLE:
-            pass
-        whole = self.document
-        for name, value in more.items():
-            whole["evidence"][name] = _joined(whole["evidence"].get(name), value)
-        read_turn(whole, under_way=True)
-        return self._with(_copied(more))
+        return self._with(_copied(more, lambda: self._with(more)))
 
     def with_constraints(self, constraints: Mapping[str, Any]) -> TurnBuilder:
-        """Add or replace constraints. Policy documents stay unchanged."""
-        raw = {**self._raw_context, **constraints}
-        try:
-            copy = _decode(_encode(constraints))
-            if copy != constraints or None in copy.values() or not copy.keys() <= _OF_CONSTRAINTS.keys():
-                raise ValueError
-            fields = {_OF_CONSTRAINTS[name][0]: _OF_CONSTRAINTS[name][1](copy[name], LIMITS) for name in copy}
-        except _UNREADABLE:
-            opened = TurnBuilder.open(self._raw[_CALL_SPEC], raw)
-            context, raw = opened.context, dict(opened._raw_context)
+        """Add or replace constraints."""
+        call, before = self.evidence.call_spec, self.context
+        copy = _copied(dict(constraints), lambda: _read_context(call, {**self._raw_context, **constraints}))
+        raw = {**self._raw_context, **copy}
+        if "policyDocuments" in copy:
+            context = _read_context(call, raw)
         else:
-            before, raw = self.context, {**self._raw_context, **copy}
-            changed = msgspec.structs.replace(before.constraints, **fields)
-            call = self.evidence.call_spec
-            context = TurnContext(call, changed, before.documents, compared=before.compared)
+            context = TurnContext(call, _read_constraints(raw), before.documents, before.compared)
         return TurnBuilder(context, self.evidence, raw, self._raw, self._numbered, self._verdicts)
 
     @property
@@ -322,12 +268,15 @@ class TurnBuilder:
             if name not in _OF_EVIDENCE:
                 continue
             field, read = _OF_EVIDENCE[name]
-            if isinstance(read, RowList):
-                known = len(before) if isinstance(before, list) else 0
-                numbered[name] = [*numbered.get(name, ()), *read.numbered(raw[name], LIMITS, known)]
-                fields[field] = read.arrange(numbered[name])
-            elif (found := read(raw[name], LIMITS)) is not None:
-                fields[field] = found
+            try:
+                if isinstance(read, RowList):
+                    known = len(before) if isinstance(before, list) else 0
+                    numbered[name] = [*numbered.get(name, ()), *read.numbered(raw[name], known)]
+                    fields[field] = read.arrange(numbered[name])
+                elif (found := read(raw[name])) is not None:
+                    fields[field] = found
+            except InvalidEvidence as bad:
+                raise bad.under(name).under("evidence") from None
         evidence = msgspec.structs.replace(self.evidence, **fields)
         verdicts = self._verdicts
         if any(row is not None and row.get("input") is not None for row in more.get(_REQUESTS, ())):
@@ -341,8 +290,13 @@ def _joined(before: Any, value: Any) -> Any:
     return value
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: Any, read: Callable[[], object]) -> Any:
+    """Return a copy through JSON. ``read`` raises for what the copy does not show, such as a NaN in a document."""
     try:
-        return _decode(_encode(value))
-    except UnicodeEncodeError:
-        raise InvalidEvidence("", "a surrogate stands alone in a text") from None
+        copy = _decode(_encode(value))
+    except (ValueError, TypeError, RecursionError) as bad:
+        read()  # an error with a path is better than this one
+        raise InvalidEvidence("", f"no JSON: {bad}") from None
+    if copy != value:
+        read()
+    return copy

@@ -20,7 +20,7 @@ from manglecp.harness.classes import place
 from manglecp.harness.constraints import Constraints, read_documents
 from manglecp.harness.evidence import Evidence, check_arranged
 from manglecp.harness.judgement import Judgement, conclude
-from manglecp.harness.readers import LIMITS, InvalidEvidence, Limits
+from manglecp.harness.readers import InvalidEvidence, member
 from manglecp.harness.turn import Turn, TurnContext
 
 T = TypeVar("T")
@@ -123,11 +123,11 @@ def _written(evidence: Evidence) -> Evidence | msgspec.Raw:
     return msgspec.Raw(canonical(msgspec.json.decode(msgspec.json.encode(evidence))))
 
 
-def verify(witness: Mapping[str, Any], limits: Limits = LIMITS) -> Verification:
+def verify(witness: Mapping[str, Any]) -> Verification:
     """Conclude again from the rows of a witness. Raises :class:`.InvalidEvidence` if they are unreadable."""
     if not isinstance(witness, Mapping):
         raise InvalidEvidence("", "an object is expected")
-    turn = _recorded_turn(witness.get("turn"), limits)
+    turn = _recorded_turn(witness.get("turn"))
     judgement = conclude(turn)
     expected = witness_of(judgement)
     differences: list[Difference] = []
@@ -136,7 +136,7 @@ def verify(witness: Mapping[str, Any], limits: Limits = LIMITS) -> Verification:
     return Verification(tuple(differences), tuple(_on_record(turn)), judgement)
 
 
-def _recorded_turn(found: Any, limits: Limits) -> Turn:
+def _recorded_turn(found: Any) -> Turn:
     """Read the recorded turn strictly: normalised rows need no leniency."""
     if not isinstance(found, dict):
         raise InvalidEvidence("/turn", "is absent or no object")
@@ -148,14 +148,13 @@ def _recorded_turn(found: Any, limits: Limits) -> Turn:
     constraints = _typed(found, "constraints", Constraints)
     verdicts = _typed(found, "schemaVerdicts", dict[str, bool])
     try:
-        documents = read_documents(found.get("policyDocuments"), limits)
-    except InvalidEvidence as bad:
-        raise bad.under("policyDocuments").under("turn") from None
-    try:
+        documents = member(found, "policyDocuments", read_documents)
         check_arranged(evidence)
     except InvalidEvidence as bad:
-        raise bad.under("evidence").under("turn") from None
-    return Turn(evidence, TurnContext(evidence.call_spec, constraints, documents, limits), verdicts)
+        raise bad.under("turn") from None
+    if documents is None:
+        raise InvalidEvidence("/turn/policyDocuments", "is absent")
+    return Turn(evidence, TurnContext(evidence.call_spec, constraints, documents), verdicts)
 
 
 def _typed(found: dict[str, Any], name: str, kind: type[T]) -> T:
