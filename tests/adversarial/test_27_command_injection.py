@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, strategies as st
 
-from manglecp.runner.errors import PolicyRefused
+from manglecp.runner.log import PolicyRefused
 from manglecp.runner.selectors import ExternalPolicy, Limits, run_child
 from manglecp.toolhost import Call
 from manglecp.toolhost.dispatch import HostCommand, Pool

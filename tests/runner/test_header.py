@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from manglecp.runner import RunHeader
-from manglecp.runner.errors import BadHeader
+from manglecp.runner.log import RunnerError
 
 
 @pytest.mark.req("IPC-02")
@@ -34,11 +34,11 @@ def test_run_ids_of_upstream_are_taken(run_id: str) -> None:
 @pytest.mark.req("IPC-03")
 @pytest.mark.parametrize("members", [{}, {"run_id": 7}, {"run_id": ""}, {"run_id": "../x"}, {"run_id": "f" * 33}])
 def test_a_run_id_is_required_and_looks_like_one(members: dict[str, object]) -> None:
-    with pytest.raises(BadHeader):
+    with pytest.raises(RunnerError):
         RunHeader.read(members)
 
 
 @pytest.mark.parametrize("request_id", ["", "a\nb", "x" * 257, 5, "\ud800"])
 def test_a_request_id_cannot_break_a_line_of_the_log(request_id: object) -> None:
-    with pytest.raises(BadHeader):
+    with pytest.raises(RunnerError):
         RunHeader.read({"run_id": "ff", "request_id": request_id})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.runner import Menu, Offer, RunRequest
-from manglecp.runner.errors import BadMenu
-from manglecp.runner.menu import MOST_ENTRIES, Entry
+from manglecp.runner.log import RunnerError
+from manglecp.runner.selection import MOST_ENTRIES, Entry
 
 READ = Offer("AID.FILE.READ.v1", tags=frozenset({"tag.file", "tag.meta"}))
 NOOP = Offer("AID.NOOP.v1", tags=frozenset({"tag.meta"}))
@@ -47,14 +47,14 @@ def test_a_request_names_tags_and_gets_the_meta_actions_too() -> None:
 
 
 def test_two_actions_of_one_name_are_an_error() -> None:
-    with pytest.raises(BadMenu):
+    with pytest.raises(RunnerError):
         Menu.of([READ, Offer(READ.aid)])
 
 
 def test_no_more_entries_than_can_be_picked() -> None:
     offers = [Offer(f"AID.X{n:05}.v1") for n in range(MOST_ENTRIES + 1)]
     assert Menu.of(offers[:-1]).entries[-1].sid == "SID9999"
-    with pytest.raises(BadMenu):
+    with pytest.raises(RunnerError):
         Menu.of(offers)
 
 
@@ -62,7 +62,7 @@ def test_no_more_entries_than_can_be_picked() -> None:
     ("aid", "tag"), [("", "t"), ("AID|X", "t"), ("AID:X", "t"), ("A B", "t"), ("A", "a,b"), ("A", "")]
 )
 def test_names_cannot_forge_a_digest(aid: str, tag: str) -> None:
-    with pytest.raises(BadMenu):
+    with pytest.raises(RunnerError):
         Offer(aid, tags=frozenset({tag}))
 
 
@@ -79,7 +79,7 @@ def test_a_policy_reads_the_schema_and_the_log_does_not_repeat_it() -> None:
 
 def test_an_offer_is_small() -> None:
     for name, tags in (("x" * 257, 1), ("", 65)):
-        with pytest.raises(BadMenu):
+        with pytest.raises(RunnerError):
             Offer("AID.Y.v1", name, frozenset(f"t{n}" for n in range(tags)))
 
 
@@ -87,7 +87,7 @@ def test_an_offer_is_small() -> None:
     "entries", [[{}], [1], [{"sid": "X", "aid": "A", "name": "", "tags": [], "deterministic": True}]]
 )
 def test_what_is_no_menu_is_refused(entries: list[Any]) -> None:
-    with pytest.raises(BadMenu):
+    with pytest.raises(RunnerError):
         Menu.read(entries)
-    with pytest.raises(BadMenu):
+    with pytest.raises(RunnerError):
         Menu((Entry("SID0001", READ), Entry("SID0002", READ)))

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.runner.errors import BadTransaction
 from manglecp.runner.execution import apply_tx_patch, check_state, diff_state
+from manglecp.runner.log import RunnerError
 from manglecp.toolhost.state import Artifact, Slots
 
 TEXTS = st.sampled_from(["", "t", "{}", "é"])
@@ -39,7 +39,7 @@ def test_the_difference_leads_from_one_state_to_the_other(before: Slots, after: 
 )
 def test_a_bad_operation_leaves_nothing_of_those_before_it(bad: Any) -> None:
     before = {0: Artifact("t")}
-    with pytest.raises(BadTransaction):
+    with pytest.raises(RunnerError):
         apply_tx_patch(before, [{"op": "replace", "path": "/slots/0", "value": {"type": "u"}}, bad])
     assert before == {0: Artifact("t")}
 
@@ -48,5 +48,5 @@ def test_a_bad_operation_leaves_nothing_of_those_before_it(bad: Any) -> None:
     "state", [None, {9: Artifact()}, {"0": Artifact()}, {0: {}}, {0: Artifact(content_json="\ud800")}]
 )
 def test_what_an_action_leaves_has_to_be_a_state(state: object) -> None:
-    with pytest.raises(BadTransaction):
+    with pytest.raises(RunnerError):
         check_state(state)

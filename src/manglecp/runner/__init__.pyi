@@ -3,12 +3,6 @@ from .dispatched import (
     Dispatched as Dispatched,
     offers as offers,
 )
-from .errors import (
-    LogBroken as LogBroken,
-    PatchRefused as PatchRefused,
-    PolicyRefused as PolicyRefused,
-    RunnerError as RunnerError,
-)
 from .execution import (
     Execute as Execute,
     Outcome as Outcome,
@@ -16,8 +10,12 @@ from .execution import (
 )
 from .log import (
     LONGEST as LONGEST,
+    LogBroken as LogBroken,
+    PatchRefused as PatchRefused,
+    PolicyRefused as PolicyRefused,
     RunHeader as RunHeader,
     RunLog as RunLog,
+    RunnerError as RunnerError,
     Verified as Verified,
     verify as verify,
 )
@@ -28,10 +26,6 @@ from .loop import (
     RunRequest as RunRequest,
     run as run,
 )
-from .menu import (
-    Menu as Menu,
-    Offer as Offer,
-)
 from .playback import (
     Divergence as Divergence,
     Replayed as Replayed,
@@ -39,6 +33,8 @@ from .playback import (
 )
 from .selection import (
     Kind as Kind,
+    Menu as Menu,
+    Offer as Offer,
     Selection as Selection,
     merge as merge,
     parse as parse,

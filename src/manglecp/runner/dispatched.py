@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from manglecp.runner.execution import Outcome, StepStatus, settled
-from manglecp.runner.menu import Offer
+from manglecp.runner.selection import Offer
 from manglecp.toolhost import SAFE, Answer, CallOptions, Catalogue, Dispatcher, Slots, read_catalogue
 
 if TYPE_CHECKING:

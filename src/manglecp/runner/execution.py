@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from manglecp.runner.errors import BadTransaction
-from manglecp.runner.log import canonical
+from manglecp.runner.log import RunnerError, canonical
 from manglecp.toolhost import Artifact, Slots, StateError, apply_state, full_state
 
 LARGEST_OUTPUT: Final = 1_048_576  # bytes of an output, as the contract limits them
@@ -60,15 +59,15 @@ _PATH: Final = re.compile(r"/slots/([0-7])")
 
 
 def check_state(slots: object) -> Slots:
-    """Return the state that an action left; raises :class:`BadTransaction`."""
+    """Return the state that an action left; raises :class:`RunnerError`."""
     if not isinstance(slots, Mapping) or not all(isinstance(one, Artifact) for one in slots.values()):
-        raise BadTransaction("the state is no map from slots to artifacts")
+        raise RunnerError("the state is no map from slots to artifacts")
     try:
         size = len(canonical(full_state(slots)))
     except (StateError, TypeError, ValueError) as error:
-        raise BadTransaction(f"the state cannot be written down: {error}") from None
+        raise RunnerError(f"the state cannot be written down: {error}") from None
     if size > LARGEST_STATE:
-        raise BadTransaction(f"the state has more than {LARGEST_STATE} bytes")
+        raise RunnerError(f"the state has more than {LARGEST_STATE} bytes")
     return dict(slots)
 
 
@@ -86,20 +85,20 @@ def diff_state(before: Mapping[int, Artifact], after: Mapping[int, Artifact]) ->
 
 
 def apply_tx_patch(before: Mapping[int, Artifact], operations: Iterable[object]) -> Slots:
-    """Return the state after all operations; raises :class:`BadTransaction`."""
+    """Return the state after all operations; raises :class:`RunnerError`."""
     after = dict(before)
     for one in operations:
         found = _PATH.fullmatch(str(one.get("path"))) if isinstance(one, Mapping) else None
         if found is None or not isinstance(one, Mapping):
-            raise BadTransaction("an operation leads to no slot")
+            raise RunnerError("an operation leads to no slot")
         op, slot = one.get("op"), int(found[1])
         if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):
-            raise BadTransaction(f"{str(op)[:20]!a} does not fit slot {slot}")
+            raise RunnerError(f"{str(op)[:20]!a} does not fit slot {slot}")
         if op == "remove":
             del after[slot]
             continue
         try:
             after |= apply_state({"slots": {str(slot): one.get("value")}}, {})
         except StateError as error:
-            raise BadTransaction(str(error)) from None
+            raise RunnerError(str(error)) from None
     return after

@@ -18,13 +18,12 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Protocol
 
-from manglecp.runner.errors import BadHeader, LogBroken
 from manglecp.wire import Fault, decode
 
 
@@ -63,18 +62,18 @@ _TRACING: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 class RunHeader:
     """The members that every record of a run carries (contract, section 1). ``request_id`` is the caller's trace id."""
 
-    run_id: str
+    run_id: str = ""
     request_id: str | None = None
     spec_version: str = SPEC_VERSION
     profile_id: str = PROFILE_ID
 
     def __post_init__(self) -> None:
         if not _is(self.run_id, _RUN_ID):
-            raise BadHeader("run_id is a UUID, or up to 32 hexadecimal digits")
+            raise RunnerError("run_id is a UUID, or up to 32 hexadecimal digits")
         for name in ("request_id", "spec_version", "profile_id"):
             text = getattr(self, name)
             if not _is(text, _TRACING) and (name != "request_id" or text is not None):
-                raise BadHeader(f"{name} is a text of 1 to 256 characters without control characters")
+                raise RunnerError(f"{name} is a text of 1 to 256 characters without control characters")
 
     @classmethod
     def new(cls, request_id: str | None = None) -> RunHeader:
@@ -83,17 +82,11 @@ class RunHeader:
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> RunHeader:
         """Return the header among the members of a record."""
-        return cls(
-            members.get("run_id", ""),
-            members.get("request_id"),
-            members.get("spec_version", SPEC_VERSION),
-            members.get("profile_id", PROFILE_ID),
-        )
+        return cls(**{field.name: members[field.name] for field in fields(cls) if field.name in members})
 
     def members(self) -> dict[str, str]:
         """Return the wire form; a missing ``request_id`` is absent, not null."""
-        found = {"spec_version": self.spec_version, "profile_id": self.profile_id, "run_id": self.run_id}
-        return found if self.request_id is None else {**found, "request_id": self.request_id}
+        return {name: text for name, text in asdict(self).items() if text is not None}
 
 
 def _is(text: object, shape: re.Pattern[str]) -> bool:
@@ -223,7 +216,7 @@ def verify(
         record = _record(number, document)
         try:
             found = RunHeader.read(document)
-        except BadHeader as error:
+        except RunnerError as error:
             raise LogBroken(number, str(error)) from None
         if header is not None and found != header:
             raise LogBroken(number, "a record of another run")
@@ -290,3 +283,27 @@ def _hashes(digest: str, prev: str) -> bytes:
 
 def _seal(key: bytes, prev: str, said: Mapping[str, Any]) -> str:
     return hmac.digest(key, b"manglecp run log\n" + prev.encode() + canonical(said), "sha256").hex()
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+
+class RunnerError(ValueError):
+    """Invalid input of the runner."""
+
+
+class PatchRefused(RunnerError):
+    """An input patch that is no small, shallow JSON object."""
+
+
+class PolicyRefused(RunnerError):
+    """A policy command that may not be started."""
+
+
+class LogBroken(RunnerError):
+    """A run log that was changed. ``line`` is the first one that shows it, counted from 1."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+        self.line = line
+        self.reason = reason

@@ -13,21 +13,15 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from manglecp.runner.errors import PatchRefused, RunnerError
 from manglecp.runner.execution import LARGEST_OUTPUT, Execute, Outcome, StepStatus, check_state, diff_state, settled
-from manglecp.runner.log import END, Sink, canonical, copy_json
-from manglecp.runner.menu import Menu, Offer
-from manglecp.runner.selection import LARGEST_INPUTS, Kind, Selection, merge
+from manglecp.runner.log import END, PatchRefused, RunnerError, Sink, canonical, copy_json
+from manglecp.runner.selection import LARGEST_INPUTS, Kind, Menu, Offer, Selection, merge
 from manglecp.runner.selectors import ControlMode, Selector, Situation, choose
 from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
-
-STEPS: Final = 64
-INVALID_PICKS: Final = 8  # tolerated; one more ends the run
-VISITS: Final = 3  # to one situation; one more ends the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +32,13 @@ class Budget:
     after an invalid pick is no new visit, or the guard would end the run before the picks are counted.
     """
 
-    steps: int = STEPS
-    invalid_picks: int = INVALID_PICKS
-    visits: int = VISITS
+    steps: int = 64
+    invalid_picks: int = 8  # tolerated; one more ends the run
+    visits: int = 3
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.invalid_picks < 0 or self.visits < 1:
             raise ValueError("a budget of nothing")
-
-
-@dataclass(slots=True)
-class Spending:
-    budget: Budget
-    invalid_picks: int = 0
-    _visits: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def invalid_pick(self) -> bool:
-        """Count one; return whether the run is within its budget."""
-        self.invalid_picks += 1
-        return self.invalid_picks <= self.budget.invalid_picks
-
-    def visit(self, menu_digest: str, state_digest: str) -> bool:
-        """Count one; return whether the run is within its budget."""
-        situation = (menu_digest, state_digest)
-        self._visits[situation] += 1
-        return self._visits[situation] <= self.budget.visits
 
 
 META_TAG: Final = "tag.meta"  # actions that are on every menu
@@ -190,9 +166,8 @@ async def run(
     budget: Budget | None = None,
 ) -> Result:
     """Run until the goal is reached, a selector or an action ends it, or the budget is spent."""
-    spending = Spending(budget or Budget())
-    loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, spending, copy_json(dict(request.inputs)))
-    loop.state = check_state(state)
+    inputs, checked = copy_json(dict(request.inputs)), check_state(state)
+    loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, budget or Budget(), inputs, checked)
     return await loop.run()
 
 
@@ -221,13 +196,14 @@ class _Loop:
     fallback: Selector
     policy: Selector | None
     goal_done: Callable[[Slots], bool]
-    spending: Spending
+    budget: Budget
     inputs: dict[str, Any]
-    state: Slots = field(default_factory=dict)
+    state: Slots
     step: int = 0
+    invalid_picks: int = 0
+    visits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     async def run(self) -> Result:
-        budget = self.spending.budget
         self._emit(
             START,
             goal_id=self.request.goal_id,
@@ -235,19 +211,19 @@ class _Loop:
             has_policy=self.policy is not None,
             inputs=self.inputs,
             state=full_state(self.state),
-            budget={"steps": budget.steps, "invalid_picks": budget.invalid_picks, "visits": budget.visits},
+            budget=asdict(self.budget),
         )
         reason = None
         moved = True
-        while reason is None and self.step < budget.steps:
-            picks = self.spending.invalid_picks
+        while reason is None and self.step < self.budget.steps:
+            picks = self.invalid_picks
             try:
                 reason = await self._step(moved)
             except _Raised as raised:
                 ended = Result(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
                 self._emit(END, **ended.members(), raised=raised.text)
                 raise raised.error from None
-            moved = self.spending.invalid_picks == picks
+            moved = self.invalid_picks == picks
             self.step += 1
         result = Result(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
         self._emit(END, **result.members())
@@ -258,7 +234,8 @@ class _Loop:
         menu = _given("menu", self.menu, self.state)
         menu_digest, state_digest = menu.digest, digest_state(self.state)
         self._emit("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
-        if moved and not self.spending.visit(menu_digest, state_digest):
+        self.visits[menu_digest, state_digest] += moved
+        if self.visits[menu_digest, state_digest] > self.budget.visits:
             self._emit("loop_guard_triggered", menu_digest=menu_digest, state_digest=state_digest)
             return EndReason.LOOP_GUARD
         selection = await self._select(menu, menu_digest, state_digest)
@@ -353,9 +330,9 @@ class _Loop:
             return Outcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)
 
     def _invalid_pick(self, why: str) -> EndReason | None:
-        within = self.spending.invalid_pick()
-        self._emit("invalid_pick", why=why, count=self.spending.invalid_picks)
-        return None if within else EndReason.MAX_INVALID
+        self.invalid_picks += 1
+        self._emit("invalid_pick", why=why, count=self.invalid_picks)
+        return None if self.invalid_picks <= self.budget.invalid_picks else EndReason.MAX_INVALID
 
     def _emit(self, event: str, **payload: Any) -> None:
         self.log.write(event, self.step, payload)

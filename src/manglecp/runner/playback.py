@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.runner.errors import LogBroken
 from manglecp.runner.execution import Execute, Outcome, StepStatus, apply_tx_patch, settled
-from manglecp.runner.log import Record, same_json, verify
+from manglecp.runner.log import LogBroken, Record, same_json, verify
 from manglecp.runner.loop import START, Budget, EndReason, Result, RunRequest, run
-from manglecp.runner.menu import Menu
-from manglecp.runner.selection import Selection
+from manglecp.runner.selection import Menu, Selection
 from manglecp.runner.selectors import ControlMode, Situation
 from manglecp.toolhost import Slots, apply_state
 

@@ -1,30 +1,160 @@
-"""Parsing of a selector's text, and the merge of its patch into the inputs (contract, section 2).
+"""The menu of a step, a selector's text, and the merge of its patch into the inputs (contract, section 2).
 
-::
+Menu entries are sorted by AID and numbered from ``SID0001``, so that the same actions always make the same menu; a
+filter leaves the SIDs unchanged. Upstream offers ``AID.NOOP.v1`` twice; here an action has one SID. A selection is
 
-    selection = "<ASK_SUP><END>" | "<NOOP><END>" | "<PICK><" SID ">" [patch] "<END>"
-    patch     = "<INP>" JSON object "</INP>" | "<INP64>" base64 of a JSON object "</INP64>"
+    "<ASK_SUP><END>" | "<NOOP><END>" | "<PICK><" SID ">" [patch] "<END>"
+    patch = "<INP>" JSON object "</INP>" | "<INP64>" base64 of a JSON object "</INP64>"
 
-White space around the whole is trimmed; nothing else may stand anywhere. What does not follow the grammar is
-``INVALID`` and never an exception: a model wrote the text. Upstream ignores whatever stands between the SID and the
-last ``<END>``; ``compatible=True`` parses that way.
+within white space. Anything else is ``INVALID`` and never an exception: a model wrote the text. Upstream ignores what
+stands between the SID and the last ``<END>``; ``compatible=True`` parses that way.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from manglecp.runner.errors import PatchRefused
-from manglecp.runner.log import canonical, copy_json
-from manglecp.runner.menu import Menu
+from manglecp.runner.log import PatchRefused, RunnerError, canonical, copy_json
 from manglecp.wire import Fault, decode
+
+# --- menu ----------------------------------------------------------------------------------------------------------
+
+MOST_ENTRIES: Final = 9_999  # A SID has four digits: what is numbered higher could never be picked
+SID: Final = re.compile(r"SID[0-9]{4}")
+_LONGEST_NAME: Final = 256
+_MOST_TAGS: Final = 64
+# The signs between the parts of the digest's text are not escaped there, so no part may have them.
+_AID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+_TAG: Final = re.compile(r"[^\x00-\x20\x7f,:|=\ud800-\udfff]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An action for a menu. A ``deterministic`` one has the same result on the same inputs and state."""
+
+    aid: str
+    name: str = ""
+    tags: frozenset[str] = frozenset()
+    deterministic: bool = False
+    inputs_schema: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        if not _AID.fullmatch(self.aid):
+            raise RunnerError(f"no action id: {self.aid[:80]!a}")
+        if len(self.name) > _LONGEST_NAME or len(self.tags) > _MOST_TAGS:
+            raise RunnerError(
+                f"{self.aid}: a name of more than {_LONGEST_NAME} characters, or more than {_MOST_TAGS} tags"
+            )
+        for tag in self.tags:
+            if not _TAG.fullmatch(tag):
+                raise RunnerError(f"{self.aid}: no tag: {tag[:80]!a}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    sid: str
+    offer: Offer
+
+    def members(self) -> dict[str, Any]:
+        """Return the logged form, without the schema."""
+        offer = self.offer
+        return {
+            "sid": self.sid,
+            "aid": offer.aid,
+            "name": offer.name,
+            "tags": sorted(offer.tags),
+            "deterministic": offer.deterministic,
+        }
+
+    def described(self) -> dict[str, Any]:
+        """Return the form for a policy. Upstream leaves the schema out, and a policy then cannot know the arguments."""
+        schema = self.offer.inputs_schema
+        return self.members() if schema is None else {**self.members(), "inputs_schema": dict(schema)}
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """Entries in the order of their SIDs."""
+
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        sids = [entry.sid for entry in self.entries]
+        if len(sids) > MOST_ENTRIES:
+            raise RunnerError(f"more than {MOST_ENTRIES} entries")
+        if any(not SID.fullmatch(sid) for sid in sids) or sids != sorted(set(sids)):
+            raise RunnerError("SIDs are SID0001 and so on, sorted, none of them twice")
+        if len({entry.offer.aid for entry in self.entries}) != len(sids):
+            raise RunnerError("an action stands on the menu twice")
+
+    @classmethod
+    def of(cls, offers: Iterable[Offer]) -> Menu:
+        """Return the menu of these actions; a repeated offer is one entry."""
+        by_aid: dict[str, Offer] = {}
+        for offer in offers:
+            if by_aid.setdefault(offer.aid, offer) != offer:
+                raise RunnerError(f"two different actions are called {offer.aid}")
+            if len(by_aid) > MOST_ENTRIES:
+                raise RunnerError(f"more than {MOST_ENTRIES} entries")
+        return cls(tuple(Entry(f"SID{n:04}", by_aid[aid]) for n, aid in enumerate(sorted(by_aid), 1)))
+
+    @classmethod
+    def read(cls, entries: Iterable[Mapping[str, Any]]) -> Menu:
+        """Parse what :meth:`members` returned."""
+        try:
+            return cls(
+                tuple(
+                    Entry(
+                        one["sid"],
+                        Offer(one["aid"], one["name"], frozenset(one["tags"]), one["deterministic"]),
+                    )
+                    for one in entries
+                )
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunnerError(f"no menu: {type(error).__name__} {error}") from None
+
+    def tagged(self, tags: Iterable[str]) -> Menu:
+        wanted = frozenset(tags)
+        return Menu(tuple(entry for entry in self.entries if entry.offer.tags & wanted))
+
+    def permitted(self, allowed: Iterable[str] = (), blocked: Iterable[str] = ()) -> Menu:
+        """Apply ``_capabilities``: an AID, or its beginning and ``*``. Blocked wins; no list allows all."""
+        allowing, blocking = tuple(allowed), tuple(blocked)
+        return Menu(
+            tuple(
+                entry
+                for entry in self.entries
+                if not _matches(entry.offer.aid, blocking) and (not allowing or _matches(entry.offer.aid, allowing))
+            )
+        )
+
+    def get(self, sid: str) -> Offer | None:
+        return next((entry.offer for entry in self.entries if entry.sid == sid), None)
+
+    def members(self) -> list[dict[str, Any]]:
+        return [entry.members() for entry in self.entries]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of ``SID0001=<AID>:<sorted,tags>|SID0002=…``, as upstream computes it."""
+        parts = (f"{one.sid}={one.offer.aid}:{','.join(sorted(one.offer.tags))}" for one in self.entries)
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()
+
+
+def _matches(aid: str, patterns: tuple[str, ...]) -> bool:
+    return any(aid.startswith(one[:-1]) if one.endswith("*") else aid == one for one in patterns)
+
+
+# --- selection -----------------------------------------------------------------------------------------------------
 
 LONGEST: Final = 65_536  # Characters of a selection. A policy may print as many bytes, and a patch has to fit in.
 
@@ -74,13 +204,7 @@ class Selection:
     def read(cls, members: Mapping[str, Any]) -> Selection:
         """Parse what :meth:`members` returned."""
         try:
-            return cls(
-                Kind(members["kind"]),
-                members["raw"],
-                members.get("sid"),
-                members.get("input_patch_json"),
-                members.get("why", ""),
-            )
+            return cls(**{**members, "kind": Kind(members["kind"])})
         except (KeyError, TypeError) as error:
             raise ValueError(f"no selection: {type(error).__name__} {error}") from None
 
@@ -92,9 +216,8 @@ class Selection:
 
     def members(self) -> dict[str, Any]:
         """Return the logged form, without absent members."""
-        found = {"kind": self.kind.value, "raw": self.raw}
-        more = {"sid": self.sid, "input_patch_json": self.input_patch_json, "why": self.why or None}
-        return found | {name: text for name, text in more.items() if text is not None}
+        members = {**asdict(self), "kind": self.kind.value, "why": self.why or None}
+        return {name: text for name, text in members.items() if text is not None}
 
 
 def parse(raw: str, *, compatible: bool = False) -> Selection:

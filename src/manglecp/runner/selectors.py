@@ -27,11 +27,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from manglecp.runner.errors import PolicyRefused
 from manglecp.runner.execution import settled
-from manglecp.runner.log import canonical
-from manglecp.runner.menu import Menu, Offer
-from manglecp.runner.selection import Kind, Selection, parse
+from manglecp.runner.log import PolicyRefused, canonical
+from manglecp.runner.selection import Kind, Menu, Offer, Selection, parse
 from manglecp.toolhost import Breaker
 
 

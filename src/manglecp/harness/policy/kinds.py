@@ -9,9 +9,9 @@ An inconsistent package is rejected when it is read, not later by a class that n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical
@@ -365,138 +365,126 @@ KINDS: Final = {kind.name: kind for kind in _TABLE}
 
 # --- consistency ------------------------------------------------------------------------------------------------------
 
-Documents = Mapping[str, Any]
+Documents: TypeAlias = Mapping[str, Any]
+Contradictions: TypeAlias = Iterator[tuple[str, str]]
+"""Pointers into the document, and messages."""
 
 
 def check(documents: Documents, places: Mapping[str, FileLocation], problems: Problems) -> None:
     """Report every contradiction between validated documents."""
-    for rule in _RULES:
-        for kind, pointer, message in rule(documents):
-            problems.add(FileLocation(places[kind].file, pointer=pointer), message)
+    for kind, rule in _RULES.items():
+        if kind in documents:
+            for pointer, message in rule(documents[kind], documents):
+                problems.add(FileLocation(places[kind].file, pointer=pointer), message)
 
 
-Contradictions = Iterator[tuple[str, str, str]]
-
-
-def _tools(documents: Documents) -> Contradictions:
-    """Documents reference only tools of the catalogue."""
-    if "tools" not in documents:
-        return
-    known = {tool["toolName"] for tool in documents["tools"]["tools"]}
-    mentions: list[tuple[str, str, Iterable[str]]] = [
-        (kind, "/tools", documents[kind]["tools"]) for kind in ("callers", "examples") if kind in documents
-    ]
-    if "deferral" in documents:
-        mentions += [("deferral", f"/{part}", documents["deferral"][part]) for part in ("eager", "deferred")]
-        both = set(documents["deferral"]["eager"]) & set(documents["deferral"]["deferred"])
-        if both:
-            yield "deferral", "/deferred", f"{_listed(both)} cannot be both eager and deferred"
-    if "filter" in documents:
-        mentions.append(("filter", "/tools", documents["filter"].get("tools", ())))
-    for kind, pointer, names in mentions:
+def _unknown_tools(names: Iterable[str], pointer: str, documents: Documents) -> Contradictions:
+    if "tools" in documents:
+        known = {tool["toolName"] for tool in documents["tools"]["tools"]}
         for name in sorted(set(names) - known):
-            yield kind, pointer, f"the tool {name!r} is not in the catalogue"
+            yield pointer, f"the tool {name!r} is not in the catalogue"
 
 
-def _observability(documents: Documents) -> Contradictions:
-    policy = documents.get("observability")
-    if policy is None:
-        return
+def _tools(policy: Documents, documents: Documents) -> Contradictions:
+    yield from _unknown_tools(policy.get("tools", ()), "/tools", documents)
+
+
+def _deferral(policy: Documents, documents: Documents) -> Contradictions:
+    if both := set(policy["eager"]) & set(policy["deferred"]):
+        yield "/deferred", f"{', '.join(sorted(both))} cannot be both eager and deferred"
+    for part in ("eager", "deferred"):
+        yield from _unknown_tools(policy[part], f"/{part}", documents)
+
+
+def _observability(policy: Documents, _: Documents) -> Contradictions:
     if policy["mode"] not in policy.get("allowedModes", [policy["mode"]]):
-        yield "observability", "/mode", f"{policy['mode']} is not one of allowedModes"
+        yield "/mode", f"{policy['mode']} is not one of allowedModes"
     if policy.get("zeroDataRetention") and policy["mode"] == "dashboard":
-        yield "observability", "/mode", "a dashboard retains data, and zeroDataRetention forbids that"
+        yield "/mode", "a dashboard retains data, and zeroDataRetention forbids that"
     if policy.get("requireProcessorRef") and "processorRef" not in policy:
-        yield "observability", "", "processorRef is required and missing"
+        yield "", "processorRef is required and missing"
 
 
-def _eval_gate(documents: Documents) -> Contradictions:
-    if "eval-gate" in documents and not documents["eval-gate"]["thresholds"]:
-        yield "eval-gate", "/thresholds", "a gate without a threshold lets everything through"
+def _eval_gate(policy: Documents, _: Documents) -> Contradictions:
+    if not policy["thresholds"]:
+        yield "/thresholds", "a gate without a threshold lets everything through"
 
 
-def _risk(documents: Documents) -> Contradictions:
-    policy = documents.get("risk-tiers")
-    if policy is not None and policy["defaultTier"] not in policy["tiers"]:
-        yield "risk-tiers", "/defaultTier", f"there is no tier {policy['defaultTier']}"
+def _risk(policy: Documents, _: Documents) -> Contradictions:
+    if policy["defaultTier"] not in policy["tiers"]:
+        yield "/defaultTier", f"there is no tier {policy['defaultTier']}"
 
 
-def _stop(documents: Documents) -> Contradictions:
-    policy = documents.get("stop", {})
+def _stop(policy: Documents, _: Documents) -> Contradictions:
     if "checkpointEveryTurns" in policy and not policy.get("requireCheckpoint"):
-        yield "stop", "/checkpointEveryTurns", "without requireCheckpoint no checkpoint is ever due"
+        yield "/checkpointEveryTurns", "without requireCheckpoint no checkpoint is ever due"
 
 
-def _protocol(documents: Documents) -> Contradictions:
-    policy = documents.get("protocol")
-    if policy is not None:
-        for reason in sorted(set(policy.get("continuation", ())) - set(policy["handledStopReasons"])):
-            yield "protocol", "/continuation", f"{reason!r} is not one of handledStopReasons"
+def _protocol(policy: Documents, _: Documents) -> Contradictions:
+    for reason in sorted(set(policy.get("continuation", ())) - set(policy["handledStopReasons"])):
+        yield "/continuation", f"{reason!r} is not one of handledStopReasons"
 
 
-def _parallel(documents: Documents) -> Contradictions:
-    policy = documents.get("parallel", {})
+def _parallel(policy: Documents, _: Documents) -> Contradictions:
     most, expected = policy.get("maxBranches"), policy.get("expectedBranches")
-    if policy and not policy["allowed"] and (most is not None or expected is not None):
-        yield "parallel", "/allowed", "branches are counted although none are allowed"
+    if not policy["allowed"] and (most is not None or expected is not None):
+        yield "/allowed", "branches are counted although none are allowed"
     if most is not None and expected is not None and expected > most:
-        yield "parallel", "/expectedBranches", f"{expected} branches are more than maxBranches"
+        yield "/expectedBranches", f"{expected} branches are more than maxBranches"
 
 
-def _handoff(documents: Documents) -> Contradictions:
-    policy = documents.get("handoff")
-    if policy is not None:
-        named = {name for names in policy.get("allowedTargetsByRole", {}).values() for name in names}
-        for name in sorted(named - set(policy["allowedTargets"])):
-            yield "handoff", "/allowedTargetsByRole", f"{name!r} is not one of allowedTargets"
+def _handoff(policy: Documents, _: Documents) -> Contradictions:
+    named = {name for names in policy.get("allowedTargetsByRole", {}).values() for name in names}
+    for name in sorted(named - set(policy["allowedTargets"])):
+        yield "/allowedTargetsByRole", f"{name!r} is not one of allowedTargets"
 
 
-def _views(documents: Documents) -> Contradictions:
-    policy = documents.get("views", {})
+def _views(policy: Documents, _: Documents) -> Contradictions:
     if "views" in policy:
         for name in sorted(set(policy.get("requiredStateViewIds", ())) - set(policy["views"])):
-            yield "views", "/requiredStateViewIds", f"the view {name!r} is not defined"
+            yield "/requiredStateViewIds", f"the view {name!r} is not defined"
 
 
-def _controls(documents: Documents) -> Contradictions:
-    """A required control needs the document that defines it."""
-    needs = {
-        "guardrailStages": "guardrail-stages",
-        "evalGate": "eval-gate",
-        "redTeamGate": "red-team",
-        "observabilityMode": "observability",
-        "riskTier": "risk-tiers",
-    }
-    for control in documents.get("governance", {}).get("requiredControls", ()):
-        if control in needs and needs[control] not in documents:
-            yield "governance", "/requiredControls", f"{control} needs the document {needs[control]}"
+_DEFINED_BY: Final = {
+    "guardrailStages": "guardrail-stages",
+    "evalGate": "eval-gate",
+    "redTeamGate": "red-team",
+    "observabilityMode": "observability",
+    "riskTier": "risk-tiers",
+}
+"""The document that a required control needs."""
 
 
-def _retry(documents: Documents) -> Contradictions:
+def _governance(policy: Documents, documents: Documents) -> Contradictions:
+    for control in policy.get("requiredControls", ()):
+        if control in _DEFINED_BY and _DEFINED_BY[control] not in documents:
+            yield "/requiredControls", f"{control} needs the document {_DEFINED_BY[control]}"
+
+
+def _retry(policy: Documents, _: Documents) -> Contradictions:
     seen: dict[str, str] = {}
-    for rule in documents.get("retry", {}).get("rules", ()):
+    for rule in policy["rules"]:
         for name in rule["classes"]:
             if name in seen:
-                yield "retry", "/rules", f"{name} has two rules, {seen[name]} and {rule['ruleId']}"
+                yield "/rules", f"{name} has two rules, {seen[name]} and {rule['ruleId']}"
             seen[name] = rule["ruleId"]
             if CLASSES[name].retry is Retry.NEVER and rule["maxAttempts"] > 1:
-                yield "retry", "/rules", f"{rule['ruleId']}: {name} is never retried"
+                yield "/rules", f"{rule['ruleId']}: {name} is never retried"
 
 
-_RULES = (
-    _tools,
-    _observability,
-    _eval_gate,
-    _risk,
-    _stop,
-    _protocol,
-    _parallel,
-    _handoff,
-    _views,
-    _controls,
-    _retry,
-)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
+_RULES: Final[Mapping[str, Callable[[Documents, Documents], Contradictions]]] = {
+    "callers": _tools,
+    "examples": _tools,
+    "filter": _tools,
+    "deferral": _deferral,
+    "observability": _observability,
+    "eval-gate": _eval_gate,
+    "risk-tiers": _risk,
+    "stop": _stop,
+    "protocol": _protocol,
+    "parallel": _parallel,
+    "handoff": _handoff,
+    "views": _views,
+    "governance": _governance,
+    "retry": _retry,
+}

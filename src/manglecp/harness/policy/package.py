@@ -187,9 +187,7 @@ class PolicyPackage:
             },
         }
         if (observability := self.contents.get("observability")) is not None:
-            profile["observabilityMode"] = observability["mode"]
-            if "processorRef" in observability:
-                profile["processorRef"] = observability["processorRef"]
+            profile |= {"observabilityMode": observability["mode"], **_members(observability, "processorRef")}
         tier = self._tier(risk_tier)
         if tier is not None:
             control = self.contents["risk-tiers"]["tiers"].get(tier)
@@ -217,27 +215,20 @@ class PolicyPackage:
 
     def _catalogue(self) -> dict[str, Any]:
         tools = self.contents["tools"]
-        rows = [{"toolName": tool["toolName"], "schemaDigest": tool["schemaDigest"]} for tool in tools["tools"]]
+        rows = [_members(tool, "toolName", "schemaDigest") for tool in tools["tools"]]
         return {"catalogId": tools["catalogId"], "tools": rows}
 
     def _tool_policy(self) -> dict[str, Any]:
         tools = self.contents["tools"]
-        shown = ("toolName", "schemaDigest", "inputSchema")
-        allowed = [
-            {name: tool[name] for name in shown if name in tool} for tool in tools["tools"] if tool.get("allowed", True)
-        ]
-        policy: dict[str, Any] = {"allowedTools": allowed}
-        if "parserProfileId" in tools:
-            policy["parserProfileId"] = tools["parserProfileId"]
-        return policy
+        allowed = [tool for tool in tools["tools"] if tool.get("allowed", True)]
+        shown = [_members(tool, "toolName", "schemaDigest", "inputSchema") for tool in allowed]
+        return {"allowedTools": shown, **_members(tools, "parserProfileId")}
 
     def _tool_constraints(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if "tools" in self.contents:
             found["expectedToolCatalogDigest"] = digest(self._catalogue())
-            for name in ("parserProfiles", "requireResultProvenance"):
-                if name in self.contents["tools"]:
-                    found[name] = self.contents["tools"][name]
+            found |= _members(self.contents["tools"], "parserProfiles", "requireResultProvenance")
         if "examples" in self.contents:
             shown = self.contents["examples"]["tools"]
             found["exampleDigests"] = {name: digest(inputs) for name, inputs in shown.items()}
@@ -248,13 +239,8 @@ class PolicyPackage:
 
     def _context_constraints(self) -> dict[str, Any]:
         """Render, queue and view documents are only compared, so their demands become constraints."""
-        found = {
-            name: self.contents["queue"][name]
-            for name in ("requiredQueueIds", "dedup", "maxBatchSize")
-            if name in self.contents["queue"]
-        }
-        if "requiredStateViewIds" in self.contents["views"]:
-            found["requiredStateViewIds"] = self.contents["views"]["requiredStateViewIds"]
+        found = _members(self.contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
+        found |= _members(self.contents["views"], "requiredStateViewIds")
         if "injectionPoints" in self.contents["render"]:
             found["allowedInjectionPoints"] = self.contents["render"]["injectionPoints"]
         if "scope" in self.contents:
@@ -268,13 +254,16 @@ class PolicyPackage:
         }
         if (observability := self.contents.get("observability")) is not None:
             found["allowedObservabilityModes"] = observability.get("allowedModes", [observability["mode"]])
-            for name in ("zeroDataRetention", "requireProcessorRef"):
-                if name in observability:
-                    found[name] = observability[name]
+            found |= _members(observability, "zeroDataRetention", "requireProcessorRef")
         checkpoints = [tier for tier in TIERS if self.needs_approval(tier)]
         if checkpoints:
             found["humanCheckpointTiers"] = checkpoints
         return found
+
+
+def _members(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return those of the members that the document has."""
+    return {name: document[name] for name in names if name in document}
 
 
 def _copy(value: dict[str, Any]) -> dict[str, Any]:
