@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -86,7 +86,7 @@ async def served(
 ) -> AsyncIterator[tuple[Shop, list[Any]]]:
     """A shop whose facts are kept up to date, and what troubles it had."""
     found = finding(every, policy)
-    generated = Generated(found, world, None)
+    generated = Generated(found, cast(Any, world), None)
     troubles: list[Any] = []
     async with asyncio.timeout(PATIENCE), shop(found, auto_confirm=AUTO, **more) as one:
         one.invoker.offers.renew(Domain.load(found, generated=generated))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -380,7 +380,7 @@ class Replaced:
 def test_half_a_pass_of_each_of_two_processes_is_none(tmp_path: Path) -> None:
     write(tmp_path, {"pack.toml": PARAMS, "rules/a.mg": RULES, "facts.py": HEAD + CHANGES, "root/a": ""})
     host = Replaced()
-    generated = Generated(read_pack(tmp_path, {"root": str(tmp_path / "root")}), host, None)
+    generated = Generated(read_pack(tmp_path, {"root": str(tmp_path / "root")}), cast(Any, host), None)
     with pytest.raises(PackError, match="scan: its host was replaced in the middle of a pass"):
         generated.begin(Program.load([Source("a.mg", RULES)]).predicates)
     assert (host.asked, host.ended) == (2, 1)

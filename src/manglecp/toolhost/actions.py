@@ -122,9 +122,7 @@ def action(
         raise ValueError("timeout is no number of seconds above 0")
     if version < 1:
         raise ValueError("versions count from 1")
-    for program in programs:
-        if not program or ("/" in program and not program.startswith("/")):
-            raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+    check_programs(programs)
     if programs and not _STARTS & set(declared):
         raise ValueError("spawn: an action that starts programs has the effect 'process'")
     if deterministic and not fences and any(effect != "none" for effect in declared):
@@ -146,14 +144,22 @@ def action(
     return lambda function: mark(function, declared_as)
 
 
+def check_programs(programs: Iterable[str]) -> None:
+    for program in programs:
+        if not program or ("/" in program and not program.startswith("/")):
+            raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+
+
 def mark(function: F, said: Declaration) -> F:
     setattr(function, _ATTRIBUTE, said)
     return function
 
 
-def serve_with(function: F, answering: Callable[..., Any]) -> F:
-    """Make a host serve ``answering`` in place of a function."""
-    setattr(function, _SERVED, answering)
+def serve_with(function: F, answering: Callable[..., Any], said: Declaration) -> F:
+    """Make a host serve ``answering`` in place of a function, under its name."""
+    for name in ("__name__", "__module__", "__doc__"):
+        setattr(answering, name, getattr(function, name))
+    setattr(function, _SERVED, mark(answering, said))
     return function
 
 
@@ -217,12 +223,8 @@ def external(
         code = getattr(function, "__code__", None)
         if code is None or code.co_flags & _COROUTINE:
             raise TypeError(f"{predicate}: a plain function answers a predicate")
-        answering = _row_action(function, mode, batch)
-        answering.__name__ = function.__name__
-        answering.__module__ = function.__module__
-        answering.__doc__ = function.__doc__
         declared = Declaration((), 0, False, True, seconds, False, (), 1, external=said)
-        return serve_with(function, mark(answering, declared))
+        return serve_with(function, _row_action(function, mode, batch), declared)
 
     return served
 

@@ -4,13 +4,12 @@ An action that needs them has a parameter annotated ``Context``; callers do not 
 host on their own descriptor, one line of JSON each. They are advisory: a slow reader loses some and gets their number,
 but never blocks the action.
 
-Lease events are not advisory. They wait for the reader; without one, or if too many wait, they go to standard error.
-A long text in them, such as a call id, is truncated and named by its digest.
+Lease events are not advisory: those that the reader has no room for go to standard error. A long text in them, such
+as a call id, is truncated and named by its digest.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sys
@@ -53,7 +52,6 @@ SETTINGS: Final = "MANGLECP_SETTINGS"  # the environment variable with the setti
 _LINE: Final = 4096  # PIPE_BUF: a line up to this size is written whole or not at all
 _TEXT: Final = 512
 _SHORT: Final = 32
-_WAITING: Final = 1024  # lines about leases that wait for their reader
 _LARGEST: Final = 1e308
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -68,7 +66,6 @@ class Reports:
         self._descriptor = descriptor
         self._nowhere = descriptor is not None and _is_null(descriptor)
         self._lost = 0
-        self._waiting: list[bytes] = []
         if descriptor is not None:
             os.set_blocking(descriptor, False)
             os.set_inheritable(descriptor, False)
@@ -90,42 +87,14 @@ class Reports:
         line = _encode(report).encode() + b"\n"
         if len(line) > _LINE:
             line = _encode({name: _short(value) for name, value in report.items()}).encode() + b"\n"
-        if audited:
-            self._waiting.append(line)
-            self._lost = 0
-            self._drain()
-        elif self._drain() and self._write(line) == 0:
-            self._lost = 0
-        else:  # an action never fails because of its reports
-            self._lost += 1
-
-    def close(self) -> None:
-        self._drain()
-        self._give_up()
-
-    def _drain(self) -> bool:
-        """Send waiting lines in their order; return whether none is left."""
-        while self._waiting:
-            problem = self._write(self._waiting[0])
-            if problem:
-                if problem != errno.EAGAIN or len(self._waiting) > _WAITING:
-                    self._give_up()
-                return False
-            del self._waiting[0]
-        return True
-
-    def _give_up(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            _complain(b"".join(waiting).decode())
-
-    def _write(self, line: bytes) -> int:
-        assert self._descriptor is not None
         try:
             os.write(self._descriptor, line)
-        except OSError as error:  # full or closed
-            return error.errno or errno.EIO
-        return 0
+            self._lost = 0
+        except OSError:  # full or closed; an action never fails because of its reports
+            if audited:
+                _complain(line.decode())
+            else:
+                self._lost += 1
 
 
 class Context:

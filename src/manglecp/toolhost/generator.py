@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from manglecp.toolhost.actions import Declaration, mark, serve_with
+from manglecp.toolhost.actions import Declaration, check_programs, serve_with
 from manglecp.toolhost.conversion import encode_value
 
 CACHE: Final = "cache"
@@ -69,9 +69,7 @@ def facts(
         if isinstance(value, bool) or not least <= value <= _LONGEST or not value:
             raise ValueError(f"facts: {name} has to be above {least:g} and at most {_LONGEST:g}")
     programs = tuple(spawn)
-    for program in programs:
-        if not program or ("/" in program and not program.startswith("/")):
-            raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+    check_programs(programs)
 
     def generating(function: F) -> F:
         code = getattr(function, "__code__", None)
@@ -91,11 +89,8 @@ def facts(
         def take(pass_id: str, settings: dict[str, str], cache: str | None) -> dict[str, Any]:
             return passes.take(pass_id, {**settings, CACHE: cache})
 
-        take.__name__ = function.__name__
-        take.__module__ = function.__module__
-        take.__doc__ = function.__doc__
         declared = Declaration((), 0, False, False, float(seconds), False, programs, 1, generator=said)
-        return serve_with(function, mark(take, declared))
+        return serve_with(function, take, declared)
 
     return generating
 

@@ -12,30 +12,22 @@ import json
 import logging
 import os
 import shutil
-import sys
-import threading
 import time
-from asyncio import AbstractEventLoop, run_coroutine_threadsafe
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from manglecp.base.background_loop import background_loop, wait_for
+from manglecp.base.background_loop import background_loop
 from manglecp.pack import Pack, PackError, SandboxPolicy
 from manglecp.toolhost.action_hosts import pack_listing, servable
 from manglecp.toolhost.actions import SAFE
 from manglecp.toolhost.dispatch import (
-    Answer,
-    Dispatcher,
-    DispatchError,
     HostCommand,
     Listing,
-    PoolLimits,
     Served,
 )
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
-from manglecp.toolhost.passes import Generated, Looking
+from manglecp.toolhost.passes import Generated, GeneratorHost, Looking
 
 _OLD: Final = 30 * 86_400
 
@@ -73,7 +65,6 @@ def _tidy(within: Path, kept: Path) -> None:
 
 
 _FILE: Final = "facts.py"
-_ENDLESS: Final = sys.maxsize
 _log = logging.getLogger(__name__)
 
 
@@ -103,7 +94,7 @@ def serve_facts(
     listing = pack_listing(pack, pack.generators_file, profiles)
     command = _command(pack, listing, environ or os.environ, kept, programs, sandbox or SandboxPolicy())
     with background_loop("facts") as loop:
-        generated = Generated(pack, _Host(loop, Served(profiles, command)), kept, told)
+        generated = Generated(pack, GeneratorHost(loop, Served(profiles, command)), kept, told)
         try:
             yield generated
         finally:
@@ -142,39 +133,3 @@ def _command(
         policy=policy,
     )
     return servable(_FILE, command)
-
-
-class _Host:
-    """One process at a time, started on demand."""
-
-    def __init__(self, loop: AbstractEventLoop, served: Served) -> None:
-        self._loop = loop
-        self._served = served
-        self._dispatcher: Dispatcher | None = None
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Answer | DispatchError]:
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("closed")
-            if self._dispatcher is None:
-                # It keeps what it has seen in memory, so only its death replaces it.
-                limits = PoolLimits(attempts=1, calls_per_host=_ENDLESS, growth=_ENDLESS, pipelined=1)
-                longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
-                dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)
-                wait_for(self._loop, dispatcher.__aenter__())
-                self._dispatcher = dispatcher
-            return run_coroutine_threadsafe(self._dispatcher.call(aid, inputs=inputs, timeout=seconds), self._loop)
-
-    def end(self) -> None:
-        """End the process; the next call starts another one, without memory."""
-        with self._lock:
-            dispatcher, self._dispatcher = self._dispatcher, None
-        if dispatcher is not None:
-            wait_for(self._loop, dispatcher.__aexit__(None, None, None))
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-        self.end()

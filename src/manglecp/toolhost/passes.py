@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sys
 import threading
 import time
+from asyncio import AbstractEventLoop, run_coroutine_threadsafe
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from manglecp.base.background_loop import wait_for
 from manglecp.mangle import Acceptance, Fact, Key, Predicate, Value
 from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
-from manglecp.toolhost.dispatch import Answer, DispatchError
+from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError, PoolLimits, Served
 from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
 
 _NONE: Final[frozenset[Fact]] = frozenset()
@@ -175,17 +178,44 @@ MOST_BYTES: Final = 1 << 28  # of one pass, encoded
 _FILE: Final = "facts.py"
 _GRACE: Final = 5.0  # seconds beyond its deadline that a piece is awaited: dispatch returns an error by itself
 _LONGEST_PAUSE: Final = 60.0
+_ENDLESS: Final = sys.maxsize
 _SAID: Final = 300
 
 
-class Host(Protocol):
+class GeneratorHost:
+    """One process at a time, started on demand."""
+
+    def __init__(self, loop: AbstractEventLoop, served: Served) -> None:
+        self._loop = loop
+        self._served = served
+        self._dispatcher: Dispatcher | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
     def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Answer | DispatchError]:
-        """Call an action; raises RuntimeError if the host is closed."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("closed")
+            if self._dispatcher is None:
+                # It keeps what it has seen in memory, so only its death replaces it.
+                limits = PoolLimits(attempts=1, calls_per_host=_ENDLESS, growth=_ENDLESS, pipelined=1)
+                longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
+                dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)
+                wait_for(self._loop, dispatcher.__aenter__())
+                self._dispatcher = dispatcher
+            return run_coroutine_threadsafe(self._dispatcher.call(aid, inputs=inputs, timeout=seconds), self._loop)
 
     def end(self) -> None:
         """End the process; the next call starts another one, without memory."""
+        with self._lock:
+            dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None:
+            wait_for(self._loop, dispatcher.__aexit__(None, None, None))
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        self.end()
 
 
 class NoFacts(Exception):
@@ -251,7 +281,7 @@ class Generated:
     """The generators of a pack. Thread-safe; one pass at a time."""
 
     def __init__(
-        self, pack: Pack, host: Host, cache: Path | None, told: Callable[[Looking], None] | None = None
+        self, pack: Pack, host: GeneratorHost, cache: Path | None, told: Callable[[Looking], None] | None = None
     ) -> None:
         self._most = pack.settings.limits.max_base_facts
         self._params = pack.params

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, Permit
@@ -218,22 +219,18 @@ class Pool:
             required = document
 
 
+@dataclass(slots=True)
 class _Attempt:
     """A call on its way, and what is known of it if it has to be cancelled."""
 
-    __slots__ = ("breaker", "call", "hasty", "permit", "right", "sent", "suspected", "work_time")
-
-    def __init__(
-        self, call: Call, right: Right, breaker: Breaker, permit: Permit, work_time: float, *, hasty: bool
-    ) -> None:
-        self.call = call
-        self.right = right
-        self.breaker = breaker
-        self.permit = permit
-        self.work_time = work_time
-        self.hasty = hasty
-        self.sent = False
-        self.suspected = False
+    call: Call
+    right: Right
+    breaker: Breaker
+    permit: Permit
+    work_time: float
+    hasty: bool
+    sent: bool = False
+    suspected: bool = False
 
     @property
     def code(self) -> ErrorCode | None:

@@ -14,6 +14,8 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from itertools import takewhile
 from typing import Any, Final, Literal
 
 from manglecp.toolhost.dispatch.messages import Call, DispatchError, ErrorCode, ErrorType, decode, failure
@@ -31,39 +33,18 @@ class LineBuffer:
     def __init__(self, limit: int = MAX_OUTPUT) -> None:
         self.limit = limit
         self.overflowed = False
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self.half = b""  # the line that has no end yet
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add a chunk; return the lines that it completes, without their newlines."""
         if self.overflowed:
             return []
-        *ends, rest = data.split(b"\n")
-        lines: list[bytes] = []
-        for end in ends:
-            if self._size + len(end) > self.limit:
-                self._give_up()
-                return lines
-            if self._pieces:
-                self._pieces.append(end)
-                end = b"".join(self._pieces)
-                self._pieces.clear()
-                self._size = 0
-            lines.append(end)
-        if self._size + len(rest) > self.limit:
-            self._give_up()
-        elif rest:
-            self._pieces.append(rest)
-            self._size += len(rest)
-        return lines
-
-    def half(self) -> bytes:
-        return b"".join(self._pieces)
-
-    def _give_up(self) -> None:
-        self.overflowed = True
-        self._pieces.clear()
-        self._size = 0
+        *lines, self.half = (self.half + data).split(b"\n")
+        fitting = list(takewhile(lambda line: len(line) <= self.limit, lines))
+        if len(fitting) < len(lines) or len(self.half) > self.limit:
+            self.overflowed = True
+            self.half = b""
+        return fitting
 
 
 WORK_TIME: Final = 30.0
@@ -82,44 +63,22 @@ class HostLost(Exception):
         self.suspect = suspect
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """One request line: the bytes left to write, and the future of its answer."""
 
-    __slots__ = (
-        "answer",
-        "call_id",
-        "excused",
-        "hasty",
-        "left",
-        "loss",
-        "rest",
-        "sent",
-        "shared",
-        "timer",
-        "work_time",
-    )
-
-    def __init__(
-        self,
-        line: bytes,
-        answer: asyncio.Future[dict[str, Any]],
-        call_id: str | None = None,
-        *,
-        shared: bool = False,
-        hasty: bool = False,
-        work_time: float = WORK_TIME,
-    ) -> None:
-        self.rest: bytes | memoryview = line
-        self.call_id = call_id
-        self.answer = answer
-        self.shared = shared
-        self.hasty = hasty  # the caller waits for less than the action may take
-        self.work_time = work_time
-        self.sent = False
-        self.excused = False
-        self.loss: tuple[Loss, str] | None = None
-        self.timer: asyncio.TimerHandle | None = None  # of its deadline
-        self.left = False  # the host works on it, and no caller waits any more
+    rest: bytes | memoryview
+    answer: asyncio.Future[dict[str, Any]]
+    call_id: str | None = None
+    _: KW_ONLY
+    shared: bool = False
+    hasty: bool = False  # the caller waits for less than the action may take
+    work_time: float = WORK_TIME
+    sent: bool = False
+    excused: bool = False
+    loss: tuple[Loss, str] | None = None
+    timer: asyncio.TimerHandle | None = None  # of its deadline
+    left: bool = False  # the host works on it, and no caller waits any more
 
     def written(self, count: int) -> None:
         """Record that so many more bytes were written."""
@@ -186,7 +145,7 @@ class ResponseMatcher:
 
     def half(self) -> bytes:
         """Return the line that the host never finished."""
-        return self._lines.half()
+        return self._lines.half
 
     def lose_all(self, loss: Loss, detail: str) -> None:
         """Fail every open request, for this reason unless it has an earlier one."""

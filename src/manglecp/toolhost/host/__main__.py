@@ -34,13 +34,10 @@ def main(argv: list[str]) -> int:
     if arguments.parent is not None:
         die_with(arguments.parent)
     reports = Reports(_moved(arguments.progress))
-    streams = Streams()
     try:
-        return _answer(arguments, streams, reports)
+        return _answer(arguments, Streams(), reports)
     except Lost as lost:
         return 7 if lost.closed else 0
-    finally:
-        reports.close()
 
 
 def _settings() -> dict[str, str]:
