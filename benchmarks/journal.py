@@ -25,7 +25,7 @@ from _table import print_table
 
 from manglecp.store import Store, open_store
 from manglecp.store.database import Synchronous
-from manglecp.store.runs import NewRun, RunState, StepEnd, StepStart, StepState, Values
+from manglecp.store.run_model import NewRun, RunState, StepEnd, StepStart, StepState, Values
 
 STEPS: Final = 20
 RUNS: Final = 40

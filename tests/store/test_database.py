@@ -78,12 +78,12 @@ def test_a_block_that_raises_changes_nothing(database: Database) -> None:
     assert len(rows(database)) == 1
 
 
-def test_a_glance_sees_what_is_there_and_holds_nothing(database: Database) -> None:
+def test_a_read_sees_what_is_there_and_holds_nothing(database: Database) -> None:
     for number in range(1, 4):
         insert(database, number)
-        with database.read_statement() as tx:
+        with database.read_transaction() as tx:
             assert tx.execute("SELECT count(*) FROM t WHERE x > ?", (0,)).fetchone() == (number,)
-    with pytest.raises(Exception, match=r"nowhere"), database.read_statement() as tx:
+    with pytest.raises(Exception, match=r"nowhere"), database.read_transaction() as tx:
         tx.execute("SELECT x FROM nowhere").fetchall()
     insert(database, 4)
     assert len(rows(database)) == 4

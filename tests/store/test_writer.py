@@ -161,9 +161,8 @@ async def test_what_is_cancelled_before_it_began_is_not_done(store: Store) -> No
     assert numbers(store) == [0, 2]
 
 
+@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)  # memory has one connection for all
 async def test_a_long_read_delays_no_write(store: Store) -> None:
-    if store.database.name == ":memory:":
-        pytest.skip("one connection for all")
     gate, reading = await occupied(store.writer.read)
     async with asyncio.timeout(PATIENCE / 2):
         await store.writer.write(Insert(1))

@@ -158,7 +158,7 @@ class OfferService:
 
     def _are_stored(self, name: str, known: Sequence[_Stored], now_ms: int) -> bool:
         """Return whether the store has all of them, for at least the retention of new offers."""
-        with self._store.read_statement() as tx:
+        with self._store.read_transaction() as tx:
             entries = self._store.registry.entries(tx, name, [one.definition.macro_id for one in known])
         for one in known:
             stored, drop_ms = entries.get(one.definition.macro_id, ("", 0))

@@ -23,7 +23,7 @@ from .ledger import (
     verify_export as verify_export,
 )
 from .registry import Kept as Kept
-from .runs.model import (
+from .run_model import (
     Decision as Decision,
     NewRun as NewRun,
     OwnedRun as OwnedRun,
@@ -39,7 +39,7 @@ from .runs.model import (
     Values as Values,
     Verdict as Verdict,
 )
-from .runs.run_store import pauses as pauses
+from .run_store import pauses as pauses
 from .schema import (
     Part as Part,
     append_only as append_only,

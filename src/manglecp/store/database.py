@@ -2,8 +2,7 @@
 
 * ``write_transaction()`` commits when its block ends and rolls back when it raises. After an error inside the block the
   transaction is lost; leave the block.
-* ``read_transaction()`` is a snapshot of the moment of its first statement. ``read_statement()`` is cheaper, for a
-  single statement.
+* ``read_transaction()`` is a snapshot of the moment of its first statement.
 * On SQLite a writer is alone in the file. On PostgreSQL writers run concurrently, so rows that are read in order to be
   changed have to be locked (:meth:`Transaction.locked`), or changed by the statement that tests them.
 * Locks are taken in this order, so that there is no deadlock: rows of runs, other rows, the head of the ledger last.
@@ -69,9 +68,6 @@ class Database(Protocol):
 
     def write_transaction(self) -> AbstractContextManager[Transaction]:
         """Begin a transaction that commits at the end of its block, and rolls back if the block raises."""
-
-    def read_statement(self) -> AbstractContextManager[Transaction]:
-        """Begin a read of a single statement."""
 
     def read_transaction(self) -> AbstractContextManager[Transaction]:
         """Begin a read transaction: a snapshot as of its first statement."""

@@ -66,15 +66,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 COLUMNS: Final = Entry.__struct_fields__
 
 
-class Prepared(NamedTuple):
-    """A valid note, and the canonical JSON of its body."""
-
-    note: Note
-    body: bytes
-
-
-def prepared(note: Note) -> Prepared:
-    """Validate a note. Raises :class:`.Invalid`."""
+def encoded_body(note: Note) -> bytes:
+    """Validate a note and return the canonical JSON of its body. Raises :class:`.Invalid`."""
     if note.kind not in KINDS:
         raise Invalid("kind", f"it is one of {', '.join(sorted(KINDS))}")
     try:
@@ -83,15 +76,7 @@ def prepared(note: Note) -> Prepared:
         raise Invalid("body", str(error)) from None
     if len(body) > MOST_BYTES:
         raise Invalid("body", f"it has {len(body)} bytes, and {MOST_BYTES} are allowed")
-    return Prepared(note, body)
-
-
-def following(head: Head, given: Prepared, at_ms: int) -> tuple[Head, Sequence[Any]]:
-    """Return the head after this note, and the row to write."""
-    (kind, _, run, identity), body = given
-    values = (head.seq + 1, at_ms, kind, run, identity, msgspec.Raw(body), head.row_hash)
-    own_hash = row_hash(dict(zip(COLUMNS, values, strict=False)))
-    return Head(head.seq + 1, own_hash), (*values[:5], body.decode(), head.row_hash, own_hash)
+    return body
 
 
 def read_row(row: Sequence[Any]) -> Entry:
@@ -253,14 +238,16 @@ class Ledger:
         return self.head(tx) if head is None else head
 
     def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
-        given = [prepared(note) for note in notes]
+        bodies = [encoded_body(note) for note in notes]
         seq, last, now = tx.locked(_HEAD.format(now=_NOW[tx.dialect]), wait=True).fetchone()
         head = Head(seq, last)
         at_ms = tx.now_ms() if now is None else now
         values: list[Any] = []
-        for one in given:
-            head, row = following(head, one, at_ms)
-            values += row
+        for (kind, _, run, identity), body in zip(notes, bodies, strict=True):
+            row = (head.seq + 1, at_ms, kind, run, identity, msgspec.Raw(body), head.row_hash)
+            own_hash = row_hash(dict(zip(COLUMNS, row, strict=False)))
+            values += (*row[:5], body.decode(), head.row_hash, own_hash)
+            head = Head(head.seq + 1, own_hash)
         insert = _insert(len(notes))
         if tx.dialect == "postgresql":  # one round trip
             tx.execute(f"WITH moved AS ({_MOVE}) {insert}", [*head, *values])

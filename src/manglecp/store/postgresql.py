@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -120,9 +120,6 @@ class PostgresDatabase:
     def read_transaction(self) -> Iterator[PostgresTransaction]:
         with self._borrowed(_READ) as connection:
             yield from self._transaction(connection, writes=False)
-
-    def read_statement(self) -> AbstractContextManager[PostgresTransaction]:
-        return self.read_transaction()
 
     def damage(self) -> list[str]:
         return []  # the server watches over its own files

@@ -47,10 +47,6 @@ class Seals:
         self._cipher = AESGCM(key)
         self._key_id = hashlib.sha256(b"manglecp store key\0" + key).digest()[:_KEY_ID]
 
-    @property
-    def encrypts(self) -> bool:
-        return self._cipher is not None
-
     def seal(self, value: bytes, *place: str) -> bytes:
         """Seal a value for ``place``; it opens nowhere else."""
         if self._cipher is None:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal
 
 from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
@@ -41,16 +40,15 @@ class SqliteDatabase:
         self.path = path
         self._patience = patience
         self._synchronous = synchronous
-        self._failures = Failures(path, patience)
         self._turn = threading.RLock()
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
         if isinstance(path, Path):
             _create(path)
-        with self._failures:
+        with self._failures():
             self._connection = self._connect()
         try:
-            with self._failures:
+            with self._failures():
                 self._identify()
                 self._configure(self._connection)
                 self._create_parts(parts)
@@ -71,33 +69,20 @@ class SqliteDatabase:
 
     @contextmanager
     def write_transaction(self) -> Iterator[SqliteTransaction]:
-        with self._turn, self._failures, transaction(self._connection, "BEGIN IMMEDIATE") as tx:
+        with self._turn, self._failures(), _transaction(self._connection, "BEGIN IMMEDIATE") as tx:
             yield tx
 
     @contextmanager
     def read_transaction(self) -> Iterator[SqliteTransaction]:
-        with self._failures:
+        with self._failures():
             if self.path == ":memory:":
-                with self._turn, transaction(self._connection, "BEGIN DEFERRED") as tx:
+                with self._turn, _transaction(self._connection, "BEGIN DEFERRED") as tx:
                     yield tx
                 return
             connection = self._reader()
             try:
-                with transaction(connection, "BEGIN DEFERRED") as tx:
+                with _transaction(connection, "BEGIN DEFERRED") as tx:
                     yield tx
-            finally:
-                self._give_back(connection)
-
-    @contextmanager
-    def read_statement(self) -> Iterator[SqliteTransaction]:
-        if self.path == ":memory:":
-            with self.read_transaction() as tx:
-                yield tx
-            return
-        with self._failures:
-            connection = self._reader()
-            try:
-                yield SqliteTransaction(connection)
             finally:
                 self._give_back(connection)
 
@@ -109,6 +94,25 @@ class SqliteDatabase:
                 for table, _, other, _ in tx.execute("PRAGMA foreign_key_check")
             ]
             return found
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Translate SQLite errors into store errors."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
+                raise Busy(
+                    f"{self.path} is being written to by another process and was not free within "
+                    f"{self._patience:g} s; nothing was changed. Try again, or end the process that holds it."
+                ) from None
+            raise StoreError(f"{self.path} cannot be used: {error}") from error
+        except sqlite3.IntegrityError as error:
+            raise StoreError(f"{self.path} does not admit this row: {error}") from error
+        except sqlite3.ProgrammingError:  # a bug of ours
+            raise
+        except sqlite3.DatabaseError as error:
+            raise Unusable(f"{self.path} is damaged, or no SQLite database: {error}") from error
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -137,7 +141,7 @@ class SqliteDatabase:
     def _identify(self) -> None:
         """Raise :class:`Unusable` for a database of another program."""
         # One snapshot: another process may be creating the file.
-        with transaction(self._connection, "BEGIN DEFERRED") as tx:
+        with _transaction(self._connection, "BEGIN DEFERRED") as tx:
             found = self._pragma("application_id")
             used = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
         if found != APPLICATION_ID and (found or used):
@@ -208,55 +212,16 @@ class SqliteTransaction:
         return time.time_ns() // 1_000_000
 
 
-class transaction:
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[SqliteTransaction]:
     """Begin with ``begin`` and commit; roll back if the block raises."""
-
-    __slots__ = ("_begin", "_connection")
-
-    def __init__(self, connection: sqlite3.Connection, begin: str) -> None:
-        self._connection = connection
-        self._begin = begin
-
-    def __enter__(self) -> SqliteTransaction:
-        self._connection.execute(self._begin)
-        return SqliteTransaction(self._connection)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        try:
-            if error is None:
-                self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:  # a full disk has ended it already
-                self._connection.execute("ROLLBACK")
-
-
-class Failures:
-    """Re-entrant context manager that translates SQLite errors into store errors."""
-
-    __slots__ = ("_path", "_patience")
-
-    def __init__(self, path: Path | Literal[":memory:"], patience: float) -> None:
-        self._path = path
-        self._patience = patience
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is None:
-            return
-        if isinstance(error, sqlite3.OperationalError):
-            if is_busy(error):
-                raise Busy(
-                    f"{self._path} is being written to by another process and was not free within "
-                    f"{self._patience:g} s; nothing was changed. Try again, or end the process that holds it."
-                ) from None
-            raise StoreError(f"{self._path} cannot be used: {error}") from error
-        if isinstance(error, sqlite3.IntegrityError):
-            raise StoreError(f"{self._path} does not admit this row: {error}") from error
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(
-            error, sqlite3.ProgrammingError
-        ):  # a bug of ours
-            raise Unusable(f"{self._path} is damaged, or no SQLite database: {error}") from error
+    connection.execute(begin)
+    try:
+        yield SqliteTransaction(connection)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:  # a full disk has ended it already
+            connection.execute("ROLLBACK")
 
 
 def is_busy(error: sqlite3.OperationalError) -> bool:

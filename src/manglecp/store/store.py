@@ -20,7 +20,7 @@ from manglecp.store.ledger import LEDGER, Ledger
 from manglecp.store.nonces import NONCES, Nonces
 from manglecp.store.postgresql import PostgresDatabase, PostgresUrl, is_postgres
 from manglecp.store.registry import REGISTRY, Registry
-from manglecp.store.runs import RUNS, RunStore
+from manglecp.store.run_store import RUNS, RunStore
 from manglecp.store.schema import Part
 from manglecp.store.seals import Seals
 from manglecp.store.sqlite import SqliteDatabase
@@ -48,9 +48,6 @@ class Store:
 
     def read_transaction(self) -> AbstractContextManager[Transaction]:
         return self.database.read_transaction()
-
-    def read_statement(self) -> AbstractContextManager[Transaction]:
-        return self.database.read_statement()
 
     def close(self) -> None:
         """Stop the writer's threads and close the database."""

@@ -7,14 +7,12 @@ from typing import Any
 
 from manglecp.store.database import Database, Transaction
 from manglecp.store.ledger import LEDGER
-from manglecp.store.runs import (
-    RUNS,
+from manglecp.store.run_model import (
     Decision,
     NewRun,
     OwnedRun,
     Retention,
     RunState,
-    RunStore,
     RunView,
     StepEnd,
     StepKind,
@@ -23,6 +21,7 @@ from manglecp.store.runs import (
     StepState,
     Values,
 )
+from manglecp.store.run_store import RUNS, RunStore
 from manglecp.store.seals import Seals
 
 PARTS = (RUNS, LEDGER)

@@ -8,7 +8,8 @@ import pytest
 
 from manglecp.store.errors import Invalid, NotOpen
 from manglecp.store.ledger import Ledger
-from manglecp.store.runs import DID_NOT_HAPPEN, Decision, RunState, StepState
+from manglecp.store.run_model import Decision, RunState, StepState
+from manglecp.store.run_store import DID_NOT_HAPPEN
 from tests.store.runs.bench import Bench, ending, start
 
 

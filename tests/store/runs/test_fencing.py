@@ -11,7 +11,8 @@ import pytest
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Fenced
 from manglecp.store.ledger import Ledger
-from manglecp.store.runs import RunState, RunStore
+from manglecp.store.run_model import RunState
+from manglecp.store.run_store import RunStore
 from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, ending, everything, read, start
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manglecp.store.errors import Fenced, Invalid, NoRun, NotOpen
-from manglecp.store.runs import RunState, StepState, Values
+from manglecp.store.run_model import RunState, StepState, Values
 from tests.store.runs.bench import HOUR, Bench, ending, new_run, read, start
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manglecp.store.errors import Fenced, Unusable
-from manglecp.store.runs import Retention, RunState
+from manglecp.store.run_model import Retention, RunState
 from manglecp.store.seals import Seals
 from tests.store.runs.bench import Bench, ending, start
 from tests.store.runs.conftest import Opened

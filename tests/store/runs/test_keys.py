@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.store.errors import KeyTaken
 from manglecp.store.ledger import Ledger
-from manglecp.store.runs import RunState
+from manglecp.store.run_model import RunState
 from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, new_run
 

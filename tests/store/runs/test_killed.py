@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.store.ledger import Ledger
-from manglecp.store.runs import RunState
+from manglecp.store.run_model import RunState
 from tests.store.runs.bench import PACK, Bench
 
 pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere

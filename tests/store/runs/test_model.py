@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from manglecp.store.errors import Fenced, KeyTaken, NotOpen, Refused
-from manglecp.store.runs import RunState, StepState
+from manglecp.store.run_model import RunState, StepState
 from manglecp.store.store import open_database
 from tests.store.runs.bench import HOUR, PACK, PARTS, Bench, ending, read, start
 from tests.store.runs.conftest import Opened

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from manglecp.store.errors import KeyTaken, NoRun
-from manglecp.store.runs import Retention, RunState
-from manglecp.store.runs.run_store import Swept
+from manglecp.store.run_model import Retention, RunState
+from manglecp.store.run_store import Swept
 from tests.store.runs.bench import HOUR, Bench, start
 from tests.store.runs.conftest import Opened
 

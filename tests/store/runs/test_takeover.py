@@ -13,7 +13,8 @@ import pytest
 
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Fenced, Unusable
-from manglecp.store.runs import POISONED, OwnedRun, Run, RunState, Values
+from manglecp.store.run_model import OwnedRun, Run, RunState, Values
+from manglecp.store.run_store import POISONED
 from manglecp.store.store import open_database
 from tests.store.runs.bench import HOUR, PACK, PARTS, Bench, ending, read, start
 

@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.store.database import Database
 from manglecp.store.errors import Unusable
-from manglecp.store.runs import RunState, StepSettled, StepState, Values
+from manglecp.store.run_model import RunState, StepSettled, StepState, Values
 from manglecp.store.seals import Seals
 from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, ending, everything, start

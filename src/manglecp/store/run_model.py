@@ -173,22 +173,19 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     note: bytes | None = None
 
 
-class OwnedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run with everything its owner needs to continue. After a takeover no step is ``started``."""
-
-    run: Run
-    admission: bytes
-    values: Values
-    steps: tuple[Step, ...]
-    """In the order of recording."""
-
-
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """A run without values, for operators."""
 
     run: Run
     admission: bytes
     steps: tuple[Step, ...]
+    """In the order of recording."""
+
+
+class OwnedRun(RunView, frozen=True, kw_only=True):
+    """A run with everything its owner needs to continue. After a takeover no step is ``started``."""
+
+    values: Values
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
