@@ -41,6 +41,17 @@ Asked: TypeAlias = dict[Key, dict[Args, list[Args]]]
 """Calls of one evaluation and their results: by predicate and inputs, as whole argument tuples."""
 
 
+def recorded(asked: Asked, predicates: Mapping[Key, Predicate]) -> Externals:
+    """Return externals that repeat the results of earlier calls, and return nothing for other inputs."""
+
+    def repeat(predicate: Predicate) -> External:
+        outputs = [i for i in range(predicate.arity) if i not in predicate.inputs()]
+        known = asked.get(predicate.key, {})
+        return External(lambda inputs: [tuple(row[i] for i in outputs) for row in known.get(inputs, ())])
+
+    return {predicate.name: repeat(predicate) for predicate in predicates.values() if predicate.external}
+
+
 def ask(
     predicate: Predicate,
     external: External,

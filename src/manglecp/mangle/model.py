@@ -137,7 +137,7 @@ class EvaluatedModel(ABC):
 
     @abstractmethod
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
-        """Return a model with facts added, evaluated within other limits."""
+        """Return a model with facts added, evaluated within other limits. External predicates are not called again."""
 
     def rows(self, key: Key) -> list[FactRow]:
         """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
@@ -165,10 +165,6 @@ class EvaluatedModel(ABC):
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:  # noqa: ARG002
         """Return an index of the facts, or with ``raw`` of those before coalescing; None if the model has none."""
-        return None
-
-    def count_derived(self, key: Key) -> int | None:  # noqa: ARG002
-        """Return the number of facts that were not given; None if the caller has to count."""
         return None
 
     def kept_heads(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002

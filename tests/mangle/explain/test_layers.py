@@ -127,14 +127,6 @@ def test_coverage_of_one_request_says_nothing_about_the_next() -> None:
     assert other.coverage().as_json()["rules"] == together(ABOVE, NOW)
 
 
-def test_a_limit_on_derived_facts_counts_the_same(layered: Result, together: Result) -> None:
-    for key in together.program.predicates:
-        if any(rule.head.key == key for rule in together.program.rules):
-            given = [fact.timed for fact in BELOW + ABOVE if fact.key == key]
-            derived = [fact for fact in together.model.derived(key) if fact not in given]
-            assert layered.model.count_derived(key) == len(derived), key
-
-
 def test_facts_that_nobody_used(layered: Result, together: Result) -> None:
     facts = BELOW + ABOVE
     assert [one.as_json() for one in layered.unused(facts)] == [one.as_json() for one in together.unused(facts)]

@@ -12,6 +12,7 @@ from manglecp.mangle.engine.evaluation import Evaluation, Layer
 from manglecp.mangle.engine.interpreter import check_constraints
 from manglecp.mangle.engine.views import NOTHING, FactTuple, Found, LookUp, View
 from manglecp.mangle.errors import ValueFault
+from manglecp.mangle.externals import recorded
 from manglecp.mangle.facts import Fact, Timed
 from manglecp.mangle.model import EvaluatedModel, Finder, Index, Limits, Origin
 from manglecp.mangle.program import Rule
@@ -89,15 +90,6 @@ class EngineModel(EvaluatedModel):
     def rules_fired(self) -> int | None:
         return _rules_fired(self.evaluation)
 
-    def count_derived(self, key: Key) -> int | None:
-        evaluation = self.evaluation
-        i = evaluation.compiled.ids[key]
-        if key in self._asked or self.program.predicates[key].merge is not None:
-            return None
-        view = self._raw(i) if evaluation.compiled.temporal[i] else evaluation.views[i]
-        given = evaluation.base.given[i] | evaluation.given.get(i, set())
-        return len(view) - sum(fact in view for fact in given)
-
     def kept_heads(self, rule: Rule) -> dict[int, int] | None:
         evaluation = self.evaluation
         ids, predicates = evaluation.compiled.ids, self.program.predicates
@@ -112,7 +104,8 @@ class EngineModel(EvaluatedModel):
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EngineModel:
         compiled = self.evaluation.compiled
-        evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=self.evaluation.externals)
+        externals = recorded(self._asked, self.program.predicates)
+        evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=externals)
         evaluation.run(compiled.intake.sort(added, check=False))
         check_constraints(evaluation)
         return EngineModel(evaluation)

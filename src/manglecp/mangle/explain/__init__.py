@@ -3,13 +3,13 @@
 An evaluation records nothing for them; they need only a finished :class:`~manglecp.mangle.model.EvaluatedModel`.
 """
 
-from manglecp.mangle.explain.assertable import ANY_NAME, ANYTHING, Probe
+from manglecp.mangle.explain.candidates import ANY_NAME, ANYTHING
 from manglecp.mangle.explain.coverage import Coverage, RuleCoverage, Unused
 from manglecp.mangle.explain.explainer import Blocked, Explainer, WhyNot
 from manglecp.mangle.explain.proof import Alternatives, Node, NodeOrigin, Proof
 from manglecp.mangle.explain.shape import RuleRef, Shape, rule_ref
 from manglecp.mangle.explain.solver import read_fact
-from manglecp.mangle.explain.unlock import Unlocked
+from manglecp.mangle.explain.unlock import Probe, Unlocked
 
 __all__ = [
     "ANYTHING",

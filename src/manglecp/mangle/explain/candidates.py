@@ -2,132 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
-from manglecp.mangle.checker import check_types
-from manglecp.mangle.declarations import Acceptance
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.instances import free_ends
-from manglecp.mangle.explain.solver import Finished
-from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
+from manglecp.mangle.explain.proof import Prover
+from manglecp.mangle.facts import Args, Fact, Interval, holds_somewhere
 from manglecp.mangle.matching import Row, evaluate_term, instant_of, window
-from manglecp.mangle.program import GivenFact, Program
-from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Term, Variable
-from manglecp.mangle.types import ANY, Type, conforms
-from manglecp.mangle.values import INT_MAX, INT_MIN, List, Map, Pair, Struct, Time, Value, order_key
-
-Assumed: TypeAlias = frozenset[Fact]
-Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
-
-NOTHING: Final[Assumed] = frozenset()
-_NO_SETS: Final[frozenset[Assumed]] = frozenset()
-
-
-class Sets:
-    """Subset-minimal sets of assumptions."""
-
-    __slots__ = ("_by_fact", "_sets")
-
-    def __init__(self, sets: Iterable[Assumed] = ()) -> None:
-        self._sets: dict[Assumed, None] = {}
-        self._by_fact: dict[Fact, set[Assumed]] = {}
-        for one in sets:
-            self.add(one)
-
-    def add(self, new: Assumed) -> bool:
-        """Add a set; return whether it is new and contains no other."""
-        if new in self._sets or self._implied(new):
-            return False
-        for old in self._implying(new):
-            del self._sets[old]
-            for fact in old:
-                self._by_fact[fact].discard(old)
-        self._sets[new] = None
-        for fact in new:
-            self._by_fact.setdefault(fact, set()).add(new)
-        return True
-
-    def _implied(self, new: Assumed) -> bool:
-        if NOTHING in self._sets:
-            return True
-        return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
-
-    def _implying(self, new: Assumed) -> list[Assumed]:
-        if not new:
-            return list(self._sets)
-        rarest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
-        return [old for old in rarest if new <= old]
-
-    def __iter__(self) -> Iterator[Assumed]:
-        return iter(tuple(self._sets))
-
-    def __len__(self) -> int:
-        return len(self._sets)
-
-
-class Pending(NamedTuple):
-    """A premise that is assumed before all its variables have values."""
-
-    literal: Literal
-    interval: Interval | None
-    dictated: bool = False  # whether it is the smallest interval that satisfies the premise
-
-    def free(self, row: Row) -> list[str]:
-        names = [arg.name for arg in self.literal.atom.args if isinstance(arg, Variable)]
-        return [name for name in names if name != "_" and name not in row]
-
-
-class State(NamedTuple):
-    """The state of a body: values, assumptions, and assumptions with free variables."""
-
-    row: Row
-    assumed: Assumed = NOTHING
-    pending: tuple[Pending, ...] = ()
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        return frozenset(self.row.items()), self.assumed, tuple((id(p.literal), p.interval) for p in self.pending)
-
-    def keys(self) -> set[Key]:
-        """Return the predicates of the assumptions, a lower bound of the number of facts."""
-        return {fact.key for fact in self.assumed} | {p.literal.atom.key for p in self.pending}
-
-
-def distinct(states: Iterable[State]) -> list[State]:
-    return list({state.identity: state for state in states}.values())
-
-
-@dataclass(eq=False, slots=True)
-class Table:
-    """Conclusions of a pattern under assumptions that do not hold without."""
-
-    key: Key
-    pattern: Pattern
-    answers: dict[Timed, Sets] = field(default_factory=dict)
-    progress: Sets = field(default_factory=Sets)  # assumptions with an effect on the pattern that cannot be predicted
-    readers: set[Table] = field(default_factory=set)
-
-    def agrees(self, fact: Timed) -> bool:
-        return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
-
-
-class Exhausted(Exception):
-    pass
-
-
-@dataclass
-class Effort:
-    steps: int
-
-    def spend(self, steps: int = 1) -> None:
-        """Raises :class:`Exhausted` when nothing is left."""
-        self.steps -= steps
-        if self.steps < 0:
-            raise Exhausted
+from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable
+from manglecp.mangle.types import ANY, conforms
+from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pair, Struct, Time, Value, order_key
 
 
 class Candidates:
@@ -136,16 +25,12 @@ class Candidates:
     most_rows: int | None = None  # limit of rows per premise: preferred values first, then by order. None for no limit
     preferred: frozenset[Value] = frozenset()
 
-    def __init__(
-        self, solver: Finished, goal: Fact, acceptance: Acceptance, over: Collection[Key] | None = None
-    ) -> None:
-        self.solver = solver
+    def __init__(self, prover: Prover, goal: Fact, over: Collection[Key] | None = None) -> None:
+        self.solver = prover.solver
         self.goal = goal
-        program = solver.program
-        self.keys = _without_rules(program) if over is None else frozenset(over)
+        self.keys = _without_rules(prover.model.program) if over is None else frozenset(over)
         self.dictated: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
-        self._acceptance = acceptance
-        self._fits: dict[tuple[Key, Args], bool] = {}
+        self._acceptance = prover.acceptance
         self._columns: dict[tuple[Key, int], tuple[Value, ...]] = {}
 
     @cached_property
@@ -171,9 +56,7 @@ class Candidates:
         for fact in solver.program.facts:
             yield from fact.values(solver.now)
         for rule in solver.program.rules:
-            terms: list[Term] = list(rule.head.args)
-            for premise in rule.premises:
-                terms += [premise.left, premise.right] if isinstance(premise, Equality) else premise.atom.args
+            terms = [*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))]
             terms += [let.expression for step in rule.clause.transforms for let in step.lets]
             for term in terms:
                 yield from self._of_term(term)
@@ -197,21 +80,19 @@ class Candidates:
         """Return the constants for one position. ``alike``: the premises do not distinguish them."""
         found = self._columns.get((key, position))
         if found is None:
-            rows = self.solver.predicate(key).rows
-            types = [row[position] for row in rows] or [ANY]
-            found = self.constants
-            if ANY not in types:
-                found = tuple(v for v in found if any(conforms(self._acceptance.vocabulary.value(v), t) for t in types))
+            types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
+            value = self._acceptance.vocabulary.value
+            choices = self._choices(key, position)
+            found = tuple(v for v in choices if ANY in types or any(conforms(value(v), t) for t in types))
             self._columns[key, position] = found
         return found
 
+    def _choices(self, key: Key, position: int) -> Iterable[Value]:  # noqa: ARG002
+        return self.constants
+
     def accepts(self, key: Key, args: Args) -> bool:
         """Return whether the fact may be added: known values of the declared types."""
-        fits = self._fits.get((key, args))
-        if fits is None:
-            known = key in self.keys and self._known.issuperset(args)
-            fits = self._fits[key, args] = known and self._acceptance.accepts(key, args)
-        return fits
+        return key in self.keys and self._known.issuperset(args) and self._acceptance.accepts(key, args)
 
     @cached_property
     def instants(self) -> tuple[int, ...]:
@@ -264,41 +145,149 @@ def _parts(value: Value) -> Iterable[Value]:
     return ()
 
 
-# The types of an undeclared predicate are those of its facts, so a fact of a new kind can make a rule ill-typed.
-def as_given(fact: Fact) -> GivenFact:
-    atom = Atom(fact.key[0], fact.args)  # type: ignore[arg-type]  # values that have no literal are only printed
-    return GivenFact(Clause(atom), fact.args)
+MOST_VALUES: Final = 1_000  # limit of values from the caller's facts
+MOST_ROWS: Final = 20  # limit of rows per premise, and of values per column of the server
+LARGEST: Final = 100_000  # values of larger relations are not sampled
+ANYTHING: Final = "\ufdd0any value"  # wildcard for any text. Begins with a noncharacter, so that no program uses it
+ANY_NAME: Final = Name("/any_value")
+_ANY: Final = (ANYTHING, ANY_NAME)
+_STRICT: Final = frozenset({":lt", ":gt"})
 
 
-class Typing:
-    def __init__(self, program: Program, acceptance: Acceptance) -> None:
-        self.program = program
-        self._vocabulary = acceptance.vocabulary
-        self._known: dict[frozenset[tuple[Key, tuple[Type, ...]]], bool] = {}
+class Assertable(Candidates):
+    """Candidates for a caller that may assert only some facts, made of values that may be disclosed.
 
-    def accepts(self, added: Iterable[Fact]) -> bool:
-        """Return whether the program with these facts is as well-typed as before."""
-        undeclared = [fact for fact in added if self.program.predicates[fact.key].decl is None]
-        kinds = frozenset((fact.key, self._kinds(fact)) for fact in undeclared) - self._observed
-        if not kinds or not self._checked:
-            return True
-        if kinds not in self._known:
-            facts = [*self.program.facts, *map(as_given, undeclared)]
-            self._known[kinds] = not check_types(self.program.predicates, self.program.rules, facts)
-        return self._known[kinds]
+    * Values are those of the caller's facts, the goal and constants of ``rules``. Where any value will do, a wildcard
+      is used.
+    * With ``readable``, values of the server's facts are used too: joined from other premises, and samples where free.
+    * Free values are sampled, so failure of the samples rules nothing out.
+    """
 
-    def _kinds(self, fact: Fact) -> tuple[Type, ...]:
-        return tuple(self._vocabulary.value(arg, exact=False) for arg in fact.args)
+    most_rows = MOST_ROWS
 
-    @cached_property
-    def _observed(self) -> frozenset[tuple[Key, tuple[Type, ...]]]:
-        undeclared = [fact for fact in self.program.facts if self.program.predicates[fact.key].decl is None]
-        known = [Fact(fact.key[0], fact.args) for fact in undeclared if fact.args is not None]
-        return frozenset((fact.key, self._kinds(fact)) for fact in known)
+    def __init__(
+        self,
+        prover: Prover,
+        rules: Sequence[Rule],
+        session: Sequence[Fact],
+        goal: Fact,
+        over: Collection[Key],
+        *,
+        readable: bool = False,
+    ) -> None:
+        super().__init__(prover, goal, over)
+        self.rules = rules
+        self.session = session
+        self.readable = readable
+        self.preferred = frozenset(value for fact in session[:MOST_VALUES] for value in fact.args)
+        self.refused = False
+        self._free: set[tuple[Key, int]] = set()  # free positions, whose values were sampled
+        self._guessed: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
+        self._spelled: dict[tuple[Key, int], dict[Value, None]] = {}
+        for rule in rules:
+            self._read(rule)
 
-    @cached_property
-    def _checked(self) -> bool:
-        return not check_types(self.program.predicates, self.program.rules, self.program.facts)
+    def _read(self, rule: Rule) -> None:
+        """Collect the values that a rule names at positions of its premises, directly or by a test."""
+        places: dict[str, list[tuple[Key, int]]] = {}
+        tested: dict[str, list[Value]] = {}
+        compared: dict[str, set[str]] = {}
+        for premise in rule.premises:
+            terms = _terms(premise)
+            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
+                for position, term in enumerate(terms):
+                    if isinstance(term, Variable):
+                        places.setdefault(term.name, []).append((premise.atom.key, position))
+                    else:
+                        self._spell((premise.atom.key, position), self._of_term(term))
+                continue
+            names = {term.name for term in terms if isinstance(term, Variable)}
+            for name in names:
+                tested.setdefault(name, []).extend(value for term in terms for value in _passing(premise, term))
+                compared.setdefault(name, {name}).update(names)
+        places.pop("_", None)
+        for name, own in places.items():
+            others = [place for other in sorted(compared.get(name, {name})) for place in places.get(other, ())]
+            for place in own:
+                self._spell(place, tested.get(name, ()))
+                if self.readable and place[0] in self.keys:
+                    for other in dict.fromkeys(others):
+                        self._spell(place, self._of_base(*other) if other != place else ())
+
+    def _spell(self, place: tuple[Key, int], values: Iterable[Value]) -> None:
+        self._spelled.setdefault(place, {}).update(dict.fromkeys(values))
+
+    def _of_base(self, key: Key, position: int) -> Iterator[Value]:
+        """Return some values of a column; of numbers also neighbours, which may be limits."""
+        rows = self.solver.index(key, ()).get((), ())
+        if len(rows) > LARGEST:
+            return
+        for value in heapq.nsmallest(MOST_ROWS, {args[position] for args, _ in rows}, key=order_key):
+            yield value
+            if type(value) is int:
+                yield from (value - 1, value + 1)
+
+    def _values(self) -> Iterator[Value]:
+        yield from self.goal.args
+        yield from self.preferred
+        for rule in self.rules:
+            for term in (*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))):
+                yield from self._of_term(term)
+        for values in self._spelled.values():
+            yield from values
+        yield from self._anything()
+
+    def _anything(self) -> tuple[Value, ...]:
+        return ANYTHING, ANY_NAME, 0, Float(0.0), Time(self.solver.now)
+
+    def _spoken_of(self) -> Iterator[Interval]:
+        yield from self._asked()
+        yield from (fact.interval for fact in self.session if fact.interval is not None)
+
+    def _choices(self, key: Key, position: int) -> Iterable[Value]:
+        values = dict.fromkeys((*self._spelled.get((key, position), ()), *self._anything()))
+        return sorted(values, key=order_key)
+
+    def column(self, key: Key, position: int, *, alike: bool = False) -> tuple[Value, ...]:
+        self._free.add((key, position))
+        if not alike:
+            self._guessed.add((key, position))
+        return super().column(key, position)
+
+    def accepts(self, key: Key, args: Args) -> bool:
+        if self.readable:
+            return key in self.keys and self._acceptance.accepts(key, args)
+        if key in self.keys and not self._known.issuperset(args):
+            self.refused = True
+        return super().accepts(key, args)
+
+    def rules_out(self, sets: Collection[Collection[Fact]], failed: Iterable[Collection[Fact]]) -> bool:
+        """Return whether no other set exists, although free values were only sampled: wildcards or successes cover the
+        rest."""
+        if self.refused or any(
+            (fact.key, i) in self._free for one in failed for fact in one for i in range(fact.key[1])
+        ):
+            return False
+        facts = [fact for one in sets for fact in one]
+        return all(
+            bool(values := [fact.args[position] for fact in facts if fact.key == key])
+            and all(v in _ANY for v in values)
+            for key, position in self._guessed
+        )
+
+
+def _passing(premise: Premise, term: Term) -> Iterator[Value]:
+    if isinstance(term, Variable | Apply):
+        return
+    excludes = premise.negated if isinstance(premise, Equality) else premise.atom.predicate in _STRICT
+    if excludes and type(term) is int:
+        yield from (term - 1, term + 1)
+    else:
+        yield term
+
+
+def _terms(premise: Premise) -> Sequence[Term]:
+    return (premise.left, premise.right) if isinstance(premise, Equality) else premise.atom.args
 
 
 def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[Interval]:

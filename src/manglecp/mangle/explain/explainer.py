@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.mangle.explain.assertable import furthest
+from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.coverage import Coverage, Unused, Use
-from manglecp.mangle.explain.instances import Instances, row_key
+from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_text, filled_in, premise_text, unifies
-from manglecp.mangle.explain.solver import read_fact
+from manglecp.mangle.explain.solver import furthest, read_fact, row_key
 from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock, Unlocked
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
@@ -53,7 +53,7 @@ class Blocks:
         try:
             # Where the head is fixed no row can satisfy all, and one that leaves only the last premise open will do.
             enough = len(shape.rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
-            depth, row = furthest(self.solver, shape, start, WIDEST, enough)
+            depth, row = furthest(self.solver, shape.rule, start, WIDEST, enough)
         finally:
             self.solver.raw = before
         if depth < len(shape.rule.premises):
@@ -184,7 +184,7 @@ class Explainer:
         evaluated.
         """
         goal = self.read(fact)
-        unlocked = Unlock(self._prover, goal, over, most_tries=tries).run()
+        unlocked = Unlock(self._prover, goal, Candidates(self._prover, goal, over), most_tries=tries).run()
         blocked = () if unlocked.sets == ((),) else Blocks(self._prover.instances).of(goal)
         return WhyNot(goal.text, tuple(blocked), unlocked)
 

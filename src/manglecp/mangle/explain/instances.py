@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.shape import Shape, premise_text, shapes_of
-from manglecp.mangle.explain.solver import Finished
+from manglecp.mangle.explain.solver import Finished, row_key
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, head_interval, instant_of, window
 from manglecp.mangle.program import Rule
@@ -350,7 +350,3 @@ def _may_end(interval: Interval | None, ends: tuple[Value | None, ...]) -> bool:
 def _timed_order(timed: Timed) -> tuple[object, ...]:
     args, interval = timed
     return [order_key(value) for value in args], interval or ()
-
-
-def row_key(row: Row) -> list[tuple[str, object]]:
-    return [(name, order_key(value)) for name, value in sorted(row.items())]

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.mangle.declarations import Acceptance
-from manglecp.mangle.explain.candidates import NOTHING, Assumed, Sets
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, minimal, useful
 from manglecp.mangle.explain.search import LEAF, Choice, Quick, Search, TooWide
 from manglecp.mangle.explain.shape import RuleRef, bindings_text
@@ -212,6 +211,54 @@ class Prover:
             return Node(fact.text, "derived", None, {}, tuple(premises.values()), fact)
         shape = instance.shape
         return Node(fact.text, "derived", shape.ref, shape.in_order(instance.row), tuple(premises.values()), fact)
+
+
+Assumed: TypeAlias = frozenset[Fact]
+
+NOTHING: Final[Assumed] = frozenset()
+_NO_SETS: Final[frozenset[Assumed]] = frozenset()
+
+
+class Sets:
+    """Subset-minimal sets of assumptions."""
+
+    __slots__ = ("_by_fact", "_sets")
+
+    def __init__(self, sets: Iterable[Assumed] = ()) -> None:
+        self._sets: dict[Assumed, None] = {}
+        self._by_fact: dict[Fact, set[Assumed]] = {}
+        for one in sets:
+            self.add(one)
+
+    def add(self, new: Assumed) -> bool:
+        """Add a set; return whether it is new and contains no other."""
+        if new in self._sets or self._implied(new):
+            return False
+        for old in self._implying(new):
+            del self._sets[old]
+            for fact in old:
+                self._by_fact[fact].discard(old)
+        self._sets[new] = None
+        for fact in new:
+            self._by_fact.setdefault(fact, set()).add(new)
+        return True
+
+    def _implied(self, new: Assumed) -> bool:
+        if NOTHING in self._sets:
+            return True
+        return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
+
+    def _implying(self, new: Assumed) -> list[Assumed]:
+        if not new:
+            return list(self._sets)
+        rarest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
+        return [old for old in rarest if new <= old]
+
+    def __iter__(self) -> Iterator[Assumed]:
+        return iter(tuple(self._sets))
+
+    def __len__(self) -> int:
+        return len(self._sets)
 
 
 # Supports: a given fact that is also derived may be replaced by its derivation. Sets are combined bottom-up, inside a

@@ -10,7 +10,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle.clauses import ClauseCheck
-from manglecp.mangle.errors import AnalysisError, LimitError, ParseError, ValueFault
+from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
 from manglecp.mangle.model import EvaluatedModel, Facts, Index, Relation
@@ -18,6 +18,7 @@ from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Variable
+from manglecp.mangle.values import order_key
 
 
 def read_fact(text: str, program: Program, now: int) -> Fact:
@@ -249,3 +250,39 @@ class Finished(NaiveEvaluation):
                 if new is not None:
                     work.append((new, rest))
         return joined
+
+
+def furthest(solver: Finished, rule: Rule, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
+    """Return how many premises can be satisfied, and the least row that satisfies them.
+
+    Depth first, in the order of values, over at most ``most_rows`` rows; stops at ``enough`` premises, by default all.
+    """
+    premises = rule.premises
+    enough = len(premises) if enough is None else enough
+    deepest, best = 0, start
+    stack: list[Iterator[Row]] = [iter([start])]
+    for _ in range(most_rows):
+        if not stack:
+            break
+        row = next(stack[-1], None)
+        if row is None:
+            stack.pop()
+            continue
+        depth = len(stack) - 1
+        if depth > deepest:
+            deepest, best = depth, row
+        if deepest >= enough:
+            break
+        stack.append(iter(sorted(satisfying(solver, premises[depth], row), key=row_key)))
+    return deepest, best
+
+
+def satisfying(solver: Finished, premise: Premise, row: Row) -> list[Row]:
+    try:
+        return list(solver.solve(premise, row))
+    except (ValueFault, EvalError):
+        return []
+
+
+def row_key(row: Row) -> list[tuple[str, object]]:
+    return [(name, order_key(value)) for name, value in sorted(row.items())]
