@@ -125,6 +125,7 @@ class Abduction:
         self._dirty: dict[Table, None] = {}
         self._reader: Table | None = None
         self._facts_of: dict[Key, list[Fact]] = {}
+        self._rows: dict[tuple[int, tuple[tuple[str, Value], ...]], list[Row]] = {}
 
     def ask(self, literal: Literal, row: Row) -> Sets:
         """Return sets of assumptions under which a positive premise holds.
@@ -292,6 +293,14 @@ class Abduction:
         return names
 
     def _true(self, premise: Premise, row: Row, raw: Key | None) -> list[Row]:
+        """Return the rows that satisfy a premise in the model; of too many, those with preferred values."""
+        own = {v.name: row[v.name] for v in premise_variables(premise) if v.name in row}
+        known = id(premise), tuple(own.items())
+        if known not in self._rows:
+            self._rows[known] = self._solve(premise, own, raw)
+        return [{**row, **new} for new in self._rows[known]]
+
+    def _solve(self, premise: Premise, row: Row, raw: Key | None) -> list[Row]:
         before, self.solver.raw = self.solver.raw, raw
         try:
             rows = self.solver.solve(premise, row)
