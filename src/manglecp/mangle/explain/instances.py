@@ -207,14 +207,17 @@ class Instances:
         self.shapes = shapes_of(solver.program)
         self._known: dict[tuple[int, Args], Mapping[Timed, list[Derived]]] = {}
 
-    def of(self, fact: Fact) -> Iterator[Instance]:
-        """Yield every instance whose head is the fact, with the interval as derived."""
+    def of(self, fact: Fact, most: int | None = None) -> Iterator[Instance]:
+        """Yield the instances whose head is the fact, with the interval as derived; at most ``most`` per rule."""
         for shape in self.shapes.get(fact.key, ()):
             values = tuple(fact.args[i] for i in shape.fixed)
             start = shape.fix(shape.fixed, values)
             if start is None:
                 continue
-            for derived in self._rows(shape, start, values).get(fact.timed, ()):
+            rows = self._rows(shape, start, values).get(fact.timed, ())
+            if most is not None:
+                rows = heapq.nsmallest(most, rows, key=lambda derived: row_key(derived.row))
+            for derived in rows:
                 yield self.instance(shape, derived, start)
 
     def _rows(self, shape: Shape, start: Row, values: Args) -> Mapping[Timed, list[Derived]]:
@@ -225,10 +228,10 @@ class Instances:
             known = self._known[id(shape), values] = self.heads(shape, start)
         return known
 
-    def heads(self, shape: Shape, start: Row, skip: int | None = None) -> Mapping[Timed, list[Derived]]:
+    def heads(self, shape: Shape, start: Row) -> Mapping[Timed, list[Derived]]:
         """Return what the rule derives from rows that extend ``start``, and from which rows."""
         found: dict[Timed, list[Derived]] = {}
-        rows = self.solver.body(shape.rule, start, skip)
+        rows = self.solver.body(shape.rule, start)
         for derived in self.transformed(shape.rule, rows):
             head = self.head(shape.rule, derived.row if shape.rule.clause.aggregates else {**start, **derived.row})
             if head is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.mangle.declarations import Acceptance
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, minimal, useful
-from manglecp.mangle.explain.search import LEAF, Choice, Quick, Search, TooWide
+from manglecp.mangle.explain.search import FEW, LEAF, Choice, Search, TooWide
 from manglecp.mangle.explain.shape import RuleRef, bindings_text
 from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
@@ -146,15 +146,18 @@ class Prover:
 
     def _start(self, leaves: frozenset[Fact] | None) -> None:
         self.search = Search(self.solver, self.instances, leaves)
-        self.quick = Quick(self.search)
         self._nodes: dict[Fact, Node] = {}
 
     def prove(self, facts: list[Fact]) -> None:
         try:
             self.search.prove(facts)
         except TooWide:
-            if self.search.using is None:  # with some leaves only, one may not find a proof by going straight ahead
-                self.quick.prove(facts)
+            if self.search.using is not None:
+                return
+            for most in (FEW, None):  # any proof will do
+                if any(fact not in self.search.best for fact in facts):
+                    wide = Search(self.solver, self.instances, widest=None, most=most, best=self.search.best)
+                    wide.prove(facts)
 
     def proof(self, goal: Fact) -> Proof | None:
         """Return the proof; None if the fact does not hold or cannot be proved from the permitted leaves."""

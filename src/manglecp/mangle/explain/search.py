@@ -10,20 +10,20 @@ from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.declarations import Merge
 from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support, cheapest
-from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import Finished
+from manglecp.mangle.explain.solver import Finished, row_key
 from manglecp.mangle.facts import Args, Fact, Timed
 from manglecp.mangle.matching import Matcher, Row
 from manglecp.mangle.model import Facts, Index, Relation, program_facts
 from manglecp.mangle.naive import NaiveEvaluation, Solving
 from manglecp.mangle.program import Rule
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Apply, Key, Literal, Premise
+from manglecp.mangle.syntax import Key, Literal, Premise
 
 
-# A merge discards values whose consequences stay, so a fact may have no instance in the finished model. Then the
-# component is replayed, and every fact is logged when it first appears. Log entries depend on earlier ones only, so
-# proofs from the log are well-founded.
+# A merge discards values whose consequences stay, so a fact may have no instance in the finished model. And of too many
+# instances, those that were looked at may only lead back to where they came from. Then the component is replayed, and
+# every fact is logged when it first appears. Log entries depend on earlier ones only, so proofs from the log are
+# well-founded.
 @dataclass(frozen=True, slots=True)
 class Merged:
     """A value merged from these facts."""
@@ -72,7 +72,10 @@ class Replay(Finished):
             return super().look_up(premise, row)
         matcher = Matcher(premise, row, self.now)
         wanted = matcher.key(row)
-        return matcher, [fact for fact in self.relation(premise.atom.key) if matcher.fact_key(fact[0]) == wanted]
+        relation = self.relation(premise.atom.key)
+        if len(wanted) == premise.atom.key[1]:
+            return matcher, [(wanted, interval) for interval in relation.facts.get(wanted, ())]
+        return matcher, [fact for fact in relation if matcher.fact_key(fact[0]) == wanted]
 
     def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
         changes = isinstance(premise, Literal) and premise.atom.key in self.inside
@@ -87,8 +90,8 @@ class Replay(Finished):
         for fact, rows in found.items():
             ground = Fact(rule.head.predicate, *fact)
             if ground not in self.log and ground not in self._given:
-                instances = (self._instances.instance(shape, derived, {}) for derived in rows)
-                self.log[ground] = min(instances, key=lambda instance: instance.order_key)
+                first = min(rows, key=lambda derived: row_key(derived.row))
+                self.log[ground] = self._instances.instance(shape, first, {})
         return list(found)
 
     def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
@@ -113,6 +116,7 @@ class Replay(Finished):
 Chosen: TypeAlias = tuple[Fact, ...] | Absence
 
 WIDEST: Final = 50_000  # limit of instances for the best proof
+FEW: Final = 8  # limit of instances per fact and rule beyond that
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,8 @@ class Search:
     solver: Finished
     instances: Instances
     using: Collection[Fact] | None = None  # the given facts that may be leaves; None for all
+    widest: int | None = WIDEST  # limit of instances
+    most: int | None = None  # limit of instances per fact and rule
     best: dict[Fact, Choice] = field(default_factory=dict)
     expanded: dict[Fact, list[Instance]] = field(default_factory=dict)
 
@@ -171,10 +177,13 @@ class Search:
             text = self._texts[fact] = fact.text
         return text
 
-    def prove(self, goals: Iterable[Fact], widest: int | None = WIDEST) -> None:
-        """Settle the goals and their dependencies. A fact without an entry in ``best`` cannot be proved."""
+    def prove(self, goals: Iterable[Fact]) -> None:
+        """Settle the goals and their dependencies. A fact without an entry in ``best`` cannot be proved.
+
+        Raises TooWide beyond the limit of instances.
+        """
         by_component: dict[int, list[Fact]] = {}
-        for fact in self._expand(goals, widest):
+        for fact in self._expand(goals):
             by_component.setdefault(self.component(fact.key), []).append(fact)
         for number in sorted(by_component):
             self._settle(number, by_component[number])
@@ -192,26 +201,23 @@ class Search:
     def expand(self, fact: Fact) -> list[Instance]:
         found = self.expanded.get(fact)
         if found is None:
-            found = self.expanded[fact] = list(self.instances.of(fact))
+            found = self.expanded[fact] = list(self.instances.of(fact, self.most))
         return found
 
-    def _expand(self, goals: Iterable[Fact], widest: int | None) -> list[Fact]:
+    def _expand(self, goals: Iterable[Fact]) -> list[Fact]:
         stack = list(goals)
         seen: set[Fact] = set()
         count = 0
         while stack:
             fact = stack.pop()
-            if fact in seen or fact in self._settled or self.leaf(fact):
+            if fact in seen or fact in self._settled or fact in self.best or self.leaf(fact):
                 continue
             seen.add(fact)
             instances = self.expand(fact)
             count += len(instances)
-            if widest is not None and count > widest:
+            if self.widest is not None and count > self.widest:
                 raise TooWide
-            for instance in instances:
-                for ground in instance.grounds:
-                    if isinstance(ground, Support):
-                        stack += [other for option in ground.options for other in option.facts if other not in seen]
+            stack += [other for instance in instances for other in instance.facts() if other not in seen]
         return list(seen)
 
     def _settle(self, number: int, facts: list[Fact]) -> None:
@@ -295,12 +301,17 @@ class Search:
         self._push(queue, one.fact, Choice(leaves, height + 1, one.instance, chosen))
 
     def _recall(self, number: int, facts: list[Fact]) -> None:
-        keys = () if number < 0 else self.solver.program.components[number].predicates
-        if not facts or not any(self.solver.predicate(key).merge is not None for key in keys):
+        """Prove facts of a component from a replay, if they may have instances that were not looked at."""
+        if not facts or number < 0:
+            return
+        component = self.solver.program.components[number]
+        predicates = [self.solver.predicate(key) for key in component.predicates]
+        cut = self.most is not None and component.recursive and not any(p.deferred for p in predicates)
+        if not cut and all(predicate.merge is None for predicate in predicates):
             return
         replay = self._replays.get(number)
         if replay is None:
-            replay = self._replays[number] = Replay(self.solver, self.solver.program.components[number])
+            replay = self._replays[number] = Replay(self.solver, component)
         needed, below = self._needed(replay, number, facts)
         self.prove(below)
         for fact, entry in replay.log.items():
@@ -339,184 +350,3 @@ class Search:
     def _push(self, queue: list[tuple[Any, ...]], fact: Fact, choice: Choice) -> None:
         order = () if choice.instance is None else choice.instance.order_key
         heapq.heappush(queue, (choice.leaves, choice.height, self.text(fact), order, next(self._number), fact, choice))
-
-
-# Rounds are a well-founded rank: a fact of round n has an instance with premises of earlier rounds. Computing them
-# costs as much as evaluating the component, and is done only where expanding all instances would cost far more.
-class Rounds(Finished):
-    """A component evaluated again, counting semi-naive rounds. It has no deferred and no merged predicates."""
-
-    def __init__(self, below: Finished, component: Component) -> None:
-        super().__init__(below.model)
-        self.answers = below.answers
-        self.rank: dict[Fact, int] = {}
-        self._inside = frozenset(component.predicates)
-        self._grown: dict[tuple[Key, tuple[int, ...]], dict[Args, list[Timed]]] = {}
-        self._instances = Instances(self)
-        self._shapes = [shape for key in component.predicates for shape in self._instances.shapes.get(key, ())]
-        self._run()
-
-    def _build(self, key: Key, positions: tuple[int, ...], raw: bool) -> Index:
-        if key not in self._inside:
-            return super()._build(key, positions, raw)
-        if (key, positions) not in self._grown:
-            self._grown[key, positions] = {}
-            for fact in self.rank:
-                if fact.key == key:
-                    self._enter(fact, positions)
-        return self._grown[key, positions]
-
-    def _enter(self, fact: Fact, positions: tuple[int, ...]) -> None:
-        index = self._grown[fact.key, positions]
-        index.setdefault(tuple([fact.args[i] for i in positions]), []).append(fact.timed)
-
-    def _run(self) -> None:
-        given = {
-            Fact(key[0], *fact)
-            for key in self._inside
-            for fact in self.model.derived(key)
-            if self.model.origin(Fact(key[0], *fact)) is not None
-        }
-        number = 0
-        news = given
-        while news or number == 0:
-            for fact in news:
-                self.rank[fact] = number
-                for key, positions in self._grown:
-                    if key == fact.key:
-                        self._enter(fact, positions)
-            number += 1
-            found = self._first() if number == 1 else self._following(news)
-            news = {fact for fact in found if fact not in self.rank}
-
-    def _first(self) -> Iterator[Fact]:
-        for shape in self._shapes:
-            for fact in self._instances.heads(shape, {}):
-                yield Fact(shape.rule.head.predicate, *fact)
-
-    def _following(self, news: set[Fact]) -> Iterator[Fact]:
-        """Derive from the delta of one round. Other premises see the whole delta, so two new facts can join."""
-        by_key: dict[Key, list[Fact]] = {}
-        for fact in news:
-            by_key.setdefault(fact.key, []).append(fact)
-        for shape in self._shapes:
-            if shape.rule.clause.aggregates:
-                continue  # it reads only what was finished before
-            places = [i for i, p in enumerate(shape.rule.premises) if isinstance(p, Literal) and p.atom.key in by_key]
-            if not places:
-                continue
-            if not all(self._may_lead(shape, place) for place in places):
-                for head in self._instances.heads(shape, {}):
-                    yield Fact(shape.rule.head.predicate, *head)
-                continue
-            for place in places:
-                yield from self._from(shape, place, by_key)
-
-    def _from(self, shape: Shape, place: int, by_key: dict[Key, list[Fact]]) -> Iterator[Fact]:
-        premise = shape.rule.premises[place]
-        assert isinstance(premise, Literal)
-        matcher = Matcher(premise, {}, self.now)
-        wanted = matcher.key({})
-        for fact in by_key[premise.atom.key]:
-            row = matcher.match({}, *fact.timed) if matcher.fact_key(fact.args) == wanted else None
-            if row is not None:
-                for head in self._instances.heads(shape, row, place):
-                    yield Fact(shape.rule.head.predicate, *head)
-
-    def _may_lead(self, shape: Shape, place: int) -> bool:
-        """Return whether this premise may run first: not if the order determines which ends of intervals are known."""
-        literals = [premise for premise in shape.rule.premises if isinstance(premise, Literal)]
-        lead = shape.rule.premises[place]
-        assert isinstance(lead, Literal)
-        return not any(p.timed for p in literals) and not any(isinstance(arg, Apply) for arg in lead.atom.args)
-
-
-# From the goal down, each fact takes the instance whose premises appeared earliest. In a recursive component only
-# premises of earlier rounds are permitted, so the proof is well-founded.
-class Quick:
-    def __init__(self, search: Search) -> None:
-        self.search = search
-        self.solver = search.solver
-        self._rounds: dict[int, Rounds | None] = {}
-
-    def prove(self, goals: list[Fact]) -> None:
-        steps: dict[Fact, tuple[Instance, tuple[Chosen, ...]]] = {}
-        stack = list(goals)
-        while stack:
-            fact = stack.pop()
-            if fact in steps or fact in self.search.best or self.search.leaf(fact):
-                continue
-            if self._searched(fact):
-                self.search.prove([fact], widest=None)
-                continue
-            *_, instance, chosen = min(self._ways(fact))
-            steps[fact] = instance, chosen
-            stack += [other for one in chosen if not isinstance(one, Absence) for other in one]
-        self._enter(steps)
-
-    def _enter(self, steps: dict[Fact, tuple[Instance, tuple[Chosen, ...]]]) -> None:
-        best = self.search.best
-        work = list(steps)
-        while work:
-            fact = work[-1]
-            if fact in best:
-                work.pop()
-                continue
-            instance, chosen = steps[fact]
-            missing = [f for one in chosen if not isinstance(one, Absence) for f in one if f not in best]
-            if missing:
-                work += missing
-                continue
-            leaves, height = self.search.cost(chosen)
-            best[fact] = Choice(leaves, height + 1, instance, chosen)
-
-    def _searched(self, fact: Fact) -> bool:
-        """Return whether the component has no rounds: merged or partly deferred."""
-        keys = self.solver.program.components[self.search.component(fact.key)].predicates
-        return any(self.solver.predicate(key).merge is not None or self.solver.predicate(key).deferred for key in keys)
-
-    def rounds(self, number: int) -> Rounds | None:
-        """Return None if the component is not recursive."""
-        if number not in self._rounds:
-            component = self.solver.program.components[number]
-            self._rounds[number] = Rounds(self.solver, component) if component.recursive else None
-        return self._rounds[number]
-
-    def _ways(self, fact: Fact) -> list[tuple[Any, ...]]:
-        number = self.search.component(fact.key)
-        rounds = self.rounds(number)
-        rank = {} if rounds is None else rounds.rank
-        ways = []
-        for place, instance in enumerate(self.search.expand(fact)):
-            chosen: list[Chosen] = []
-            latest = 0
-            for ground in instance.grounds:
-                if isinstance(ground, Absence):
-                    chosen.append(ground)
-                    continue
-                inside = self.search.component(ground.literal.atom.key) == number
-                facts = self._earlier(ground, rank, rank[fact]) if inside else self._any(ground)
-                if not facts:
-                    break
-                if inside:
-                    latest = max(latest, rank[facts[0]])
-                chosen.append(facts)
-            else:
-                ways.append((latest, len(chosen), instance.order_key, place, instance, tuple(chosen)))
-        return ways
-
-    def _earlier(self, support: Support, rank: dict[Fact, int], before: int) -> tuple[Fact, ...]:
-        facts = [option.facts[0] for option in support.options if rank[option.facts[0]] < before]
-        return (min(facts, key=lambda fact: (rank[fact], self.search.text(fact))),) if facts else ()
-
-    def _any(self, support: Support) -> tuple[Fact, ...]:
-        return min(map(self._option, support.options), key=lambda facts: [self._order(fact) for fact in facts])
-
-    def _option(self, option: Option) -> tuple[Fact, ...]:
-        if option.asked.whole is None:
-            return (min(option.facts, key=self._order),)
-        pieces = [(fact.interval, fact) for fact in option.facts if fact.interval is not None]
-        return tuple(cheapest(option.asked.whole, pieces, self._order))
-
-    def _order(self, fact: Fact) -> tuple[int, str]:
-        return 1 if self.search.leaf(fact) else 2, self.search.text(fact)

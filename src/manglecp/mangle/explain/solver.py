@@ -83,7 +83,7 @@ class Finished(NaiveEvaluation):
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
         self._matchers: dict[tuple[int, tuple[bool, ...]], tuple[Matcher, Index]] = {}
         self._names: dict[int, tuple[Premise, tuple[str, ...]]] = {}
-        self._blocks: dict[tuple[int, int | None], list[tuple[Premise, ...]]] = {}
+        self._blocks: dict[int, list[tuple[Premise, ...]]] = {}
 
     def relation(self, key: Key) -> Relation:
         """Return the relation of the model; deferred and merge predicates need it."""
@@ -189,12 +189,12 @@ class Finished(NaiveEvaluation):
         key = rule.head.key
         return key if self.predicate(key).temporal and key in self._recursive else None
 
-    def body(self, rule: Rule, row: Row, skip: int | None = None) -> list[Row]:
-        """Return the rows that satisfy every premise except the one at ``skip``, before transforms."""
+    def body(self, rule: Rule, row: Row) -> list[Row]:
+        """Return the rows that satisfy every premise, before transforms."""
         before, self.raw = self.raw, self.reads_raw(rule)
         rows = [row]
         try:
-            for block in self._in_blocks(rule, skip):
+            for block in self._in_blocks(rule):
                 try:
                     rows = self._join(block, rows) if len(block) > 1 else self._drive(self._solve(block[0], rows))
                 except ValueFault as fault:
@@ -207,15 +207,13 @@ class Finished(NaiveEvaluation):
             self.raw = before
         return rows
 
-    def _in_blocks(self, rule: Rule, skip: int | None) -> list[tuple[Premise, ...]]:
+    def _in_blocks(self, rule: Rule) -> list[tuple[Premise, ...]]:
         """Group the premises in running order; consecutive plain look-ups form one block."""
-        blocks = self._blocks.get((id(rule), skip))
+        blocks = self._blocks.get(id(rule))
         if blocks is None:
-            blocks = self._blocks[id(rule), skip] = []
+            blocks = self._blocks[id(rule)] = []
             joining = False
-            for position, premise in enumerate(rule.premises):
-                if position == skip:
-                    continue
+            for premise in rule.premises:
                 plain = self._is_plain_look_up(premise)
                 if plain and joining:
                     blocks[-1] += (premise,)
