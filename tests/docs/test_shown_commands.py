@@ -21,7 +21,7 @@ from manglecp.conformance import read_plan
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.testing import Refused, load_pack
 from manglecp.wire import receive, schema
-from manglecp.wire.clauses import read_clause, write_clause
+from manglecp.wire.clauses import read_clause
 from tests.docs.snippets import ROOT, Block, blocks, commands
 from tests.requirements.register import load
 from tests.toolhost.conversation import HOST, WORKSPACE
@@ -224,7 +224,9 @@ def test_the_messages_of_the_page_are_read() -> None:
     assert message.id == "c-1"
     assert schema("intent_request")["title"] == type(message).__name__
     document = json.loads(clause.body)
-    assert write_clause(read_clause(document)) == document
+    assert [premise.atom.predicate for premise in read_clause(document).premises] == [  # type: ignore[union-attr]
+        one["predicate"] for one in document["body"]
+    ]
 
 
 def test_the_plan_of_the_page_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent.composition import Composer, DefinitionCache, compose
+from manglecp.base.cache import LruCache
+from manglecp.intent.composition import CACHED, Composer
 from manglecp.intent.definition import Argument, Definition, Flaw, Step, Undo
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import evaluate
@@ -43,7 +44,7 @@ def evaluated(rules: str, facts: Iterable[Any] = ()) -> Any:
 
 
 def composed(rules: str, facts: Iterable[Any] = ()) -> Definition:
-    return compose(evaluated(rules, facts), "t")
+    return Composer(evaluated(rules, facts)).compose("t")
 
 
 def call(param: str, name: str | None = None) -> Argument:
@@ -189,7 +190,7 @@ def test_what_clients_freeze_into_chains_does_not_pile_up() -> None:
         for n in range(50):
             text = f"{n} " * 50_000
             evaluation = evaluate(domain, request(facts=[("seen", text)]), ANONYMOUS, clock=clock)
-            assert compose(evaluation, "t").steps[0].arguments[0].value == text
+            assert Composer(evaluation).compose("t").steps[0].arguments[0].value == text
             del evaluation, text
         gc.collect()
         left, _ = tracemalloc.get_traced_memory()
@@ -242,7 +243,7 @@ def test_what_makes_no_tool_is_left_out_with_what_needs_it_and_the_rest_stays(ru
     evaluation = evaluate(domain, request(facts=[("seen", "x")]), ANONYMOUS, clock=clock)
     for _ in range(2):  # a flaw is remembered like a chain
         with pytest.raises(Flaw, match=message):
-            compose(evaluation, "t")
+            Composer(evaluation).compose("t")
     definitions, flaws = Composer(evaluation).all([one.tool for one in evaluation.selected])
     assert [one.tool for one in definitions] == ["fine"]
     assert [(tool, flaw.message[:3]) for tool, flaw in flaws.items()] == [("t", "t: ")]
@@ -324,7 +325,7 @@ def test_what_is_kept_is_what_would_be_composed(case: Case, more: list[tuple[Any
             continue
         wanted = [one.tool for one in evaluation.selected]
         found, flaws = Composer(evaluation).all(wanted)
-        fresh = replace(evaluation, domain=replace(used, definitions=DefinitionCache()))
+        fresh = replace(evaluation, domain=replace(used, definitions=LruCache(CACHED)))
         again, others = Composer(fresh).all(wanted)
         assert found == again
         assert {tool: flaw.message for tool, flaw in flaws.items()} == {t: f.message for t, f in others.items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.composition import Composer, compose, validity
+from manglecp.intent.composition import Composer, validity
 from manglecp.intent.definition import Flaw
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
@@ -86,7 +86,7 @@ def test_a_tool_whose_time_is_over_is_left_out_with_whoever_needs_it(said: str) 
     rules = f'mandatory("a"). mandatory("b"). mandatory("c"). requires("b", "a"). {said}.'
     evaluation = evaluated(rules)
     with pytest.raises(Flaw, match="no longer valid"):
-        compose(evaluation, "a")
+        Composer(evaluation).compose("a")
     definitions, flaws = Composer(evaluation).all(["a", "b", "c"])
     assert [one.tool for one in definitions] == ["c"]
     assert [flaw.message for flaw in flaws.values()] == ["a: it is no longer valid"]
@@ -98,7 +98,7 @@ def test_a_tool_whose_time_is_over_is_left_out_with_whoever_needs_it(said: str) 
 
 def test_a_tool_whose_time_ends_now_is_still_there() -> None:
     rules = 'mandatory("a"). valid_until("a", fn:time:parse_rfc3339("2026-01-15T12:00:00Z")) :- intent(_).'
-    assert compose(evaluated(rules), "a").expires_at == NOW
+    assert Composer(evaluated(rules)).compose("a").expires_at == NOW
 
 
 def test_a_point_ten_minutes_deep_in_a_window_of_ten_minutes_expires_now() -> None:

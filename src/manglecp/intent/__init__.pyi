@@ -21,10 +21,11 @@ from .offers import (
 from .redaction import (
     EXPLAIN_POLICY as EXPLAIN_POLICY,
     hiding as hiding,
-    is_secret_setting as is_secret_setting,
     scrub as scrub,
+    scrub_json as scrub_json,
     secret_values as secret_values,
     trust_of as trust_of,
+    unchanged as unchanged,
 )
 from .responder import (
     Answer as Answer,

@@ -2,15 +2,13 @@
 
 A response shrinks along one fixed path: inline skills become references, resources are removed one by one, full tools
 become condensed, then minimal, and finally tools are removed together with their dependents. Each stage starts with
-the lowest score; upgraded tools come last. The first response on the path that fits is sent, so a larger budget never
+the lowest score; upgraded tools come last. A binary search finds the first response that fits, so a larger budget never
 removes or demotes a tool that a smaller one would show, and every response is closed under ``requires``.
-
-The running cost is the sum of the parts, which is an upper bound: a tokenizer may merge tokens across parts.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Multiset
+from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar, cast
@@ -146,13 +144,15 @@ def fit(
     everything = whole(tools, skills, counter)
     if budget is None or everything.tokens <= budget:
         return everything
-    path = _Path(tools, skills, counter, frozenset(upgraded))
-    for _ in path.states():
-        if path.total <= budget:
-            fitted = whole(path.tools.values(), skills, counter)
-            if fitted.tokens <= budget:
-                return fitted
-    return whole((), skills, counter)
+    edits = list(_edits(tools, skills, counter, frozenset(upgraded)))
+
+    def after(number: int) -> Fitted:
+        shown: dict[str, Shown | None] = {tool.definition.tool: tool for tool in tools}
+        for edit in edits[:number]:
+            shown |= edit
+        return whole((tool for tool in shown.values() if tool is not None), skills, counter)
+
+    return after(bisect_left(range(len(edits)), True, key=lambda number: after(number).tokens <= budget))
 
 
 def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
@@ -163,95 +163,38 @@ def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
     return Fitted(shown, rendered, required, count(text, counter))
 
 
-class _Path:
-    """A response that shrinks step by step, and its running cost."""
+def _edits(
+    tools: Sequence[Shown], skills: Skills, counter: Counter, upgraded: frozenset[str]
+) -> Iterator[dict[str, Shown | None]]:
+    """Yield the steps of the path: changed tools by name, None for removed ones. After the last there is no tool."""
+    shown = {tool.definition.tool: tool for tool in tools}
+    needing: dict[str, list[str]] = {}
+    for name, tool in shown.items():
+        for needed in tool.definition.requires:
+            needing.setdefault(needed, []).append(name)
+    lowest_first = sorted(shown, reverse=True)
+    lowest_first.sort(key=lambda name: (shown[name].definition.macro_id in upgraded, shown[name].definition.score))
 
-    def __init__(self, tools: Sequence[Shown], skills: Skills, counter: Counter, upgraded: frozenset[str]) -> None:
-        self.tools = {tool.definition.tool: tool for tool in tools}
-        self._skills = skills
-        self._counter = counter
-        lowest_first = sorted(tools, key=lambda one: one.definition.tool, reverse=True)
-        lowest_first.sort(key=lambda one: (one.definition.macro_id in upgraded, one.definition.score))
-        self._order = [one.definition.tool for one in lowest_first]
-        self._needing: dict[str, list[str]] = {}
-        for name, tool in self.tools.items():
-            for needed in tool.definition.requires:
-                self._needing.setdefault(needed, []).append(name)
-        self._costs = {name: self._cost(tool) for name, tool in self.tools.items()}
-        self._references = Multiset(one for tool in tools for one in tool.referenced)
-        self._skill_costs: dict[str, int] = {}
-        frame = whole((), skills, counter).tokens
-        self.total = frame + sum(self._costs.values()) + sum(map(self._skill_cost, self._references))
+    def change(name: str, **changes: object) -> dict[str, Shown | None]:
+        shown[name] = shown[name].changed(**changes)
+        return {name: shown[name]}
 
-    def states(self) -> Iterator[None]:
-        yield
-        for name in self._order:
-            for one in sorted(self.tools[name].inline):
-                if self._refer(name, one):
-                    yield
-        for name in self._order:
-            if self.tools[name].level == "full":
-                for left in range(self.tools[name].resources - 1, -1, -1):
-                    self._put(name, self.tools[name].changed(resources=left))
-                    yield
-        levels: tuple[Level, ...] = ("full", "condensed")
-        for level in levels:
-            for name in self._order:
-                if self.tools[name].level == level:
-                    self._put(name, self.tools[name].changed(level=DEMOTED[level]))
-                    yield
-        for name in self._order:
-            if name in self.tools:
-                for gone in self._dependents(name):
-                    self._put(gone, None)
-                yield
-
-    def _refer(self, name: str, skill_id: str) -> bool:
-        tool, before = self.tools[name], self.total
-        self._put(name, tool.changed(inline=tool.inline - {skill_id}))
-        if self.total < before:
-            return True
-        self._put(name, tool)
-        return False
-
-    def _put(self, name: str, tool: Shown | None) -> None:
-        before = self.tools[name]
-        cost = 0 if tool is None else self._cost(tool)
-        self.total += cost - self._costs[name]
-        self._costs[name] = cost
-        if tool is None:
-            del self.tools[name]
-        else:
-            self.tools[name] = tool
-        after = () if tool is None else tool.referenced
-        for one in before.referenced:
-            self._references[one] -= 1
-        for one in after:
-            self._references[one] += 1
-        for one in {*before.referenced, *after}:
-            self._settle(one, one in before.referenced, one in after)
-
-    def _settle(self, skill_id: str, before: bool, after: bool) -> None:
-        now = self._references[skill_id]
-        if before and not after and now == 0:
-            self.total -= self._skill_cost(skill_id)
-        elif after and not before and now == 1:
-            self.total += self._skill_cost(skill_id)
-
-    def _dependents(self, name: str) -> list[str]:
-        found = {name: None}
-        for one in (waiting := [name]):  # it grows
-            more = [other for other in self._needing.get(one, ()) if other in self.tools and other not in found]
-            found |= dict.fromkeys(more)
-            waiting += more
-        return list(found)
-
-    def _cost(self, tool: Shown) -> int:
-        return self._counter.count(_encoder.encode(render(tool, self._skills)) + b",")
-
-    def _skill_cost(self, skill_id: str) -> int:
-        known = self._skill_costs.get(skill_id)
-        if known is None:
-            text = _encoder.encode(skill(self._skills[skill_id])) + b","
-            known = self._skill_costs[skill_id] = self._counter.count(text)
-        return known
+    for name in lowest_first:
+        for one in sorted(shown[name].inline):
+            text = skills[one]
+            if _cost(text.content, cast(Hashable, counter)) > counter.count(_encoder.encode(skill(text))):
+                yield change(name, inline=shown[name].inline - {one})
+    for name in lowest_first:
+        if shown[name].level == "full":
+            for left in range(shown[name].resources - 1, -1, -1):
+                yield change(name, resources=left)
+    for level, lower in DEMOTED.items():
+        for name in lowest_first:
+            if shown[name].level == level:
+                yield change(name, level=lower)
+    for name in lowest_first:
+        if name in shown:
+            gone = closed([name], needing) & shown.keys()
+            for one in gone:
+                del shown[one]
+            yield dict.fromkeys(gone)

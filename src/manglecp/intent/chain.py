@@ -10,6 +10,7 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, TypeAlias, cast
 
 from manglecp.base.json import canonical
@@ -180,8 +181,10 @@ class _Builder:
         bound = self._bound("arg_value", "arg_from", "arg_step", "arg_kept")
         undoing = self._undoing()
         steps = tuple(self._step(n, numbers, bound.get(n, {}), undoing.get(n), ordered) for n in sorted(numbers))
-        if not ordered:
-            _refuse_cycles(steps)
+        try:
+            TopologicalSorter({step.number: step.after for step in steps}).prepare()
+        except CycleError as error:
+            raise Flaw(f"step {min(error.args[1])} waits for itself") from None
         schema = input_schema(self.exposed, self.declared, {str(name) for _, name in self.rows["optional_param"]})
         results = self._results(numbers)
         effects = side_effects(str(effect) for _, effect in self.rows["macro_effect"])
@@ -311,14 +314,3 @@ def _pointer(value: Value) -> str:
     if text and not text.startswith("/"):
         raise Flaw(f"{text!r} is no JSON Pointer", f"write {'/' + text!r}, or '' for the whole")
     return text
-
-
-def _refuse_cycles(steps: Sequence[Step]) -> None:
-    done: set[int] = set()
-    waiting = list(steps)
-    while waiting:
-        ready = [step for step in waiting if done.issuperset(step.after)]
-        if not ready:
-            raise Flaw(f"step {waiting[0].number} waits for itself")
-        done.update(step.number for step in ready)
-        waiting = [step for step in waiting if step.number not in done]

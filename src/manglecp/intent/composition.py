@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from manglecp.base.cache import LruCache
 from manglecp.base.text import escape_invisible
 from manglecp.intent import rendering
 from manglecp.intent.chain import PREDICATES, chain, safety
 from manglecp.intent.definition import Definition, Flaw
-from manglecp.intent.redaction import hiding
+from manglecp.intent.redaction import hiding, secret_values
 from manglecp.intent.tokens import counter
 from manglecp.mangle import INT_MAX, Duration, Fact, Time, part_size
 
@@ -88,33 +89,20 @@ _AROUND: Final = {
 _KEYS: Final = (*PREDICATES.items(), *_AROUND.items())
 
 
-def compose(evaluation: Evaluation, tool: str) -> Definition:
-    return Composer(evaluation).compose(tool)
+class Composed:
+    """A definition, or its flaw, as the facts about the tool make it, and the last one that was filled in from it."""
+
+    __slots__ = ("filled", "made")
+
+    def __init__(self, made: Definition | Flaw) -> None:
+        self.made = made
+        self.filled: Definition | None = None
 
 
-class DefinitionCache:
-    """Definitions and flaws over one base, by the request's facts that they were composed from.
-
-    Clients influence the keys, so the number of entries and the size of each are bounded.
-    """
-
-    MOST: Final = 2048
-    LARGEST: Final = 1000  # in parts of values; sixteen characters are one part
-
-    def __init__(self) -> None:
-        self._known: dict[Any, Definition | Flaw] = {}
-        self.filled: dict[Any, Definition] = {}  # the last filled-in definition of each entry
-
-    def get(self, key: Any) -> Definition | Flaw | None:
-        return self._known.get(key)
-
-    def put(self, key: Any, made: Definition | Flaw) -> None:
-        if sum(part_size(value) for rows in key[3:] for row in rows for value in row) > self.LARGEST:
-            return
-        if len(self._known) >= self.MOST:
-            self._known.clear()
-            self.filled.clear()
-        self._known[key] = made
+DefinitionCache: TypeAlias = LruCache[Any, Composed]
+"""Definitions over one base, by the request's facts that they were composed from."""
+CACHED: Final = 2048
+_LARGEST: Final = 1000  # in parts of values of a key; sixteen characters are one part
 
 
 class Composer:
@@ -132,13 +120,13 @@ class Composer:
         # The facts as they are found, in whatever order: another order only costs another entry. Those of predicates
         # that the request did not change are the base's.
         key = (self.evaluation.domain.digest, tool, self._changed, *[tuple(find(one, tool)) for one in self._changed])
-        made = self._cache.get(key)
-        if made is None:
-            try:
-                made = self._made(tool)
-            except Flaw as flaw:
-                made = Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix)
-            self._cache.put(key, made)
+        entry = self._cache.get(key)
+        if entry is None:
+            entry = self._composed(tool)
+            # Clients influence the keys.
+            if sum(part_size(value) for rows in key[3:] for row in rows for value in row) <= _LARGEST:
+                self._cache.put(key, entry)
+        made = entry.made
         if isinstance(made, Flaw):
             raise Flaw(made.message, made.fix)
         window = validity(self.evaluation, tool)
@@ -147,10 +135,10 @@ class Composer:
                 f"{escape_invisible(tool)}: it is no longer valid", "let valid_for and valid_until end in the future"
             )
         requires = tuple([name for name in made.requires if name in self._selected])
-        last = self._cache.filled.get(key)
+        last = entry.filled
         if last is not None and _filling(last) == (*window, selected.score, selected.phase, requires):
             return last
-        definition = replace(
+        entry.filled = definition = replace(
             made,
             not_before=window[0],
             expires_at=window[1],
@@ -158,15 +146,19 @@ class Composer:
             phase=selected.phase,
             requires=requires,
         )
-        if self._cache.get(key) is made:
-            self._cache.filled[key] = definition
         return definition
+
+    def _composed(self, tool: str) -> Composed:
+        try:
+            return Composed(self._made(tool))
+        except Flaw as flaw:
+            return Composed(Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
 
     def _made(self, tool: str) -> Definition:
         pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup
         rows: dict[str, Any] = {name: lookup.rows(name, arity, tool) for name, arity in _KEYS}
         links = chain(tool, rows, pack.actions)
-        hide = hiding(pack)
+        hide = hiding(secret_values(pack))
         description = hide(_text(rows["macro"]))
         instructions = [escape_invisible(hide(text)) for _, _, text in rows["instruction"]]
         wanted = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])

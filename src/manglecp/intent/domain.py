@@ -17,7 +17,7 @@ from manglecp.base.cache import LruCache
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent.composition import DefinitionCache
+from manglecp.intent.composition import CACHED, DefinitionCache
 from manglecp.intent.fact_sources import (
     Generated,
     answered,
@@ -66,7 +66,7 @@ class Domain:
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # predicates a request must state, by intent
     development: bool = False  # whether every evaluation is checked against the contracts
     facts_version: str = ""  # of the facts from the pack's generators; empty without generators
-    definitions: DefinitionCache = field(default_factory=DefinitionCache, repr=False, compare=False)
+    definitions: DefinitionCache = field(default_factory=lambda: LruCache(CACHED), repr=False, compare=False)
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
     """Tools whose flaw was logged; bounded, because tool names may come from clients."""
     policy: frozenset[Key] = frozenset()  # predicates that belong to policy
@@ -93,7 +93,7 @@ class Domain:
     def changed(self, added: Iterable[Fact], removed: Iterable[Fact], version: str) -> Domain:
         """Return a copy with other generated facts. Raises :class:`manglecp.mangle.MangleError`."""
         base = self.base.with_facts(added, removed, check=False, limits=_loading(self.pack))
-        return replace(self, base=base, facts_version=version, definitions=DefinitionCache())
+        return replace(self, base=base, facts_version=version, definitions=LruCache(CACHED))
 
 
 class _Loader:

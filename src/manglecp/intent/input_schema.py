@@ -13,13 +13,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 import msgspec
 
 from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import Flaw
+from manglecp.wire import compile_schema
 
 _TEXTS: Final = frozenset({"title", "description", "examples", "$comment"})  # annotations, which restrict nothing
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})  # keywords whose values are data, not schemas
@@ -164,50 +165,30 @@ def _seen(data: Any) -> Any:
 
 
 def _checked(schema: dict[str, Any]) -> dict[str, Any]:
-    problem = _problem(msgspec.json.encode(schema))
-    if problem is not None:
-        raise Flaw(f"a schema is no JSON Schema: {problem}")
-    _refuse_circles(schema.get("$defs", {}))
-    _refuse_bombs(schema)
+    try:
+        compile_schema(msgspec.json.encode(schema))
+    except ValueError as error:
+        problem = str(error).partition("\n")[0]
+        raise Flaw(f"a schema is no JSON Schema: {problem}") from None
+    _refuse_expansions(schema.get("$defs", {}))
     return schema
 
 
-def _refuse_circles(definitions: Mapping[str, Any]) -> None:
-    """Raise :class:`Flaw` if a definition refers to itself for the same value: validation would not terminate."""
-    reached = {name: set(_same_value(schema)) for name, schema in definitions.items()}
-    for name in reached:
-        seen: set[str] = set()
-        work = list(reached[name])
-        while work:
-            one = work.pop()
-            if one == name:
-                raise Flaw(
-                    f"the definition {name!r} of a schema refers to itself without end", "describe a value in it"
-                )
-            if one not in seen:
-                seen.add(one)
-                work += reached.get(one, ())
-
-
-def _refuse_bombs(schema: Mapping[str, Any]) -> None:
-    """Raise :class:`Flaw` for definitions whose expansion is exponential."""
-    definitions: Mapping[str, Any] = schema.get("$defs", {})
-    reached = {name: list(_same_value(one)) for name, one in definitions.items()}
+def _refuse_expansions(definitions: Mapping[str, Any]) -> None:
+    """Raise :class:`Flaw` for definitions that refer to themselves for the same value, or expand exponentially."""
+    reached = {name: [one for one in _same_value(schema) if one in definitions] for name, schema in definitions.items()}
     weights: dict[str, int] = {}
-    work = list(reached)
-    while work:
-        name = work[-1]
-        missing = [one for one in reached[name] if one in reached and one not in weights]
-        if missing:
-            work += missing
-            continue
-        work.pop()
-        weights[name] = 1 + sum(weights.get(one, 1) for one in reached[name])
-        if weights[name] > _MOST_LOOKS:
-            raise Flaw(
-                f"the definition {name!r} of a schema refers to others more than {_MOST_LOOKS:,} times in all",
-                "describe the value in fewer ways",
-            )
+    try:
+        for name in TopologicalSorter(reached).static_order():
+            weights[name] = 1 + sum(weights[one] for one in reached[name])
+            if weights[name] > _MOST_LOOKS:
+                raise Flaw(
+                    f"the definition {name!r} of a schema refers to others more than {_MOST_LOOKS:,} times in all",
+                    "describe the value in fewer ways",
+                )
+    except CycleError as error:
+        message = f"the definition {error.args[1][0]!r} of a schema refers to itself without end"
+        raise Flaw(message, "describe a value in it") from None
 
 
 def _same_value(schema: Any) -> Iterator[str]:
@@ -221,20 +202,3 @@ def _same_value(schema: Any) -> Iterator[str]:
             work += [part for key in _IN_PLACE if isinstance(part := one.get(key), Mapping)]
             work += [part for key in ("allOf", "anyOf", "oneOf") for part in one.get(key, ())]
             work += one.get("dependentSchemas", {}).values()
-
-
-def make_validator(schema: bytes) -> Any:
-    """Compile a schema. References are not fetched, and patterns run in linear time. Raises ValueError."""
-    import jsonschema_rs  # only when a pack is loaded, or a schema was never seen before
-
-    limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
-    return jsonschema_rs.Draft202012Validator(schema.decode(), offline=True, pattern_options=limits)
-
-
-@lru_cache(maxsize=1024)
-def _problem(schema: bytes) -> str | None:
-    try:
-        make_validator(schema)
-    except ValueError as error:
-        return str(error).partition("\n")[0]
-    return None

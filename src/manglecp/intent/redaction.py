@@ -207,20 +207,33 @@ _TOLD: Final = frozenset(
 """Predicates whose texts clients read."""
 
 
-def hiding(pack: Pack) -> Callable[[Any], Any]:
-    """Return a function that redacts secret settings in texts and JSON."""
-    secrets = secret_values(pack)
+def unchanged(value: Any) -> Any:
+    return value
+
+
+def hiding(secrets: Iterable[str]) -> Callable[[Any], Any]:
+    """Return a function that redacts these texts in texts and JSON; :func:`unchanged` if there are none."""
+    texts = _longest_first(secrets)
 
     def hide(value: Any) -> Any:
         if isinstance(value, str):
-            for secret in secrets:
-                value = value.replace(secret, REDACTED)
+            for text in texts:
+                value = value.replace(text, REDACTED)
             return value
         if isinstance(value, dict):
             return {hide(key): hide(part) for key, part in value.items()}
         return [hide(part) for part in value] if isinstance(value, list | tuple) else value
 
-    return hide if secrets else lambda value: value
+    return hide if texts else unchanged
+
+
+def scrub_json(value: Any) -> Any:
+    """Return JSON without what looks like a credential."""
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {name: scrub_json(member) for name, member in value.items()}
+    return [scrub_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def told_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:

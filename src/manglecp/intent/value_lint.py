@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -13,12 +12,12 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Flaw
-from manglecp.intent.input_schema import make_validator
 from manglecp.intent.kernel_statements import Complaints, Statement, Statements
-from manglecp.intent.redaction import hiding
+from manglecp.intent.redaction import hiding, secret_values
 from manglecp.mangle import Base, Key, NotPlain, Program, Value, argument_span, order_key, plain
 from manglecp.mangle.syntax import Apply, Clause, Variable
 from manglecp.pack import ActionDescription, Pack
+from manglecp.wire import compile_schema
 
 # A JSON Pointer that the output schema of an action rules out fails in every run, or yields nothing silently. Only what
 # a schema rules out is reported.
@@ -202,7 +201,7 @@ class _ArgumentCheck:
         self.pack = pack
         self.statements = statements
         self.complaints = complaints
-        self.hide = hiding(pack)
+        self.hide = hiding(secret_values(pack))
 
     def exist(self, step: str, predicate: str, arity: int) -> None:
         for said in self.statements.each(predicate, arity):
@@ -328,11 +327,9 @@ def _misfit(action: ActionDescription, param: str, value: Value) -> str | None:
         return None if taken else "the action takes nothing"
     kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}  # what it refers to
     return next(
-        (str(error.message) for error in _validator(msgspec.json.encode({**kept, **taken})).iter_errors(given)), None
+        (str(error.message) for error in compile_schema(msgspec.json.encode({**kept, **taken})).iter_errors(given)),
+        None,
     )
-
-
-_validator = lru_cache(maxsize=256)(make_validator)
 
 
 # A tool is static if only facts define its chain: no rule could add a step or an argument. Its flaws are reported when

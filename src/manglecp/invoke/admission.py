@@ -20,7 +20,7 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import Identity, Offer, OfferCodec, hiding
+from manglecp.intent import Identity, Offer, OfferCodec, hiding, secret_values
 from manglecp.invoke.approval import AutoConfirm, Consent, Secrets, challenge, consent_text, verify
 from manglecp.invoke.calls import Call, Outcome
 from manglecp.invoke.gate import Resumption
@@ -193,7 +193,7 @@ class AdmissionService:
         if approval is not None:
             return approval, None
         given = {**plan.defaults, **payload.args}
-        text = consent_text(definition, given, secret_args=plan.secrets, hide=hiding(self.pack))
+        text = consent_text(definition, given, secret_args=plan.secrets, hide=hiding(secret_values(self.pack)))
         shown = challenge(definition, digested, text, now_ms)
         raise WireError("confirmation_required", "A person has to agree first", {"challenge": shown})
 

@@ -8,12 +8,12 @@ from all of it. A run's response is stored, so that a repeated request gets the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from manglecp.intent import Definition, Domain, scrub
+from manglecp.intent import Definition, Domain, hiding, scrub_json, unchanged
 from manglecp.invoke.calls import Missing, Outcome, resolve
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.errors import Told, cancelled, failed, needs_decision, result_refused
@@ -30,7 +30,6 @@ from manglecp.wire.messages import Event, InvokeResult, Next, Observability, Sta
 
 _LEAST_SECRET: Final = 4
 """Shorter texts are everywhere; to hide them would tell more than it hides."""
-REDACTED: Final = "[redacted]"
 
 
 def result_of(definition: Definition, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -56,38 +55,6 @@ def _object(output: Any) -> dict[str, Any]:
 def result_errors(definition: Definition, result: dict[str, Any]) -> list[SchemaError]:
     """INVK-15."""
     return [] if definition.output_schema is None else schema_errors(result, definition.output_schema)
-
-
-def scrubbed(value: Any) -> Any:
-    """JSON without what looks like a credential."""
-    if isinstance(value, str):
-        return scrub(value)
-    if isinstance(value, dict):
-        return {name: scrubbed(member) for name, member in value.items()}
-    return [scrubbed(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def hiding(secrets: Iterable[str]) -> Callable[[Any], Any]:
-    """JSON without these texts, wherever they stand; the longest are looked for first."""
-    texts = sorted({text for text in secrets if len(text) >= _LEAST_SECRET}, key=lambda text: (-len(text), text))
-
-    def hide(value: Any) -> Any:
-        if isinstance(value, str):
-            for text in texts:
-                value = value.replace(text, REDACTED)
-            return value
-        if isinstance(value, dict):
-            return {hide(name): hide(member) for name, member in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [hide(item) for item in value]
-        return value
-
-    return hide if texts else unchanged
-
-
-def unchanged(value: Any) -> Any:
-    """JSON as it is: nothing is hidden in it."""
-    return value
 
 
 # --- answers -------------------------------------------------------------------------------------------------------
@@ -179,9 +146,9 @@ class Answering(msgspec.Struct, frozen=True):
         if said is not NOTHING_SAID and any(said.values()):
             # The result is what the tool is for. Facts about it are ours, and never hold what looks like a credential.
             delta = state_delta(said, self.domain, self._caps.max_delta_facts)
-            delta = _mapped(delta, lambda value: hide(scrubbed(value)))
+            delta = _mapped(delta, lambda value: hide(scrub_json(value)))
             following = next_of(said, self.domain, self._caps.max_delta_facts)
-            following = _mapped(following, lambda value: hide(scrubbed(value)))
+            following = _mapped(following, lambda value: hide(scrub_json(value)))
         return InvokeResult(
             result=hide(result),
             state_delta=delta,
@@ -209,7 +176,7 @@ class Answering(msgspec.Struct, frozen=True):
         return Told(
             run_id=self.run,
             effects=ended.effects,
-            state_delta=self._hide(scrubbed(msgspec.to_builtins(delta))),
+            state_delta=self._hide(scrub_json(msgspec.to_builtins(delta))),
             events=tuple(self._hide(event_rows(events))),
             tried=any(one.call is not None and one.call.is_effect for one in ended.outcomes),
         )
@@ -227,7 +194,7 @@ class Answering(msgspec.Struct, frozen=True):
 
     @property
     def _hide(self) -> Callable[[Any], Any]:
-        return hiding(self._secrets()) if self.hidden or self.plan.secrets else unchanged
+        return hiding(text for text in self._secrets() if len(text) >= _LEAST_SECRET)
 
     def _secrets(self) -> list[str]:
         """Texts that nobody is told: settings that are credentials, and call arguments that are."""

@@ -53,6 +53,7 @@ from .response_text import (
     why_not_lines as why_not_lines,
 )
 from .schema_validation import (
+    compile_schema as compile_schema,
     is_valid as is_valid,
     schema_errors as schema_errors,
     validator_of as validator_of,

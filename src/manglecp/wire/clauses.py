@@ -4,8 +4,8 @@
      "body": [{"predicate": "service_owner", "args": [{"type": "variable", "name": "Service"}, {"type": "wildcard"}]}]}
 
 The format has positive atoms over strings, numbers, variables, wildcards, lists and maps with string keys. What else
-the language has (negation, time, functions, comparisons) cannot be expressed, and writing such a clause is a fault. A
-``value`` that plain JSON would blur is wrapped as everywhere on the wire: names, bytes, large numbers.
+the language has (negation, time, functions, comparisons) cannot be expressed. A ``value`` that plain JSON would blur is
+wrapped as everywhere on the wire: names, bytes, large numbers.
 
 From a client only a clause without a body is taken, and only as the fact it states: rules are never accepted.
 """
@@ -74,9 +74,6 @@ class StructuredClause(Part, frozen=True, kw_only=True):
 
     head: StructuredAtom
     body: tuple[StructuredAtom, ...] = ()
-
-
-# --- JSON to clauses -------------------------------------------------------------------------------------------------
 
 
 def read_clause(data: JSON) -> Clause:
@@ -209,51 +206,3 @@ def _value(term: Term) -> Value:
 
 def _too_deep() -> Fault:
     return Fault(f"nested more than {MAX_NESTING} deep")
-
-
-# --- clauses to JSON -------------------------------------------------------------------------------------------------
-
-
-def write_clause(clause: Clause) -> dict[str, Any]:
-    """Return the JSON of a clause. Raises :class:`Fault` if the format cannot express it."""
-    if clause.annotation is not None or clause.transforms:
-        raise Fault("a structured clause has neither times nor transforms")
-    body = []
-    for premise in clause.premises:
-        if not isinstance(premise, Literal) or premise.negated or premise.timed:
-            raise Fault("the body of a structured clause has positive atoms only")
-        body.append(_atom_json(premise.atom))
-    return {"head": _atom_json(clause.head), "body": body}
-
-
-def _atom_json(atom: Atom) -> dict[str, Any]:
-    if _PREDICATE.fullmatch(atom.predicate) is None:
-        raise Fault(f"{quote(atom.predicate)} cannot be named on the wire")
-    return {"predicate": atom.predicate, "args": [_term_json(arg, 0) for arg in atom.args]}
-
-
-def _term_json(term: Term, depth: int) -> dict[str, Any]:
-    if depth >= MAX_NESTING and isinstance(term, Apply):
-        raise _too_deep()
-    if isinstance(term, Variable):
-        return {"type": "wildcard"} if term.anonymous else {"type": "variable", "name": term.name}
-    if isinstance(term, Apply):
-        return _composite_json(term, depth)
-    if isinstance(term, int | Float):
-        return {"type": "number", "value": to_json(term)}
-    if isinstance(term, Name):  # true and false would be plain here, and no strings
-        return {"type": "string", "value": {"_type": "name", "value": term.text}}
-    return {"type": "string", "value": to_json(term)}
-
-
-def _composite_json(term: Apply, depth: int) -> dict[str, Any]:
-    if term.function == "fn:list":
-        return {"type": "list", "elements": [_term_json(arg, depth + 1) for arg in term.args]}
-    keys = term.args[::2]
-    plain = all(type(key) is str for key in keys) and len(set(keys)) == len(keys)
-    if term.function != "fn:map" or not plain or len(term.args) % 2:
-        raise Fault("a structured clause has lists, and maps whose keys are strings, and no other terms")
-    return {
-        "type": "map",
-        "entries": {str(k): _term_json(v, depth + 1) for k, v in zip(keys, term.args[1::2], strict=True)},
-    }

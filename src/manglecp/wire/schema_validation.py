@@ -42,8 +42,10 @@ def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
         if (breadth is None or breadth > _NARROW) and validation_cost(value, schema) > MAX_VISITS:
             return False
         if accepts is None:
-            validator = _validator(encoded)
-            accepts = (lambda _: False) if validator is None else validator.is_valid
+            try:
+                accepts = compile_schema(encoded).is_valid
+            except ValueError:
+                accepts = lambda _: False  # noqa: E731
         try:
             return accepts(value)
         except ValueError:  # nested too deep
@@ -65,16 +67,16 @@ def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
     return found[1](value)
 
 
-@lru_cache(maxsize=256)
-def _validator(schema: bytes) -> Any:
-    """Return the compiled schema; None for one that is invalid."""
+@lru_cache(maxsize=1024)
+def compile_schema(schema: bytes, mask: str | None = None) -> Any:
+    """Compile a schema; its errors show ``mask`` instead of the value. Raises ``ValueError`` for one that is invalid.
+
+    References are not fetched, and patterns run in linear time.
+    """
     import jsonschema_rs  # imported late: slow
 
     limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
-    try:
-        return jsonschema_rs.validator_for(schema.decode(), offline=True, pattern_options=limits)
-    except ValueError:
-        return None
+    return jsonschema_rs.validator_for(schema.decode(), offline=True, mask=mask, pattern_options=limits)
 
 
 # --- cost -------------------------------------------------------------------------------------------------------------
@@ -254,6 +256,7 @@ def value_size(value: Any, most: int) -> int:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 MAX_ERRORS: Final = 50
+_MASK: Final = "The value"
 _MAX_TEXT: Final = 200
 _TYPES: Final = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
 _MAX_LISTED: Final = 2_000  # visits of validators that list errors, per call
@@ -299,7 +302,7 @@ class _ErrorSearch:
         cost = validation_cost(value, whole)
         if cost <= self._left:
             self._left -= cost
-            for error in _error_validator(canonical(whole)).iter_errors(value):
+            for error in compile_schema(canonical(whole), _MASK).iter_errors(value):
                 yield from _convert(error, path)
             return
         keyword = next((one for one in _ALTERNATIVES if one in schema), "$ref")
@@ -307,7 +310,7 @@ class _ErrorSearch:
             yield _error(path, "The value is too complex to be checked", keyword)
             return
         listed = False
-        for error in _error_validator(canonical(_shallow(schema))).iter_errors(value):
+        for error in compile_schema(canonical(_shallow(schema)), _MASK).iter_errors(value):
             listed = True
             yield from _convert(error, path)
         for name, part, under in _members(value, schema):
@@ -367,12 +370,3 @@ def _error(path: str, message: str, keyword: str) -> SchemaError:
 
 def _escape(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
-
-
-@lru_cache(maxsize=1024)
-def _error_validator(schema: bytes) -> Any:
-    """Compile a schema whose errors do not repeat the value. Raises ``ValueError`` for one that is invalid."""
-    import jsonschema_rs  # imported late: slow
-
-    limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
-    return jsonschema_rs.Draft202012Validator(schema.decode(), offline=True, mask="The value", pattern_options=limits)
