@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from manglecp.intent.evaluation import Evaluation
+from tests.intent.contracts import verify
 from tests.invoke.conftest import pytest_pyfunc_call
 
 __all__ = ["pytest_pyfunc_call"]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _development() -> Iterator[None]:
+def _checked_evaluations() -> Iterator[None]:
+    make = Evaluation.__init__
+
+    def make_and_verify(self: Evaluation, **members: Any) -> None:
+        make(self, **members)
+        verify(self)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MANGLECP_DEVELOPMENT", "1")
+        patch.setattr(Evaluation, "__init__", make_and_verify)
         yield

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from manglecp.intent.contracts import PackClaims, verify
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import Evaluation, evaluate
 from manglecp.intent.identity import Identity
 from manglecp.wire import WireError
 from tests.effort import examples
+from tests.intent.contracts import PackClaims, verify
 from tests.intent.packs import Case, Rules, cases, clock, prohibitions
 
 pytestmark = pytest.mark.no_cover

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from manglecp.invoke.runtime import Housekeeping, tidy
+from manglecp.invoke.runtime import sweep_rounds, tidy
 from manglecp.store import Kept, Store, open_store
 from tests.deadlines import patience
 
@@ -43,12 +43,11 @@ def test_too_many_tools_inside_their_window_are_a_warning(caplog: pytest.LogCapt
 async def test_rounds_go_on_in_the_background() -> None:
     store = open_store(":memory:")
     kept(store, 1, now_ms=0)
-    keeping = Housekeeping(store, lambda: DAY_MS * 1_000_000, pause=0.01)
-    keeping.begin()
+    sweeping = asyncio.create_task(sweep_rounds(store, clock=lambda: DAY_MS * 1_000_000, pause=0.01))
     async with asyncio.timeout(patience(30)):
         while True:
             with store.read_transaction() as tx:
                 if store.registry.find(tx, "me", "m-0", 0) is None:
                     break
             await asyncio.sleep(0.01)
-    await keeping.end()
+    sweeping.cancel()

@@ -45,7 +45,7 @@ def facts(incident: Pack) -> list[dict[str, Any]]:
 
 def small(*rules: str, **more: Any) -> Pack:
     """One tool ``t`` over actions ``look``, ``write`` and ``erase`` that take a number, and no hosts for them."""
-    domain = Domain.load(chain(*rules, **more), development=True)
+    domain = Domain.load(chain(*rules, **more))
     return Pack(domain, PackOptions(domain.pack.folder))
 
 

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Uncanonical", "canonical"]
+__all__ = ["Uncanonical", "canonical", "resolve_pointer"]
 
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
 """Far below the limit of any JSON parser or encoder, so that a canonical value is canonical everywhere."""
@@ -30,6 +31,20 @@ class Uncanonical(ValueError):
         super().__init__(f"{path or '/'}: {reason}")
         self.path = path
         self.reason = reason
+
+
+def resolve_pointer(document: Any, pointer: str) -> Any:
+    """Return what a JSON Pointer leads to; the empty one leads to the whole document. Raises :class:`LookupError`."""
+    found = document
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and _INDEX.fullmatch(name) and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            raise LookupError(pointer)
+    return found
 
 
 def canonical(value: Any) -> bytes:

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NoReturn, Protocol
+from datetime import datetime
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 from urllib.parse import urljoin
 
 import httpx
@@ -22,6 +24,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 Transport = Literal["http", "websocket", "stdio"]
 End = Literal["evaluate", "invoke"]
 _BOM: Final = b"\xef\xbb\xbf"
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
 class Closed(Exception):
@@ -74,26 +77,21 @@ class Answer:
 Watch = Callable[[Answer], None]
 
 
+def moment(text: object) -> float | None:
+    """Return the seconds since 1970 of an instant of RFC 3339; None for anything else."""
+    if not isinstance(text, str) or _INSTANT.fullmatch(text) is None:
+        return None
+    try:
+        return datetime.fromisoformat(text.upper()).timestamp()
+    except ValueError:
+        return None
+
+
 def member(node: Any, *path: str) -> Any:
     """Return the value at this path of member names; None where there is none."""
     for step in path:
         node = node.get(step) if isinstance(node, dict) else None
     return node
-
-
-class Connection(Protocol):
-    """A connection to one server. Pending calls raise :class:`Closed` where it ends."""
-
-    transport: Transport
-
-    async def open(self) -> Answer:
-        """Connect, and return the manifest."""
-
-    async def ask(self, data: bytes, end: End = "evaluate") -> Answer:
-        """Send these bytes, and return the terminal message that follows. One call at a time."""
-
-    async def close(self) -> None:
-        """End the connection, and a process that was started for it."""
 
 
 def read_message(data: bytes) -> dict[str, Any]:
@@ -422,3 +420,6 @@ class WebSocketConnection(SessionConnection):
         if self._connection is not None:
             self._connection.close_timeout = 2.0
             await self._connection.close()
+
+
+Connection: TypeAlias = HttpConnection | SessionConnection

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
-from manglecp.conformance.connections import Answer, member
+from manglecp.conformance.connections import Answer, member, moment
 from manglecp.conformance.report import Report
 from manglecp.wire import CODES, schema
 from manglecp.wire.messages import SERVER_TYPES, VERSION
@@ -221,7 +220,6 @@ _STATUS_ROWS: Final = {
     503: "TRANS-20",
 }
 _LISTS: Final = frozenset({"macro_tools", "tools", "macro_id", "macros", "actions"})
-_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _LONGEST_NAME: Final = 128
 _LARGEST: Final = 2**53 - 1
@@ -320,7 +318,7 @@ class Watcher:
 
 def _manifest(answer: Answer) -> Iterator[Note]:
     payload = answer.payload
-    listed = sorted(_LISTS & set(_keys(payload)))
+    listed = sorted(_LISTS & {key for one in _walk(payload) if isinstance(one, dict) for key in one})
     yield "MANI-02", not listed, "a manifest that lists no tools", f"the members {', '.join(listed)}"
     formats = member(payload, "facts_profile", "time_formats")
     rfc3339 = isinstance(formats, list) and "rfc3339" in formats
@@ -340,8 +338,7 @@ def _manifest(answer: Answer) -> Iterator[Note]:
 def _tools(answer: Answer) -> Iterator[Note]:
     payload = answer.payload
     used = payload.get("eval_time_used")
-    concrete = isinstance(used, str) and _INSTANT.fullmatch(used) is not None and _is_instant(used)
-    yield "EVAL-25", concrete, "eval_time_used as an instant of RFC 3339", used
+    yield "EVAL-25", moment(used) is not None, "eval_time_used as an instant of RFC 3339", used
     yield "EVAL-26", "eval_duration_ms" in payload, "eval_duration_ms", "none"
     tools = [tool for tool in payload.get("macro_tools") or () if isinstance(tool, dict)]
     ids = [tool.get("macro_id") for tool in tools]
@@ -383,7 +380,7 @@ def _outcome(answer: Answer) -> Iterator[Note]:
             yield "DATA-01", _PREDICATE.fullmatch(name) is not None, "the name of a predicate", name
             yield "DATA-02", len(name) <= _LONGEST_NAME, f"a name of at most {_LONGEST_NAME} characters", name
         given = fact.get("args", fact.get("named_args"))
-        yield "DATA-21", not any(map(_is_long, _scalars(given))), "integers beyond 2^53 - 1 in their wrapper", fact
+        yield "DATA-21", not any(map(_is_long, _walk(given))), "integers beyond 2^53 - 1 in their wrapper", fact
     for fact in (delta.get("assert") or ()) if isinstance(delta, dict) else ():
         if isinstance(fact, dict):
             category = fact.get("category")
@@ -408,12 +405,11 @@ def _facts(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (one for one in (found if isinstance(found, list) else ()) if isinstance(one, dict))
 
 
-def _scalars(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict | list):
-        for value in node.values() if isinstance(node, dict) else node:
-            yield from _scalars(value)
-    else:
-        yield node
+def _walk(node: Any) -> Iterator[Any]:
+    """Yield a JSON value and all values in it."""
+    yield node
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _walk(value)
 
 
 def _is_long(value: Any) -> bool:
@@ -422,10 +418,9 @@ def _is_long(value: Any) -> bool:
 
 def _listed(node: Any) -> Iterator[frozenset[str]]:
     """Yield the names at each nesting level: items of a list, their names, or members of an object."""
-    if isinstance(node, dict | list):
-        yield frozenset(node) if isinstance(node, dict) else frozenset(_names(node))
-        for value in node.values() if isinstance(node, dict) else node:
-            yield from _listed(value)
+    for one in _walk(node):
+        if isinstance(one, dict | list):
+            yield frozenset(one) if isinstance(one, dict) else frozenset(_names(one))
 
 
 def _names(items: Iterable[Any]) -> Iterator[str]:
@@ -448,21 +443,3 @@ def _error(answer: Answer) -> Iterator[Note]:
         recoverable = CODES[code].recoverable
         said = answer.payload.get("recoverable")
         yield CODE_ROWS[code], said is recoverable, f"recoverable {str(recoverable).lower()} for {code}", said
-
-
-def _keys(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield key
-            yield from _keys(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _keys(value)
-
-
-def _is_instant(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text.upper().replace("Z", "+00:00")[:19])
-    except ValueError:
-        return False
-    return True

@@ -31,10 +31,11 @@ import re
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 _MOMENT: Final = re.compile(r"\$now(?:([+-])(\d{1,7})([smhd]))?")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -44,14 +45,20 @@ class PlanError(Exception):
     """A plan that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """The identity of the checks. ``secret`` signs confirmation tokens for ``identity``."""
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a plan."""
 
-    token: str | None = field(default=None, repr=False)
-    scheme: str = "bearer"
+
+class Credentials(Part, frozen=True, kw_only=True):
+    """The identity of the checks. ``secret``, hexadecimal, signs confirmation tokens for ``identity``."""
+
+    token: str | None = None
+    scheme: Literal["bearer", "api_key", "oauth2"] = "bearer"
     identity: str = "anonymous"
-    secret: bytes | None = field(default=None, repr=False)
+    secret: Annotated[str, msgspec.Meta(pattern="^([0-9a-fA-F]{2})*$")] | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials(identity={self.identity!r})"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -62,8 +69,7 @@ class Credentials:
         return {"Authorization": f"Bearer {self.token}"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
+class Stated(Part, frozen=True, kw_only=True):
     """An intent and its facts. ``rivals``: pairs of which one at most is offered; ``needs``: a tool and its need."""
 
     label: str
@@ -87,14 +93,13 @@ class Stated:
         return {name: value for name, value in made.items() if value is not ...}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class Invocation(Part, frozen=True, kw_only=True):
     """A tool that may be invoked. ``expired``: its window is over; ``confirm``: it needs consent; ``fails``: it cannot
     succeed; ``slow``: it takes long enough to be cancelled."""
 
     intent: Stated
     tool: str
-    args: Mapping[str, Any]
+    args: Mapping[str, Any] = {}
     wrong_args: Mapping[str, Any] | None = None
     suggests: str | None = None
     expired: bool = False
@@ -103,8 +108,7 @@ class Invocation:
     slow: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class Window(Part, frozen=True, kw_only=True):
     """A tool that is offered at ``inside`` and not at ``outside``, with the same facts."""
 
     intent: Stated
@@ -113,17 +117,15 @@ class Window:
     outside: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Denied:
+class Denied(Part, frozen=True, kw_only=True):
     """An intent that policy refuses, for the plan's credentials or for this token."""
 
     intent: Stated
     code: str
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Part, frozen=True, kw_only=True):
     """Without a file (``given`` is false) only what the manifest lists is requested."""
 
     credentials: Credentials = Credentials()
@@ -153,53 +155,24 @@ def read_plan(path: Path, now: float | None = None) -> Plan:
 
 
 def _plan(document: dict[str, Any], now: float) -> Plan:
-    unknown = sorted(set(document) - {"credentials", "intents", "invocations", "windows", "denied"})
-    if unknown:
-        raise PlanError(f"a plan has no table {unknown[0]}")
-    stated: dict[str, Stated] = {}
+    intents: dict[Any, dict[str, Any]] = {}
     for one in document.get("intents", ()):
-        made = Stated(
-            **{
-                "label": one.get("name"),
-                "eval_time": instant(now),
-                **one,
-                **{name: tuple(one.get(name, ())) for name in ("facts", "expects", "absent", "skills", "no_skills")},
-                **{name: tuple((a, b) for a, b in one.get(name, ())) for name in ("rivals", "needs")},
-            }
-        )
-        if not isinstance(made.name, str):
-            raise PlanError("an intent has a name")
-        if made.label in stated:
-            raise PlanError(f"the label {made.label} is there twice")
-        stated[made.label] = made
-
-    def about(one: dict[str, Any]) -> dict[str, Any]:
-        if one.get("intent") not in stated:
+        made = {"label": one.get("name"), "eval_time": instant(now), **one}
+        if made["label"] in intents:
+            raise PlanError(f"the label {made['label']} is there twice")
+        intents[made["label"]] = made
+    for one in (one for table in ("invocations", "windows", "denied") for one in document.get(table, ())):
+        if one.get("intent") not in intents:
             raise PlanError(f"there is no intent labelled {one.get('intent')}")
-        return {**one, "intent": stated[one["intent"]]}
-
-    return Plan(
-        credentials=_credentials(document.get("credentials", {})),
-        intents=tuple(stated.values()),
-        invocations=tuple(Invocation(**{"args": {}, **about(one)}) for one in document.get("invocations", ())),
-        windows=tuple(Window(**about(one)) for one in document.get("windows", ())),
-        denied=tuple(Denied(**about(one)) for one in document.get("denied", ())),
-        given=True,
-    )
-
-
-def _credentials(given: dict[str, Any]) -> Credentials:
-    given = dict(given)
+        one["intent"] = intents[one["intent"]]
+    credentials = document.get("credentials", {})
     for name in ("token", "secret"):
-        variable = given.pop(f"{name}_env", None)
+        variable = credentials.pop(f"{name}_env", None)
         if variable is not None:
             if variable not in os.environ:
                 raise PlanError(f"the environment has no {variable}")
-            given[name] = os.environ[variable]
-    secret = given.pop("secret", None)
-    if given.get("scheme", "bearer") not in ("bearer", "api_key", "oauth2"):
-        raise PlanError("the scheme is bearer, api_key or oauth2")
-    return Credentials(**given, secret=None if secret is None else bytes.fromhex(secret))
+            credentials[name] = os.environ[variable]
+    return msgspec.convert({**document, "intents": list(intents.values()), "given": True}, Plan)
 
 
 def _timed(node: Any, now: float) -> Any:

@@ -7,7 +7,7 @@ from .definition import (
     Undo as Undo,
 )
 from .domain import Domain as Domain
-from .evaluation import Lookup as Lookup
+from .evaluation import Lookup as Lookup, client_facts as client_facts
 from .identity import (
     ANONYMOUS as ANONYMOUS,
     Identity as Identity,

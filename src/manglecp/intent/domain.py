@@ -7,7 +7,6 @@ immutable: another pack revision has another digest, other generated facts have 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,7 +63,6 @@ class Domain:
     digest: str  # of everything that responses depend on, except the kernel
     warnings: tuple[Diagnostic, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # predicates a request must state, by intent
-    development: bool = False  # whether every evaluation is checked against the contracts
     facts_version: str = ""  # of the facts from the pack's generators; empty without generators
     definitions: DefinitionCache = field(default_factory=lambda: LruCache(CACHED), repr=False, compare=False)
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
@@ -79,16 +77,13 @@ class Domain:
         externals: Mapping[str, External] | None = None,
         facts: Iterable[Fact] = (),
         generated: Generated | None = None,
-        development: bool | None = None,
     ) -> Domain:
         """Analyse the rules, read the fact files and evaluate the base. Raises PackError with all problems.
 
         ``externals`` implement the external predicates, ``facts`` are added to those of the pack's files, ``generated``
-        provides the facts of the pack's generators. ``development`` defaults to MANGLECP_DEVELOPMENT=1.
+        provides the facts of the pack's generators.
         """
-        if development is None:
-            development = os.environ.get("MANGLECP_DEVELOPMENT") == "1"
-        return _Loader(pack, dict(externals or {}), list(facts), generated).load(development)
+        return _Loader(pack, dict(externals or {}), list(facts), generated).load()
 
     def changed(self, added: Iterable[Fact], removed: Iterable[Fact], version: str) -> Domain:
         """Return a copy with other generated facts. Raises :class:`manglecp.mangle.MangleError`."""
@@ -121,7 +116,7 @@ class _Loader:
                 self.whole = False
                 yield source
 
-    def load(self, development: bool) -> Domain:
+    def load(self) -> Domain:
         self.found += hidden_texts(self.units)
         self._settings()
         self.found += external_problems(self.pack, self.decls, self.clauses, self.whole)
@@ -156,7 +151,6 @@ class _Loader:
             digest=self._digest(),
             warnings=tuple(sorted(self.found, key=_place)),
             required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
-            development=development,
             facts_version="" if self.generated is None else self.generated.version,
             policy=policy_predicates(program),
         )

@@ -14,13 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from manglecp.base.diagnostic import Diagnostic
-from manglecp.intent.contracts import verify
 from manglecp.intent.definition import Phase
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.mangle import (
-    INT_MAX,
-    INT_MIN,
     Fact,
     LimitError,
     Limits,
@@ -36,9 +33,8 @@ from manglecp.wire import (
     Violation,
     WireError,
     budget_exceeded,
-    instant_of_milliseconds,
     malformed,
-    read_instant,
+    read_eval_time,
     refused_facts,
     to_value,
 )
@@ -83,13 +79,6 @@ MOST_NAMES: Final = 16  # limit of names in x-why_not
 PHASES: Final = 6
 _VALUE: Final = re.compile(r"""['"`\[{(].*|(?<=\bthe )(?:[a-z0-9]+) [^a-z ].*|(?<= )-?\d.*""", re.DOTALL)
 _log = logging.getLogger(__name__)
-_CONSTRAINTS: Final = (
-    "max_facts_created",
-    "max_intervals_per_atom",
-    "max_compute_ms",
-    "max_tools_returned",
-    "max_tokens_budget",
-)
 
 
 class Selected(NamedTuple):
@@ -153,7 +142,7 @@ def evaluate(
         message = f"x-why_not names {len(set(payload.options.why_not))} tools, and at most {MOST_NAMES} are answered"
         raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
     limits = _effective(domain, request)
-    now = _evaluation_time(request, clock)
+    now = read_eval_time(payload.eval_time, clock)
     given = domain.profile.read(
         payload.facts,
         now,
@@ -168,7 +157,7 @@ def evaluate(
     selected = sorted(
         (Selected(*cast("tuple[str, int, Phase]", row)) for row in rows), key=lambda one: (-one.score, one.tool)
     )
-    evaluation = Evaluation(
+    return Evaluation(
         domain=domain,
         request=request,
         identity=identity,
@@ -181,18 +170,10 @@ def evaluate(
         limits=limits,
         lookup=lookup,
     )
-    if domain.development:
-        verify(evaluation)
-    return evaluation
 
 
 def _effective(domain: Domain, request: IntentRequest) -> Effective:
     constraints = request.payload.constraints
-    for name in _CONSTRAINTS:
-        value = getattr(constraints, name)
-        if value is not None and (type(value) is not int or value < 0):
-            message = f"{name} is a whole number that is not negative"
-            raise malformed(message, f"$.payload.constraints.{name}")
     server = domain.pack.settings.limits
     return Effective(
         _stricter(constraints.max_facts_created, server.max_derived_facts),
@@ -205,19 +186,6 @@ def _stricter(client: int | None, server: int) -> int:
     return server if client is None else min(client, server)
 
 
-def _evaluation_time(request: IntentRequest, clock: Callable[[], int]) -> int:
-    said = request.payload.eval_time
-    if said is None or said == "now":
-        return clock()
-    try:
-        now = read_instant(said) if isinstance(said, str) else instant_of_milliseconds(said)
-    except Fault as fault:
-        raise malformed(f"eval_time: {fault.message}", "$.payload.eval_time", fault.fix) from None
-    if not INT_MIN < now < INT_MAX:
-        raise malformed("eval_time is out of range", "$.payload.eval_time")
-    return now
-
-
 def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
     intent = request.payload.intent
     yield Fact("intent", (intent.name,))
@@ -228,6 +196,11 @@ def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
             yield Fact("intent_param", (key, to_value(value)))
         except Fault as fault:
             raise malformed(fault.message, fault.inside("payload", "intent", "params", key).path, fault.fix) from None
+    yield from client_facts(identity)
+
+
+def client_facts(identity: Identity) -> Iterator[Fact]:
+    """Yield what rules are told about the caller."""
     yield Fact("client", (identity.name,))
     yield Fact("client_trust", (identity.trust,))
     for permission in sorted(identity.permissions):

@@ -10,7 +10,7 @@ used confirmation and the ledger entry.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,15 +32,12 @@ from manglecp.pack import Pack
 from manglecp.store import EntryKind, Kept, KeyTaken, NewRun, Note, Store, Transaction, Values
 from manglecp.toolhost import Slots
 from manglecp.wire import (
-    Fault,
     WireError,
-    instant_of_milliseconds,
     malformed,
-    read_instant,
     refused_arguments,
     schema_errors,
 )
-from manglecp.wire.messages import InvokePayload, InvokeRequest
+from manglecp.wire.messages import InvokePayload
 
 # --- requests ------------------------------------------------------------------------------------------------------
 
@@ -62,17 +59,6 @@ def checked_key(key: str | None) -> str | None:
 def conflict() -> WireError:
     """For a request key that comes again with something else."""
     return WireError("x-request_key_conflict", "The request key was used for another macro-tool or other arguments")
-
-
-def eval_time(request: InvokeRequest, clock: Callable[[], int]) -> int:
-    """INVK-03: what rules take for now. Whether the tool is still valid is another question."""
-    given = request.payload.eval_time
-    if given is None:
-        return clock()
-    try:
-        return read_instant(given) if isinstance(given, str) else instant_of_milliseconds(given)
-    except Fault as fault:
-        raise malformed(fault.message, "$.payload.eval_time") from None
 
 
 # --- checking ------------------------------------------------------------------------------------------------------

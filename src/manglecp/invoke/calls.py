@@ -8,7 +8,6 @@ argument or its default, a JSON pointer into an earlier result, or a value that 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -16,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from manglecp.base.digest import digest_bytes, digest_text
+from manglecp.base.json import resolve_pointer
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Argument, Step, Undo
 from manglecp.invoke.ownership import Claim
@@ -109,29 +109,6 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     status: EffectStatus
     lasting: bool = True
     """Does it leave anything behind, as far as the pack says?"""
-
-
-# --- pointers ------------------------------------------------------------------------------------------------------
-
-_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
-
-
-class Missing(LookupError):
-    """The pointer leads nowhere."""
-
-
-def resolve(document: Any, pointer: str) -> Any:
-    """What the pointer leads to; the empty one leads to the whole document."""
-    found = document
-    for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-        elif isinstance(found, list) and _INDEX.fullmatch(name) and int(name) < len(found):
-            found = found[int(name)]
-        else:
-            raise Missing(pointer)
-    return found
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------
@@ -251,8 +228,8 @@ def _from_step(one: Argument, number: int, outputs: Mapping[int, Any]) -> Any:
     if number not in outputs:
         raise ArgumentMissing(one.param, f"step {number} has no result")
     try:
-        return resolve(outputs[number], one.value)
-    except Missing:
+        return resolve_pointer(outputs[number], one.value)
+    except LookupError:
         raise ArgumentMissing(one.param, f"the result of step {number} has nothing at {one.value!r}") from None
 
 

@@ -14,11 +14,10 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
-from weakref import WeakKeyDictionary
 
 from manglecp.intent import Domain
 from manglecp.invoke.progress import clean
-from manglecp.mangle import Acceptance, Fact, List, NotPlain, Program, Time, Value, plain, row_accepts
+from manglecp.mangle import Fact, List, NotPlain, Time, Value, plain, row_accepts
 from manglecp.wire import PROVENANCE_CATEGORIES, WILDCARD, Category, Fault
 from manglecp.wire.messages import UNSET, Next, StateDelta, SuggestedIntent
 
@@ -104,7 +103,7 @@ def _written(
         _log.warning("%s: a run says %s, which the manifest does not publish", domain.pack.name, predicate)
         return None
     fact = Fact(predicate, tuple(args.items) if isinstance(args, List) else (args,), between)
-    if not _fits(domain.program, fact):  # the values are not logged
+    if not _fits(domain, fact):  # the values are not logged
         _log.warning("%s: what a run says about %s does not fit its declaration", domain.pack.name, predicate)
         return None
     try:
@@ -114,17 +113,12 @@ def _written(
         return None
 
 
-_acceptances: WeakKeyDictionary[Program, Acceptance] = WeakKeyDictionary()
-
-
-def _fits(program: Program, fact: Fact) -> bool:
+def _fits(domain: Domain, fact: Fact) -> bool:
     """Could a client send it back? A pattern is held against as much as it says."""
-    declared = program.predicates.get(fact.key)
+    declared = domain.program.predicates.get(fact.key)
     if declared is None or (fact.interval is not None and not declared.temporal):
         return False
-    if program not in _acceptances:
-        _acceptances[program] = Acceptance(program.predicates)
-    acceptance = _acceptances[program]
+    acceptance = domain.profile.acceptance
     said = [number for number, value in enumerate(fact.args) if value != WILDCARD]
     if len(said) == len(fact.args):
         return acceptance.accepts(fact.key, fact.args)

@@ -22,7 +22,6 @@ from manglecp.invoke.admission import (
     args_digest,
     checked_key,
     conflict,
-    eval_time,
     not_found,
 )
 from manglecp.invoke.approval import AutoConfirm, Secrets
@@ -38,7 +37,7 @@ from manglecp.invoke.run_driver import RunDriver
 from manglecp.pack import PackError, Profile
 from manglecp.store import Fenced, KeyTaken, Store, StoreError
 from manglecp.toolhost import Dispatcher
-from manglecp.wire import WireError
+from manglecp.wire import WireError, read_eval_time
 from manglecp.wire.messages import InvokeRequest, InvokeResponse
 
 # --- settings ------------------------------------------------------------------------------------------------------
@@ -197,7 +196,7 @@ class Invoker:
         stops it between two steps.
         """
         payload = request.payload
-        key, now_ns = checked_key(payload.request_key), eval_time(request, self._clock)
+        key, now_ns = checked_key(payload.request_key), read_eval_time(payload.eval_time, self._clock)
         if UNKEEPABLE in payload.macro_id:
             raise not_found()
         digested = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)

@@ -36,9 +36,7 @@ class PackOptions:
     """Called with the progress of fact generators."""
 
 
-def load_domain(
-    options: PackOptions, hosts: ExitStack, *, development: bool = False
-) -> tuple[Domain, Generated | None]:
+def load_domain(options: PackOptions, hosts: ExitStack) -> tuple[Domain, Generated | None]:
     """Read the pack, start the hosts of its fact generators and external predicates, and load its rules.
 
     Blocks. ``hosts`` ends the hosts. Raises :class:`PackError`.
@@ -46,7 +44,7 @@ def load_domain(
     pack = read_pack(options.folder, options.params, sandbox=options.sandbox)
     generated = _generated(pack, options, hosts)
     externals = _externals(pack, options, hosts)
-    return Domain.load(pack, externals=externals, generated=generated, development=development), generated
+    return Domain.load(pack, externals=externals, generated=generated), generated
 
 
 def _generated(pack: Pack, options: PackOptions, hosts: ExitStack) -> Generated | None:

@@ -13,8 +13,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from manglecp.base.json import resolve_pointer
 from manglecp.intent import Definition, Domain, hiding, scrub_json, unchanged
-from manglecp.invoke.calls import Missing, Outcome, resolve
+from manglecp.invoke.calls import Outcome
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.errors import Told, cancelled, failed, needs_decision, result_refused
 from manglecp.invoke.executor import ChainResult
@@ -42,8 +43,8 @@ def result_of(definition: Definition, outcomes: Sequence[Outcome]) -> dict[str, 
         if number not in outputs:
             continue
         try:
-            found[key] = resolve(outputs[number], pointer)
-        except Missing:
+            found[key] = resolve_pointer(outputs[number], pointer)
+        except LookupError:
             continue  # if the tool promises it, the schema of its result says so
     return found
 

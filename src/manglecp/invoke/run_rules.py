@@ -17,8 +17,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from manglecp.intent import Domain, Identity, Lookup
-from manglecp.invoke.calls import EVENT_STATUS, Missing, Outcome, is_large, resolve
+from manglecp.base.json import resolve_pointer
+from manglecp.intent import Domain, Identity, Lookup, client_facts
+from manglecp.invoke.calls import EVENT_STATUS, Outcome, is_large
 from manglecp.mangle import Fact, Limits, Rule, Value
 from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, to_value
@@ -162,7 +163,7 @@ class RunRules:
         return [
             Fact("run_id", (self._run,)),
             Fact("run_of", (self._tool,)),
-            *_about_client(self._identity),
+            *client_facts(self._identity),
             *_about_arguments(self._args if self._spoken.arguments else {}),
         ]
 
@@ -185,8 +186,8 @@ class RunRules:
 def _found(outcome: Outcome, pointers: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[str, Any]]:
     for key, pointer in pointers.get(outcome.action, ()):
         try:
-            value = resolve(outcome.output, pointer)
-        except Missing:
+            value = resolve_pointer(outcome.output, pointer)
+        except LookupError:
             continue
         if value is not None:
             yield key, value
@@ -201,13 +202,6 @@ def _pointers(lookup: Lookup, predicate: str) -> Mapping[str, list[tuple[str, st
 
 def _premises(rule: Rule) -> Iterator[str]:
     return (premise.atom.predicate for premise in rule.clause.premises if isinstance(premise, Literal))
-
-
-def _about_client(identity: Identity) -> Iterator[Fact]:
-    yield Fact("client", (identity.name,))
-    yield Fact("client_trust", (identity.trust,))
-    for permission in sorted(identity.permissions):
-        yield Fact("client_permission", (permission,))
 
 
 def _about_arguments(args: Mapping[str, Any]) -> Iterator[Fact]:

@@ -7,7 +7,6 @@ no host process is left behind.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -175,12 +174,13 @@ async def open_packs(
 async def open_swept(store: Callable[[], Store]) -> AsyncIterator[Store]:
     """Open a store in a thread, and sweep it in the background while it is open."""
     opened = await asyncio.to_thread(store)
-    sweeping = Housekeeping(opened, time.time_ns)
+    sweeping = asyncio.create_task(sweep_rounds(opened))
     try:
-        sweeping.begin()
         yield opened
     finally:
-        await sweeping.end()
+        sweeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await sweeping
         opened.close()
 
 
@@ -190,6 +190,8 @@ async def _sweep(store: Store) -> None:
 
 
 # --- retention -----------------------------------------------------------------------------------------------------
+
+# A round is a few small transactions, so that no request waits long for the store. Several processes may sweep at once.
 
 PAUSE: Final = 60.0
 """Seconds between one round and the next."""
@@ -227,34 +229,14 @@ def tidy(store: Store, now_ms: int, *, most_tools: int = MOST_TOOLS) -> Tidied:
     return Tidied(tools, nonces, runs, answers)
 
 
-class Housekeeping:
-    """Rounds in the background."""
-
-    def __init__(self, store: Store, clock: Callable[[], int], pause: float = PAUSE) -> None:
-        """``clock`` gives nanoseconds since 1970."""
-        self._store = store
-        self._clock = clock
-        self._pause = pause
-        self._task: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        """Start the rounds."""
-        self._task = asyncio.create_task(self._rounds())
-
-    async def end(self) -> None:
-        """Stop the rounds."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-
-    async def _rounds(self) -> None:
-        while True:
-            await asyncio.sleep(self._pause)
-            try:
-                tidied = await asyncio.to_thread(tidy, self._store, self._clock() // 1_000_000)
-            except StoreError as error:
-                _log.warning("what is old could not be dropped: %s", error)
-                continue
-            if any(tidied):
-                _log.info("dropped %d tools, %d nonces, %d runs and %d answers", *tidied)
+async def sweep_rounds(store: Store, *, clock: Callable[[], int] = time.time_ns, pause: float = PAUSE) -> None:
+    """Sweep the store in a thread, round after round, until cancelled."""
+    while True:
+        await asyncio.sleep(pause)
+        try:
+            tidied = await asyncio.to_thread(tidy, store, clock() // 1_000_000)
+        except StoreError as error:
+            _log.warning("what is old could not be dropped: %s", error)
+            continue
+        if any(tidied):
+            _log.info("dropped %d tools, %d nonces, %d runs and %d answers", *tidied)

@@ -47,7 +47,7 @@ def load_pack(
     options = PackOptions(folder, params or {}, programs=tuple(programs), sandbox=sandbox, cache=cache)
     hosts = ExitStack()
     try:
-        domain, generated = load_domain(options, hosts, development=True)
+        domain, generated = load_domain(options, hosts)
     except BaseException:
         hosts.close()
         raise

@@ -28,6 +28,7 @@ from .facts import (
     interval as interval,
     parse_fact_argument as parse_fact_argument,
     parse_fact_objects as parse_fact_objects,
+    read_eval_time as read_eval_time,
     read_fact as read_fact,
     write_fact as write_fact,
 )

@@ -8,6 +8,7 @@ in ``t`` too (OPEN-58), and null counts as absent.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
@@ -29,6 +30,7 @@ from manglecp.mangle import (
     parse,
 )
 from manglecp.mangle.syntax import Clause, Term, Variable, term_variables
+from manglecp.wire.errors import malformed
 from manglecp.wire.predicates import Schema, Schemas
 from manglecp.wire.strict_json import JSON, Fault
 from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
@@ -178,6 +180,19 @@ def instant(data: Any, now: int | None = None) -> int:
     if type(data) is int:
         return instant_of_milliseconds(data)
     raise Fault("a time is RFC 3339 text or milliseconds since 1970", "write it as '2026-01-31T12:00:00Z'")
+
+
+def read_eval_time(given: Any, clock: Callable[[], int]) -> int:
+    """Return the evaluation time of a request; that of the clock if none is given. Raises a ``WireError``."""
+    if given is None or given == NOW:
+        return clock()
+    try:
+        now = instant(given)
+    except Fault as fault:
+        raise malformed(f"eval_time: {fault.message}", "$.payload.eval_time", fault.fix) from None
+    if not INT_MIN < now < INT_MAX:
+        raise malformed("eval_time is out of range", "$.payload.eval_time")
+    return now
 
 
 def _written(between: Interval) -> dict[str, str]:

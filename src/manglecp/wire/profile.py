@@ -33,7 +33,7 @@ class Profile:
 
     def __init__(self, predicates: Mapping[Key, Predicate], entries: Iterable[Published]) -> None:
         self._schemas = Schemas(predicates)
-        self._accepts = Acceptance(predicates).accepts
+        self.acceptance = Acceptance(predicates)
         self._published = tuple(entries)
         self._vocabulary: dict[str, dict[int, Published]] = {UPGRADE: {1: _UPGRADE}}
         for entry in self._published:
@@ -75,7 +75,7 @@ class Profile:
 
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
         """Return the valid facts, and the violations of the others, at most about ``MOST_VIOLATIONS``."""
-        checker = FactChecker(self._vocabulary, self._accepts, now)
+        checker = FactChecker(self._vocabulary, self.acceptance.accepts, now)
         found = []
         for index, data in enumerate(facts):
             fact = checker.check(index, data)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.cache import LruCache
-from manglecp.base.json import canonical
+from manglecp.base.json import canonical, resolve_pointer
 from manglecp.base.text import escape_invisible
 from manglecp.wire.errors import SchemaError
 
@@ -152,16 +152,10 @@ def _pairs_below(part: Any, value: Any, root: dict[str, Any]) -> Iterator[tuple[
 def _resolve(reference: Any, root: dict[str, Any]) -> Any:
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return _UNKNOWN
-    found: Any = root
-    for step in reference[2:].split("/") if len(reference) > 1 else ():
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        else:
-            return _UNKNOWN
-    return found
+    try:
+        return resolve_pointer(root, reference[1:])
+    except LookupError:
+        return _UNKNOWN
 
 
 _CHARACTERS: Final = 32  # of a text that count as one value: a pattern reads all of them

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Final
 
 from manglecp.conformance.bench import Bench, Untested, check, message, tools_of
 from manglecp.conformance.checks.facts import same
-from manglecp.conformance.connections import member
+from manglecp.conformance.connections import member, moment
 
 _TIMES: Final = 100
 _SLACK_MS: Final = 250  # overhead of an evaluation beyond its limit
@@ -129,22 +128,13 @@ async def evaluation_time(b: Bench) -> None:
     """The time of the client is used, or else the clock of the server, and is told"""
     stated = await b.intent()
     used = (await b.answered(stated)).payload.get("eval_time_used")
-    b.that(("EVAL-25", "DATA-32"), _moment(used) == _moment(stated.eval_time), stated.eval_time, used)
+    b.that(("EVAL-25", "DATA-32"), moment(used) == moment(stated.eval_time), stated.eval_time, used)
     payload = stated.payload(eval_time=...)
     answer = await b.ask(message("intent_request", payload))
     if answer.type == "intent_response":
-        used = _moment(answer.payload.get("eval_time_used"))
+        used = moment(answer.payload.get("eval_time_used"))
         near = used is not None and abs(used - b.now) < 86_400
         b.that(("DATA-33", "EVAL-04"), near, "about the present time", answer.payload.get("eval_time_used"))
-
-
-def _moment(text: object) -> float | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None
 
 
 @check("EVAL-15", "EVAL-16", "CONF-07", "OPEN-21", level=2)
@@ -225,9 +215,9 @@ async def windows(b: Bench) -> None:
     if not b.plan.windows:
         raise Untested("the plan has no windows")
     for window in b.plan.windows:
-        for moment, there in ((window.inside, True), (window.outside, False)):
-            names = [tool.get("name") for tool in await b.tools(window.intent, eval_time=moment)]
-            text = f"{window.tool} {'at' if there else 'not at'} {moment}"
+        for when, there in ((window.inside, True), (window.outside, False)):
+            names = [tool.get("name") for tool in await b.tools(window.intent, eval_time=when)]
+            text = f"{window.tool} {'at' if there else 'not at'} {when}"
             b.that(("DATA-31", "DATA-32", "DATA-34", "CONF-07"), (window.tool in names) == there, text, names)
 
 

@@ -193,27 +193,25 @@ async def odd_requests(b: Bench) -> None:
 _MANY = 20
 
 
-async def _first_message(b: Bench) -> Answer:
+async def _manifest_first(b: Bench, *rows: str) -> None:
     async with b.other_session() as line:
-        assert line.first is not None
-        return line.first
+        answer = line.first
+        assert answer is not None
+        b.that((*rows, "MANI-01"), answer.type == "manifest", "the manifest", answer)
+        b.that("MANI-01", answer.message.get("id", "absent") is None, "id null on the manifest", answer)
 
 
 @check("TRANS-02", "TRANS-04", "TRANS-05", "MANI-01", transports=WEBSOCKET, access=False)
 async def manifest_first_on_websocket(b: Bench) -> None:
     """The manifest is the first message of each connection, in one text frame"""
-    answer = await _first_message(b)
-    b.that(("TRANS-02", "MANI-01"), answer.type == "manifest", "the manifest", answer)
-    b.that("MANI-01", answer.message.get("id", "absent") is None, "id null on the manifest", answer)
+    await _manifest_first(b, "TRANS-02")
     b.that(("TRANS-04", "TRANS-05"), True, "", "")  # anything else would have been no message
 
 
 @check("TRANS-25", "TRANS-23", "MANI-01", transports=STDIO, access=False)
 async def manifest_first(b: Bench) -> None:
     """The manifest is the first line"""
-    answer = await _first_message(b)
-    b.that(("TRANS-25", "TRANS-23", "MANI-01"), answer.type == "manifest", "the manifest", answer)
-    b.that("MANI-01", answer.message.get("id", "absent") is None, "id null on the manifest", answer)
+    await _manifest_first(b, "TRANS-25", "TRANS-23")
 
 
 @check("TRANS-33", "TRANS-34", "WIRE-04", transports=SESSIONS, patience=2)

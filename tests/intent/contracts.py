@@ -1,7 +1,7 @@
 """An independent check of contracts 1 to 4.
 
 The contracts are written out again in plain Python over sets, without what the kernel derived in between, so that a
-mistake in the kernel's rules becomes visible. Tests and servers in development mode run it after every evaluation.
+mistake in the kernel's rules becomes visible. It runs after every evaluation of these tests (``conftest.py``).
 """
 
 from __future__ import annotations
