@@ -118,7 +118,7 @@ def test_wrong_command_lines(args: list[str]) -> None:
 def test_a_plan_that_is_wrong(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     for text, said in (
-        ("x = 1", "no table x"),
+        ("x = 1", "unknown field `x`"),
         ("[", "not TOML"),
         ('[[invocations]]\nintent = "a"\ntool = "t"', "no intent labelled a"),
         ('[[intents]]\nname = "a"\nfact = []', "fact"),

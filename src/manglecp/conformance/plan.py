@@ -33,7 +33,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -53,7 +53,7 @@ class Credentials(Part, frozen=True, kw_only=True):
     """The identity of the checks. ``secret``, hexadecimal, signs confirmation tokens for ``identity``."""
 
     token: str | None = None
-    scheme: Literal["bearer", "api_key", "oauth2"] = "bearer"
+    scheme: str = "bearer"
     identity: str = "anonymous"
     secret: Annotated[str, msgspec.Meta(pattern="^([0-9a-fA-F]{2})*$")] | None = None
 
@@ -172,6 +172,8 @@ def _plan(document: dict[str, Any], now: float) -> Plan:
             if variable not in os.environ:
                 raise PlanError(f"the environment has no {variable}")
             credentials[name] = os.environ[variable]
+    if credentials.get("scheme", "bearer") not in ("bearer", "api_key", "oauth2"):
+        raise PlanError("the scheme is bearer, api_key or oauth2")
     return msgspec.convert({**document, "intents": list(intents.values()), "given": True}, Plan)
 
 

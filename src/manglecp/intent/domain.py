@@ -46,7 +46,7 @@ from manglecp.mangle import (
     parse,
     resolve,
 )
-from manglecp.mangle.syntax import Decl, Unit
+from manglecp.mangle.syntax import Unit
 from manglecp.pack import Pack, PackError, pack_problem
 from manglecp.pack.factfiles import FactFile, read_facts
 from manglecp.wire import Profile, direction_problems
@@ -180,7 +180,8 @@ class _Loader:
             raise PackError(sorted(self.found, key=_place))
 
     def _settings(self) -> None:
-        said = {decl.atom.predicate for decl in self.decls if _direction(decl) in ("input", "both")}
+        directions = {decl.atom.predicate: descriptor(decl, "direction") for decl in self.decls}
+        said = {name for name, found in directions.items() if found and found[0] in ("input", "both")}
         for intent in self.pack.settings.intents:
             for key, names in (("required_facts", intent.required_facts), ("optional_facts", intent.optional_facts)):
                 for name in names:
@@ -320,8 +321,3 @@ _SETTINGS: Final = {
     "seconds": "max_load_ms",
     "intervals": "max_intervals_per_atom",
 }
-
-
-def _direction(decl: Decl) -> Any:
-    args = descriptor(decl, "direction")
-    return args[0] if args else None

@@ -67,7 +67,9 @@ def manifest(
 ) -> Manifest:
     """Return the manifest. ``endpoints`` are for HTTP; ``extensions`` are added to the built-in ones."""
     pack = domain.pack
-    beginning = outline_manifest(pack.settings, status, endpoints, auth or _auth(pack)).payload
+    limits, said = pack.settings.limits, pack.settings.auth
+    auth = auth or Auth(required=said.required, schemes=said.schemes or UNSET, token_url=said.token_url or UNSET)
+    beginning = outline_manifest(pack.settings, status, endpoints, auth).payload
     affinities = dict(pack.settings.domain.affinities) or UNSET
     return Manifest(
         payload=msgspec.structs.replace(
@@ -79,7 +81,7 @@ def manifest(
                 temporal=True,
                 external_predicates=tuple(_external(pack.externals[name]) for name in sorted(pack.externals)),
             ),
-            limits=_limits(pack),
+            limits=ServerLimits(**{name: getattr(limits, name) for name in ServerLimits.__struct_fields__}),
             extensions=_extensions(domain, extensions or {}),
         )
     )
@@ -102,16 +104,6 @@ def _external(external: ExternalDescription) -> ExternalPredicate:
         deterministic=external.deterministic,
         mode=external.mode,
     )
-
-
-def _limits(pack: Pack) -> ServerLimits:
-    limits = pack.settings.limits
-    return ServerLimits(**{name: getattr(limits, name) for name in ServerLimits.__struct_fields__})
-
-
-def _auth(pack: Pack) -> Auth:
-    auth = pack.settings.auth
-    return Auth(required=auth.required, schemes=auth.schemes or UNSET, token_url=auth.token_url or UNSET)
 
 
 def _extensions(domain: Domain, more: dict[str, Any]) -> dict[str, Any]:

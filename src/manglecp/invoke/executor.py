@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -89,7 +89,6 @@ TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
 """A missing entry is a programming error. A refused gate before any effect leaves the machine as an exception."""
 
 StopReason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
-T = TypeVar("T")
 _Results: TypeAlias = list[tuple[Outcome, Slots]]
 """The outcome of each call, and the state slots after it."""
 
@@ -185,7 +184,7 @@ class RunExecutor:
         self._culprit: Outcome | None = None
 
     async def run(self) -> ChainResult:
-        """Execute the chain and return how it ended.
+        """Execute the chain and return how it ended. After an effect a refused gate and failed rules need an operator.
 
         Raises :class:`Released` if it was left to another process, :class:`GateRefused` or :class:`MangleError` if it
         was refused before any effect, and what the journal raises.
@@ -202,8 +201,11 @@ class RunExecutor:
             try:
                 event = await handler()
             except _Undecided as undecided:
-                self._reason, self._culprit = "needs_decision", undecided.culprit
-                event = Event.UNDECIDED
+                event = self._give_up(undecided.culprit)
+            except (GateRefused, MangleError) as error:
+                if not self._has_effects:  # before the first effect a refusal is a response
+                    raise
+                event = self._give_up(self._failed_at_last(error))
             self.state = TRANSITIONS[self.state][event]
         if self.state is State.RELEASED:
             raise Released
@@ -254,7 +256,10 @@ class RunExecutor:
 
     async def _read(self) -> Event:
         calls = self._calls
-        permit = self._permit or self._request(calls)
+        permit: Permit | None = self._permit
+        if permit is None:
+            assert self._turn is not None
+            permit = self._turn.request(calls)
         # Most reads end before a task that waits for a cancellation would have paid off.
         timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._watch_cancellation, calls)
         try:
@@ -276,17 +281,15 @@ class RunExecutor:
 
     async def _authorize(self) -> Event:
         assert self._turn is not None
-        try:
-            self._authority = self._turn.authorize(
-                self._calls,
-                claims=self._claims(),
-                reads=self._reads,
-                events=self._events(self.outcomes),
-                states=step_states(self.outcomes),
-            )
-        except GateRefused as refused:
-            self._undecided_after_effects(refused)
-            raise
+        denied = self._rules.denied(self.outcomes)
+        granted = [claim_of(action) for name, action in self._plan.actions.items() if name not in denied]
+        self._authority = self._turn.authorize(
+            self._calls,
+            claims=[BASE_CLAIM, *granted],
+            reads=self._reads,
+            events=self._events(self.outcomes),
+            states=step_states(self.outcomes),
+        )
         self._reach("gate")
         return Event.AUTHORIZED
 
@@ -349,7 +352,7 @@ class RunExecutor:
 
     async def _round(self, steps: Sequence[Step]) -> list[Call]:
         """Return the calls of a round; steps that the rules skip, or that cannot be called, are settled."""
-        skips = self._ask_rules(self._rules.skips)
+        skips = self._rules.skips(self.outcomes)
         calls: list[Call] = []
         for step in steps:
             if step.number in skips:
@@ -427,19 +430,14 @@ class RunExecutor:
         left = [step for step in self._plan.definition.steps if step.number not in settled]
         return self._plan.has_effects and not any(map(self._needs_secret, left))
 
-    # --- turns and rules ---------------------------------------------------------------------------------------------
+    # --- turns -------------------------------------------------------------------------------------------------------
 
     def _open_turn(self, *, first: bool = False) -> Turn:
         """Open the next turn, under the policies that are loaded now."""
         assert self._turns is not None
         history = self._history if first else None
-        try:
-            turn = self._turns.open(
-                parallel=self._plan.pattern == "parallel", resumed=history.resumption if history else None
-            )
-        except GateRefused as refused:
-            self._undecided_after_effects(refused)
-            raise
+        resumed = history.resumption if history else None
+        turn = self._turns.open(parallel=self._plan.pattern == "parallel", resumed=resumed)
         if first:
             turn.admit()
         if history is not None:
@@ -462,34 +460,16 @@ class RunExecutor:
             self._turn = turn
             raise _Undecided(stuck[0])
 
-    def _request(self, calls: Sequence[Call]) -> Permit:
-        assert self._turn is not None
-        try:
-            return self._turn.request(calls)
-        except GateRefused as refused:
-            self._undecided_after_effects(refused)
-            raise
+    def _give_up(self, culprit: Outcome) -> Event:
+        self._reason, self._culprit = "needs_decision", culprit
+        return Event.UNDECIDED
 
-    def _claims(self) -> list[str]:
-        """Return the capabilities that policy grants the run at this moment."""
-        denied = self._ask_rules(self._rules.denied)
-        return [BASE_CLAIM, *(claim_of(action) for name, action in self._plan.actions.items() if name not in denied)]
-
-    def _ask_rules(self, query: Callable[[Sequence[Outcome]], T]) -> T:
-        """Evaluate rules about the run so far. After an effect a failure of the rules needs an operator."""
-        try:
-            return query(self.outcomes)
-        except MangleError as error:
-            if not self._has_effects:
-                raise
-            self._give_up_unknown()
-            raise _Undecided(_at_last(self.outcomes, "rules_failed", type(error).__name__)) from error
-
-    def _undecided_after_effects(self, refused: GateRefused) -> None:
-        """Before the first effect a refusal is a response; afterwards the run needs an operator."""
-        if self._has_effects:
-            self._give_up_unknown()
-            raise _Undecided(_at_last(self.outcomes, "gate_refused", ", ".join(refused.classes))) from refused
+    def _failed_at_last(self, error: GateRefused | MangleError) -> Outcome:
+        """Return a failure after the last step; effects that would have been repeated count as unknown."""
+        self._give_up_unknown()
+        if isinstance(error, GateRefused):
+            return _at_last(self.outcomes, "gate_refused", ", ".join(error.classes))
+        return _at_last(self.outcomes, "rules_failed", type(error).__name__)
 
     @property
     def _has_effects(self) -> bool:

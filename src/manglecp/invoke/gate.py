@@ -104,21 +104,17 @@ class Turns:
 
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
         """The next turn. ``parallel``: it will hold calls, or effects of the turn before, that ran side by side."""
-        if resumed is None and self.count == 0:
-            self._refuse_unfinishable()
+        chain = self.terms.chain
+        if resumed is None and self.count == 0 and chain.admitted < chain.needed:
+            # It would stop with an effect done and others not.
+            why = f"the chain takes {chain.needed} turns, and its policies admit {chain.admitted}"
+            raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
         if resumed is not None:
             self.past = _Past(resumed.witnesses)
             self.count = max(self.count, len(resumed.witnesses))
             self.authorised = {}
         self.count += 1
         return Turn(self, self.count, parallel, resumed)
-
-    def _refuse_unfinishable(self) -> None:
-        """A package that admits fewer turns than the chain has would stop it with an effect done and others not."""
-        chain = self.terms.chain
-        if chain.admitted < chain.needed:
-            why = f"the chain takes {chain.needed} turns, and its policies admit {chain.admitted}"
-            raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
 
     def opened(self, number: int, parallel: bool, fence: int | None = None) -> CallSpec:
         """A turn of which nothing has happened yet. Two who go on from the same turn do not make the same one."""

@@ -202,7 +202,7 @@ class Invoker:
         digested = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
         asked = InvocationKey(identity, key, payload.macro_id, digested, now_ns)
         watch = observer or RunObserver()
-        watch.leaving, watch.point = self._leaves_all, self._point
+        watch.leaving, watch.point = (lambda: self._handing_over == "all"), self._point
         if key is None:
             answer = await self._answer(request, asked, watch)
         else:
@@ -250,9 +250,6 @@ class Invoker:
         if (first := accepted.first) is not None:  # a chain without effects that ran twice has one response
             return await self._of_another(first.run_id, first.request_digest, asked.digest, watch)
         return answer
-
-    def _leaves_all(self) -> bool:
-        return self._handing_over == "all"
 
     async def cancel(self, identity: Identity, key: str) -> None:
         """Ask the run of this key to stop, wherever it is carried out. What is over stays as it is."""

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.intent import Domain, Identity, OfferCodec, Step as ChainStep
+from manglecp.intent import Domain, Identity, OfferCodec
 from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.calls import Call, Outcome, Status
 from manglecp.invoke.errors import left_behind
@@ -41,7 +41,7 @@ from manglecp.store import (
     Verdict,
     pauses,
 )
-from manglecp.toolhost import Slots, apply_state
+from manglecp.toolhost import apply_state
 from manglecp.wire import WireError
 
 # --- recovery ------------------------------------------------------------------------------------------------------
@@ -61,13 +61,13 @@ def history_of(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> Histo
         for step in last.values()
         if step.state == StepState.UNKNOWN and (call := _call(claimed.run.run_id, step, plan)) is not None
     ]
-    latest = witnesses[-1] if witnesses else None
+    latest, kept = (witnesses[-1] if witnesses else None), claimed.values.slots
     return History(
         outcomes=tuple(outcomes),
         carried=tuple(one for one in outcomes if _is_new(one, last[one.kind, one.number], latest)),
         unfinished=tuple(unfinished),
         attempts=attempts,
-        slots=_slots(claimed.values.slots),
+        slots={} if kept is None else apply_state(msgspec.json.decode(kept), {}),
         cancelled=claimed.run.cancel,
         resumption=Resumption(claimed.run.fence, tuple(witnesses)),
     )
@@ -110,6 +110,7 @@ def _call(run: str, step: Step, plan: Plan) -> Call | None:
     if step.call_id is None or step.input_digest is None:
         return None
     of = plan.step(step.number)
+    sources = tuple(sorted({one.step for one in of.arguments if one.step is not None}))
     return Call(
         run=run,
         step=of if step.kind == "do" or of.undo is None else of.undo,
@@ -119,17 +120,9 @@ def _call(run: str, step: Step, plan: Plan) -> Call | None:
         action=plan.actions[step.action],
         input_json="" if step.input is None else step.input.decode(),
         input_digest=step.input_digest,
-        sources=_sources(of) if step.kind == "do" else (step.number,),
+        sources=sources if step.kind == "do" else (step.number,),
         secret=step.input is None,
     )
-
-
-def _sources(step: ChainStep) -> tuple[int, ...]:
-    return tuple(sorted({one.step for one in step.arguments if one.step is not None}))
-
-
-def _slots(kept: bytes | None) -> Slots:
-    return {} if kept is None else apply_state(msgspec.json.decode(kept), {})
 
 
 class Recovery:

@@ -25,7 +25,7 @@ from manglecp.invoke.run_rules import NOTHING_SAID, RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Invocation
 from manglecp.wire import SchemaError, WireError, schema_errors
-from manglecp.wire.messages import Event, InvokeResult, Next, Observability, StateDelta
+from manglecp.wire.messages import UNSET, ErrorPayload, Event, InvokeResult, Next, Observability, StateDelta
 
 # --- results -------------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,8 @@ def result_of(definition: Definition, outcomes: Sequence[Outcome]) -> dict[str, 
     """Out of the steps that are done. What is not there is left out; the schema says whether it has to be."""
     outputs = {one.number: one.output for one in outcomes if one.kind == "do" and one.status == "done"}
     if not definition.results:
-        return _object(outputs[max(outputs)]) if outputs else {}
+        last = outputs[max(outputs)] if outputs else {}
+        return last if isinstance(last, dict) else {"value": last}
     found: dict[str, Any] = {}
     for key, number, pointer in definition.results:
         if number not in outputs:
@@ -47,10 +48,6 @@ def result_of(definition: Definition, outcomes: Sequence[Outcome]) -> dict[str, 
         except LookupError:
             continue  # if the tool promises it, the schema of its result says so
     return found
-
-
-def _object(output: Any) -> dict[str, Any]:
-    return output if isinstance(output, dict) else {"value": output}
 
 
 def result_errors(definition: Definition, result: dict[str, Any]) -> list[SchemaError]:
@@ -65,23 +62,16 @@ Answer = InvokeResult | WireError
 
 class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     result: InvokeResult | None = None
-    code: str | None = None
-    message: str = ""
-    details: dict[str, Any] | None = None
-    retry_after_ms: int | None = None
+    error: ErrorPayload | None = None
 
 
-_encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(_Kept)
 
 
 def encoded(answer: Answer) -> bytes:
     """The bytes that :func:`decoded` reads."""
-    if isinstance(answer, InvokeResult):
-        return _encode(_Kept(result=answer))
-    details = None if answer.details is None else dict(answer.details)
-    return _encode(
-        _Kept(code=answer.code, message=answer.message, details=details, retry_after_ms=answer.retry_after_ms)
+    return msgspec.json.encode(
+        _Kept(result=answer) if isinstance(answer, InvokeResult) else _Kept(error=answer.payload())
     )
 
 
@@ -90,8 +80,9 @@ def decoded(kept: bytes) -> Answer:
     found = _decoder.decode(kept)
     if found.result is not None:
         return found.result
-    assert found.code is not None  # one of the two
-    return WireError(found.code, found.message, found.details, retry_after_ms=found.retry_after_ms)
+    assert found.error is not None  # one of the two
+    details = None if found.error.details is UNSET else found.error.details
+    return WireError(found.error.code, found.error.message, details, retry_after_ms=found.error.retry_after_ms)
 
 
 # --- answering -----------------------------------------------------------------------------------------------------

@@ -130,15 +130,12 @@ class RunDriver:
             return None
         return Turns(RunTerms(admission.run, admission.digest, admission.approval, terms))
 
-    def _reads(self, plan: Plan) -> Reads:
-        extracted = {step.number for step in plan.definition.steps if self._spoken.reads(step.action)}
-        return Reads(plan.read_by_steps, plan.told | extracted)
-
     def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
+        extracted = {step.number for step in run.plan.definition.steps if self._spoken.reads(step.action)}
         return RunExecutor(
             run,
             turns=self._turns(run),
-            reads=self._reads(run.plan),
+            reads=Reads(run.plan.read_by_steps, run.plan.told | extracted),
             actions=ActionRunner(self._dispatcher, run.identity.name, self._claims.of(run.admission.run)),
             rules=rules,
             observer=observer,
@@ -171,7 +168,10 @@ class RunDriver:
             assert ended.culprit is not None
             await journal.undecided(ended.culprit, witness, encoded(answer))
             return answer
-        return await self._end(journal, _end_state(ended, answer), witness, answer, ended.outcomes)
+        end: EndState = "succeeded" if isinstance(answer, InvokeResult) else "failed"
+        return await self._end(
+            journal, "cancelled" if ended.reason == "cancelled" else end, witness, answer, ended.outcomes
+        )
 
     async def _end(
         self, journal: Journal, end: EndState, witness: Witness | None, answer: Answer, outcomes: Sequence[Outcome]
@@ -180,9 +180,3 @@ class RunDriver:
         await journal.ended(end, witness, encoded(answer), outcomes, lasting=lasting)
         self._point("ended")
         return answer
-
-
-def _end_state(ended: ChainResult, answer: Answer) -> EndState:
-    if ended.reason == "cancelled":
-        return "cancelled"
-    return "succeeded" if isinstance(answer, InvokeResult) else "failed"

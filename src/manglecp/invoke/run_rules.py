@@ -20,7 +20,7 @@ import msgspec
 from manglecp.base.json import resolve_pointer
 from manglecp.intent import Domain, Identity, Lookup, client_facts
 from manglecp.invoke.calls import EVENT_STATUS, Outcome, is_large
-from manglecp.mangle import Fact, Limits, Rule, Value
+from manglecp.mangle import Fact, Limits, Value
 from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, to_value
 
@@ -61,7 +61,8 @@ class Spoken:
         """Found once for a pack, so that runs do not ask what no rule answers."""
         heads = {rule.head.predicate for rule in domain.program.rules}
         heads |= {fact.key[0] for fact in domain.program.facts}
-        read = {atom for rule in domain.program.rules for atom in _premises(rule)}
+        premises = (premise for rule in domain.program.rules for premise in rule.clause.premises)
+        read = {premise.atom.predicate for premise in premises if isinstance(premise, Literal)}
         lookup = Lookup(domain.base.evaluate([], now=0, check=False))
         return Spoken(
             after=bool(_ABOUT_RUNS & read) and not heads.isdisjoint(AFTER),
@@ -198,10 +199,6 @@ def _pointers(lookup: Lookup, predicate: str) -> Mapping[str, list[tuple[str, st
     for action, key, pointer in lookup.all(predicate, 3):
         found.setdefault(str(action), []).append((str(key), str(pointer)))
     return found
-
-
-def _premises(rule: Rule) -> Iterator[str]:
-    return (premise.atom.predicate for premise in rule.clause.premises if isinstance(premise, Literal))
 
 
 def _about_arguments(args: Mapping[str, Any]) -> Iterator[Fact]:
