@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,8 +10,8 @@ from manglecp import harness
 from manglecp.base.digest import digest_text
 from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.harness.retry import Next
-from manglecp.harness.sessions import Refused, Session, Turn, packet, session, verify_trajectory
-from manglecp.harness.states import Blocked, MutationReady, redeem
+from manglecp.harness.sessions import Refused, Session, Turn, packet, verify_trajectory
+from manglecp.harness.states import Blocked, redeem
 from tests.harness.policy.packages import careful
 
 MUTATION = {
@@ -31,7 +30,7 @@ def policy() -> PolicyPackage:
 
 def opened(policy: PolicyPackage, journal: list[Any] | None = None, **more: Any) -> Session:
     rows: list[Any] = [] if journal is None else journal
-    return session(policy, "s-1", model_ref="atlas@7", journal=rows, pinned=policy.digest, **more)
+    return Session(policy, "s-1", model_ref="atlas@7", journal=rows, pinned=policy.digest, **more)
 
 
 def guard(turn: Turn, *stages: str) -> None:
@@ -62,14 +61,10 @@ def search(turn: Turn, call: str = "c1") -> None:
 def test_a_turn_from_request_to_right(policy: PolicyPackage) -> None:
     journal: list[Any] = []
 
-    async def run() -> MutationReady:
-        async with opened(policy, journal) as s:
-            turn = s.turn(prompt_digest=digest_text("find x"))
-            search(turn)
-            closed = turn.close("tool_use")
-            return closed.authorize(MUTATION)
-
-    ready = asyncio.run(run())
+    with opened(policy, journal) as s:
+        turn = s.turn(prompt_digest=digest_text("find x"))
+        search(turn)
+        ready = turn.close("tool_use").authorize(MUTATION)
     evidence = ready.document["evidence"]
     assert evidence["sessionRefs"] == ["session://s-1"]
     assert evidence["trajectoryRefs"] == ["trajectory://s-1/1"]
@@ -159,7 +154,7 @@ def test_a_turn_has_a_deterministic_identity(policy: PolicyPackage) -> None:
 
 
 def test_the_model_may_be_named_by_each_turn(policy: PolicyPackage) -> None:
-    with harness.session(policy, "s-1", pinned=policy.digest) as s:
+    with harness.Session(policy, "s-1", pinned=policy.digest) as s:
         with pytest.raises(ValueError, match="which model is it"):
             s.turn()
         assert s.turn({"modelRef": "atlas@8"}).call_spec["modelRef"] == "atlas@8"
@@ -174,7 +169,7 @@ def test_the_policy_cannot_be_overridden(policy: PolicyPackage) -> None:
 
 @pytest.mark.req("FAIL-24", "SLICE-14")
 def test_an_unpinned_package_begins_no_turn(policy: PolicyPackage) -> None:
-    with session(policy, "s-1", model_ref="atlas@7") as s, pytest.raises(Blocked, match="policy_package_unpinned"):
+    with Session(policy, "s-1", model_ref="atlas@7") as s, pytest.raises(Blocked, match="policy_package_unpinned"):
         s.turn()
 
 

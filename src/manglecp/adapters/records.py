@@ -12,6 +12,7 @@ sorted and non-ASCII characters escaped, so that it does not invalidate the whol
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -161,14 +162,8 @@ def _lines(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Itera
 def _split(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
     if isinstance(log, str):
         yield from log.split("\n")
-    elif isinstance(log, bytes):
-        start = 0
-        while start < len(log):
-            end = log.find(b"\n", start) + 1 or len(log)
-            yield log[start:end]
-            start = end
     else:
-        yield from log
+        yield from io.BytesIO(log) if isinstance(log, bytes) else log
 
 
 # --- members ----------------------------------------------------------------------------------------------------------

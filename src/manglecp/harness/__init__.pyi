@@ -12,7 +12,6 @@ from .sessions import (
     Refused as Refused,
     Session as Session,
     Turn as Turn,
-    session as session,
 )
 from .states import (
     Blocked as Blocked,

@@ -29,9 +29,7 @@ def canonical(value: Any) -> bytes:
 
     A :class:`msgspec.Raw` in it must hold canonical JSON. Raises :class:`Uncanonical`.
     """
-    if not _is_plain(value) and _check(value):
-        value = _carried(value)
-    return _encode(value)
+    return _encode(value if _is_plain(value) else _rewritten(value))
 
 
 def digest_v1(value: Any) -> str:
@@ -72,15 +70,16 @@ def _is_plain(value: Any) -> bool:
     return False
 
 
-def _check(value: Any) -> bool:
-    """Return whether a number must be written as text. Raises :class:`Uncanonical`.
+def _rewritten(value: Any) -> Any:
+    """Return a copy in which numbers that implementations write differently are text. Raises :class:`Uncanonical`.
 
     Iterative: the depth of the value is an untrusted input.
     """
-    carry = False
-    work: list[tuple[str, Any, int]] = [("", value, 0)]
+    root: list[Any] = [value]
+    work: list[tuple[Any, Any, str, int]] = [(root, 0, "", 0)]
     while work:
-        path, one, depth = work.pop()
+        holder, place, path, depth = work.pop()
+        one = holder[place]
         kind = type(one)
         if depth > _MAX_DEPTH:
             raise Uncanonical("", f"nested more than {_MAX_DEPTH} deep")
@@ -88,46 +87,23 @@ def _check(value: Any) -> bool:
             if not one.isascii() and _SURROGATE.search(one):
                 raise Uncanonical(path, "a lone surrogate")
         elif kind is dict:
+            holder[place] = copy = dict(one)
             for key, part in one.items():
                 if type(key) is not str:
                     raise Uncanonical(path, "a key is not a string")
                 if not key.isascii() and _SURROGATE.search(key):
                     raise Uncanonical(path, "a key holds a lone surrogate")
                 if type(part) is not str or not part.isascii():
-                    work.append((f"{path}/{_step(key)}", part, depth + 1))
+                    step = key.replace("~", "~0").replace("/", "~1")
+                    work.append((copy, key, f"{path}/{step}", depth + 1))
         elif kind is list or kind is tuple:
-            work += [(f"{path}/{i}", part, depth + 1) for i, part in enumerate(one)]
+            holder[place] = items = list(one)
+            work += [(items, i, f"{path}/{i}", depth + 1) for i in range(len(items))]
         elif kind is float:
             if not math.isfinite(one):
                 raise Uncanonical(path, f"{one!r} is not a number")
-            carry = carry or _is_carried(one)
+            if "e" in repr(one) or (one == 0 and math.copysign(1, one) < 0):
+                holder[place] = repr(one)
         elif one is not None and kind is not bool and kind is not int and kind is not msgspec.Raw:
             raise Uncanonical(path, f"a {kind.__name__} is not a JSON value")
-    return carry
-
-
-def _step(key: str) -> str:
-    """Escape a key as a JSON pointer token."""
-    return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
-
-
-def _is_carried(number: float) -> bool:
-    return "e" in repr(number) or (number == 0 and math.copysign(1, number) < 0)
-
-
-def _carried(value: Any) -> Any:
-    """Return a copy with such numbers as text."""
-    root: list[Any] = [value]
-    work: list[tuple[Any, Any]] = [(root, 0)]
-    while work:
-        holder, place = work.pop()
-        one = holder[place]
-        if type(one) is float and _is_carried(one):
-            holder[place] = repr(one)
-        elif type(one) is dict:
-            holder[place] = copy = dict(one)
-            work += [(copy, key) for key in copy]
-        elif type(one) is list or type(one) is tuple:
-            holder[place] = items = list(one)
-            work += [(items, number) for number in range(len(items))]
     return root[0]

@@ -33,6 +33,7 @@ from manglecp.harness.readers import (
     by_name,
     each,
     member,
+    numbers_by_name,
     one,
     reader_of,
     texts,
@@ -110,13 +111,16 @@ class RoleScope(Record, frozen=True):
     write: Texts = ()
 
 
+_role_scopes: Final = by_name(reader_of(RoleScope), words=True)
+
+
 class ContextConstraints(Record, frozen=True):
     required_queue_ids: Texts = ()
     required_state_view_ids: Texts = ()
     allowed_injection_points: SomeWords = None
     dedup: Flag = None
     max_batch_size: Whole = None
-    role_scopes: Annotated[dict[str, RoleScope] | None, Member(by_name(reader_of(RoleScope), words=True))] = None
+    role_scopes: Annotated[dict[str, RoleScope] | None, Member(_role_scopes)] = None
     expected_scope_digest: Text = None
 
 
@@ -265,70 +269,56 @@ class ToolCatalog(Record, frozen=True):
     tools: Annotated[tuple[CatalogEntry, ...], Member(each(reader_of(CatalogEntry)))] = ()
 
 
-class DeferPolicy(Record, frozen=True):
-    deferred: Annotated[tuple[str, ...], Member(texts)] = ()
-
-
-class AllowedCallers(Record, frozen=True):
-    tools: Annotated[dict[str, tuple[str, ...]] | None, Member(words_by_name)] = None
-
-
-class ContextScope(Record, frozen=True):
-    roles: Annotated[dict[str, RoleScope] | None, Member(by_name(reader_of(RoleScope), words=True))] = None
-
-
-class GuardrailStagePolicy(Record, frozen=True):
-    required_stages: Annotated[tuple[str, ...] | None, Member(words)] = None
-
-
-class EvalGatePolicy(Record, frozen=True):
-    thresholds: Numbers = None
-
-
-class MutationPolicy(Record, frozen=True):
-    required_capability_claims: Annotated[tuple[str, ...] | None, Member(texts)] = None
-
-
-class Compared(Record, frozen=True):
-    """A document that is only compared and supplies nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """A kind of document: the call spec field with its digest, and the class of its drift."""
+    """A kind of document: the call spec field with its digest, the class of its drift, and the terms it supplies."""
 
     field: str
     drift: FailClass
-    kind: type[Record]
     read: Read[Any]
 
 
-def _document(field: str, drift: str, kind: type[Record] = Compared) -> PolicyDocument:
-    return PolicyDocument(field, CLASSES[drift], kind, reader_of(kind))
+def _document(field: str, drift: str, read: Read[Any] = lambda _: None) -> PolicyDocument:
+    return PolicyDocument(field, CLASSES[drift], read)
+
+
+def _supplies(name: str, read: Read[Any]) -> Read[Any]:
+    """Return a reader of the one member that matters."""
+    return lambda document: member(document, name, read)
 
 
 DOCUMENTS: Final = {
-    "toolCatalog": _document("tool_catalog_digest", "tool.discovery_mismatch", ToolCatalog),
-    "deferPolicy": _document("defer_policy_digest", "tool.discovery_mismatch", DeferPolicy),
+    "toolCatalog": _document("tool_catalog_digest", "tool.discovery_mismatch", reader_of(ToolCatalog)),
+    "deferPolicy": _document("defer_policy_digest", "tool.discovery_mismatch", _supplies("deferred", texts)),
     "toolExamples": _document("tool_example_digest", "tool.example_digest_mismatch"),
-    "allowedCallers": _document("allowed_callers_digest", "tool.caller_not_allowed", AllowedCallers),
+    "allowedCallers": _document("allowed_callers_digest", "tool.caller_not_allowed", _supplies("tools", words_by_name)),
     "toolRenderProtocol": _document("tool_render_protocol_digest", "context.queue_policy_violation"),
     "reminderQueuePolicy": _document("reminder_queue_policy_digest", "context.queue_policy_violation"),
     "stateViewPolicy": _document("state_view_policy_digest", "context.queue_policy_violation"),
-    "compactionPolicy": _document("compaction_policy_digest", "runtime.compaction_state_invalid", CompactionTerms),
+    "compactionPolicy": _document(
+        "compaction_policy_digest", "runtime.compaction_state_invalid", reader_of(CompactionTerms)
+    ),
     "decompositionPolicy": _document(
-        "decomposition_policy_digest", "coordination.decomposition_policy_violation", DecompositionConstraints
+        "decomposition_policy_digest",
+        "coordination.decomposition_policy_violation",
+        reader_of(DecompositionConstraints),
     ),
     "governancePolicy": _document("governance_policy_digest", "governance.policy_package_mismatch"),
     "guardrailStagePolicy": _document(
-        "guardrail_stage_policy_digest", "governance.guardrail_stage_missing", GuardrailStagePolicy
+        "guardrail_stage_policy_digest", "governance.guardrail_stage_missing", _supplies("requiredStages", words)
     ),
-    "evalGatePolicy": _document("eval_gate_policy_digest", "governance.eval_lineage_missing", EvalGatePolicy),
-    "redTeamPolicy": _document("red_team_policy_digest", "governance.redteam_gate_unmet", RedTeamTerms),
-    "contextScope": _document("context_scope_digest", "context.scope_violation", ContextScope),
-    "handoffContract": _document("handoff_contract_digest", "handoff.target_not_allowed", HandoffConstraints),
-    "mutationPolicy": _document("mutation_policy_digest", "mutation.policy_digest_mismatch", MutationPolicy),
-}  # fmt: skip
+    "evalGatePolicy": _document(
+        "eval_gate_policy_digest", "governance.eval_lineage_missing", _supplies("thresholds", numbers_by_name)
+    ),
+    "redTeamPolicy": _document("red_team_policy_digest", "governance.redteam_gate_unmet", reader_of(RedTeamTerms)),
+    "contextScope": _document("context_scope_digest", "context.scope_violation", _supplies("roles", _role_scopes)),
+    "handoffContract": _document(
+        "handoff_contract_digest", "handoff.target_not_allowed", reader_of(HandoffConstraints)
+    ),
+    "mutationPolicy": _document(
+        "mutation_policy_digest", "mutation.policy_digest_mismatch", _supplies("requiredCapabilityClaims", texts)
+    ),
+}
 """All kinds of documents."""
 
 
@@ -348,10 +338,11 @@ def read_documents(value: Any) -> dict[str, Any]:
 class Documents:
     """The documents of a turn, compared with its call spec."""
 
-    __slots__ = ("_verified", "drifted")
+    __slots__ = ("drifted", "verified")
 
     def __init__(self, documents: Mapping[str, Any], call: CallSpec) -> None:
-        self._verified: dict[str, Any] = {}
+        self.verified: dict[str, Any] = {}
+        """The terms of documents that are present and have not drifted."""
         drifted = []
         for name in sorted(documents):
             kind = DOCUMENTS[name]
@@ -359,14 +350,10 @@ class Documents:
                 drifted.append(name)
                 continue
             try:
-                self._verified[name] = kind.read(documents[name])
+                self.verified[name] = kind.read(documents[name])
             except InvalidEvidence as bad:
                 raise bad.under(name).under("policyDocuments") from None
         self.drifted = tuple(drifted)
-
-    def verified(self, name: str) -> Any:
-        """Return the terms of the document of this kind, or None if it is absent or has drifted."""
-        return self._verified.get(name)
 
 
 # --- terms in force ---------------------------------------------------------------------------------------------------
@@ -395,38 +382,37 @@ class Terms:
 
 def terms_in_force(constraints: Constraints, documents: Documents, handing_over: bool) -> Terms:
     tool, governance = constraints.tool_constraints, constraints.governance_constraints
-    verified = documents.verified
-    catalog, stage_policy = verified("toolCatalog"), verified("guardrailStagePolicy")
+    verified = documents.verified.get
+    catalog = verified("toolCatalog")
     listed = None if catalog is None else tuple(entry.tool_name for entry in catalog.tools)
-    stages = _first(governance and governance.required_guardrail_stages, stage_policy, "required_stages")
+    stages = _first(governance and governance.required_guardrail_stages, verified("guardrailStagePolicy"))
     claims = constraints.mutation_constraints.required_capability_claims
     return Terms(
-        catalog_tools=listed if tool.catalog_tools is None else tool.catalog_tools,
-        deferred_tools=_first(tool.deferred_tools, verified("deferPolicy"), "deferred") or (),
-        allowed_callers=_first(tool.allowed_callers, verified("allowedCallers"), "tools") or {},
-        role_scopes=_first(constraints.context_constraints.role_scopes, verified("contextScope"), "roles"),
+        catalog_tools=_first(tool.catalog_tools, listed),
+        deferred_tools=_first(tool.deferred_tools, verified("deferPolicy")) or (),
+        allowed_callers=_first(tool.allowed_callers, verified("allowedCallers")) or {},
+        role_scopes=_first(constraints.context_constraints.role_scopes, verified("contextScope")),
         compaction=constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms(),
         decomposition=_merged(constraints.decomposition_constraints, verified("decompositionPolicy")),
         # The contract document binds only a turn that hands over; explicit constraints always bind.
         handoff=_merged(constraints.handoff_constraints, verified("handoffContract") if handing_over else None),
         required_stages=STAGES if stages is None else _in_order(stages),
-        stages_by_document=stage_policy is not None,
-        eval_thresholds=_first(governance and governance.eval_thresholds, verified("evalGatePolicy"), "thresholds")
-        or {},
+        stages_by_document="guardrailStagePolicy" in documents.verified,
+        eval_thresholds=_first(governance and governance.eval_thresholds, verified("evalGatePolicy")) or {},
         red_team=(governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms(),
-        required_claims=_first(claims, verified("mutationPolicy"), "required_capability_claims"),
+        required_claims=_first(claims, verified("mutationPolicy")),
     )
 
 
-def _first(explicit: Any, document: Any, member: str) -> Any:
-    return explicit if explicit is not None or document is None else getattr(document, member)
+def _first(explicit: Any, supplied: Any) -> Any:
+    return supplied if explicit is None else explicit
 
 
 def _merged(explicit: R, document: R | None) -> R:
     if document is None:
         return explicit
     names = explicit.__struct_fields__
-    return type(explicit)(*(_first(getattr(explicit, name), document, name) for name in names))
+    return type(explicit)(*(_first(getattr(explicit, name), getattr(document, name)) for name in names))
 
 
 def _in_order(stages: tuple[str, ...]) -> tuple[str, ...]:

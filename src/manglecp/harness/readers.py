@@ -219,6 +219,7 @@ texts: Final = _sorted(_texts, once=True)
 words: Final = _sorted(_words, once=True)
 words_by_word: Final = by_name(a_word, words=True)
 words_by_name: Final = by_name(words)
+numbers_by_name: Final = by_name(_a_number)
 
 
 # --- annotations ---------------------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ Listing: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, once=Fals
 """A multiset of texts."""
 Ordered: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
 """Words in their order."""
-Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(by_name(_a_number))]
+Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(numbers_by_name)]
 Verbatim: TypeAlias = Annotated[dict[str, Any] | None, Member(verbatim_object)]
 
 

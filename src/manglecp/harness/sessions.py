@@ -1,6 +1,6 @@
 """The loop of an agent, turn by turn, and its trajectory.
 
-    async with harness.session(policy, "s-17", model_ref="atlas@7") as s:
+    with harness.Session(policy, "s-17", model_ref="atlas@7") as s:
         turn = s.turn(prompt_digest=digest_text(prompt))
         turn.request({"toolCallId": "c1", "toolName": "repo.grep", "input": {...}})    # Blocked: do not run it
         turn.answer({"toolCallId": "c1", "status": "ok", "payload": found})
@@ -13,7 +13,6 @@ trajectory: digests and classes only, hash-chained. The journal and the clock ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias
 
 from manglecp.base.digest import digest_text
@@ -90,47 +89,34 @@ def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 # --- session ----------------------------------------------------------------------------------------------------------
 
 
-def session(
-    policy: PolicyPackage,
-    session_id: str,
-    *,
-    model_ref: str | None = None,
-    journal: Journal | None = None,
-    pinned: str | None = None,
-    role: str | None = None,
-    risk_tier: str | None = None,
-    approval_ref: str | None = None,
-    clock: Callable[[], str] | None = None,
-) -> Session:
-    """Return a session under a policy package.
-
-    ``model_ref`` may also be given per turn, as ``modelRef`` of its call spec. ``pinned`` is the digest in the pin of
-    the package; ``journal`` stores the rows of the trajectory; ``clock`` returns their time as RFC 3339 text.
-    """
-    terms = policy.terms(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
-    choices = {"model_ref": model_ref, "role": role, "risk_tier": risk_tier}
-    return Session(policy, session_id, terms, choices, [] if journal is None else journal, clock)
-
-
 class Session:
-    """Turns under one policy package, created by :func:`session`; a (async) context manager."""
+    """Turns under one policy package; a context manager."""
 
     def __init__(
         self,
         policy: PolicyPackage,
         session_id: str,
-        terms: Row,
-        choices: Row,
-        journal: Journal,
-        clock: Callable[[], str] | None,
+        *,
+        model_ref: str | None = None,
+        journal: Journal | None = None,
+        pinned: str | None = None,
+        role: str | None = None,
+        risk_tier: str | None = None,
+        approval_ref: str | None = None,
+        clock: Callable[[], str] | None = None,
     ) -> None:
+        """``model_ref`` may also be given per turn, as ``modelRef`` of its call spec.
+
+        ``pinned`` is the digest in the pin of the package; ``journal`` stores the rows of the trajectory; ``clock``
+        returns their time as RFC 3339 text.
+        """
         self.policy = policy
         self.id = session_id
-        self.terms = terms
-        self._journal = journal
+        self.terms = policy.terms(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
+        self._journal: Journal = [] if journal is None else journal
         self._rows = 0
         self._last_hash = GENESIS
-        self._choices = choices
+        self._choices = {"model_ref": model_ref, "role": role, "risk_tier": risk_tier}
         self._clock = clock
         self._turn: Turn | None = None
         self._turns = 0
@@ -151,14 +137,6 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end_turn()
         self._record({"kind": "session.stop", "turns": self._turns, "failed": kind is not None})
-
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
 
     def turn(self, call_spec: Row | None = None, *, prompt_digest: str | None = None, **choices: Any) -> Turn:
         """Return the next turn. Raises :class:`Refused` if the stop policy or the end of the last turn forbids it.

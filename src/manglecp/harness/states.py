@@ -157,6 +157,15 @@ def _reach(kind: type[_T], state: State, builder: TurnBuilder, spending: _Spendi
     return _issue(kind, builder, spending)
 
 
+def _close(builder: TurnBuilder, spending: _Spending) -> JoinClosed:
+    judgement = conclude(builder.turn)
+    blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
+    if not blocking:
+        return _issue(JoinClosed, builder, spending, judgement)
+    state = min(finding.failure.blocks for finding in blocking)
+    raise Blocked(state, blocking if state is State.JOIN_CLOSED else findings_upto(builder.turn, state))
+
+
 def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
     judgement = _find(stage, kind).judgement
     assert judgement is not None  # these two are issued with one
@@ -203,16 +212,12 @@ class ToolRequests(_Stage):
     ) -> JoinClosed:
         """Take the three steps to a closed join at once; everything is judged once.
 
-        ``found`` is evidence that belongs to the results, ``shown`` to the end. If blocked, the steps are judged one by
-        one to find the blocked state.
+        ``found`` is evidence that belongs to the results, ``shown`` to the end. :class:`Blocked` names the first state
+        that the evidence does not reach.
         """
         issued = _find(self, ToolRequests)
         builder = issued.builder.with_evidence({**found, "toolResults": list(results), "toolUse": list(uses)})
-        builder = builder.with_evidence({**shown, "protocolState": dict(protocol_state)})
-        judgement = conclude(builder.turn)
-        if judgement.join_closed:
-            return _issue(JoinClosed, builder, issued.spending, judgement)
-        return self.answer(results, found).use(uses).close(protocol_state, shown)
+        return _close(builder.with_evidence({**shown, "protocolState": dict(protocol_state)}), issued.spending)
 
     def answer(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolResults:
         """Add results, with artifacts, accesses and further guardrail decisions."""
@@ -239,12 +244,8 @@ class ToolUse(_Stage):
     def close(self, protocol_state: Row, evidence: Row = _NOTHING) -> JoinClosed:
         """Add the protocol state and what the model was shown: renders, queues, views, handoff, continuity."""
         issued = _find(self, ToolUse)
-        builder = issued.builder.with_evidence({**evidence, "protocolState": dict(protocol_state)})
-        judgement = conclude(builder.turn)
-        blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
-        if blocking:
-            raise Blocked(State.JOIN_CLOSED, blocking)
-        return _issue(JoinClosed, builder, issued.spending, judgement)
+        more = {**evidence, "protocolState": dict(protocol_state)}
+        return _close(issued.builder.with_evidence(more), issued.spending)
 
 
 @final
@@ -259,12 +260,7 @@ class JoinClosed(_Stage):
 
         :class:`Blocked` names the first state that the evidence does not reach.
         """
-        judgement = conclude(builder.turn)
-        blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
-        if not blocking:
-            return _issue(JoinClosed, builder, _Spending(), judgement)
-        state = min(finding.failure.blocks for finding in blocking)
-        raise Blocked(state, blocking if state is State.JOIN_CLOSED else findings_upto(builder.turn, state))
+        return _close(builder, _Spending())
 
     @property
     def judgement(self) -> Judgement:

@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from manglecp.runner.log import PatchRefused, RunnerError, canonical, copy_json
 from manglecp.wire import Fault, decode
@@ -335,37 +335,28 @@ def merge(inputs: Mapping[str, Any], input_patch_json: str) -> Merged:
     return Merged(merged, blocked)
 
 
-class _Place(NamedTuple):
-    """A position in the patch; only reported ones are rendered."""
-
-    within: _Place | None
-    step: str
-
-    def pointer(self) -> str:
-        place, steps = self, [self.step]
-        while place.within is not None:
-            place = place.within
-            steps.append(place.step)
-        return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in reversed(steps))
-
-
 def _clean(patch: dict[str, Any]) -> tuple[str, ...]:
     """Remove blocked keys, and refuse a patch that is too deep. Without recursion."""
-    blocked: list[_Place] = []
-    work: list[tuple[_Place | None, Any, int]] = [(None, patch, 1)]
+    blocked: list[tuple[str, ...]] = []
+    work: list[tuple[tuple[str, ...], Any]] = [((), patch)]
     while work:
-        place, one, depth = work.pop()
-        if depth > DEEPEST:
+        place, one = work.pop()
+        if len(place) >= DEEPEST:
             raise PatchRefused(f"the patch is nested more than {DEEPEST} deep")
         if isinstance(one, dict):
             for key in [key for key in one if _is_blocked(key)]:
-                blocked.append(_Place(place, key))
+                blocked.append((*place, key))
                 del one[key]
         if len(blocked) > MOST_BLOCKED:
             raise PatchRefused(f"the patch has more than {MOST_BLOCKED} keys that it may not have")
         parts = one.items() if isinstance(one, dict) else enumerate(one)
-        work += [(_Place(place, str(step)), part, depth + 1) for step, part in parts if isinstance(part, dict | list)]
-    return tuple(sorted(place.pointer() for place in blocked))
+        # Steps, not pointers: a long key above many others would be copied into each of theirs.
+        work += [((*place, str(step)), part) for step, part in parts if isinstance(part, dict | list)]
+    return tuple(sorted(map(_pointer, blocked)))
+
+
+def _pointer(place: tuple[str, ...]) -> str:
+    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in place)
 
 
 def _is_blocked(key: str) -> bool:

@@ -174,21 +174,28 @@ def test_null_is_no_document() -> None:
     assert refused(files) == ["queue.json: null is no document"]
 
 
+WRONG = "/dedup: true or false belongs here, not a"
+
+
 @pytest.mark.parametrize(
-    ("file", "data"),
+    ("file", "data", "problem"),
     [
-        ("queue.json", b'{"dedup":' * 400 + b"1" + b"}" * 400),
-        ("queue.json", b"[" * 10**5),
-        ("queue.toml", b"dedup = " + b"[" * 10**5),
-        ("queue.toml", b"dedup = " + b"[" * 150 + b"]" * 150),
-        ("queue.toml", b".".join([b"dedup"] * 2_000) + b" = 1"),
+        ("queue.json", b'{"dedup":' * 400 + b"1" + b"}" * 400, f"{WRONG} table"),
+        ("queue.json", b"[" * 10**5, "nested too deeply"),
+        ("queue.toml", b"dedup = " + b"[" * 10**5, "nested too deeply"),
+        ("queue.toml", b"dedup = " + b"[" * 150 + b"]" * 150, f"{WRONG} list"),
+        ("queue.toml", b".".join([b"dedup"] * 2_000) + b" = 1", f"{WRONG} table"),
+        (
+            "examples.json",
+            b'{"tools":{"repo.grep":[' + b"[" * 300 + b"]" * 300 + b"]}}",
+            "/tools/repo.grep/0: nested more than 200 deep",
+        ),
     ],
 )
-def test_a_document_that_is_nested_too_deeply(file: str, data: bytes) -> None:
+def test_a_document_that_is_nested_too_deeply(file: str, data: bytes, problem: str) -> None:
     files = careful_files()
-    del files["queue.toml"]
-    (problem,) = refused({**files, file: data})
-    assert problem == f"{file}: nested too deeply"
+    del files[file.replace(".json", ".toml")]
+    assert refused({**files, file: data}) == [f"{file}: {problem}"]
 
 
 JSON = st.recursive(

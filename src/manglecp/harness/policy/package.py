@@ -282,8 +282,6 @@ _EXPECTED: Final = {
 # --- files ------------------------------------------------------------------------------------------------------------
 
 ENDINGS: Final = (".toml", ".json")
-DEEPEST: Final = 100
-"""Maximum nesting of a document. A dotted TOML key nests as deep as it has dots."""
 _MANIFEST: Final = "package"
 
 
@@ -350,7 +348,7 @@ def _decode(data: bytes, ending: str, place: FileLocation, problems: Problems) -
     import tomllib  # not every package has TOML
 
     try:
-        return _bounded(tomllib.loads(data.decode()), place, problems)
+        return tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         problems.add(place, f"not UTF-8: byte {data[error.start]:#04x}")
     except tomllib.TOMLDecodeError as error:
@@ -374,23 +372,7 @@ def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
         return None
     if found is None:
         problems.add(place, "null is no document")
-    return _bounded(found, place, problems)
-
-
-def _bounded(document: Any, place: FileLocation, problems: Problems) -> Any:
-    """Return the document unless it is nested too deeply."""
-    level = [document]
-    for _ in range(DEEPEST):
-        level = [
-            part
-            for whole in level
-            if isinstance(whole, dict | list)
-            for part in (whole.values() if isinstance(whole, dict) else whole)
-        ]
-        if not level:
-            return document
-    problems.add(place, "nested too deeply")
-    return None
+    return found
 
 
 def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
