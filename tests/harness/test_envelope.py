@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from manglecp.base.digest import digest_text
-from manglecp.harness.rows import ErrorEnvelope, read_envelope
+from manglecp.harness.evidence import ErrorEnvelope, read_envelope
 
 CODE, RETRY, MESSAGE = "errorCode", "retryable", "errorMessage"
 UNKNOWN, NOTHING = "unknown_error", digest_text("")

@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from manglecp.harness.classes import CLASSES, Retry
-from manglecp.harness.retry import Decision, Escalation, Next, RetryPolicy
+from manglecp.harness.classes import CLASSES, Decision, Escalation, Next, Retry, RetryPolicy
 
 POLICY = RetryPolicy()
 NEXT = {Retry.EVIDENCE: Next.SAME_TURN, Retry.TURN: Next.NEW_TURN, Retry.NEVER: Next.STOP}

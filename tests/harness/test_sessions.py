@@ -8,8 +8,8 @@ import pytest
 
 from manglecp import harness
 from manglecp.base.digest import digest_text
+from manglecp.harness.classes import Next
 from manglecp.harness.policy import PolicyPackage, package_of
-from manglecp.harness.retry import Next
 from manglecp.harness.sessions import Refused, Session, Turn, packet, verify_trajectory
 from manglecp.harness.states import Blocked, redeem
 from tests.harness.policy.packages import careful

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from manglecp.harness import State
-from manglecp.harness.classes import CLASSES, Retry, diagram
+from manglecp.harness.classes import CLASSES, Retry
 from tools.reference.tables import table
 
 __all__ = ["blocks"]
@@ -15,7 +15,18 @@ _RETRIES: Final = {Retry.EVIDENCE: "evidence", Retry.TURN: "turn", Retry.NEVER: 
 
 
 def blocks() -> dict[str, Callable[[], str]]:
-    return {"states of a turn": lambda: f"```\n{diagram()}```", "classes of a turn": _classes}
+    return {"states of a turn": lambda: f"```\n{_diagram()}```", "classes of a turn": _classes}
+
+
+def _diagram() -> str:
+    lines = []
+    for state in State:
+        names = [one.name for one in CLASSES.values() if one.blocks is state]
+        lines.append(state.title)
+        lines += [f"  ✗ {name}" for name in names]
+        if state is not State.MUTATION_READY:
+            lines.append("  ↓")
+    return "\n".join(lines) + "\n"
 
 
 def _classes() -> str:

@@ -221,7 +221,7 @@ class _Messages(Dialect):
         for i, block in _blocks(message):
             if kind_of(block) == "tool_result":
                 with inside("content", i):
-                    found.append(_tool_result(block))
+                    found.append(_result(block, served=False))
         return found
 
     def parts(self, message: Message) -> Iterator[Part]:
@@ -275,7 +275,7 @@ def _parts(message: dict[str, Any]) -> Iterator[Part]:
             elif kind == "tool_use" or kind in _SERVED:
                 yield _call(block, served=kind in _SERVED)
             elif kind is not None and kind.endswith("_tool_result"):
-                yield _served_result(block)
+                yield _result(block, served=True)
 
 
 def _call(block: dict[str, Any], *, served: bool) -> Call:
@@ -311,39 +311,25 @@ def _caller(block: dict[str, Any]) -> Caller | None:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def _tool_result(block: dict[str, Any]) -> Result:
+def _result(block: dict[str, Any], *, served: bool) -> Result:
+    """Return the result of a tool. Errors of tools that the provider runs are objects with an ``error_code``."""
     content = block.get("content")
-    payload = "" if content is None else content
-    text = _block_text(payload)
-    failed = block.get("is_error") is True
-    return Result(
-        identifier(block, "tool_use_id"),
-        payload,
-        block,
-        "error" if failed else "ok",
-        failure_in(None, text) if failed else None,
-        _references(payload),
-    )
-
-
-def _served_result(block: dict[str, Any]) -> Result:
-    """Return the result of a provider-run tool. Errors are objects with an ``error_code``."""
-    content = block.get("content")
-    failed = block.get("is_error") is True or (type(content) is dict and "error_code" in content)
-    evidence: dict[str, Any] = {}
+    of_provider = content if served and type(content) is dict else {}
+    failed = block.get("is_error") is True or "error_code" in of_provider
     failure: Failure | None = None
+    evidence: dict[str, Any] = {}
     if failed:
         # An error object without a message is shown as its JSON.
-        text = canonical_bytes(content).decode() if type(content) is dict else _block_text(content)
-        failure = failure_in(content, text)
-    elif type(content) is dict and type(content.get("stdout")) is str and type(content.get("stderr")) is str:
+        text = canonical_bytes(content).decode() if of_provider else _block_text(content)
+        failure = failure_in(of_provider or None, text)
+    elif type(of_provider.get("stdout")) is str and type(of_provider.get("stderr")) is str:
         evidence["observation"] = {
-            "stdoutDigest": digest_text(content["stdout"]),
-            "stderrDigest": digest_text(content["stderr"]),
+            "stdoutDigest": digest_text(of_provider["stdout"]),
+            "stderrDigest": digest_text(of_provider["stderr"]),
         }
     return Result(
         identifier(block, "tool_use_id"),
-        content,
+        "" if content is None and not served else content,
         block,
         "error" if failed else "ok",
         failure,

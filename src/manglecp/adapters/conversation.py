@@ -155,38 +155,33 @@ def has_user_text(text: str) -> bool:
     return bool((_REMINDER.sub("", text) if _MARK in text else text).strip())
 
 
-class History:
-    """Running digests of the message list of a request and of its system and reminder texts."""
+class Thread:
+    """A conversation, as far as known, with running digests of its messages and of its system and reminder texts."""
 
-    def __init__(self, system: Iterable[str] = ()) -> None:
+    def __init__(self, number: int, system: Iterable[str] = ()) -> None:
+        self.number = number
+        self.messages: Sequence[Any] = ()
+        self.restart(system)
+
+    def restart(self, system: Iterable[str]) -> None:
+        """Begin the digests anew, with these instructions."""
         self.system = list(system)
-        self._messages = RunningDigest()
-        self._queue = RunningDigest()
-        for text in self.system:
-            self._queue.append(text)
+        self._view = RunningDigest()
+        self._queue = RunningDigest(self.system)
 
     def append(self, message: JSON, queued: Iterable[str]) -> None:
         """Add a message and those of its texts that belong to the reminder queue."""
-        self._messages.append(message)
+        self._view.append(message)
         for text in queued:
             self._queue.append(text)
 
     @property
     def view(self) -> str:
-        return self._messages.digest()
+        return self._view.digest()
 
     @property
     def queue(self) -> str:
         return self._queue.digest()
-
-
-@dataclass(slots=True)
-class Thread:
-    """A conversation, as far as known."""
-
-    number: int
-    messages: Sequence[Any] = ()
-    history: History = field(default_factory=History)
 
 
 class Threads:
@@ -196,10 +191,10 @@ class Threads:
         self._begun = 0
         self._open: LruCache[bytes, Thread] = LruCache(max(1, most))
 
-    def begin(self) -> Thread:
+    def begin(self, system: Iterable[str] = ()) -> Thread:
         """Return a new thread without a key."""
         self._begun += 1
-        return Thread(self._begun)
+        return Thread(self._begun, system)
 
     def continued(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
         """Return the thread of a request, and how many of its messages are already known."""
@@ -363,15 +358,15 @@ class Dialogue:
     ) -> Prompt:
         """Read a request. The first ``known`` messages are read again only if they or the instructions changed."""
         system = self._dialect.system(request)
-        unchanged = thread.history.system == system and list(thread.messages) == messages[:known]
+        unchanged = thread.system == system and list(thread.messages) == messages[:known]
         if not unchanged or known == 0:
-            thread.history = History(system)
+            thread.restart(system)
         additions = _Additions(echoes)
         for i in range(known if unchanged else 0, len(messages)):
             with inside(self._dialect.list_name, i):
                 message = entry(messages[i])
                 texts = self._dialect.texts(message)
-                thread.history.append(message, self._queued(message, texts))
+                thread.append(message, self._queued(message, texts))
                 if i >= known:
                     additions.take(message, self._dialect, texts)
         thread.messages = messages
@@ -382,8 +377,7 @@ class Dialogue:
 
     def transcript(self, request: Message, *steps: str) -> Iterator[Event]:
         """Yield the events of a whole conversation; ``steps`` is the path to it in its record."""
-        thread = self._threads.begin()
-        thread.history = History(self._dialect.system(request))
+        thread = self._threads.begin(self._dialect.system(request))
         transcript = _Transcript(thread, request, _Additions(echoes=False))
         for i, message in enumerate(array(request, self._dialect.list_name)):
             with inside(*steps, i):
@@ -414,7 +408,7 @@ class Dialogue:
             yield self._prompt(transcript.thread, transcript.request, transcript.additions)
             transcript.additions = _Additions(echoes=True)
             transcript.reply, transcript.line = [message], self.line
-        transcript.thread.history.append(message, self._queued(message, texts))
+        transcript.thread.append(message, self._queued(message, texts))
 
     def _end_transcript(self, transcript: _Transcript) -> Iterator[Event]:
         """Messages after the last reply have no reply, but may bring results."""
@@ -440,8 +434,8 @@ class Dialogue:
     def _prompt(self, thread: Thread, request: Message, additions: _Additions) -> Prompt:
         return Prompt(
             thread.number,
-            thread.history.view,
-            thread.history.queue,
+            thread.view,
+            thread.queue,
             tuple(additions.results),
             additions.speaks,
             additions.echoes,

@@ -293,9 +293,11 @@ def digest_of(value: JSON) -> str:
 class RunningDigest:
     """The digest of a growing JSON list; each item is hashed once."""
 
-    def __init__(self) -> None:
+    def __init__(self, items: Iterable[JSON] = ()) -> None:
         self._hash = hashlib.sha256(b"[")
         self._empty = True
+        for item in items:
+            self.append(item)
 
     def append(self, item: JSON) -> None:
         if not self._empty:

@@ -1,13 +1,12 @@
 from .canonical_v1 import canonical as canonical, digest_v1 as digest_v1
 from .classes import Finding as Finding, State as State
 from .constraints import Constraints as Constraints
-from .evidence import Evidence as Evidence
+from .evidence import Evidence as Evidence, Mutation as Mutation
 from .judgement import (
     Judgement as Judgement,
     judge as judge,
 )
 from .readers import InvalidEvidence as InvalidEvidence
-from .rows import Mutation as Mutation
 from .sessions import (
     Refused as Refused,
     Session as Session,

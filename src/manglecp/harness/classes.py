@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any, Final
@@ -43,8 +43,11 @@ class Retry(Enum):
     """The permitted retry of a class."""
 
     EVIDENCE = "evidence"
+    """Complete the same turn and check it again."""
     TURN = "turn"
+    """Return the typed failure to the model and spend a new turn."""
     NEVER = "never"
+    """Blocked until a human has looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,18 +295,6 @@ CLASSES: Final = {one.name: one for one in _TABLE}
 """Every class by its name."""
 
 
-def diagram() -> str:
-    """Return the states and their classes as text for the documentation."""
-    lines = []
-    for state in State:
-        names = [one.name for one in _TABLE if one.blocks is state]
-        lines.append(state.title)
-        lines += [f"  ✗ {name}" for name in names]
-        if state is not State.MUTATION_READY:
-            lines.append("  ↓")
-    return "\n".join(lines) + "\n"
-
-
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
@@ -370,3 +361,101 @@ def ordered(findings: Iterable[Finding], call_id: str, join_digest: str | None) 
         replace(first[key], message="; ".join(sorted(messages[key])), call_id=call_id, join_digest=join_digest)
         for key in sorted(first)
     )
+
+
+# --- retries ----------------------------------------------------------------------------------------------------------
+#
+# Of several failures the strictest decides; upstream takes the first class by name that has a rule. A policy may change
+# the number of attempts and the escalation. It cannot allow a retry of a class that is never retried. The backoff is a
+# label; the caller has the clock.
+
+BACKOFFS: Final = ("none", "fixed_short", "exponential_short")
+
+
+class Next(Enum):
+    """The next step after a failure."""
+
+    SAME_TURN = "same_turn"
+    """Check the same turn again, with more evidence."""
+    NEW_TURN = "new_turn"
+    """Spend another turn, with the failure as input."""
+    STOP = "stop"
+
+
+class Escalation(Enum):
+    """The action for work that is not retried."""
+
+    ISSUE_DISCOVER = "issue_discover"
+    """Create a child of the current issue."""
+    MARK_BLOCKED = "mark_blocked"
+    """Mark the issue as blocked."""
+    STOP = "stop"
+    """End without an action."""
+
+
+ACTIONS: Final = tuple(action.value for action in Escalation)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The total number of attempts of a class, and the escalation after the last one."""
+
+    max_attempts: int
+    backoff: str
+    escalation: Escalation
+
+
+_RULES: Final = {
+    Retry.EVIDENCE: Rule(2, "fixed_short", Escalation.ISSUE_DISCOVER),
+    Retry.TURN: Rule(2, "none", Escalation.ISSUE_DISCOVER),
+    Retry.NEVER: Rule(1, "none", Escalation.MARK_BLOCKED),
+}
+_ORDER: Final = (Retry.NEVER, Retry.TURN, Retry.EVIDENCE)
+"""Strictest first."""
+_STEPS: Final = {Retry.EVIDENCE: Next.SAME_TURN, Retry.TURN: Next.NEW_TURN}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next step, and the remaining attempts."""
+
+    next: Next
+    decided_by: str
+    """The class whose rule decides."""
+    attempts_left: int
+    backoff: str
+    escalation: Escalation | None
+    """Set if there is no retry."""
+
+
+class RetryPolicy:
+    """The rules of the table of classes, with the changes of a policy document."""
+
+    def __init__(self, document: Mapping[str, Any] | None = None) -> None:
+        """``document`` is a validated ``retry`` document of a package."""
+        self.rules: Final[dict[str, Rule]] = {name: _RULES[one.retry] for name, one in CLASSES.items()}
+        for rule in (document or {"rules": ()})["rules"]:
+            for name in rule["classes"]:
+                if CLASSES[name].retry is Retry.NEVER and rule["maxAttempts"] > 1:
+                    raise ValueError(f"{name} is never retried")
+                escalation = Escalation(rule["escalationAction"])
+                self.rules[name] = Rule(rule["maxAttempts"], rule.get("backoffClass", "none"), escalation)
+
+    def decide(self, failure_classes: Iterable[str], attempt: int) -> Decision:
+        """Return the step after attempt number ``attempt`` (from 1) failed with these classes."""
+        if attempt < 1:
+            raise ValueError(f"attempts are counted from 1, not from {attempt}")
+        names = sorted(set(failure_classes), key=self._strictness)
+        if not names:
+            raise ValueError("nothing failed, so there is nothing to decide")
+        left = {name: self.rules[name].max_attempts - attempt for name in names}
+        spent = [name for name in names if left[name] <= 0]
+        if spent:
+            return Decision(Next.STOP, spent[0], 0, "none", self.rules[spent[0]].escalation)
+        decisive = names[0]
+        step = _STEPS[CLASSES[decisive].retry]
+        return Decision(step, decisive, min(left.values()), self.rules[decisive].backoff, None)
+
+    @staticmethod
+    def _strictness(name: str) -> tuple[int, str]:
+        return _ORDER.index(CLASSES[name].retry), name

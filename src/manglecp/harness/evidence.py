@@ -1,4 +1,7 @@
-"""The evidence of one turn: all rows, each once, in an order that does not depend on the sender.
+"""The evidence of one turn: a type per row of the specification, and all rows, each once, in canonical order.
+
+A row is normalised when it is read: trimmed, in one vocabulary, with defaults filled in. Payloads, arguments and
+messages are not kept; rows hold their digests.
 
 Rows that are equal after normalisation are one row. Two different rows of one kind under one id are a contradiction and
 make the evidence invalid. Only terminal results can contradict one another; a ``running`` row counts until a terminal
@@ -8,31 +11,541 @@ row has its id. Rows without an id (accesses, artifacts, decisions, exports) can
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.harness.call_spec import CallSpec
-from manglecp.harness.readers import InvalidEvidence, Member, Record, Texts, entries, one, reader_of
-from manglecp.harness.rows import (
-    Artifact,
-    BranchJoin,
-    Compaction,
-    ContextAccess,
-    Continuity,
-    Decomposition,
-    GuardrailDecision,
-    Handoff,
-    Mutation,
-    ProtocolState,
-    ReminderQueue,
-    StateView,
-    ToolRender,
-    ToolRequest,
-    ToolResult,
-    ToolUse,
-    TraceExport,
+from manglecp.harness.readers import (
+    Computed,
+    Flag,
+    InvalidEvidence,
+    Listing,
+    Member,
+    Read,
+    Record,
+    RequiredText,
+    RequiredWord,
+    Text,
+    Texts,
+    Whole,
+    Word,
+    a_text,
+    a_whole,
+    a_word,
+    each,
+    entries,
+    form_of,
+    member,
+    one,
+    reader_of,
 )
+
+# --- error envelope ---------------------------------------------------------------------------------------------------
+
+ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessageDigest", "rawError", "errorSummary")
+"""The members of a row that describe an error."""
+
+_NO_CODE: Final = "unknown_error"
+
+
+class ErrorEnvelope(Record, frozen=True):
+    """The error of a result. One with ``gaps`` is normalised but not a typed error."""
+
+    error_code: str
+    retryable: bool
+    error_message_digest: str
+    gaps: tuple[str, ...] = ()
+    """The parts that were filled in."""
+    error_summary_digest: str | None = None
+
+
+def _first_there(first: str, second: str) -> Computed:
+    """Read the first of two names that is present, even if blank: upstream hashes it this way."""
+
+    def read(row: dict[str, Any]) -> str | None:
+        return member(row, second if row.get(first) is None else first, a_text)
+
+    return Computed(read)
+
+
+class _RawError(Record, frozen=True):
+    error_code: Text = None
+    code: Text = None
+    retryable: Flag = None
+    error_message: Text = None
+    message: Text = None
+    hashed_code: Annotated[str | None, _first_there("errorCode", "code")] = None
+    hashed_message: Annotated[str | None, _first_there("errorMessage", "message")] = None
+
+
+_read_raw: Final[Read[_RawError]] = reader_of(_RawError)
+
+
+def _raw_error(value: Any) -> _RawError | None:
+    return _read_raw(value) if isinstance(value, dict) else None  # prose is no error object
+
+
+class _ErrorMembers(Record, frozen=True):
+    error_code: Text = None
+    retryable: Flag = None
+    error_message: Text = None
+    error_message_digest: Text = None
+    error_summary: Text = None
+    raw_error: Annotated[_RawError, Member(_raw_error)] = _RawError()
+
+
+_read_members: Final[Read[_ErrorMembers]] = reader_of(_ErrorMembers)
+
+
+def describes_error(row: dict[str, Any]) -> bool:
+    """Return whether an error member is given (not blank, of the right type)."""
+    if all(row.get(name) is None for name in ERROR_MEMBERS):
+        return False
+    found = _read_members(row)
+    return found != _ErrorMembers() or isinstance(row.get("rawError"), dict)
+
+
+def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
+    """Return the envelope of a row that is an error."""
+    found = _read_members(row)
+    raw = found.raw_error
+    retryable = raw.retryable if found.retryable is None else found.retryable
+    text = found.error_message or raw.hashed_message
+    given = {
+        "errorCode": found.error_code or raw.error_code or raw.code,
+        "retryable": retryable is not None,
+        "errorMessage": found.error_message or found.error_message_digest or raw.error_message or raw.message,
+    }
+    return ErrorEnvelope(
+        error_code=found.error_code or raw.hashed_code or _NO_CODE,
+        retryable=retryable is True,
+        error_message_digest=digest_text(text) if text else found.error_message_digest or digest_text(""),
+        gaps=tuple(name for name, value in given.items() if not value),
+        error_summary_digest=None if found.error_summary is None else digest_text(found.error_summary),
+    )
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+def _result_tools(value: Any) -> tuple[str, ...]:
+    return tuple(sorted(set(each(a_text)(value))))
+
+
+def _query_digest(row: dict[str, Any]) -> str | None:
+    """A query is the input of a search, so only its digest is kept."""
+    query = member(row, "query", a_text)
+    return member(row, "queryDigest", a_text) if query is None else digest_text(query)
+
+
+class SearchRef(Record, frozen=True):
+    """The search that found a deferred tool."""
+
+    query_digest: Annotated[str | None, Computed(_query_digest)] = None
+    catalog_digest: Text = None
+    result_tools: Annotated[tuple[str, ...] | None, Member(_result_tools)] = None
+    result_set_digest: Text = None
+    resolved_tool_name: Text = None
+
+
+def _search_fits(row: dict[str, Any]) -> bool | None:
+    """Return whether ``searchRefDigest`` matches the recorded search; None if one of them is missing."""
+    declared = member(row, "searchRefDigest", a_text)
+    if declared is None or row.get("searchRef") is None:
+        return None
+    return declared == digest_bytes(_form_of(row, "searchRef"))
+
+
+def _input_digest(row: dict[str, Any]) -> str | None:
+    """Return the digest of the arguments if present, otherwise the declared one."""
+    declared = member(row, "inputDigest", a_text)
+    return declared if row.get("input") is None else digest_bytes(_form_of(row, "input"))
+
+
+def _form_of(row: dict[str, Any], name: str) -> bytes:
+    return member(row, name, form_of) or b""
+
+
+class ToolRequest(Record, frozen=True):
+    """A call of the model. Only the digest of its arguments is kept."""
+
+    tool_call_id: RequiredText
+    tool_name: RequiredText
+    tool_kind: Word = "function"
+    schema_digest: Text = None
+    caller_id: Text = None
+    search_ref_digest: Text = None
+    source_block: Word = None
+    parser_profile_id: Text = None
+    input_digest: Annotated[str | None, Computed(_input_digest)] = None
+    schema_valid: Flag = None
+    action_index: Whole = None
+    call_group_id: Text = None
+    branch_id: Text = None
+    ordinal: Whole = None
+    search_ref: Annotated[SearchRef | None, one(SearchRef)] = None
+    search_fits: Annotated[bool | None, Computed(_search_fits)] = None
+    example_digest: Text = None
+
+
+# --- results -------------------------------------------------------------------------------------------------------
+
+Status: TypeAlias = Literal["ok", "error", "pending", "running", "streaming"]
+_STATUS: Final[dict[str | None, Status]] = {
+    "ok": "ok", "success": "ok",
+    "error": "error", "failure": "error", "failed": "error", "timeout": "error", "cancelled": "error",
+    "denied": "error",
+    "pending": "pending", "running": "running", "streaming": "streaming",
+}  # fmt: skip
+
+
+def _status(row: dict[str, Any]) -> Status:
+    stated = row.get("status")
+    known = _STATUS.get(stated) if type(stated) is str else None
+    if known is not None:
+        return known
+    said = member(row, "status", a_word)
+    if said is None and (stated is None or type(stated) is str):
+        return "error" if describes_error(row) else "ok"
+    if said not in _STATUS:
+        raise InvalidEvidence("/status", f"{stated!r:.80} is no status")
+    return _STATUS[said]
+
+
+def _result_digest(row: dict[str, Any]) -> str | None:
+    """Return the declared digest, otherwise compute it."""
+    declared = member(row, "resultDigest", a_text)
+    if declared is not None or row.get("payload") is None:
+        return declared
+    return digest_bytes(_form_of(row, "payload"))
+
+
+def _payload_bytes(row: dict[str, Any]) -> int | None:
+    """Return the payload size; a declared size can only increase the observed one."""
+    declared = member(row, "payloadBytes", a_whole)
+    payload = row.get("payload")
+    if payload is None:
+        return declared
+    seen = len(payload.encode("utf-8", "replace") if type(payload) is str else _form_of(row, "payload"))
+    return seen if declared is None else max(declared, seen)
+
+
+def _error(row: dict[str, Any]) -> ErrorEnvelope | None:
+    """Return the envelope. Error members are validated on any row, but kept only on errors."""
+    if _status(row) == "error":
+        return read_envelope(row)
+    if any(row.get(name) is not None for name in ERROR_MEMBERS):
+        read_envelope(row)
+    return None
+
+
+class Provenance(Record, frozen=True):
+    kind: Word = None
+    ref: Text = None
+
+
+class Observation(Record, frozen=True):
+    stdout_digest: Text = None
+    stderr_digest: Text = None
+    traceback_digest: Text = None
+
+
+class CallerEdge(Record, frozen=True):
+    """The edge from a program to a call it made."""
+
+    caller_kind: Word = None
+    parent_tool_call_id: Text = None
+    child_tool_call_id: Text = None
+
+
+class TokenUsage(Record, frozen=True):
+    unfiltered_tokens: Whole = None
+    filtered_tokens: Whole = None
+    delta_tokens: Whole = None
+    filter_applied: Flag = None
+
+
+class Truncation(Record, frozen=True):
+    truncated: Flag = None
+    strategy: Word = None
+    marker: Text = None
+    original_bytes: Whole = None
+    kept_bytes: Whole = None
+    head_bytes: Whole = None
+    tail_bytes: Whole = None
+    omitted_bytes: Whole = None
+
+
+class Shell(Record, frozen=True):
+    """Directory, sandbox, exit status and edited files of a command."""
+
+    workdir: Text = None
+    sandbox_ref: Text = None
+    command_digest: Text = None
+    exit_code: Whole = None
+    edited_paths: Texts = ()
+
+
+class ToolResult(Record, frozen=True):
+    """The result of a call. Only the digest and size of its payload are kept."""
+
+    tool_call_id: RequiredText
+    status: Annotated[Status, Computed(_status)]
+    result_digest: Annotated[str | None, Computed(_result_digest)] = None
+    payload_bytes: Annotated[int | None, Computed(_payload_bytes)] = None
+    error: Annotated[ErrorEnvelope | None, Computed(_error)] = None
+    provenance: Annotated[Provenance | None, one(Provenance)] = None
+    observation: Annotated[Observation | None, one(Observation)] = None
+    caller_edge: Annotated[CallerEdge | None, one(CallerEdge)] = None
+    token_usage: Annotated[TokenUsage | None, one(TokenUsage)] = None
+    truncation: Annotated[Truncation | None, one(Truncation)] = None
+    shell: Annotated[Shell | None, one(Shell)] = None
+    edit_surface: Text = None
+    sequence: Whole = None
+
+    @property
+    def terminal(self) -> bool:
+        """Return whether this is a final result, not a progress status."""
+        return self.status in ("ok", "error")
+
+
+# --- uses ----------------------------------------------------------------------------------------------------------
+
+Disposition: TypeAlias = Literal["consumed", "observed_only", "discarded_with_reason", "discarded", "retry_scheduled"]
+_DISPOSITION: Final[dict[str | None, Disposition]] = {
+    "consumed": "consumed",
+    "observed_only": "observed_only", "observed": "observed_only",
+    "discarded_with_reason": "discarded_with_reason", "discarded": "discarded",
+    "retry_scheduled": "retry_scheduled",
+}  # fmt: skip
+
+
+def _disposition(row: dict[str, Any]) -> Disposition:
+    name = "useDisposition" if member(row, "disposition", a_text) is None else "disposition"
+    said = member(row, name, a_word)
+    if said not in _DISPOSITION:
+        raise InvalidEvidence(f"/{name}", "is absent" if said is None else f"{said!r:.80} is no disposition")
+    known = _DISPOSITION[said]
+    # Upstream's `discarded` owes no reason. With one it is the same as the word that owes it.
+    return "discarded_with_reason" if known == "discarded" and _reason(row) else known
+
+
+def _reason(row: dict[str, Any]) -> str | None:
+    return member(row, "reasonCode", a_text) or member(row, "useReason", a_text)
+
+
+class ToolUse(Record, frozen=True):
+    """The use of a result: consumed, observed, discarded or retried."""
+
+    tool_call_id: RequiredText
+    disposition: Annotated[Disposition, Computed(_disposition)]
+    result_digest: Text = None
+    reason_code: Annotated[str | None, Computed(_reason)] = None
+    summary_ref: Text = None
+    handoff_ref: Text = None
+    mutation_input_ref: Text = None
+    retry_ref: Text = None
+
+    @property
+    def consumed(self) -> bool:
+        return self.disposition == "consumed"
+
+    @property
+    def provenance(self) -> tuple[str, ...]:
+        """Return the references that depend on the result."""
+        refs = (self.summary_ref, self.handoff_ref, self.mutation_input_ref)
+        return tuple(ref for ref in refs if ref is not None)
+
+
+# --- what the model was shown --------------------------------------------------------------------------------------
+
+
+class ToolRender(Record, frozen=True):
+    """The rendering of a result for the operator and, as a reminder, for the model."""
+
+    tool_call_id: RequiredText
+    operator_payload_digest: RequiredText
+    reminder_render_digest: RequiredText
+    injection_point: RequiredWord
+    policy_digest: RequiredText
+
+
+class QueueEntry(Record, frozen=True):
+    reminder_digest: Text = None
+    batch_id: Text = None
+
+
+_read_entries: Final = each(reader_of(QueueEntry))
+
+
+def _queue_entries(value: Any) -> tuple[QueueEntry, ...]:
+    entries = _read_entries(value)
+    return tuple(sorted(entries, key=lambda entry: (entry.reminder_digest or "", entry.batch_id or "")))
+
+
+class ReminderQueue(Record, frozen=True):
+    queue_id: RequiredText
+    reduced_digest: RequiredText
+    policy_digest: RequiredText
+    entries: Annotated[tuple[QueueEntry, ...], Member(_queue_entries)] = ()
+
+
+class StateView(Record, frozen=True):
+    """A view of the state that decisions were based on, and its sources."""
+
+    view_id: RequiredText
+    view_digest: RequiredText
+    policy_digest: RequiredText
+    source_refs: Texts = ()
+
+
+# --- everything else -----------------------------------------------------------------------------------------------
+
+
+def _required_whole(row: dict[str, Any]) -> int:
+    found = member(row, "sequence", a_whole)
+    if found is None:
+        raise InvalidEvidence("/sequence", "is absent or no integer")
+    return found
+
+
+class GuardrailDecision(Record, frozen=True):
+    """The decision of a guardrail at its stage, ordered by ``sequence``."""
+
+    stage: RequiredWord
+    sequence: Annotated[int, Computed(_required_whole)]
+    guardrail_id: Text = None
+    triggered: Flag = None
+    outcome: Word = None
+    tool_call_id: Text = None
+    threshold_ref: Text = None
+    model_ref: Text = None
+    policy_digest: Text = None
+
+
+class Artifact(Record, frozen=True):
+    """An artifact that the turn references or wrote, and whether it exists."""
+
+    ref: RequiredText
+    path: Text = None
+    digest: Text = None
+    exists: Flag = True
+    written: Flag = None
+    role: Word = None
+    owner_role: Word = None
+    tool_call_id: Text = None
+
+
+class ContextAccess(Record, frozen=True):
+    """A read or write of a role."""
+
+    ref: RequiredText
+    access: Word = "read"
+    role: Word = None
+
+
+class TraceExport(Record, frozen=True):
+    sink: Text = None
+
+
+class BranchJoin(Record, frozen=True):
+    """Whether a branch of the turn has closed."""
+
+    branch_id: Text = None
+    join_closed: Flag = None
+    join_digest: Text = None
+
+
+class ProtocolState(Record, frozen=True):
+    """The stop reason of the model, and whether it may continue."""
+
+    stop_reason: RequiredWord
+    continuation_allowed: Flag = False
+    turn_index: Whole = None
+    iteration: Whole = None
+    checkpoint_ref: Text = None
+
+
+class Handoff(Record, frozen=True):
+    """The packet of a handoff."""
+
+    target: RequiredText
+    required_artifact_refs: Texts = ()
+    return_path_ref: Text = None
+    intent: Text = None
+    constraints: Texts = ()
+    packet_digest: Text = None
+
+
+class Decomposition(Record, frozen=True):
+    mode: Word = None
+    fan_out: Whole = None
+    workers: Listing = ()
+    escalation_trigger_ref: Text = None
+
+    @property
+    def width(self) -> int:
+        """Return the declared fan-out, or the number of workers if larger."""
+        return max(self.fan_out or 0, len(self.workers))
+
+
+class Compaction(Record, frozen=True):
+    """The compaction of a context: what was carried forward and what was dropped."""
+
+    invoked: Flag = True
+    policy_digest: Text = None
+    summary_digest: Text = None
+    continuity_ref: Text = None
+    carry_forward_refs: Texts = ()
+    dropped_tool_call_ids: Texts = ()
+
+
+class Continuity(Record, frozen=True):
+    """The origin of the turn: fresh, a handoff, or a compaction."""
+
+    mode: Word = None
+    handoff_ref: Text = None
+    artifact_refs: Texts = ()
+
+
+class NamedCall(Record, frozen=True):
+    """A call that a mutation names: tool, input digest and id."""
+
+    tool_call_id: RequiredText
+    tool_name: RequiredText
+    input_digest: RequiredText
+
+
+_read_calls: Final = each(reader_of(NamedCall))
+
+
+def _named_calls(value: Any) -> tuple[NamedCall, ...]:
+    """Return the calls by id, each once. Two different calls under one id are a contradiction."""
+    found: dict[str, NamedCall] = {}
+    for call in _read_calls(value):
+        if found.setdefault(call.tool_call_id, call) != call:
+            raise InvalidEvidence("", f"another call under {call.tool_call_id!r:.80} says something else")
+    return tuple(found[name] for name in sorted(found))
+
+
+class Mutation(Record, frozen=True):
+    """The mutation intent of the turn, and its grounds."""
+
+    kind: Word = None
+    action: Text = None
+    input_refs: Texts = ()
+    instruction_ref: Text = None
+    capability_claims: Texts = ()
+    policy_digest: Text = None
+    join_witness_refs: Texts = ()
+    automated: Flag = None
+    calls: Annotated[tuple[NamedCall, ...], Member(_named_calls)] = ()
+    """For the kind ``effect``: the calls it may make, each once."""
+
+
+# --- evidence ------------------------------------------------------------------------------------------------------
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=Record)

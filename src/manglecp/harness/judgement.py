@@ -21,8 +21,7 @@ import msgspec
 from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
 from manglecp.harness.checks import CHECKS, CHECKS_UPTO
 from manglecp.harness.classes import Finding, State, ordered
-from manglecp.harness.evidence import Evidence
-from manglecp.harness.rows import Handoff, ToolResult, ToolUse
+from manglecp.harness.evidence import Evidence, Handoff, ToolResult, ToolUse
 from manglecp.harness.turn import Turn, read_turn
 
 # --- digests ----------------------------------------------------------------------------------------------------------

@@ -20,10 +20,9 @@ from manglecp.base.hash_chain import GENESIS, row_hash
 from manglecp.base.text import trim
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.checks import Check, execution, mutation
-from manglecp.harness.classes import Finding, State
+from manglecp.harness.classes import Decision, Finding, State
 from manglecp.harness.judgement import Judgement, findings_upto
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.retry import Decision
 from manglecp.harness.states import Blocked, CallSpec, JoinClosed, Row
 from manglecp.harness.turn import TurnBuilder
 

@@ -19,9 +19,9 @@ from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, final
 from weakref import ref
 
 from manglecp.harness.classes import Finding, State
+from manglecp.harness.evidence import NamedCall
 from manglecp.harness.judgement import Judgement, conclude, findings_upto, judge
 from manglecp.harness.readers import InvalidEvidence
-from manglecp.harness.rows import NamedCall
 from manglecp.harness.turn import TurnBuilder
 
 # --- states -----------------------------------------------------------------------------------------------------------

@@ -18,9 +18,8 @@ from manglecp.base.text import normalize_word, trim
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.constraints import Constraints, Documents, Terms, read_documents, terms_in_force
-from manglecp.harness.evidence import Evidence, RowList, read_evidence
+from manglecp.harness.evidence import CallerEdge, Evidence, RowList, ToolRequest, ToolResult, ToolUse, read_evidence
 from manglecp.harness.readers import InvalidEvidence, a_text, member, members_of, reader_of
-from manglecp.harness.rows import CallerEdge, ToolRequest, ToolResult, ToolUse
 from manglecp.wire import validator_of
 
 # --- turn -------------------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """The Machina runner: menu, selection, action, commit, and a log that replays to the same result.
 
-A run offers actions to a selector and executes what it picks (:mod:`.loop`); :mod:`.dispatched` executes them in the
-hosts of a plugin. A selection is untrusted data: a strict grammar, SIDs of the menu only, and a patch that cannot reach
-what steers the runner (:mod:`.selection`). The control mode selects the decider: a heuristic or a policy
-process (:mod:`.selectors`); a policy that hangs, crashes or floods is an INVALID selection. Every run ends with a
-reason, and its log can be verified and replayed (:mod:`.log`, :mod:`.playback`).
+A run offers actions to a selector and executes what it picks (:mod:`.loop`), such as those in the hosts of plugins
+(:mod:`.execution`). A selection is untrusted data: a strict grammar, SIDs of the menu only, and a patch that cannot
+reach what steers the runner (:mod:`.selection`). The control mode selects the decider: a heuristic or a policy process
+(:mod:`.selectors`); a policy that hangs, crashes or floods is an INVALID selection. Every run ends with a reason, and
+its log can be verified and replayed (:mod:`.log`, :mod:`.playback`).
 """
 
 from manglecp.base.lazy import attach

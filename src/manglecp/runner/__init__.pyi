@@ -1,12 +1,10 @@
-from .dispatched import (
+from .execution import (
     Authorise as Authorise,
     Dispatched as Dispatched,
-    offers as offers,
-)
-from .execution import (
     Execute as Execute,
     Outcome as Outcome,
     StepStatus as StepStatus,
+    offers as offers,
 )
 from .log import (
     LONGEST as LONGEST,

@@ -1,4 +1,4 @@
-"""The interface to what executes actions, and the change of state that a step commits.
+"""What executes actions: the interface, the change of state that a step commits, and dispatch to the hosts of plugins.
 
 The change is a list of ``add``, ``replace`` and ``remove`` on ``/slots/<n>`` in the order of slots, upstream's
 ``tx_patch``. Upstream leaves the operations before a bad one applied; here a patch is applied as a whole or not at all.
@@ -8,13 +8,35 @@ A transaction covers the state alone, not files or networks.
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import secrets
 from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from manglecp.runner.log import RunnerError, canonical
-from manglecp.toolhost import Artifact, Slots, StateError, apply_state, full_state
+from manglecp.runner.selection import Offer
+from manglecp.toolhost import (
+    SAFE,
+    Answer,
+    Artifact,
+    CallOptions,
+    Catalogue,
+    Dispatcher,
+    Slots,
+    StateError,
+    apply_state,
+    full_state,
+    read_catalogue,
+)
+
+if TYPE_CHECKING:
+    from manglecp.harness import MutationReady
+
 
 LARGEST_OUTPUT: Final = 1_048_576  # bytes of an output, as the contract limits them
 
@@ -102,3 +124,73 @@ def apply_tx_patch(before: Mapping[int, Artifact], operations: Iterable[object])
         except StateError as error:
             raise RunnerError(str(error)) from None
     return after
+
+
+# --- actions of plugins -----------------------------------------------------------------------------------------------
+#
+# A run has one set of inputs; each action gets those that its schema names. Members with a leading underscore steer the
+# runner and reach no action. The state of a run travels whole with every step, and no host is kept between steps: a
+# selector may take long. An action with effects needs an authority per call; without one, dispatch refuses. A refusal
+# by the action or its schema is deterministic. Other failures (a deadline, a crash, an open breaker) are not.
+
+
+class Authorise(Protocol):
+    """Returns the authority for one call above tier 0, now or when awaited; None refuses it."""
+
+    def __call__(
+        self, aid: str, call_id: str, input_json: str, /
+    ) -> MutationReady | Awaitable[MutationReady | None] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """Executes the actions of all plugins behind a dispatcher, for one identity."""
+
+    dispatcher: Dispatcher
+    identity: str = ""
+    authorise: Authorise | None = None
+
+    async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
+        profile = self.dispatcher.actions.get(aid)
+        asked: CallOptions = {"inputs": _taken(inputs, None if profile is None else profile.inputs_schema)}
+        if self.authorise is not None and profile is not None and profile.tier > SAFE:
+            text, call_id = msgspec.json.encode(asked["inputs"]).decode(), secrets.token_hex(16)
+            authority = await settled(self.authorise(aid, call_id, text))
+            asked = {"input_json": text, "call_id": call_id, "authority": authority}
+        answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, **asked)
+        if isinstance(answer, Answer):
+            return Outcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
+        status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
+        by_action = "status" in answer and status is not StepStatus.BREAKER_TRIP
+        return Outcome(status, dict(answer), state, by_action)
+
+
+def offers(listing: bytes) -> list[Offer]:
+    """Return the offers of a ``--list`` answer.
+
+    Only actions of tier 0 count as deterministic, whatever they declare: a replay repeats those, and must have no
+    effects.
+    """
+    catalogue = read_catalogue(listing)
+    tools: list[Mapping[str, Any]] = json.loads(listing)["tools"]
+    return [_offer(tool, catalogue) for tool in tools]
+
+
+def _offer(tool: Mapping[str, Any], catalogue: Catalogue) -> Offer:
+    profile = catalogue[tool["aid"]]
+    name, tags = tool.get("name"), tool.get("tags")
+    return Offer(
+        profile.aid,
+        name if isinstance(name, str) else "",
+        frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else frozenset(),
+        tool.get("deterministic") is True and profile.tier == SAFE,
+        profile.inputs_schema,
+    )
+
+
+def _taken(inputs: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    public = {name: value for name, value in inputs.items() if not name.startswith("_")}
+    known = schema.get("properties") if schema is not None else None
+    if schema is None or schema.get("additionalProperties") is not False or not isinstance(known, dict):
+        return public
+    return {name: value for name, value in public.items() if name in known}

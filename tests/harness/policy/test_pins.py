@@ -10,8 +10,7 @@ import pytest
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.policy import Pin, PolicyError, differences, read_pin
-from manglecp.harness.policy.pins import Change, Difference
-from manglecp.harness.policy.promotion import promote
+from manglecp.harness.policy.promotion import Change, Difference, promote
 from tests.harness.policy.packages import AT, brought, careful, changed, reports
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from manglecp.harness.policy import Pin, PolicyError, PolicyPackage, observe
-from manglecp.harness.policy.pins import candidate_ref
-from manglecp.harness.policy.promotion import Unchanged, doubts, promote, ready_to_promote
+from manglecp.harness.policy.promotion import Unchanged, candidate_ref, doubts, promote, ready_to_promote
 from manglecp.harness.states import Blocked, Forged, MutationReady, WrongMutation, ready_from
 from tests.harness.evidence import VECTORS
 from tests.harness.policy.packages import AT, brought, careful, changed, reports

@@ -9,7 +9,7 @@ from typing import Final
 
 from manglecp.harness.classes import CLASSES, Finding, place
 from manglecp.harness.constraints import AUTONOMOUS, HANDLED_STOP_REASONS, PATTERNS, ROLES, UNDIVIDED, RoleScope
-from manglecp.harness.rows import Shell, ToolRequest, ToolResult
+from manglecp.harness.evidence import Shell, ToolRequest, ToolResult
 from manglecp.harness.turn import Turn
 
 # --- protocol: stop reasons, budgets, order ---------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from manglecp.harness.constraints import (
     GovernanceConstraints,
     GovernanceProfile,
 )
-from manglecp.harness.rows import GuardrailDecision
+from manglecp.harness.evidence import GuardrailDecision
 from manglecp.harness.turn import Turn
 
 _CLAIM_ID: Final = CLASSES["governance.claim_id_invalid"]

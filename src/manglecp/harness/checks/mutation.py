@@ -12,7 +12,7 @@ from typing import Final
 
 from manglecp.harness.classes import CLASSES, Finding, place
 from manglecp.harness.constraints import DOCUMENTS
-from manglecp.harness.rows import Mutation
+from manglecp.harness.evidence import Mutation
 from manglecp.harness.turn import Turn
 
 # --- handoff packets --------------------------------------------------------------------------------------------------

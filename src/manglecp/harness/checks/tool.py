@@ -8,7 +8,7 @@ from typing import Final
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES, Finding, place
-from manglecp.harness.rows import ToolRequest, ToolResult, Truncation
+from manglecp.harness.evidence import ToolRequest, ToolResult, Truncation
 from manglecp.harness.turn import PROGRAM, Turn
 
 _SCHEMA: Final = CLASSES["tool.schema_invalid"]

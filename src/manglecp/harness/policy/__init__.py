@@ -5,13 +5,21 @@ CallSpec fields and constraints of a turn, and is *pinned*: only a promotion tha
 
     shapes, kinds     validation; the kinds of documents and their consistency
     package           a package, from files, and what it binds a turn to; the built-in ``observe``
-    pins, promotion   the package in force; how it changes
+    promotion         the package in force, and how it changes
 """
 
 from manglecp.harness.constraints import TIERS
 from manglecp.harness.policy.package import ENDINGS, PolicyPackage, call_id, observe, package_of, read_package
-from manglecp.harness.policy.pins import Difference, Pin, differences, read_pin
-from manglecp.harness.policy.promotion import Unchanged, doubts, promote, read_reports
+from manglecp.harness.policy.promotion import (
+    Difference,
+    Pin,
+    Unchanged,
+    differences,
+    doubts,
+    promote,
+    read_pin,
+    read_reports,
+)
 from manglecp.harness.policy.shapes import PolicyError
 
 __all__ = [

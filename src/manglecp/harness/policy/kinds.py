@@ -17,7 +17,7 @@ from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import CLASSES, Retry
+from manglecp.harness.classes import ACTIONS, BACKOFFS, CLASSES, Retry
 from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES
 from manglecp.harness.policy.shapes import (
     Problems,
@@ -35,7 +35,6 @@ from manglecp.harness.policy.shapes import (
     text,
     words,
 )
-from manglecp.harness.retry import ACTIONS, BACKOFFS
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
 

@@ -21,10 +21,10 @@ import msgspec
 from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
+from manglecp.harness.classes import RetryPolicy
 from manglecp.harness.constraints import CLAIM_ID, PATTERNS, TIERS
 from manglecp.harness.policy.kinds import KINDS, MANIFEST, check
 from manglecp.harness.policy.shapes import Problems
-from manglecp.harness.retry import RetryPolicy
 
 # --- package ----------------------------------------------------------------------------------------------------------
 

@@ -164,19 +164,12 @@ def records(shape: Shape, key: str) -> Shape:
 
 def table(members: Mapping[str, Shape], *, required: Collection[str] = ()) -> Shape:
     """Read an object with known members only."""
+    read_members = _object(members.get, members)
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        if not isinstance(value, Mapping):
-            problems.add(place, f"a table belongs here, not {_kind(value)}")
-            return value
-        found: dict[str, Any] = {}
-        for name, part in value.items():
-            if name in members:
-                found[name] = members[name](part, place / name, problems)
-            else:
-                problems.unknown(place / str(name), "the key", str(name), members)
+        found = read_members(value, place, problems)
         for name in required:
-            if name not in value:
+            if isinstance(value, Mapping) and name not in value:
                 problems.add(place, f"{name} is missing")
         return found
 
@@ -185,15 +178,19 @@ def table(members: Mapping[str, Shape], *, required: Collection[str] = ()) -> Sh
 
 def table_of(shape: Shape, *, names: Collection[str] | None = None) -> Shape:
     """Read an object with uniform values, under arbitrary names or those of a vocabulary."""
+    return _object(lambda name: shape if names is None or name in names else None, names)
 
+
+def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | None) -> Shape:
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, Mapping):
             problems.add(place, f"a table belongs here, not {_kind(value)}")
             return value
         found: dict[str, Any] = {}
         for name, part in value.items():
-            if names is not None and name not in names:
-                problems.unknown(place / str(name), "the key", str(name), names)
+            shape = shape_of(name)
+            if shape is None:
+                problems.unknown(place / str(name), "the key", str(name), known or ())
             elif not str(name).isascii() or not trim(str(name)):
                 problems.add(place / str(name), "a name here has ASCII letters, and one at least")
             else:
