@@ -234,7 +234,7 @@ def test_a_fact_file_with_one_mistake_on_every_line_is_told_of_briefly(tmp_path:
 # --- external predicates ---------------------------------------------------------------------------------------------
 
 
-SIMILAR = ExternalDescription(predicate="similar", arity=2, mode="+-", arguments=("Text", "Id"))
+SIMILAR = ExternalDescription(predicate="similar", mode="+-", arguments=("Text", "Id"))
 
 
 def test_nobody_writes_clauses_for_an_external_predicate(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_directions_are_checked() -> None:
 
 # --- external predicates ---------------------------------------------------------------------------------------------
 
-SIMILAR = ExternalDescription(predicate="similar", arity=2, mode="+-", arguments=("Text", "Id"))
+SIMILAR = ExternalDescription(predicate="similar", mode="+-", arguments=("Text", "Id"))
 ASKS = "found(Id) :- intent(Name), similar(Name, Id)."
 
 

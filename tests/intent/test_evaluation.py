@@ -174,7 +174,7 @@ def test_dependencies_are_added_with_80_and_without_them_the_dependent_goes() ->
 @pytest.mark.req("EVAL-44")
 def test_scores_may_come_from_externals() -> None:
     rules = RULES + 'relevant("see", N) :- intent(I), similar(I, N), N > 30.'
-    external = ExternalDescription(predicate="similar", arity=2, mode="+-", deterministic=False)
+    external = ExternalDescription(predicate="similar", mode="+-", deterministic=False)
     known = Domain.load(
         pack(rules, schema=SCHEMA + _SIMILAR, externals=[external]),
         externals={"similar": External(lambda inputs: [(88 if inputs == ("observe",) else 20,)])},
@@ -355,7 +355,7 @@ def test_a_request_that_fails_a_check_is_never_evaluated() -> None:
         asked.append(inputs)
         return [(1,)]
 
-    external = ExternalDescription(predicate="similar", arity=2, mode="+-")
+    external = ExternalDescription(predicate="similar", mode="+-")
     rules = RULES + 'relevant("see", N) :- intent(I), similar(I, N).'
     given = pack(
         rules,
@@ -468,7 +468,7 @@ def test_an_external_that_fails_says_nothing_either() -> None:
     def answer(_: object) -> list[tuple[int]]:
         raise RuntimeError("password=hunter2")
 
-    external = ExternalDescription(predicate="similar", arity=2, mode="+-")
+    external = ExternalDescription(predicate="similar", mode="+-")
     rules = RULES + 'relevant("see", N) :- intent(I), similar(I, N).'
     given = pack(rules, schema=SCHEMA + _SIMILAR, externals=[external])
     error = refusal(Domain.load(given, externals={"similar": External(answer)}))

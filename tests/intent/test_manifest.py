@@ -34,7 +34,6 @@ similar_seen(Id) :- intent(Name), similar_failure(Name, 3, Id).
 """
 SIMILAR = ExternalDescription(
     predicate="similar_failure",
-    arity=3,
     mode="++-",
     arguments=("Text", "Count", "Id"),
     description="Nearest past failures: text, count, result",
@@ -212,7 +211,7 @@ def test_capabilities() -> None:
 
 @pytest.mark.req("MANI-20", "MANI-21", "MANI-22", "CONF-12")
 def test_every_external_predicate_is_there() -> None:
-    other = replace(SIMILAR, predicate="about", arity=2, mode="+-", description="", deterministic=True, arguments=())
+    other = replace(SIMILAR, predicate="about", mode="+-", description="", deterministic=True, arguments=())
     given = replace(release_desk(), externals={"similar_failure": SIMILAR, "about": other})
     found = sent(given)["payload"]["capabilities"]["external_predicates"]
     assert [(entry["predicate"], entry["deterministic"]) for entry in found] == [

@@ -84,7 +84,7 @@ def test_a_pack_without_intents_is_warmed_up_too(made: list[str]) -> None:
 
 
 def test_external_predicates_are_not_asked() -> None:
-    similar = ExternalDescription(predicate="similar", arity=2, mode="+-", arguments=("Text", "Id"))
+    similar = ExternalDescription(predicate="similar", mode="+-", arguments=("Text", "Id"))
     asked: list[Any] = []
 
     def answered(rows: Any) -> Any:

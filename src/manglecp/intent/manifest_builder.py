@@ -191,4 +191,4 @@ class _Assumed(Mapping[str, T], Generic[T]):
 
 _ACTION: Final = ActionDescription(name="", aid="", description="", input_schema={}, output_schema={})
 _SKILL: Final = SkillText(skill_id="", name="", description="", content="")
-_EXTERNAL: Final = ExternalDescription(predicate="", arity=0, mode="")
+_EXTERNAL: Final = ExternalDescription(predicate="", mode="")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.base.suggestions import did_you_mean
@@ -24,12 +26,7 @@ _MAX_DESCRIPTION: Final = 10_000
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _DANGEROUS: Final = 3
 _MAX_TIMEOUT: Final = 86_400.0
-_PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*")
-_VARIABLE: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
-_MODE: Final = re.compile(r"[+-]+")
-_DOTTED_PREDICATE: Final = re.compile(rf"{_PREDICATE.pattern}(?:\.{_PREDICATE.pattern})*")
-_SETTING: Final = re.compile(r"[^\W\d]\w*")
-_MAX_SECONDS: Final = 3_600.0
+_D = TypeVar("_D", ExternalDescription, GeneratorDescription)
 
 
 # --- listings ---------------------------------------------------------------------------------------------------------
@@ -99,6 +96,15 @@ class ToolListing:
     def flag(self, key: str, careful: bool) -> bool:
         value = self._tool.get(key)
         return value if isinstance(value, bool) else careful
+
+    def declared(self, key: str, kind: type[_D], what: str) -> _D | None:
+        """Return the description of a predicate or generator; None if its declaration is invalid."""
+        about = {"name": self.name, "aid": self.aid, "description": self.description(), "spawn": self.spawn()}
+        try:
+            return msgspec.convert({**self._tool[key], **about}, kind)
+        except msgspec.ValidationError:
+            self.report(f"its declaration as {what} has not the right shape")
+            return None
 
     def schema(self, key: str) -> dict[str, Any]:
         """Return the JSON Schema, empty if it is refused."""
@@ -193,44 +199,19 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
     """Return the external predicates by name, in the order of their ids."""
     externals: dict[str, ExternalDescription] = {}
     for tool in tools_of(document, file, problems):
-        declared = tool.member("external")
-        if not isinstance(declared, dict):
+        if not isinstance(tool.member("external"), dict):
             tool.report("not an external predicate", "actions belong in actions.py")
             continue
-        external = _external(tool, declared)
-        if external is not None and external.predicate in externals:
+        external = tool.declared("external", ExternalDescription, "an external predicate")
+        if external is None:
+            continue
+        if len(external.arguments) != external.arity:
+            tool.report("its mode has not a sign for each of its arguments")
+        if external.predicate in externals:
             tool.report(f"{external.predicate} is answered already", "rename one of them")
-        if external is not None and tool.sound:
+        if tool.sound:
             externals[external.predicate] = external
     return externals
-
-
-def _external(tool: ToolListing, declared: dict[str, Any]) -> ExternalDescription | None:
-    arguments: Any = declared.get("arguments")
-    predicate, mode, seconds = declared.get("predicate"), declared.get("mode"), declared.get("seconds")
-    if not (
-        _is_text(predicate, _PREDICATE)
-        and _is_text(mode, _MODE)
-        and _are_words(arguments, _VARIABLE)
-        and len(arguments) == len(str(mode))
-        and _is_time(seconds)
-    ):
-        tool.report("its declaration as an external predicate has not the right shape")
-        return None
-    return ExternalDescription(
-        predicate=str(predicate),
-        arity=len(arguments),
-        mode=str(mode),
-        description=tool.description(),
-        deterministic=declared.get("deterministic") is True,
-        seconds=float(str(seconds)),
-        arguments=tuple(arguments),
-        aid=tool.aid,
-    )
-
-
-def _is_text(value: object, pattern: re.Pattern[str]) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 # --- facts.py ---------------------------------------------------------------------------------------------------------
@@ -243,11 +224,10 @@ def read_generators(
     generators: dict[str, GeneratorDescription] = {}
     taken: dict[str, str] = {}
     for tool in tools_of(document, file, problems):
-        declared = tool.member("generator")
-        if not isinstance(declared, dict):
+        if not isinstance(tool.member("generator"), dict):
             tool.report("it gives no facts", "actions belong in actions.py, external predicates in externals.py")
             continue
-        generator = _generator(tool, declared)
+        generator = tool.declared("generator", GeneratorDescription, "a generator of facts")
         if generator is None:
             continue
         for predicate in generator.predicates:
@@ -267,37 +247,3 @@ def read_generators(
 def _fix(name: str, params: Collection[str]) -> str:
     hint = did_you_mean(name, params)
     return hint if hint.startswith("did") else f"add [params.{name}] to pack.toml"
-
-
-def _generator(tool: ToolListing, declared: dict[str, Any]) -> GeneratorDescription | None:
-    predicates: Any = declared.get("predicates")
-    settings: Any = declared.get("settings")
-    if not (
-        _are_words(predicates, _DOTTED_PREDICATE)
-        and predicates
-        and _are_words(settings, _SETTING)
-        and _is_time(declared.get("every"))
-        and _is_time(declared.get("seconds"))
-    ):
-        tool.report("its declaration as a generator of facts has not the right shape")
-        return None
-    return GeneratorDescription(
-        name=tool.name,
-        aid=tool.aid,
-        predicates=tuple(predicates),
-        description=tool.description(),
-        every=float(declared["every"]),
-        seconds=float(declared["seconds"]),
-        changes=declared.get("changes") is True,
-        settings=tuple(settings),
-        cache=declared.get("cache") is True,
-        spawn=tool.spawn(),
-    )
-
-
-def _are_words(value: Any, pattern: re.Pattern[str]) -> bool:
-    return isinstance(value, list) and all(_is_text(item, pattern) for item in value)
-
-
-def _is_time(value: object) -> bool:
-    return type(value) in (int, float) and 0 < float(str(value)) <= _MAX_SECONDS

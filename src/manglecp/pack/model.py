@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
+
+from msgspec import Meta
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness.policy import PolicyPackage
 from manglecp.mangle import Source
 from manglecp.pack.governance import default_governance
 from manglecp.pack.settings import Settings
+
+_PREDICATE: Final = r"[a-z][A-Za-z0-9_]*"
+Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +55,17 @@ class ActionDescription:
 class ExternalDescription:
     """An external predicate as ``externals.py`` declares it: ``@external("similar(Text, Count, Id)", mode="++-")``."""
 
-    predicate: str
-    arity: int
-    mode: str
+    predicate: Annotated[str, Meta(pattern=rf"\A{_PREDICATE}\Z")]
+    mode: Annotated[str, Meta(pattern=r"\A[+-]+\Z")]
     description: str = ""
     deterministic: bool = True
-    seconds: float = 5.0
-    arguments: tuple[str, ...] = ()
+    seconds: Seconds = 5.0
+    arguments: tuple[Annotated[str, Meta(pattern=r"\A[A-Z][A-Za-z0-9_]*\Z")], ...] = ()
     aid: str = ""
+
+    @property
+    def arity(self) -> int:
+        return len(self.mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +74,17 @@ class GeneratorDescription:
 
     name: str
     aid: str
-    predicates: tuple[str, ...]
+    predicates: Annotated[
+        tuple[Annotated[str, Meta(pattern=rf"\A{_PREDICATE}(?:\.{_PREDICATE})*\Z")], ...], Meta(min_length=1)
+    ]
     description: str = ""
-    every: float = 5.0
+    every: Seconds = 5.0
     """Seconds between the end of a pass and the next."""
-    seconds: float = 60.0
+    seconds: Seconds = 60.0
     """Timeout of a pass."""
     changes: bool = False
     """Whether passes after the first of a process return only changes."""
-    settings: tuple[str, ...] = ()
+    settings: tuple[Annotated[str, Meta(pattern=r"\A[^\W\d]\w*\Z")], ...] = ()
     """The params that it takes."""
     cache: bool = False
     spawn: tuple[str, ...] = ()

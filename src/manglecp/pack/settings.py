@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import find_invisible
@@ -20,6 +20,14 @@ from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
 ParamKind = Literal["text", "folder"]
 Profile = Literal["none", "standard", "spawn", "strict"]  # of the sandbox
+_MOST: Final = 1 << 40
+_DAY_MS: Final = 86_400_000
+
+
+def _bounded(default: int, least: int, most: int) -> int:
+    """Return a field for a number in ``pack.toml``."""
+    number: int = field(default=default, metadata={"bounds": (least, most)})
+    return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,25 +74,25 @@ class IntentSettings:
 class Limits:
     """What the manifest publishes and the server enforces."""
 
-    max_message_bytes: int = 16_777_216
-    max_facts_per_request: int = 10_000
-    max_derived_facts: int = 100_000
-    max_intervals_per_atom: int = 1_000
-    max_compute_ms: int = 10_000
-    max_base_facts: int = 1_000_000
+    max_message_bytes: int = _bounded(16_777_216, MIN_MESSAGE_BYTES, _MOST)
+    max_facts_per_request: int = _bounded(10_000, 1, _MOST)
+    max_derived_facts: int = _bounded(100_000, 1, _MOST)
+    max_intervals_per_atom: int = _bounded(1_000, 1, _MOST)
+    max_compute_ms: int = _bounded(10_000, 1, _DAY_MS)
+    max_base_facts: int = _bounded(1_000_000, 1, _MOST)
     """Facts that rules derive when the pack is loaded, within ``max_load_ms``."""
-    max_load_ms: int = 60_000
+    max_load_ms: int = _bounded(60_000, 1, _DAY_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosure:
     """Least scores of the levels, and the token counter (EVAL-37)."""
 
-    full: int = 70
-    condensed: int = 40
-    minimal: int = 20
+    full: int = _bounded(70, 0, 100)
+    condensed: int = _bounded(40, 0, 100)
+    minimal: int = _bounded(20, 0, 100)
     tokens: TokenCounting = "auto"
-    inline_skill_tokens: int = 500
+    inline_skill_tokens: int = _bounded(500, 0, 2_000)
     """Longer skills are referenced, not inlined. The specification's upper bound is 2,000."""
 
 
@@ -92,10 +100,10 @@ class Disclosure:
 class Invocation:
     """Limits of invocations: their duration, the retention of offers, the size of reports to clients."""
 
-    max_execution_ms: int = 600_000  # of a whole run, apart from evaluation (OPEN-71)
-    max_events: int = 20  # OBS-07
-    max_delta_facts: int = 50  # more are rolled up (OPEN-45)
-    retention_ms: int = 300_000
+    max_execution_ms: int = _bounded(600_000, 1, _DAY_MS)  # of a whole run, apart from evaluation (OPEN-71)
+    max_events: int = _bounded(20, 1, 10_000)  # OBS-07
+    max_delta_facts: int = _bounded(50, 1, 10_000)  # more are rolled up (OPEN-45)
+    retention_ms: int = _bounded(300_000, 1_000, _DAY_MS)
     """Lifetime of an offer without a validity window after its response (INVK-12)."""
 
 
@@ -158,11 +166,9 @@ _SCHEME: Final = re.compile("|".join(SCHEMES))
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
-_MOST: Final = 1 << 40
-_DAY_MS: Final = 86_400_000
 _LONGEST_VALUE: Final = 65_536
 _LONGEST_KEY: Final = 200
-_N = TypeVar("_N", Limits, Invocation)
+_N = TypeVar("_N", Limits, Invocation, Disclosure)
 
 
 def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
@@ -173,21 +179,26 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     version = pack.text("version", "0.1.0", pattern=_VERSION, takes="a version such as 1.4.0")
     description = pack.text("description", "")
     pack.finish()
+    extensions, governance = whole.section("extensions"), whole.section("governance")
     settings = Settings(
         name=name,
         version=version,
         description=description,
         domain=_domain(whole.section("domain"), name, description),
         intents=_intents(whole),
-        limits=_numbers(whole.section("limits"), Limits(), _LIMITS),
+        limits=_numbers(whole.section("limits"), Limits),
         disclosure=_disclosure(whole.section("disclosure")),
-        invocation=_numbers(whole.section("invocation"), Invocation(), _INVOCATION),
+        invocation=_numbers(whole.section("invocation"), Invocation),
         auth=_auth(whole.section("auth")),
         params=_params(whole.section("params")),
         sandbox=_sandbox(whole.section("sandbox"), problems),
-        structured_facts=_structured_facts(whole.section("extensions")),
-        governance_digest=_governance_digest(whole.section("governance")),
+        structured_facts=extensions.flag("structured_facts", False),
+        governance_digest=governance.text(
+            "digest", None, pattern=_DIGEST, takes="a digest: sha256: and 64 hexadecimal digits"
+        ),
     )
+    extensions.finish()
+    governance.finish()
     whole.finish(dict.fromkeys(("name", "version", "description"), "pack"))
     return settings
 
@@ -279,42 +290,18 @@ def _intents(whole: TomlTable) -> tuple[IntentSettings, ...]:
     return tuple(found.values())
 
 
-_LIMITS: Final = {
-    "max_message_bytes": (MIN_MESSAGE_BYTES, _MOST),
-    "max_facts_per_request": (1, _MOST),
-    "max_derived_facts": (1, _MOST),
-    "max_intervals_per_atom": (1, _MOST),
-    "max_compute_ms": (1, _DAY_MS),
-    "max_base_facts": (1, _MOST),
-    "max_load_ms": (1, _DAY_MS),
-}
-_INVOCATION: Final = {
-    "max_execution_ms": (1, _DAY_MS),
-    "max_events": (1, 10_000),
-    "max_delta_facts": (1, 10_000),
-    "retention_ms": (1_000, _DAY_MS),
-}
-
-
-def _numbers(table: TomlTable, default: _N, bounds: Mapping[str, tuple[int, int]]) -> _N:
-    found: dict[str, Any] = {key: table.number(key, getattr(default, key), *bounds[key]) for key in bounds}
+def _numbers(table: TomlTable, kind: type[_N], **others: Any) -> _N:
+    """Return the numbers of a table, each within its bounds, beside other members."""
+    for number in fields(kind):
+        if number.metadata:
+            default: Any = number.default
+            others[number.name] = table.number(number.name, default, *number.metadata["bounds"])
     table.finish()
-    return replace(default, **found)
+    return kind(**others)
 
 
 def _disclosure(disclosure: TomlTable) -> Disclosure:
-    default = Disclosure()
-    found = Disclosure(
-        full=disclosure.number("full", default.full, 0, 100),
-        condensed=disclosure.number("condensed", default.condensed, 0, 100),
-        minimal=disclosure.number("minimal", default.minimal, 0, 100),
-        tokens=cast(
-            "TokenCounting",
-            disclosure.choice("tokens", default.tokens, ("auto", "estimate", "o200k_base", "cl100k_base")),
-        ),
-        inline_skill_tokens=disclosure.number("inline_skill_tokens", default.inline_skill_tokens, 0, 2_000),
-    )
-    disclosure.finish()
+    found = _numbers(disclosure, Disclosure, tokens=disclosure.choice("tokens", "auto", get_args(TokenCounting)))
     if not found.full >= found.condensed >= found.minimal:
         message = f"full {found.full}, condensed {found.condensed}, minimal {found.minimal} do not fall"
         disclosure.report(None, message, "a higher level needs at least the score of the lower one")
@@ -344,7 +331,7 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
         description = param.text("description", "")
         default = param.text("default", None, most=_LONGEST_VALUE, empty=True)
         required = param.flag("required", None)
-        kind = cast("ParamKind", param.choice("kind", "text", ("text", "folder")))
+        kind = cast("ParamKind", param.choice("kind", "text", get_args(ParamKind)))
         writable = param.flag("writable", False)
         param.finish()
         if writable and kind != "folder":
@@ -362,21 +349,9 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
 
 def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:
     """Return the requested profile, which holds only if the operator allows it."""
-    profile = sandbox.choice("profile", "strict", ("none", "standard", "spawn", "strict"))
+    profile = sandbox.choice("profile", "strict", get_args(Profile))
     if profile != "strict":
         message = f"sandbox.profile: {profile} is weaker than strict, and holds only where the operator allows it"
         problems.warn(FILE, message, fix="leave it out, if the pack does without")
     sandbox.finish()
     return cast("Profile", profile)
-
-
-def _structured_facts(extensions: TomlTable) -> bool:
-    allowed = extensions.flag("structured_facts", False)
-    extensions.finish()
-    return allowed
-
-
-def _governance_digest(governance: TomlTable) -> str | None:
-    pin = governance.text("digest", None, pattern=_DIGEST, takes="a digest: sha256: and 64 hexadecimal digits")
-    governance.finish()
-    return pin
