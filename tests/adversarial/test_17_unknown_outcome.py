@@ -9,11 +9,12 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from manglecp.toolhost import Answer
-from manglecp.toolhost.host.session import MAX_ENTRIES, TTL, Cache
+from manglecp.toolhost.idempotency import MAX_ENTRIES, TTL, AnswerCache
 from tests.adversarial._hosted import Hosted, effects, hosting, plugin_in, value
 from tests.adversarial._pipe import lease, line, said
 from tests.deadlines import patience
@@ -172,29 +173,29 @@ def test_a_refused_call_does_not_hold_its_key(tmp_path: Path) -> None:
 
 
 def test_the_1025th_key_costs_the_oldest_and_no_other() -> None:
-    cache = Cache(lambda: 0.0)
+    cache: AnswerCache[dict[str, Any]] = AnswerCache(lambda: 0.0)
     for number in range(MAX_ENTRIES + 1):
-        cache.keep("A", f"k{number}", "d", {"n": number})
+        cache.keep(("A", f"k{number}"), {"n": number})
     assert len(cache) == MAX_ENTRIES == 1024
-    assert cache.find("A", "k0") is None
-    assert all(cache.find("A", f"k{number}") is not None for number in range(1, MAX_ENTRIES + 1))
+    assert cache.find(("A", "k0")) is None
+    assert all(cache.find(("A", f"k{number}")) is not None for number in range(1, MAX_ENTRIES + 1))
 
 
 def test_a_key_is_known_for_a_minute_however_often_it_is_used() -> None:
     now = 0.0
-    cache = Cache(lambda: now)
-    cache.keep("A", "k", "d", {})
+    cache: AnswerCache[dict[str, Any]] = AnswerCache(lambda: now)
+    cache.keep(("A", "k"), {})
     for _ in range(59):
         now += 1.0
-        assert cache.find("A", "k") is not None
+        assert cache.find(("A", "k")) is not None
     now = TTL
-    assert cache.find("A", "k") is None
+    assert cache.find(("A", "k")) is None
 
 
 def test_a_clock_that_is_set_moves_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = Cache()
-    cache.keep("A", "k", "d", {})
+    cache: AnswerCache[dict[str, Any]] = AnswerCache()
+    cache.keep(("A", "k"), {})
     real = time.time()
     for jump in (86_400.0, -86_400.0):
         monkeypatch.setattr(time, "time", lambda jump=jump: real + jump)
-        assert cache.find("A", "k") is not None
+        assert cache.find(("A", "k")) is not None

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError, idempotency as module
+from manglecp.toolhost import idempotency as module
+from manglecp.toolhost.dispatch import Answer, Call, DispatchError
 from manglecp.toolhost.dispatch.idempotency import IdempotencyTable
 from manglecp.toolhost.dispatch.messages import failure
 from manglecp.toolhost.state import Artifact

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost import state
-from manglecp.toolhost.host.session import MAX_ENTRIES, Cache
+from manglecp.toolhost.idempotency import MAX_ENTRIES, AnswerCache
 from manglecp.toolhost.leases import input_digest, mint
 from tests.toolhost.conversation import WORKSPACE, host, request, serve
 
@@ -101,38 +101,38 @@ def test_a_hit_carries_the_delta_and_a_failure_is_not_kept() -> None:
 @pytest.mark.req("IPC-38", "IPC-39")
 def test_how_long_and_how_much_is_remembered() -> None:
     now = 100.0
-    cache = Cache(lambda: now)
-    cache.keep("A", "k", "d", {"n": 1})
+    cache: AnswerCache[dict[str, Any]] = AnswerCache(lambda: now)
+    cache.keep(("A", "k"), {"n": 1})
     now += 59
-    assert cache.find("A", "k") is not None
+    assert cache.find(("A", "k")) is not None
     now += 1
-    assert cache.find("A", "k") is None
+    assert cache.find(("A", "k")) is None
     for number in range(MAX_ENTRIES + 1):
-        cache.keep("A", f"k{number}", "d", {})
+        cache.keep(("A", f"k{number}"), {})
     assert len(cache) == MAX_ENTRIES
-    assert (cache.find("A", "k0"), cache.find("A", "k1") is None) == (None, False)
+    assert (cache.find(("A", "k0")), cache.find(("A", "k1")) is None) == (None, False)
 
 
 def test_answers_are_remembered_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manglecp.toolhost.host.session.MAX_BYTES", 10_000)
+    monkeypatch.setattr("manglecp.toolhost.idempotency.MAX_BYTES", 10_000)
     now = 0.0
-    cache = Cache(lambda: now)
+    cache: AnswerCache[dict[str, Any]] = AnswerCache(lambda: now)
     for number in range(20):
-        cache.keep("A", f"k{number}", "d", {"output_json": "x" * 1_000})
+        cache.keep(("A", f"k{number}"), {}, 1_300)
     assert 5 <= len(cache) <= 9
-    cache.keep("A", "large", "d", {"output_json": "x" * 20_000})
-    assert (len(cache), cache.find("A", "large") is not None) == (1, True)
-    cache.keep("A", "small", "d", {})
-    assert (len(cache), cache.find("A", "large")) == (1, None)
+    cache.keep(("A", "large"), {}, 20_000)
+    assert (len(cache), cache.find(("A", "large")) is not None) == (1, True)
+    cache.keep(("A", "small"), {})
+    assert (len(cache), cache.find(("A", "large"))) == (1, None)
 
 
 def test_what_has_expired_is_forgotten_when_something_is_kept() -> None:
     now = 0.0
-    cache = Cache(lambda: now)
+    cache: AnswerCache[dict[str, Any]] = AnswerCache(lambda: now)
     for number in range(10):
-        cache.keep("A", f"k{number}", "d", {})
+        cache.keep(("A", f"k{number}"), {})
     now = 61.0
-    cache.keep("A", "new", "d", {})
+    cache.keep(("A", "new"), {})
     assert len(cache) == 1
 
 

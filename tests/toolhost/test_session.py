@@ -11,7 +11,7 @@ import pytest
 from manglecp.toolhost.context import Context, Reports
 from manglecp.toolhost.host.execution import Outcome, Worker
 from manglecp.toolhost.host.messages import encode
-from manglecp.toolhost.host.session import Cache, Gate, Session
+from manglecp.toolhost.host.session import Gate, Session
 from manglecp.toolhost.plugin import Plugin, load
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.conversation import WORKSPACE, request
@@ -28,7 +28,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Plugin:
 
 def session(plugin: Plugin, key: bytes | None = None, *, reports: Reports | None = None) -> Session:
     told = reports or Reports(None)
-    return Session(plugin, Gate(key, told, pipe_leases=True), Worker(told), Cache())
+    return Session(plugin, Gate(key, told, pipe_leases=True), Worker(told))
 
 
 def said(answering: Session, line: bytes) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Wrong(Worker):
 
 
 def test_a_state_that_cannot_be_sent_is_not_kept(plugin: Plugin) -> None:
-    answering = Session(plugin, Gate(None, Reports(None)), Wrong(Reports(None)), Cache())
+    answering = Session(plugin, Gate(None, Reports(None)), Wrong(Reports(None)))
     assert said(answering, request("keep", {"slot": 1, "text": "a"}))["status"] == "TOOL_ERROR"
     assert said(answering, request("keep", {"slot": 2, "text": "b"}))["output_json"] == "[2]"
 
@@ -96,7 +96,7 @@ class Careless(Worker):
 
 
 def test_whatever_fails_is_answered(plugin: Plugin) -> None:
-    answering = Session(plugin, Gate(None, Reports(None)), Careless(Reports(None)), Cache())
+    answering = Session(plugin, Gate(None, Reports(None)), Careless(Reports(None)))
     answer = said(answering, request("echo", call_id="c", ds_state={"slots": {"1": {}}}))
     expected = {"ok": False, "error": "RuntimeError: beside", "status": "TOOL_ERROR", "call_id": "c"}
     assert answer == expected

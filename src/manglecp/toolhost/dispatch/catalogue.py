@@ -24,7 +24,6 @@ import msgspec
 from manglecp.base.child import ChildOutput, capture
 from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.actions import DANGEROUS, lease_tier
-from manglecp.toolhost.canonical import unique
 from manglecp.toolhost.dispatch.launch import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
@@ -34,6 +33,7 @@ from manglecp.toolhost.dispatch.launch import (
 )
 from manglecp.toolhost.dispatch.messages import Call, DispatchError, failure, is_failure
 from manglecp.toolhost.dispatch.responses import MAX_OUTPUT
+from manglecp.toolhost.idempotency import unique
 from manglecp.toolhost.plugin import PluginError, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
 from manglecp.toolhost.state import Artifact

@@ -16,7 +16,7 @@ from manglecp.toolhost.host.arguments import USAGE, Arguments, Usage, read
 from manglecp.toolhost.host.confinement import ConfinementError, compile_all_below, confine, die_with
 from manglecp.toolhost.host.execution import Signals, Worker, default_interrupt
 from manglecp.toolhost.host.messages import MAX_ANSWER, OVERSIZE, encode, oversize, parse, refusal
-from manglecp.toolhost.host.session import Cache, Gate, Session, enforced
+from manglecp.toolhost.host.session import Gate, Session, enforced
 from manglecp.toolhost.host.streams import Lost, Oversize, Streams, out_of_the_way, standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
@@ -76,7 +76,7 @@ def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     if key is None and mode == "--serve" and enforced(os.environ):
         key = os.urandom(_KEY_SIZE)  # private: only leases issued on the pipe can open this gate
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
-    session = Session(plugin, gate, Worker(reports, Signals(), settings), Cache())
+    session = Session(plugin, gate, Worker(reports, Signals(), settings))
     match mode:
         case "--list":
             return _list(streams, plugin, sandbox)

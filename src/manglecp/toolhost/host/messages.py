@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NoReturn
 
-from manglecp.toolhost.canonical import unique
+from manglecp.toolhost.idempotency import unique
 
 MAX_REQUEST: Final = 10 * 1024 * 1024  # bytes of one request, its newline not counted (OPEN-62)
 MAX_ANSWER: Final = 1024 * 1024  # bytes of one answer, its newline not counted (IPC-36)

@@ -12,12 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from manglecp.toolhost.canonical import canonical_digest
 from manglecp.toolhost.context import Reports, describe, trace
 from manglecp.toolhost.host.execution import InvalidInput, Worker
 from manglecp.toolhost.host.messages import RequestError, input_text, named, parse, refusal
+from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
 from manglecp.toolhost.plugin import Plugin, Tool
 from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, digest_state, full_state, state_delta
 
@@ -123,60 +123,6 @@ class Gate:
         self._reports.send(event, details)
 
 
-TTL: Final = 60.0
-MAX_ENTRIES: Final = 1024
-MAX_BYTES: Final = 64 * 1024 * 1024
-
-
-class Entry(NamedTuple):
-    """An answer, with the state delta of its call."""
-
-    input_digest: str
-    expires: float
-    answer: dict[str, Any]
-    size: int
-
-
-class Cache:
-    """Answers by action and idempotency key, for a minute, oldest first.
-
-    The same key with other input is a conflict. Only successes are kept: a failure may be tried again. The oldest
-    entries are evicted first, in number and in bytes; an entry's time does not start again when it is used (OPEN-63).
-    The newest is kept however large it is: to drop it would be to run its action twice.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._entries: dict[tuple[str, str], Entry] = {}
-        self._size = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def find(self, aid: str, key: str) -> Entry | None:
-        entry = self._entries.get((aid, key))
-        return entry if entry is not None and entry.expires > self._clock() else None
-
-    def keep(self, aid: str, key: str, input_digest: str, answer: dict[str, Any]) -> None:
-        now, size = self._clock(), _size(key) + _size(answer)
-        if (aid, key) in self._entries:  # so that a key that is used again after its time counts as new
-            self._drop((aid, key))
-        while self._entries:
-            oldest = next(iter(self._entries))
-            if (
-                self._entries[oldest].expires > now
-                and len(self._entries) < MAX_ENTRIES
-                and self._size + size <= MAX_BYTES
-            ):
-                break
-            self._drop(oldest)
-        self._entries[aid, key] = Entry(input_digest, now + TTL, answer, size)
-        self._size += size
-
-    def _drop(self, name: tuple[str, str]) -> None:
-        self._size -= self._entries.pop(name).size
-
-
 def _size(value: object) -> int:
     """Return about how many bytes an answer takes."""
     if isinstance(value, dict):
@@ -190,11 +136,11 @@ T = TypeVar("T")
 class Session:
     """A plugin, and what it keeps between two requests: slots, and recent answers."""
 
-    def __init__(self, plugin: Plugin, gate: Gate, worker: Worker, cache: Cache) -> None:
+    def __init__(self, plugin: Plugin, gate: Gate, worker: Worker) -> None:
         self._tools = plugin.tools
         self._gate = gate
         self._worker = worker
-        self._cache = cache
+        self._cache: AnswerCache[tuple[str, dict[str, Any]]] = AnswerCache()  # by action and idempotency key
         self._slots: Slots = {}
         self._held: Slots = {}
 
@@ -260,14 +206,15 @@ class Session:
         if not isinstance(key, str) or not key or wrong is not None:
             return self._run(tool, input_json, wrong, request)
         digest = canonical_digest(input_json)
-        entry = self._cache.find(tool.aid, key)
-        if entry is not None:
-            if entry.input_digest != digest:
+        kept = self._cache.find((tool.aid, key))
+        if kept is not None:
+            if kept[0] != digest:
                 return refusal("idempotency_conflict")
-            return self._hit(entry.answer, request.get("ds_state"))
+            return self._hit(kept[1], request.get("ds_state"))
         answer = self._run(tool, input_json, wrong, request)
         if answer.get("status") == "OK":
-            self._cache.keep(tool.aid, key, digest, dict(answer))
+            # Only successes are kept: a failure may be tried again.
+            self._cache.keep((tool.aid, key), (digest, dict(answer)), _size(key) + _size(answer))
         return answer
 
     def _hit(self, kept: dict[str, Any], incoming: object) -> dict[str, Any]:

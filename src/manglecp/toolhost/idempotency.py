@@ -1,0 +1,83 @@
+"""Idempotency keys, on both sides of the pipe: what counts as the same input, and the answers that are kept.
+
+A lease is bound to the very bytes that are run (:func:`.leases.input_digest`). An idempotency key compares values:
+another order of members or other spaces are the same input. Numbers count as they are written: ``1`` and ``1.0``
+differ. An object with a repeated name has no canonical form.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Hashable
+from hashlib import sha256
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+TTL: Final = 60.0
+MAX_ENTRIES: Final = 1_024
+MAX_BYTES: Final = 67_108_864
+V = TypeVar("V")
+
+
+def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object; raises ValueError for a repeated name. For ``object_pairs_hook``."""
+    read = dict(members)
+    if len(read) != len(members):
+        raise ValueError("a name is given twice")
+    return read
+
+
+_decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
+_encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
+
+
+def canonical_digest(input_json: str) -> str:
+    """Return the SHA-256 of the canonical form; of the text itself if it is no JSON."""
+    try:
+        text = _encode(_decode(input_json))
+    except (ValueError, RecursionError):
+        text = input_json
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class _Entry(NamedTuple):
+    expires: float
+    size: int
+    value: Any
+
+
+class AnswerCache(Generic[V]):
+    """Answers by key, for a minute unless another time is given; the oldest are evicted, in number and in bytes.
+
+    The time of an entry does not start again when it is used (OPEN-63). The newest entry is kept however large it is:
+    to drop it would be to run its action twice.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._entries: dict[Hashable, _Entry] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, key: Hashable) -> V | None:
+        entry = self._entries.get(key)
+        return None if entry is None or entry.expires <= self._clock() else entry.value
+
+    def keep(self, key: Hashable, value: V, size: int = 0, *, seconds: float = TTL) -> None:
+        now = self._clock()
+        self._drop(key)  # so that a key that is used again after its time counts as new
+        while self._entries:
+            oldest = next(iter(self._entries))
+            full = len(self._entries) >= MAX_ENTRIES or self._size + size > MAX_BYTES
+            if not full and self._entries[oldest].expires > now:
+                break
+            self._drop(oldest)
+        self._entries[key] = _Entry(now + seconds, size, value)
+        self._size += size
+
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._size -= entry.size
