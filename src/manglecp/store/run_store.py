@@ -11,7 +11,6 @@ Methods that take a transaction are part of it: append to the ledger last, and c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -221,18 +220,11 @@ _POISON: Final = f"""
         takeovers = ?, revision = revision + 1, touched_ms = ?, step = ?, kind = ?
     WHERE run_id = ?
 """
-# One statement for all runs of an owner, however many they are.
-_LISTED: Final[dict[Dialect, str]] = {
-    "sqlite": "SELECT value FROM json_each(?)",
-    "postgresql": "SELECT json_array_elements_text(CAST(? AS json))",
-}
-_HEARTBEAT: Final[dict[Dialect, str]] = {
-    dialect: f"""
-    UPDATE runs SET claim_until_ms = ? WHERE owner = ? AND state = 'running' AND run_id IN ({listed})
+# One statement for all runs of an owner.
+_HEARTBEAT: Final = """
+    UPDATE runs SET claim_until_ms = ? WHERE owner = ? AND state = 'running' AND run_id IN ({runs})
     RETURNING run_id, fence
-    """
-    for dialect, listed in _LISTED.items()
-}
+"""
 _RELEASE: Final = """
     UPDATE runs SET owner = NULL, claim_until_ms = ?, touched_ms = ?
     WHERE run_id = ? AND fence = ? AND state = 'running'
@@ -409,8 +401,8 @@ class RunStore:
         if not runs:
             return set()
         with self._database.write_transaction() as tx:
-            rows = tx.execute(_HEARTBEAT[tx.dialect], (tx.now_ms() + claim_ms, owner, json.dumps(list(runs))))
-            kept = dict(rows.fetchall())
+            statement = _HEARTBEAT.format(runs=", ".join("?" * len(runs)))
+            kept = dict(tx.execute(statement, (tx.now_ms() + claim_ms, owner, *runs)).fetchall())
         return {run_id for run_id, fence in runs.items() if kept.get(run_id) != fence}
 
     def release(self, tx: Transaction, run_id: str, fence: int, *, after_ms: int = 0) -> None:

@@ -85,8 +85,8 @@ async def serve_actions(
             working = [str(Path(place).resolve()) for place in given]
             if not working and (pack.readable or pack.writable):
                 working = [places.enter_context(tempfile.TemporaryDirectory(prefix="manglecp-"))]
-            hosting = _Hosting(environ or os.environ, working, programs, sandbox or SandboxPolicy())
-            plugins = _served(pack, pack.actions_file, hosting)
+            policy = sandbox or SandboxPolicy()
+            plugins = _served(pack, pack.actions_file, environ or os.environ, working, programs, policy)
         async with Dispatcher(plugins, size=size, timeout=_longest(pack), audit=audit, on_event=on_event) as dispatcher:
             yield dispatcher
 
@@ -98,25 +98,35 @@ def _longest(pack: Pack) -> float:
     return max([usual, *(action.timeout or 0 for action in pack.actions.values())])
 
 
-class _Hosting(NamedTuple):
-    environ: Mapping[str, str]
-    workspace: Sequence[str]
-    programs: Sequence[str]
-    sandbox: SandboxPolicy
-
-
-def _served(pack: Pack, file: PythonFile, hosting: _Hosting) -> list[Served]:
+def _served(
+    pack: Pack,
+    file: PythonFile,
+    environ: Mapping[str, str],
+    workspace: Sequence[str],
+    programs: Sequence[str],
+    policy: SandboxPolicy,
+) -> list[Served]:
     listing = pack_listing(pack, file, _profiles(pack))
     if len(json.dumps(dict(pack.params))) > _MOST_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")
-    weaker = hosting.sandbox.weaker(pack.settings.sandbox)
-    programs = () if weaker else hosting.programs
-    finder = program_finder(pack, hosting.environ)
-    groups = group_actions(pack, lambda name: finder.startable(name, programs) is not None)
+    weaker = policy.weaker(pack.settings.sandbox)
+    allowed = () if weaker else programs
+    finder = program_finder(pack, environ)
     served = []
-    for rights, aids in groups.items():
+    for rights, aids in group_actions(pack, lambda name: finder.startable(name, allowed) is not None).items():
         part = replace(listing, catalogue={aid: listing.catalogue[aid] for aid in aids})
-        served.append(Served(part.catalogue, _command(pack, part, rights, hosting, weaker, finder)))
+        written = pack.writable if rights.writes else ()
+        command = part.command(
+            environ,
+            sandbox=weaker,
+            programs=programs,
+            workspace=[*workspace, *written],
+            readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
+            policy=policy,
+            settings=pack.params,
+            finder=finder,
+        )
+        served.append(Served(part.catalogue, servable(_FILE, command)))
     return served
 
 
@@ -135,30 +145,6 @@ def _profiles(pack: Pack) -> dict[str, ActionProfile]:
             spawn=action.spawn,
         )
     return profiles
-
-
-def _command(
-    pack: Pack,
-    listing: Listing,
-    rights: HostRights,
-    hosting: _Hosting,
-    weaker: Profile | None,
-    finder: ProgramFinder,
-) -> HostCommand:
-    if weaker == "none":
-        return servable(_FILE, listing.command(hosting.environ, sandbox=weaker, settings=pack.params))
-    written = pack.writable if rights.writes else ()
-    command = listing.command(
-        hosting.environ,
-        sandbox=weaker,
-        programs=hosting.programs,
-        workspace=[*hosting.workspace, *written],
-        readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
-        policy=hosting.sandbox,
-        settings=pack.params,
-        finder=finder,
-    )
-    return servable(_FILE, command)
 
 
 def pack_listing(pack: Pack, file: PythonFile, catalogue: Catalogue) -> Listing:

@@ -22,8 +22,6 @@ from manglecp.pack import Pack, PackError, SandboxPolicy
 from manglecp.toolhost.action_hosts import pack_listing, servable
 from manglecp.toolhost.actions import SAFE
 from manglecp.toolhost.dispatch import (
-    HostCommand,
-    Listing,
     Served,
 )
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
@@ -92,9 +90,18 @@ def serve_facts(
         for each in pack.generators.values()
     }
     listing = pack_listing(pack, pack.generators_file, profiles)
-    command = _command(pack, listing, environ or os.environ, kept, programs, sandbox or SandboxPolicy())
+    policy = sandbox or SandboxPolicy()
+    command = listing.command(
+        environ or os.environ,
+        # None is the strictest profile that allows the programs.
+        sandbox=policy.weaker(pack.settings.sandbox) or (None if programs else "strict"),
+        programs=programs,
+        workspace=() if kept is None else (str(kept),),
+        readable=(*pack.readable, *pack.writable),
+        policy=policy,
+    )
     with background_loop("facts") as loop:
-        generated = Generated(pack, GeneratorHost(loop, Served(profiles, command)), kept, told)
+        generated = Generated(pack, GeneratorHost(loop, Served(profiles, servable(_FILE, command))), kept, told)
         try:
             yield generated
         finally:
@@ -111,25 +118,3 @@ def _cache(pack: Pack, wanted: Path | bool) -> Path | None:
             raise PackError.at("", f"the folder for caches cannot be used: {error.strerror}") from None
         _log.warning("there is no cache for the facts of %s: %s", pack.name, error.strerror)
         return None
-
-
-def _command(
-    pack: Pack,
-    listing: Listing,
-    environ: Mapping[str, str],
-    cache: Path | None,
-    programs: Sequence[str],
-    policy: SandboxPolicy,
-) -> HostCommand:
-    # None is the strictest profile that allows the programs.
-    profile = policy.weaker(pack.settings.sandbox) or (None if programs else "strict")
-    confined = profile != "none"  # otherwise everything is open, and nothing to be opened
-    command = listing.command(
-        environ,
-        sandbox=profile,
-        programs=programs,
-        workspace=(str(cache),) if confined and cache is not None else (),
-        readable=(*pack.readable, *pack.writable) if confined else (),
-        policy=policy,
-    )
-    return servable(_FILE, command)

@@ -222,7 +222,7 @@ class HostCommand:
         """
         options = ["--sandbox", sandbox]
         for option, paths in (("--workspace", workspace), ("--readable", readable), ("--executable", executables)):
-            for path in paths:
+            for path in paths if sandbox != "none" else ():  # otherwise everything is open
                 options += [option, path]
         for name, value in (limits or {}).items():
             options += ["--limit", f"{name}={value}"]
