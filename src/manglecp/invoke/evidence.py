@@ -1,6 +1,6 @@
 """The evidence of a run's turns: call spec, constraints, calls and their results, as digests, ids and codes.
 
-What follows from the policy package and the stored chain is computed once for the chain (:class:`Frame`). A package
+What follows from the policy package and the stored chain is computed once per chain (:class:`ChainTerms`). A package
 cannot ask for less than the server does: every turn claims governance, shows the four controls below, and needs an
 approval at the highest tier. A server's turn has no model: rows about what was shown (renders, queue, views) are about
 the response and the ledger.
@@ -101,9 +101,63 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         return f"toolhost/{self.plugin_digest}"
 
     @cached_property
-    def frame(self) -> Frame:
-        """What its turns have in common with those of other chains of these actions."""
-        return frame_of(self.package, self.actions)
+    def schemas(self) -> Mapping[str, str]:
+        """The digest of each tool's input schema."""
+        ours = {action.aid: digest(dict(action.input_schema)) for action in self.actions.values()}
+        return dict(sorted({ADMIT: ADMIT_SCHEMA, **ours}.items()))
+
+    def schema_of(self, action: ActionDescription) -> str:
+        """The digest of an action's input schema: its own, whether or not the chain has an action of that name."""
+        if self.actions.get(action.name) is action:
+            return self.schemas[action.aid]
+        return digest(dict(action.input_schema))
+
+    @cached_property
+    def documents(self) -> Mapping[str, Any]:
+        """The policy documents. What the package says of tools stands; otherwise nothing is loaded late, the server is
+        the only caller, and examples are those of the schemas."""
+        examples = {action.aid: list(action.input_schema.get("examples", ())) for action in self.actions.values()}
+        return {
+            "deferPolicy": {"eager": list(self.schemas), "deferred": []},
+            "allowedCallers": {"tools": {name: ["direct"] for name in self.schemas}},
+            "toolExamples": {"tools": {name: shown for name, shown in sorted(examples.items()) if shown}},
+            **self.package.documents(),
+            "toolCatalog": {"catalogId": "chain", "tools": self._tools},
+        }
+
+    @property
+    def _tools(self) -> list[dict[str, str]]:
+        return [{"toolName": name, "schemaDigest": schema} for name, schema in self.schemas.items()]
+
+    @cached_property
+    def examples(self) -> Mapping[str, str]:
+        """The digest of each tool's examples, where it has any."""
+        return {name: digest(list(inputs)) for name, inputs in self.documents["toolExamples"]["tools"].items()}
+
+    @cached_property
+    def spec(self) -> Mapping[str, Any]:
+        """The call spec of a turn whose calls run one after the other, with a call id that stands for any."""
+        contents, documents = self.package.contents, self.documents
+        stop = dict(contents.get("stop", {}))
+        stop["maxTurns"] = min(self.max_turns, stop.get("maxTurns", self.max_turns))
+        same = contents.get("sandbox", {}).get("profile") == self.sandbox
+        sandbox = self.package.digests["sandbox"] if same else digest({"profile": self.sandbox})
+        return {
+            **self.package.call_spec(session_id="", turn_index=0, model_ref="", prompt_digest=""),
+            "orchestrationRole": "orchestrator",
+            "toolPolicy": {"allowedTools": self._tools},
+            "toolCatalogDigest": digest(documents["toolCatalog"]),
+            "deferPolicyDigest": digest(documents["deferPolicy"]),
+            "toolExampleDigest": digest(documents["toolExamples"]),
+            "allowedCallersDigest": digest(documents["allowedCallers"]),
+            "callId": _ANY,
+            "modelRef": self.model_ref,
+            "executionPattern": self.pattern,
+            "riskTier": self.tier,
+            "runtimeSandboxRef": f"sandbox/{self.sandbox}@{sandbox}",
+            "stopPolicy": stop,
+            "toolTransportPolicy": {"parallelToolCalls": False, "ordering": "strict"},
+        }
 
     def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
         """A turn in which nothing has happened, but for its call id. ``parallel``: calls of it may run in parallel."""
@@ -114,16 +168,46 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         return template.with_constraints({"governanceProfile": profile})
 
     @cached_property
-    def _parallel(self) -> TurnBuilder:
-        return self._template(parallel=True)
+    def _strict(self) -> TurnBuilder:
+        return TurnBuilder.open(self.spec, self._constraints())
 
     @cached_property
-    def _strict(self) -> TurnBuilder:
-        return self._template(parallel=False)
+    def _parallel(self) -> TurnBuilder:
+        transport = self.package.contents.get("transport", {})  # what the package forbids stays forbidden
+        policy = {
+            "parallelToolCalls": transport.get("parallelToolCalls", True),
+            "ordering": transport.get("ordering", "any"),
+        }
+        return TurnBuilder.open({**self.spec, "toolTransportPolicy": policy}, self._constraints())
 
-    def _template(self, *, parallel: bool) -> TurnBuilder:
-        spec = spec_of(self, call_id=_ANY, parallel=parallel)
-        return TurnBuilder.open(spec, constraints_of(self))
+    def _constraints(self) -> dict[str, Any]:
+        """What stands beside the evidence of a turn, to be read only."""
+        package = self.package
+        found = package.constraints(pinned=self.pinned, risk_tier=self.tier, approval_ref=None)
+        demanded: dict[str, Any] = found.get("governanceConstraints", {})
+        tools: dict[str, Any] = {"requireResultProvenance": True}
+        if (listed := package.contents.get("tools")) is not None:
+            allowed = [tool["toolName"] for tool in listed["tools"] if tool.get("allowed", True)]
+            tools["allowedTools"] = [ADMIT, *allowed]
+            tools["schemaDigests"] = {tool["toolName"]: tool["schemaDigest"] for tool in listed["tools"]}
+        return {
+            **found,
+            "governanceProfile": package.governance_profile(self.pinned, self.tier, None),
+            "governanceConstraints": {
+                **demanded,
+                "requiredControls": sorted({*demanded.get("requiredControls", ()), *_CONTROLS}),
+                "bindGovernanceDigest": True,
+                "humanCheckpointTiers": sorted({*demanded.get("humanCheckpointTiers", ()), *_CHECKPOINTS}),
+            },
+            "toolConstraints": tools,
+            "mutationConstraints": self.mutation_constraints,
+            "policyDocuments": dict(self.documents),
+        }
+
+    @property
+    def mutation_constraints(self) -> dict[str, Any]:
+        """Which mutation policy is in force; nothing if it is one that only observes."""
+        return {"activePolicyDigest": self.package.digests["mutation"]} if self.package.may_mutate else {}
 
 
 class RunTerms(msgspec.Struct, frozen=True):
@@ -133,155 +217,6 @@ class RunTerms(msgspec.Struct, frozen=True):
     admission_digest: str
     approval: str | None
     chain: ChainTerms
-
-
-class Policies(NamedTuple):
-    """What the end of a turn names."""
-
-    render: str
-    queue: str
-    view: str
-    stage: str | None
-    """The digests of what is shown, and of the stages of guardrails, if the package has any."""
-    dedup: bool
-    """Is each event in the queue once?"""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What every turn of a chain under a package has in common."""
-
-    actions: tuple[ActionDescription, ...]
-    """Held on to, so that their identities stay theirs."""
-    spec: Mapping[str, Any]
-    documents: Mapping[str, Any]
-    tool_constraints: Mapping[str, Any]
-    schemas: Mapping[str, str]
-    """The digest of each tool's input schema."""
-    examples: Mapping[str, str]
-    """The digest of each tool's examples, where it has any."""
-    policies: Policies
-
-    def schema_of(self, action: ActionDescription) -> str:
-        """The digest of an action's input schema: its own, whether or not the chain has an action of that name."""
-        for one in self.actions:
-            if action is one:
-                return self.schemas[action.aid]
-        return digest(dict(action.input_schema))
-
-
-def frame_of(package: PolicyPackage, chain: Mapping[str, ActionDescription]) -> Frame:
-    """The frame of a chain of these actions under a package."""
-    actions = tuple(chain[name] for name in sorted(chain))
-    schemas = {ADMIT: ADMIT_SCHEMA} | {action.aid: digest(dict(action.input_schema)) for action in actions}
-    tools = [{"toolName": name, "schemaDigest": schemas[name]} for name in sorted(schemas)]
-    # Where the package speaks of tools itself, what it says stands. What it does not speak of is what the chain has.
-    given = package.documents()
-    documents = {
-        **_of_chain(actions, schemas),
-        **given,
-        "toolCatalog": {"catalogId": "chain", "tools": tools},
-    }
-    fields = package.call_spec(session_id="", turn_index=0, model_ref="", prompt_digest="")
-    for name in ("callId", "modelRef", "executionPattern", "riskTier", "stopPolicy", "toolTransportPolicy"):
-        fields.pop(name, None)  # those of the run and the turn
-    fields |= {
-        "orchestrationRole": "orchestrator",
-        "toolPolicy": {"allowedTools": tools},
-        "toolCatalogDigest": digest(documents["toolCatalog"]),
-        "deferPolicyDigest": digest(documents["deferPolicy"]),
-        "toolExampleDigest": digest(documents["toolExamples"]),
-        "allowedCallersDigest": digest(documents["allowedCallers"]),
-    }
-    shown: Mapping[str, Any] = documents["toolExamples"]["tools"]
-    return Frame(
-        actions,
-        fields,
-        documents,
-        {**_pins_of(package), "requireResultProvenance": True},
-        schemas,
-        {name: digest(list(inputs)) for name, inputs in shown.items()},
-        Policies(
-            fields["toolRenderProtocolDigest"],
-            fields["reminderQueuePolicyDigest"],
-            fields["stateViewPolicyDigest"],
-            fields.get("guardrailStagePolicyDigest"),
-            bool(package.contents["queue"].get("dedup")),
-        ),
-    )
-
-
-def _of_chain(actions: tuple[ActionDescription, ...], schemas: Mapping[str, str]) -> dict[str, Any]:
-    """Nothing is loaded late, the server is the only caller, and examples are those that schemas bring along."""
-    shown = {action.aid: list(action.input_schema.get("examples", ())) for action in actions}
-    return {
-        "deferPolicy": {"eager": sorted(schemas), "deferred": []},
-        "allowedCallers": {"tools": {name: ["direct"] for name in sorted(schemas)}},
-        "toolExamples": {"tools": {name: inputs for name, inputs in sorted(shown.items()) if inputs}},
-    }
-
-
-def _pins_of(package: PolicyPackage) -> dict[str, Any]:
-    """What the package's own list of tools, if it has one, demands beyond the list of the chain."""
-    tools = package.contents.get("tools")
-    if tools is None:
-        return {}
-    allowed = [tool["toolName"] for tool in tools["tools"] if tool.get("allowed", True)]
-    pins = {tool["toolName"]: tool["schemaDigest"] for tool in tools["tools"]}
-    return {"allowedTools": [ADMIT, *allowed], "schemaDigests": pins}
-
-
-def spec_of(terms: ChainTerms, *, call_id: str, parallel: bool) -> dict[str, Any]:
-    """The call spec of one turn."""
-    contents = terms.package.contents
-    stop = dict(contents.get("stop", {}))
-    stop["maxTurns"] = min(terms.max_turns, stop.get("maxTurns", terms.max_turns))
-    transport = contents.get("transport", {})
-    return {
-        **terms.frame.spec,
-        "callId": call_id,
-        "modelRef": terms.model_ref,
-        "executionPattern": terms.pattern,
-        "riskTier": terms.tier,
-        "runtimeSandboxRef": _sandbox_ref(terms),
-        "stopPolicy": stop,
-        # What the package forbids stays forbidden; a turn without a parallel group is strict in any case.
-        "toolTransportPolicy": {
-            "parallelToolCalls": parallel and transport.get("parallelToolCalls", True),
-            "ordering": transport.get("ordering", "any") if parallel else "strict",
-        },
-    }
-
-
-def _sandbox_ref(terms: ChainTerms) -> str:
-    """The profile that the hosts really run in; the digest is that of the package's own words about it, if any."""
-    policy = terms.package.contents.get("sandbox", {})
-    if policy.get("profile") == terms.sandbox:
-        return f"sandbox/{terms.sandbox}@{terms.package.digests['sandbox']}"
-    return f"sandbox/{terms.sandbox}@{digest({'profile': terms.sandbox})}"
-
-
-def constraints_of(terms: ChainTerms) -> dict[str, Any]:
-    """What stands beside the evidence of a turn, to be read only."""
-    frame = terms.frame
-    found = terms.package.constraints(pinned=terms.pinned, risk_tier=terms.tier, approval_ref=None)
-    demanded: dict[str, Any] = found.get("governanceConstraints", {})
-    found["governanceProfile"] = terms.package.governance_profile(terms.pinned, terms.tier, None)
-    found["governanceConstraints"] = {
-        **demanded,
-        "requiredControls": sorted({*demanded.get("requiredControls", ()), *_CONTROLS}),
-        "bindGovernanceDigest": True,
-        "humanCheckpointTiers": sorted({*demanded.get("humanCheckpointTiers", ()), *_CHECKPOINTS}),
-    }
-    found["toolConstraints"] = dict(frame.tool_constraints)
-    found["mutationConstraints"] = mutation_constraints(terms.package)
-    found["policyDocuments"] = dict(frame.documents)
-    return found
-
-
-def mutation_constraints(package: PolicyPackage) -> dict[str, Any]:
-    """Which mutation policy is in force; nothing if it is one that only observes."""
-    return {"activePolicyDigest": package.digests["mutation"]} if package.may_mutate else {}
 
 
 # --- turn evidence -------------------------------------------------------------------------------------------------
@@ -348,22 +283,12 @@ class TurnCall:
         )
 
 
-class Closing(NamedTuple):
-    """The evidence that closes a turn, in the order in which the harness takes it."""
-
-    results: list[Row]
-    uses: list[Row]
-    protocol_state: Row
-    found: Row
-    shown: Row
-
-
 class TurnEvidence:
     """The calls of one turn, in the order in which they were recorded."""
 
     def __init__(self, terms: RunTerms) -> None:
         self._terms = terms
-        self._frame = terms.chain.frame
+        self._chain = terms.chain
         self._calls: dict[str, TurnCall] = {}
         self._stray: list[TurnCall] = []
         """Results of calls that were not requested, or that were answered already."""
@@ -392,9 +317,9 @@ class TurnEvidence:
         return found
 
     def _turn_call(self, call: Call, position: int, group: str) -> TurnCall:
-        action, frame = call.action, self._frame
-        row = _request_row(call.call_id, action.aid, frame.schema_of(action), call.input_digest, position, group)
-        if (example := frame.examples.get(action.aid)) is not None:
+        action, chain = call.action, self._chain
+        row = _request_row(call.call_id, action.aid, chain.schema_of(action), call.input_digest, position, group)
+        if (example := chain.examples.get(action.aid)) is not None:
             row["exampleDigest"] = example
         ref = f"run://{self._terms.run}/{call.group}"
         return TurnCall(call.call_id, row, call.kind, call.number, action.name, ref, call)
@@ -448,9 +373,10 @@ class TurnEvidence:
         *,
         inputs: Sequence[TurnCall] | None = None,
         fence: int | None = None,
-    ) -> Closing:
-        """The rows of the end. ``inputs`` are what a mutation rests on; None if there is none."""
-        run, policies, approval = self._terms.run, self._frame.policies, self._terms.approval
+    ) -> tuple[list[Row], list[Row], Row, Row, Row]:
+        """Results, uses, protocol state, findings and what was shown: the evidence that closes a turn. ``inputs`` are
+        what a mutation rests on; None if there is none."""
+        run, spec, approval = self._terms.run, self._chain.spec, self._terms.approval
         answered = [*(one for one in self._calls.values() if one.answer is not None), *self._stray]
         event_digests = [digest(dict(event)) for event in events]
         results, uses, renders = [], [], []
@@ -464,10 +390,12 @@ class TurnEvidence:
                     "operatorPayloadDigest": result,
                     "reminderRenderDigest": rendered,
                     "injectionPoint": _INJECTION_POINT,
-                    "policyDigest": policies.render,
+                    "policyDigest": spec["toolRenderProtocolDigest"],
                 }
             )
-        queued = [*dict.fromkeys(event_digests)] if policies.dedup else event_digests
+        queued = (
+            [*dict.fromkeys(event_digests)] if self._chain.package.contents["queue"].get("dedup") else event_digests
+        )
         entries = [{"reminderDigest": one} for one in queued]
         steps = {str(name): state for name, state in states.items()}
         view = digest({"run": run, "turn": turn, "steps": steps})
@@ -477,12 +405,17 @@ class TurnEvidence:
                 {
                     "queueId": "events",
                     "reducedDigest": digest(entries),
-                    "policyDigest": policies.queue,
+                    "policyDigest": spec["reminderQueuePolicyDigest"],
                     "entries": entries,
                 }
             ],
             "stateViews": [
-                {"viewId": "run", "viewDigest": view, "policyDigest": policies.view, "sourceRefs": [f"run://{run}"]}
+                {
+                    "viewId": "run",
+                    "viewDigest": view,
+                    "policyDigest": spec["stateViewPolicyDigest"],
+                    "sourceRefs": [f"run://{run}"],
+                }
             ],
             "sessionRefs": [f"run://{run}"],
             "trajectoryRefs": [f"run://{run}/{turn}"],
@@ -492,7 +425,7 @@ class TurnEvidence:
         protocol: Row = {"stopReason": reason, "continuationAllowed": inputs is not None, "turnIndex": turn}
         if inputs is not None and approval is not None:
             protocol["checkpointRef"] = approval
-        return Closing(results, uses, protocol, self._found(), shown)
+        return results, uses, protocol, self._found(), shown
 
     def _found(self) -> Row:
         """Guardrail decisions, and which branches of parallel groups were joined."""
@@ -516,7 +449,7 @@ class TurnEvidence:
         if outcome is None:
             source = _ADMISSION
         else:
-            source = self._terms.chain.host if outcome.by is None else f"operator/{outcome.by}"
+            source = self._chain.host if outcome.by is None else f"operator/{outcome.by}"
         row: Row = {
             "toolCallId": one.name,
             "sequence": one.answer,
@@ -552,7 +485,7 @@ class TurnEvidence:
 
     def _guardrail_rows(self, bad_results: Sequence[str]) -> list[Row]:
         """What was decided, in the order of the stages."""
-        policy, approval = self._frame.policies.stage, self._terms.approval
+        policy, approval = self._chain.spec.get("guardrailStagePolicyDigest"), self._terms.approval
         decided: list[tuple[str, str, str | None]] = [
             ("pre_flight", "proof", None),
             ("pre_flight", "policy", None),

@@ -43,7 +43,6 @@ from manglecp.invoke.evidence import (
     TurnCall,
     TurnEvidence,
     claim_of,
-    mutation_constraints,
 )
 from manglecp.pack import FOLDER, Pack, Profile, default_governance, pack_problem
 
@@ -215,7 +214,7 @@ class Turn:
         refs = sorted([*(one.ref for one in inputs), *nowhere])
         mutation = _mutation_of(turns.terms, calls, claims, refs, witnesses)
         demanded = {
-            **mutation_constraints(turns.terms.chain.package),
+            **turns.terms.chain.mutation_constraints,
             "requiredCapabilityClaims": _claims_needed(turns.terms, calls),
         }
         try:
