@@ -50,7 +50,7 @@ from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke import AutoConfirm, Invoker, executor
 from manglecp.invoke.calls import ActionRunner
 from manglecp.invoke.gate import Turn, Turns
-from manglecp.invoke.journal import Unrecorded
+from manglecp.invoke.journal import ReadJournal
 from manglecp.invoke.results import Answering
 from manglecp.invoke.run_rules import RunRules
 from manglecp.pack import read_pack
@@ -171,7 +171,7 @@ PARTS: Final[dict[str, list[tuple[Any, str]]]] = {
     "rules": [(RunRules, name) for name in ("__init__", "skips", "denied")],
     "after": [(RunRules, "after")],
     "answer": [(Answering, "answer")],
-    "ledger": [(Unrecorded, "ended")],
+    "ledger": [(ReadJournal, "ended")],
 }
 
 
@@ -290,7 +290,7 @@ async def reads(folder: Path) -> None:
     peer = await mcp_sdk(folder)
     rows = []
     for part in ("checks", "arguments", "dispatch", "harness", "rules", "answer", "ledger", "rest"):
-        rows.append((part, *(f"{one[part]:.3f}" for one in found), "", "", "", ""))
+        rows.append((part, *(f"{one.get(part, 0.0):.3f}" for one in found), "", "", "", ""))
     for name in ("whole", "undisturbed", "CPU"):
         missed = name == "whole" and whole[0][name] > ALLOWED
         rows.append(
