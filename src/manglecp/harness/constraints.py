@@ -265,10 +265,6 @@ class CatalogEntry(Record, frozen=True):
     schema_digest: Text = None
 
 
-class ToolCatalog(Record, frozen=True):
-    tools: Annotated[tuple[CatalogEntry, ...], Member(each(reader_of(CatalogEntry)))] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
     """A kind of document: the call spec field with its digest, the class of its drift, and the terms it supplies."""
@@ -288,7 +284,9 @@ def _supplies(name: str, read: Read[Any]) -> Read[Any]:
 
 
 DOCUMENTS: Final = {
-    "toolCatalog": _document("tool_catalog_digest", "tool.discovery_mismatch", reader_of(ToolCatalog)),
+    "toolCatalog": _document(
+        "tool_catalog_digest", "tool.discovery_mismatch", _supplies("tools", each(reader_of(CatalogEntry)))
+    ),
     "deferPolicy": _document("defer_policy_digest", "tool.discovery_mismatch", _supplies("deferred", texts)),
     "toolExamples": _document("tool_example_digest", "tool.example_digest_mismatch"),
     "allowedCallers": _document("allowed_callers_digest", "tool.caller_not_allowed", _supplies("tools", words_by_name)),
@@ -384,7 +382,7 @@ def terms_in_force(constraints: Constraints, documents: Documents, handing_over:
     tool, governance = constraints.tool_constraints, constraints.governance_constraints
     verified = documents.verified.get
     catalog = verified("toolCatalog")
-    listed = None if catalog is None else tuple(entry.tool_name for entry in catalog.tools)
+    listed = None if catalog is None else tuple(entry.tool_name for entry in catalog)
     stages = _first(governance and governance.required_guardrail_stages, verified("guardrailStagePolicy"))
     claims = constraints.mutation_constraints.required_capability_claims
     return Terms(

@@ -11,6 +11,7 @@ row has its id. Rows without an id (accesses, artifacts, decisions, exports) can
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -38,6 +39,7 @@ from manglecp.harness.readers import (
     entries,
     form_of,
     member,
+    members_of,
     one,
     reader_of,
 )
@@ -574,8 +576,11 @@ def _as_set(rows: Numbered[R]) -> tuple[R, ...]:
     return _distinct([row for _, row in rows])
 
 
-def _by_call(rows: Numbered[Any]) -> tuple[Any, ...]:
-    return _by_id(rows, lambda row: row.tool_call_id)
+def _by(name: str) -> Arrange:
+    return lambda rows: _by_id(rows, attrgetter(name))
+
+
+_by_call: Final = _by("tool_call_id")
 
 
 def _results(rows: Numbered[ToolResult]) -> tuple[ToolResult, ...]:
@@ -585,28 +590,15 @@ def _results(rows: Numbered[ToolResult]) -> tuple[ToolResult, ...]:
     return tuple(sorted((*terminal, *_distinct(unfinished)), key=lambda row: row.tool_call_id))
 
 
-_ARRANGED: Final[dict[str, Callable[[Numbered[Any]], tuple[Any, ...]]]] = {
-    "tool_requests": _by_call,
-    "tool_results": _results,
-    "tool_use": _by_call,
-    "tool_render": _by_call,
-    "reminder_queue": lambda rows: _by_id(rows, lambda row: row.queue_id),
-    "state_views": lambda rows: _by_id(rows, lambda row: row.view_id),
-    "branch_joins": lambda rows: _by_id(rows, lambda row: row.branch_id),
-    "guardrail_decisions": _as_set,
-    "artifacts": _as_set,
-    "context_access": _as_set,
-    "trace_exports": _as_set,
-}
-"""The arrangement of each list."""
+Arrange: TypeAlias = Callable[[Numbered[Any]], tuple[Any, ...]]
 
 
 class RowList:
     __slots__ = ("_read_row", "arrange")
 
-    def __init__(self, kind: type[Record], name: str) -> None:
+    def __init__(self, kind: type[Record], arrange: Arrange) -> None:
         self._read_row = reader_of(kind)
-        self.arrange = _ARRANGED[name]
+        self.arrange = arrange
 
     def __call__(self, value: Any) -> tuple[Any, ...]:
         return self.arrange(self.numbered(value))
@@ -624,29 +616,27 @@ class RowList:
         return found
 
 
-def _rows(kind: type[R], name: str) -> Member:
-    return Member(RowList(kind, name))
+def _rows(kind: type[R], arrange: Arrange = _as_set) -> Member:
+    return Member(RowList(kind, arrange))
 
 
 class Evidence(Record, frozen=True):
     """The evidence of one turn. ``protocolState`` is absent only while the turn is open."""
 
     call_spec: Annotated[CallSpec, Member(reader_of(CallSpec), required=True)]
-    tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, "tool_requests")] = ()
-    tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, "tool_results")] = ()
-    tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, "tool_use")] = ()
+    tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, _by_call)] = ()
+    tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, _results)] = ()
+    tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, _by_call)] = ()
     protocol_state: Annotated[ProtocolState | None, one(ProtocolState)] = None
-    tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, "tool_render")] = ()
-    reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, "reminder_queue")] = ()
-    state_views: Annotated[tuple[StateView, ...], _rows(StateView, "state_views")] = ()
-    branch_joins: Annotated[tuple[BranchJoin, ...], _rows(BranchJoin, "branch_joins")] = ()
-    guardrail_decisions: Annotated[
-        tuple[GuardrailDecision, ...] | None, _rows(GuardrailDecision, "guardrail_decisions")
-    ] = None
+    tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, _by_call)] = ()
+    reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, _by("queue_id"))] = ()
+    state_views: Annotated[tuple[StateView, ...], _rows(StateView, _by("view_id"))] = ()
+    branch_joins: Annotated[tuple[BranchJoin, ...], _rows(BranchJoin, _by("branch_id"))] = ()
+    guardrail_decisions: Annotated[tuple[GuardrailDecision, ...] | None, _rows(GuardrailDecision)] = None
     """None if the list is absent; an empty list means that no guardrail decided."""
-    artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact, "artifacts")] = ()
-    context_access: Annotated[tuple[ContextAccess, ...], _rows(ContextAccess, "context_access")] = ()
-    trace_exports: Annotated[tuple[TraceExport, ...], _rows(TraceExport, "trace_exports")] = ()
+    artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact)] = ()
+    context_access: Annotated[tuple[ContextAccess, ...], _rows(ContextAccess)] = ()
+    trace_exports: Annotated[tuple[TraceExport, ...], _rows(TraceExport)] = ()
     handoff: Annotated[Handoff | None, one(Handoff)] = None
     decomposition: Annotated[Decomposition | None, one(Decomposition)] = None
     compaction: Annotated[Compaction | None, one(Compaction)] = None
@@ -661,11 +651,12 @@ read_evidence: Final = reader_of(Evidence)
 
 def check_arranged(evidence: Evidence) -> None:
     """Raise :class:`InvalidEvidence` if recorded evidence is not in canonical order or contradicts itself."""
-    for field, arrange in _ARRANGED.items():
+    for name, (field, read) in members_of(Evidence).items():
+        if not isinstance(read, RowList):
+            continue
         rows = getattr(evidence, field) or ()
-        name = Evidence.__struct_encode_fields__[Evidence.__struct_fields__.index(field)]
         try:
-            if arrange([*enumerate(rows)]) != rows:
+            if read.arrange([*enumerate(rows)]) != rows:
                 raise InvalidEvidence("", "the rows are not in their order")
         except InvalidEvidence as bad:
             raise bad.under(name).under("evidence") from None

@@ -31,26 +31,11 @@ from manglecp.harness.policy.shapes import Problems
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
 """The contract by which this package normalises evidence."""
 
-_encode: Final = msgspec.json.Encoder().encode
-
 
 def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str) -> str:
     """Return the identity of a turn, a function of its inputs."""
-    named = _Named(model_ref, prompt_digest, session_id, turn_index)
-    try:
-        form = _encode(named)
-    except UnicodeEncodeError:  # the same error as from the reader of texts
-        form = canonical(msgspec.to_builtins(named))
-    return "turn1_" + hashlib.sha256(form).hexdigest()
-
-
-class _Named(msgspec.Struct, rename="camel"):
-    """The inputs of the identity of a turn, in the order of canonical JSON."""
-
-    model_ref: str
-    prompt_digest: str
-    session_id: str
-    turn_index: int
+    named = {"modelRef": model_ref, "promptDigest": prompt_digest, "sessionId": session_id, "turnIndex": turn_index}
+    return "turn1_" + hashlib.sha256(canonical(named)).hexdigest()
 
 
 @dataclass(frozen=True)
