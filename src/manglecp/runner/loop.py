@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from manglecp.runner.execution import LARGEST_OUTPUT, Execute, Outcome, StepStatus, check_state, diff_state, settled
 from manglecp.runner.log import END, PatchRefused, RunnerError, Sink, canonical, copy_json
 from manglecp.runner.selection import LARGEST_INPUTS, Kind, Menu, Offer, Selection, merge
@@ -73,25 +75,18 @@ class RunRequest:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> RunRequest:
         """Parse a JSON object. Other members, such as ``_queue``, are ignored."""
-        goal_id, inputs = document.get("goal_id"), document.get("inputs", {})
-        mode = document.get("control_mode", ControlMode.FALLBACK_ONLY)
         capabilities = document.get("_capabilities", {})
-        request_id = document.get("request_id")
-        if not isinstance(goal_id, str) or not isinstance(inputs, dict) or not isinstance(capabilities, dict):
-            raise RunnerError("goal_id is a text, inputs and _capabilities are objects")
-        if mode not in set(ControlMode):
+        if not isinstance(capabilities, dict):
+            raise RunnerError("_capabilities is an object")
+        if document.get("control_mode", ControlMode.FALLBACK_ONLY) not in list(ControlMode):
             raise RunnerError(f"unknown control_mode; there are {', '.join(ControlMode)}")
-        if request_id is not None and not isinstance(request_id, str):
-            raise RunnerError("request_id is a text")
-        return cls(
-            goal_id,
-            inputs,
-            _texts(document, "candidate_tags"),
-            ControlMode(mode),
-            request_id,
-            _texts(capabilities, "allowed_tools"),
-            _texts(capabilities, "blocked_tools"),
-        )
+        lists = ("allowed_tools", "blocked_tools")
+        members = {name: value for name, value in document.items() if name not in lists}
+        members |= {name: capabilities[name] for name in lists if name in capabilities}
+        try:
+            return msgspec.convert(members, cls)
+        except msgspec.ValidationError as error:
+            raise RunnerError(f"no run request: {error}") from None
 
     def menu(self, offers: Iterable[Offer]) -> Menu:
         """Return the menu of these actions that the request allows."""
@@ -99,13 +94,6 @@ class RunRequest:
         if self.candidate_tags:
             menu = menu.tagged((*self.candidate_tags, META_TAG))
         return menu.permitted(self.allowed_tools, self.blocked_tools)
-
-
-def _texts(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    found = document.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise RunnerError(f"{name} is a list of texts")
-    return tuple(found)
 
 
 T = TypeVar("T")
