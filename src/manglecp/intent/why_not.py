@@ -8,16 +8,15 @@ could select the tool, the first failing premise is named, recursively, without 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from manglecp.intent.composition import expired
 from manglecp.intent.redaction import Sight
 from manglecp.intent.value_lint import changing
 from manglecp.mangle import Fact, Key, Row
-from manglecp.mangle.explain import ANY_NAME, ANYTHING, Probe, Shape
+from manglecp.mangle.explain import ANY_NAME, ANYTHING, Probe, Shape, Unlocked
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
 from manglecp.wire.messages import WhyNot
 
@@ -96,21 +95,14 @@ def _barred(kind: str, why: str) -> str:
 
 
 MOST_SETS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """Sets of facts in wire form; ``complete`` if there are no others of that size."""
-
-    sets: tuple[tuple[dict[str, Any], ...], ...]
-    complete: bool
+Sets: TypeAlias = tuple[tuple[dict[str, Any], ...], ...]  # sets of facts in wire form
 
 
 class Unlocking:
     """Searches facts that a client could state to get a tool. Every set that is returned was evaluated.
 
     The search is restricted to predicates that clients may state and the selection reads without policy, and to values
-    that the caller may know (:mod:`manglecp.mangle.explain.assertable`).
+    that the caller may know (:class:`manglecp.mangle.explain.candidates.Assertable`).
     """
 
     def __init__(self, evaluation: Evaluation, sight: Sight, probe: Probe, deadline: float) -> None:
@@ -121,42 +113,41 @@ class Unlocking:
         self.rules = [rule for rule in evaluation.result.program.rules if not sight.hides(rule.head.key, rule.clause)]
         self.over = self._readable_from(("offered", 1))
 
-    def ways(self, tool: str, named: bool) -> Ways:
-        """Return sets of facts that unlock the tool; ``named`` if a rule already selects it."""
+    def ways(self, tool: str, named: bool) -> tuple[Sets, bool]:
+        """Return sets of facts that unlock the tool, and whether there are no others of that size.
+
+        ``named`` if a rule already selects the tool.
+        """
         offered = Fact("offered", (tool,))
         if not named:
             found = self._search(Fact("named", (tool,)))
-            good = [one for one in found[0] if self.probe.holds_with(offered, one, self.deadline)]
-            if good or not found[0]:  # what is not named is not offered either
-                return self._told(good, found[1] and len(good) == len(found[0]))
-        return self._told(*self._search(offered))
+            good = [one for one in found.sets if self.probe.holds_with(offered, one, self.deadline)]
+            if good or not found.sets:  # what is not named is not offered either
+                return self._told(good, found.complete and len(good) == len(found.sets))
+        found = self._search(offered)
+        return self._told(found.sets, found.complete)
 
-    def _search(self, goal: Fact) -> tuple[list[tuple[Fact, ...]], bool]:
+    def _search(self, goal: Fact) -> Unlocked:
         # A local caller has access to the server's files.
         readable = self.evaluation.identity.trust == "local" and self.sight.explains_policy
-        found = self.probe.unlock(
-            goal, self.rules, self.evaluation.session, self.over, self.deadline, readable=readable
-        )
-        return list(found.sets), found.complete
+        session = self.evaluation.session
+        return self.probe.unlock(goal, self.rules, session, self.over, self.deadline, readable=readable)
 
     def _readable_from(self, goal: Key) -> frozenset[Key]:
         """Return the predicates that clients may state and the goal reads, other than through hidden rules."""
-        reads: dict[Key, set[Key]] = {}
-        for rule in self.rules:
-            keys = (p.atom.key for p in rule.clause.premises if isinstance(p, Literal))
-            reads.setdefault(rule.head.key, set()).update(key for key in keys if not self.sight.hides(key))
         found, work = {goal}, [goal]
         while work:
-            for key in reads.get(work.pop(), ()):
-                if key not in found:
-                    found.add(key)
-                    work.append(key)
+            head = work.pop()
+            for rule in self.rules:
+                if rule.head.key == head:
+                    keys = {p.atom.key for p in rule.clause.premises if isinstance(p, Literal)} - found
+                    new = [key for key in keys if not self.sight.hides(key)]
+                    found.update(new)
+                    work += new
         readable = self.evaluation.domain.profile.readable
-        return frozenset(
-            key for key in found if key[0] in readable and key in self.evaluation.result.program.predicates
-        )
+        return frozenset(key for key in found if key[0] in readable) & self.evaluation.result.program.predicates.keys()
 
-    def _told(self, sets: Iterable[Collection[Fact]], complete: bool) -> Ways:
+    def _told(self, sets: Iterable[Collection[Fact]], complete: bool) -> tuple[Sets, bool]:
         wildcards = (ANYTHING, str(ANY_NAME))
         told: list[tuple[dict[str, Any], ...]] = []
         for facts in sets:
@@ -172,7 +163,7 @@ class Unlocking:
             for i, one in enumerate(told)
             if one not in told[:i] and not any(_covers(other, one) for other in told if other != one)
         ]
-        return Ways(tuple(told[:MOST_SETS]), complete and len(told) <= MOST_SETS)
+        return tuple(told[:MOST_SETS]), complete and len(told) <= MOST_SETS
 
 
 def _covers(general: tuple[dict[str, Any], ...], special: tuple[dict[str, Any], ...]) -> bool:
@@ -221,13 +212,13 @@ class WhyNots:
         if not reasons:  # nothing speaks for it
             reasons = [*self._stops(tool), *(f"exclusion: {one}" for one in self.exclusions.policy_reasons(tool))]
         named = bool(self.lookup.rows("named", 1, tool))
-        ways: Ways = self._unlocking.ways(tool, named)
+        sets, complete = self._unlocking.ways(tool, named)
         return WhyNot(
             tool=tool,
             known=True,
             blocked_by=tuple(dict.fromkeys(reasons))[:MOST_REASONS],
-            would_unlock=ways.sets,
-            complete=ways.complete,
+            would_unlock=sets,
+            complete=complete,
         )
 
     @cached_property

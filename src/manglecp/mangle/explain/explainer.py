@@ -13,11 +13,12 @@ from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_text, filled_in, premise_text, unifies
 from manglecp.mangle.explain.solver import furthest, read_fact, row_key
-from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock, Unlocked
+from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.model import EvaluatedModel
 from manglecp.mangle.printer import interval_text, value_text
+from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 
@@ -33,50 +34,35 @@ class Blocked:
     bindings: Mapping[str, Value]
 
 
-class Blocks:
-    def __init__(self, instances: Instances) -> None:
-        self.instances = instances
-        self.solver = instances.solver
+def _blocked(instances: Instances, shape: Shape, goal: Fact) -> Blocked:
+    """Return where a rule whose head unifies with the fact stops."""
+    solver, rule = instances.solver, shape.rule
+    start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
+    assert start is not None  # the head unifies
+    before, solver.raw = solver.raw, solver.reads_raw(rule)
+    try:
+        # Where the head is fixed no row can satisfy all, and one that leaves only the last premise open will do.
+        enough = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
+        depth, row = furthest(solver, rule, start, WIDEST, enough)
+    finally:
+        solver.raw = before
+    if depth < len(rule.premises):
+        return Blocked(shape.ref, premise_text(shape.as_written(depth), row), shape.in_order(row))
+    # Every premise holds, but the derived fact differs from the goal.
+    rows = solver.body(rule, start) if rule.clause.aggregates else [row]
+    derived = min(instances.transformed(rule, rows), key=lambda d: row_key(d.row))
+    row = derived.row if rule.clause.aggregates else {**start, **derived.row}
+    return Blocked(shape.ref, _difference(instances, rule, row, goal), shape.in_order(row))
 
-    def of(self, goal: Fact) -> list[Blocked]:
-        """Return one entry per rule whose head unifies with the fact, in the order of the program."""
-        found = []
-        for shape in self.instances.shapes.get(goal.key, ()):
-            if unifies(shape.rule.head, goal.args):
-                found.append(self._block(shape, goal))
-        return found
 
-    def _block(self, shape: Shape, goal: Fact) -> Blocked:
-        start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
-        assert start is not None  # the head unifies
-        before, self.solver.raw = self.solver.raw, self.solver.reads_raw(shape.rule)
-        try:
-            # Where the head is fixed no row can satisfy all, and one that leaves only the last premise open will do.
-            enough = len(shape.rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
-            depth, row = furthest(self.solver, shape.rule, start, WIDEST, enough)
-        finally:
-            self.solver.raw = before
-        if depth < len(shape.rule.premises):
-            return self._blocked(shape, premise_text(shape.as_written(depth), row), row)
-        return self._head(shape, start, row, goal)
-
-    def _head(self, shape: Shape, start: Row, row: Row, goal: Fact) -> Blocked:
-        """Every premise holds, but the derived fact differs from the goal."""
-        rule = shape.rule
-        rows = self.solver.body(rule, start) if rule.clause.aggregates else [row]
-        derived = min(self.instances.transformed(rule, rows), key=lambda d: row_key(d.row))
-        row = derived.row if rule.clause.aggregates else {**start, **derived.row}
-        for term, own, value in zip(rule.head.args, self.solver.head_args(rule.clause, row), goal.args, strict=True):
-            if own != value:
-                return self._blocked(shape, f"{filled_in(term, row)} = {value_text(value)}", row)
-        head = self.instances.head(rule, row)
-        interval = None if head is None else head[1]
-        if interval is None or goal.interval is None:
-            return self._blocked(shape, "the interval ends before it starts", row)
-        return self._blocked(shape, f"{interval_text(interval)} contains {interval_text(goal.interval)}", row)
-
-    def _blocked(self, shape: Shape, premise: str, row: Row) -> Blocked:
-        return Blocked(shape.ref, premise, shape.in_order(row))
+def _difference(instances: Instances, rule: Rule, row: Row, goal: Fact) -> str:
+    for term, own, value in zip(rule.head.args, instances.solver.head_args(rule.clause, row), goal.args, strict=True):
+        if own != value:
+            return f"{filled_in(term, row)} = {value_text(value)}"
+    head = instances.head(rule, row)
+    if head is None or head[1] is None or goal.interval is None:
+        return "the interval ends before it starts"
+    return f"{interval_text(head[1])} contains {interval_text(goal.interval)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +71,12 @@ class WhyNot:
 
     fact: str
     blocked: tuple[Blocked, ...]
-    unlocked: Unlocked
+    would_unlock: tuple[tuple[Fact, ...], ...]
+    complete: bool  # whether there are no other sets
 
     @property
     def holds(self) -> bool:
-        return self.unlocked.sets == ((),)
-
-    @property
-    def would_unlock(self) -> tuple[tuple[Fact, ...], ...]:
-        return self.unlocked.sets
-
-    @property
-    def complete(self) -> bool:
-        return self.unlocked.complete
+        return self.would_unlock == ((),)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -185,8 +164,10 @@ class Explainer:
         """
         goal = self.read(fact)
         unlocked = Unlock(self._prover, goal, Candidates(self._prover, goal, over), most_tries=tries).run()
-        blocked = () if unlocked.sets == ((),) else Blocks(self._prover.instances).of(goal)
-        return WhyNot(goal.text, tuple(blocked), unlocked)
+        shapes = () if unlocked.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
+        fitting = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
+        blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in fitting)
+        return WhyNot(goal.text, blocked, unlocked.sets, unlocked.complete)
 
     def coverage(self, selector: str | None = None) -> Coverage:
         """Return the coverage of each rule. Rules for other values of ``selector`` are inapplicable."""

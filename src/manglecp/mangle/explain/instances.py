@@ -81,57 +81,30 @@ def useful(asked: Demand, intervals: Sequence[tuple[Interval, _T]]) -> list[tupl
     return [(i, item) for i, item in intervals if i[0] <= part[1] and part[0] <= i[1]]
 
 
-def cheapest(whole: Interval, pieces: Sequence[tuple[Interval, _T]], cost: Callable[[_T], tuple[Any, ...]]) -> list[_T]:
-    """Return the cheapest pieces that cover ``whole``; [] if there are none. Dijkstra's algorithm along time."""
-    first, last = whole
-    ordered = sorted(((cost(item), interval, item) for interval, item in pieces), key=lambda p: (p[0], p[1]))
-    costs = [c[0] for c, _, _ in ordered]
-    queue: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
-    reached: set[int] = set()
-    upto: dict[tuple[int, ...], int] = {(): first}
-    while queue:
-        total, _, chosen = heapq.heappop(queue)
-        position = upto[chosen]
-        if position > last:
-            return [ordered[i][2] for i in sorted(chosen, key=lambda i: ordered[i][1])]
-        if position in reached:
-            continue
-        reached.add(position)
-        for i, (_, (start, end), _) in enumerate(ordered):
-            if start <= position <= end and end + 1 not in reached:
-                following = (*chosen, i)
-                upto[following] = end + 1
-                heapq.heappush(queue, (total + costs[i], len(following), following))
-    return []
+def cover(whole: Interval, pieces: Sequence[tuple[Interval, _T]], cost: Callable[[_T], tuple[Any, ...]]) -> list[_T]:
+    """Return the fewest pieces that cover ``whole``, of equal ones the cheapest; [] if there are none."""
+    position, last = whole
+    found: list[_T] = []
+    while position <= last:
+        reaching = [(min(end, last), item) for (start, end), item in pieces if start <= position <= end]
+        if not reaching:
+            return []
+        position = max(end for end, _ in reaching) + 1
+        found.append(min((item for end, item in reaching if end + 1 == position), key=cost))
+    return found
 
 
-def minimal(whole: Interval, pieces: Sequence[tuple[Interval, _T]]) -> Iterator[list[_T]]:
-    ordered = sorted(pieces, key=lambda piece: piece[0])
-    stack: list[tuple[int, tuple[int, ...]]] = [(whole[0], ())]
+def covers(whole: Interval, pieces: Sequence[tuple[Interval, _T]]) -> Iterator[list[_T]]:
+    """Yield the sets of pieces that cover ``whole``, also some with a piece too many."""
+    stack: list[tuple[int, list[_T]]] = [(whole[0], [])]
     while stack:
         position, chosen = stack.pop()
         if position > whole[1]:
-            if not _has_surplus(whole, [ordered[i][0] for i in chosen]):
-                yield [ordered[i][1] for i in chosen]
+            yield chosen
             continue
-        for i, ((start, end), _) in enumerate(ordered):
+        for (start, end), item in pieces:
             if start <= position <= end:
-                stack.append((end + 1, (*chosen, i)))
-
-
-def _has_surplus(whole: Interval, intervals: list[Interval]) -> bool:
-    return any(covers(intervals[:i] + intervals[i + 1 :], whole) for i in range(len(intervals)))
-
-
-def covers(intervals: Sequence[Interval], whole: Interval) -> bool:
-    position = whole[0]
-    for start, end in sorted(intervals):
-        if start > position:
-            return False
-        position = max(position, end + 1)
-        if position > whole[1]:
-            return True
-    return position > whole[1]
+                stack.append((end + 1, [*chosen, item]))
 
 
 # A premise may rest on any of several facts (``_``) or on several together (coalesced intervals), so it is kept as a

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.mangle.declarations import Acceptance
-from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, minimal, useful
+from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, covers, useful
 from manglecp.mangle.explain.search import FEW, LEAF, Choice, Search, TooWide
 from manglecp.mangle.explain.shape import RuleRef, bindings_text
 from manglecp.mangle.explain.solver import Finished
@@ -291,8 +291,7 @@ class Supports:
 
     def of(self, options: Iterable[Option]) -> Alternatives:
         options = tuple(options)
-        for component in self._by_component([fact for option in options for fact in option.facts]):
-            self._settle(component)
+        self._settle([fact for option in options for fact in option.facts])
         found = self._any(options)
         ordered = sorted((tuple(sorted(one, key=self.search.text)) for one in found), key=self._order)
         if len(ordered) > self.limit:
@@ -302,36 +301,30 @@ class Supports:
     def _order(self, facts: tuple[Fact, ...]) -> tuple[int, list[str]]:
         return len(facts), [self.search.text(fact) for fact in facts]
 
-    def _by_component(self, goals: list[Fact]) -> list[list[Fact]]:
-        found: dict[int, list[Fact]] = {}
-        stack, seen, count = list(goals), set(goals), 0
+    def _settle(self, goals: list[Fact]) -> None:
+        """Fill the sets of the goals and their dependencies to the fixpoint."""
+        readers: dict[Fact, dict[Fact, None]] = {}
+        stack, count = list(goals), 0
         while stack:
             fact = stack.pop()
-            found.setdefault(self.search.component(fact.key), []).append(fact)
+            if fact in self._sets:
+                continue
+            self._sets[fact] = Sets([frozenset({fact})] if self.search.solver.given(fact) else ())
             instances = self.search.expand(fact)
             count += len(instances)
             if count > WIDEST:
                 raise TooWide
             for instance in instances:
                 for other in instance.facts():
-                    if other not in seen:
-                        seen.add(other)
-                        stack.append(other)
-        return [found[number] for number in sorted(found)]
-
-    def _settle(self, facts: list[Fact]) -> None:
-        readers: dict[Fact, set[Fact]] = {}
-        for fact in facts:
-            self._sets[fact] = Sets([frozenset({fact})] if self.search.solver.given(fact) else ())
-            for instance in self.search.expand(fact):
-                for other in instance.facts():
-                    readers.setdefault(other, set()).add(fact)
-        dirty = dict.fromkeys(sorted(facts, key=self.search.text))
+                    readers.setdefault(other, {})[fact] = None
+                    stack.append(other)
+        lowest_first = sorted(self._sets, key=lambda fact: (self.search.component(fact.key), self.search.text(fact)))
+        dirty = dict.fromkeys(lowest_first)
         while dirty:
             fact = next(iter(dirty))
             del dirty[fact]
             if self._extend(fact):
-                dirty.update(dict.fromkeys(readers.get(fact, ())))
+                dirty.update(readers.get(fact, {}))
 
     def _extend(self, fact: Fact) -> bool:
         own = self._sets[fact]
@@ -359,9 +352,9 @@ class Supports:
                     self._add(found, self._sets[fact])
                 continue
             pieces = [(fact.interval, fact) for fact in option.facts if fact.interval is not None]
-            covers = list(islice(minimal(option.asked.whole, pieces), MOST_COVERS + 1))
-            self.complete = self.complete and len(covers) <= MOST_COVERS
-            for cover in covers[:MOST_COVERS]:
+            some = list(islice(covers(option.asked.whole, pieces), MOST_COVERS + 1))
+            self.complete = self.complete and len(some) <= MOST_COVERS
+            for cover in some[:MOST_COVERS]:
                 together = Sets([NOTHING])
                 for fact in cover:
                     together = self._both(together, self._sets[fact])

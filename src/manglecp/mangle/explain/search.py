@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.declarations import Merge
-from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support, cheapest
+from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support, cover
 from manglecp.mangle.explain.solver import Finished, row_key
 from manglecp.mangle.facts import Args, Fact, Timed
 from manglecp.mangle.matching import Matcher, Row
@@ -283,7 +283,7 @@ class Search:
         if option.asked.whole is None:
             return (min(proved, key=self._fact_order),)
         pieces = [(fact.interval, fact) for fact in proved if fact.interval is not None]
-        return tuple(cheapest(option.asked.whole, pieces, self._fact_order))
+        return tuple(cover(option.asked.whole, pieces, self._fact_order))
 
     def _fact_order(self, fact: Fact) -> tuple[int, int, str]:
         choice = self.best[fact]
