@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Final
 
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.explain.instances import free_ends
+from manglecp.mangle.explain.instances import demand, free_ends
 from manglecp.mangle.explain.proof import Prover
 from manglecp.mangle.facts import Args, Fact, Interval, holds_somewhere
-from manglecp.mangle.matching import Row, evaluate_term, instant_of, window
+from manglecp.mangle.matching import Row, evaluate_term, window
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable
 from manglecp.mangle.types import ANY, conforms
@@ -298,55 +298,19 @@ def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[In
     ends, all are.
     """
     now = candidates.solver.now
-    looked_at = None if premise.operator is None else window(premise.operator, row, now)
-    points: list[int] = []
-    touched: Interval | None = None
-    if premise.operator is not None and looked_at is not None:
-        if premise.operator.is_box:
-            points += looked_at
-        else:
-            touched = looked_at
-    for bound in () if premise.annotation is None else premise.annotation.bounds:
-        instant = None if _is_wildcard(bound.value) else instant_of(bound, row, now)
-        if instant is not None:
-            points.append(instant)
-    smallest = _smallest(points, touched, now)
-    found = dict.fromkeys([smallest])
+    asked = demand(premise, row, now)
+    first, last = asked.touched or (now, now)
+    nearest = min(max(now, first), last)
+    found = [asked.whole or (nearest, nearest)]
     free = free_ends(premise, row)
-    if any(free):
-        found.update(dict.fromkeys(_enlarged(points, touched, candidates)))
-    else:
-        found.update(dict.fromkeys(i for i in candidates.intervals if _satisfies(i, points, touched)))
-    if free[0] is not None and free[0] == free[1]:
-        found = {interval: None for interval in found if interval[0] == interval[1]}
-    return [interval for interval in found if holds_somewhere(*interval)]
-
-
-def _is_wildcard(value: object) -> bool:
-    return isinstance(value, Variable) and value.anonymous
-
-
-def _smallest(points: list[int], touched: Interval | None, now: int) -> Interval:
-    if not points:
-        instant = now if touched is None else min(max(now, touched[0]), touched[1])
-        return instant, instant
-    first, last = min(points), max(points)
-    if touched is not None:
-        first, last = (
-            min(first, max(touched[0], min(first, touched[1]))),
-            max(last, min(touched[1], max(last, touched[0]))),
-        )
-    return first, last
-
-
-def _satisfies(interval: Interval, points: list[int], touched: Interval | None) -> bool:
-    start, end = interval
-    if touched is not None and (end < touched[0] or touched[1] < start):
-        return False
-    return all(start <= point <= end for point in points)
-
-
-def _enlarged(points: list[int], touched: Interval | None, candidates: Candidates) -> Iterator[Interval]:
     for start, end in candidates.intervals:
-        if _satisfies((start, end), [], touched):
-            yield min([start, *points]), max([end, *points])
+        if asked.whole is None:
+            if asked.touched is None or (start <= last and first <= end):
+                found.append((start, end))
+        elif any(free):
+            found.append((min(start, asked.whole[0]), max(end, asked.whole[1])))
+        elif start <= asked.whole[0] and asked.whole[1] <= end:
+            found.append((start, end))
+    if free[0] is not None and free[0] == free[1]:
+        found = [(start, end) for start, end in found if start == end]
+    return [interval for interval in dict.fromkeys(found) if holds_somewhere(*interval)]

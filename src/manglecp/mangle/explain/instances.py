@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.shape import Shape, premise_text, shapes_of
@@ -13,13 +13,12 @@ from manglecp.mangle.explain.solver import Finished, row_key
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, head_interval, instant_of, window
 from manglecp.mangle.program import Rule
-from manglecp.mangle.syntax import Literal, Transform, Variable
-from manglecp.mangle.values import Time, Value, order_key
+from manglecp.mangle.syntax import Key, Literal, Transform, Variable
+from manglecp.mangle.values import INT_MAX, INT_MIN, Time, Value, order_key
 
 # A premise reads coalesced intervals (D12); a proof names the intervals as given. A box needs those that cover its
 # window, a diamond one that meets it, a known instant one that contains it, and a variable bound to an end those from
 # there to everything else that is required.
-_T = TypeVar("_T")
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
@@ -34,22 +33,17 @@ def _free(value: object, row: Row) -> str | None:
     return value.name if isinstance(value, Variable) and not value.anonymous and value.name not in row else None
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """What a premise requires of one coalesced interval."""
 
     whole: Interval | None = None  # every instant of this interval
     touched: Interval | None = None  # some instant of this interval
-    loose: bool = False  # whether a variable took an end of the coalesced interval, so that a longer one would not do
 
 
-NO_DEMAND: Final = Demand()
-
-
-def demand(premise: Literal, row: Row, joined: Interval, now: int) -> Demand:
+def demand(premise: Literal, row: Row, now: int, joined: Interval | None = None) -> Demand:
+    """Return what a premise requires; with ``joined``, of that interval, whose ends free variables take."""
     points: list[int] = []
     touched: Interval | None = None
-    loose = False
     if premise.operator is not None:
         looked_at = window(premise.operator, row, now)
         if premise.operator.is_box:
@@ -57,64 +51,69 @@ def demand(premise: Literal, row: Row, joined: Interval, now: int) -> Demand:
         else:
             touched = looked_at
     if premise.annotation is not None:
-        for bound, own in zip((premise.annotation.start, premise.annotation.end), joined, strict=True):
+        for bound, own in zip((premise.annotation.start, premise.annotation.end), joined or (None, None), strict=True):
             if isinstance(bound.value, Variable) and bound.value.anonymous:
                 continue
             instant = instant_of(bound, row, now)
-            loose = loose or instant is None
-            points.append(own if instant is None else instant)
+            instant = own if instant is None else instant
+            points += [] if instant is None else [instant]
     if not points:
-        return Demand(None, touched, loose)
+        return Demand(None, touched)
     first, last = min(points), max(points)
     if touched is not None:  # the way from what is needed to the window, if it does not reach it
         if last < touched[0]:
             last = touched[0]
         elif first > touched[1]:
             first = touched[1]
-    return Demand((first, last), None, loose)
+    return Demand((first, last))
 
 
-def useful(asked: Demand, intervals: Sequence[tuple[Interval, _T]]) -> list[tuple[Interval, _T]]:
-    part = asked.whole or asked.touched
-    if part is None:
-        return list(intervals)
-    return [(i, item) for i, item in intervals if i[0] <= part[1] and part[0] <= i[1]]
+def useful(asked: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
+    """Return the facts with these intervals that can help to meet a demand."""
+    first, last = asked.whole or asked.touched or (INT_MIN, INT_MAX)
+    return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), asked)
 
 
-def cover(whole: Interval, pieces: Sequence[tuple[Interval, _T]], cost: Callable[[_T], tuple[Any, ...]]) -> list[_T]:
-    """Return the fewest pieces that cover ``whole``, of equal ones the cheapest; [] if there are none."""
-    position, last = whole
-    found: list[_T] = []
+def cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
+    """Return the fewest facts that cover what is demanded, of equal ones the cheapest; () if there are none."""
+    assert option.asked.whole is not None
+    position, last = option.asked.whole
+    found: list[Fact] = []
     while position <= last:
-        reaching = [(min(end, last), item) for (start, end), item in pieces if start <= position <= end]
+        reaching = [(min(end, last), fact) for (start, end), fact in option.pieces if start <= position <= end]
         if not reaching:
-            return []
+            return ()
         position = max(end for end, _ in reaching) + 1
-        found.append(min((item for end, item in reaching if end + 1 == position), key=cost))
-    return found
+        found.append(min((fact for end, fact in reaching if end + 1 == position), key=cost))
+    return tuple(found)
 
 
-def covers(whole: Interval, pieces: Sequence[tuple[Interval, _T]]) -> Iterator[list[_T]]:
-    """Yield the sets of pieces that cover ``whole``, also some with a piece too many."""
-    stack: list[tuple[int, list[_T]]] = [(whole[0], [])]
+def covers(option: Option) -> Iterator[list[Fact]]:
+    """Yield the sets of facts that cover what is demanded, also some with a fact too many."""
+    assert option.asked.whole is not None
+    first, last = option.asked.whole
+    stack: list[tuple[int, list[Fact]]] = [(first, [])]
     while stack:
         position, chosen = stack.pop()
-        if position > whole[1]:
+        if position > last:
             yield chosen
             continue
-        for (start, end), item in pieces:
+        for (start, end), fact in option.pieces:
             if start <= position <= end:
-                stack.append((end + 1, [*chosen, item]))
+                stack.append((end + 1, [*chosen, fact]))
 
 
 # A premise may rest on any of several facts (``_``) or on several together (coalesced intervals), so it is kept as a
 # choice; combinations are not enumerated.
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """One way to satisfy a premise: any one of the facts, or those that together cover an interval."""
 
     facts: tuple[Fact, ...]
-    asked: Demand = NO_DEMAND
+    asked: Demand = Demand()
+
+    @property
+    def pieces(self) -> list[tuple[Interval, Fact]]:
+        return [(fact.interval, fact) for fact in self.facts if fact.interval is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +291,8 @@ class Instances:
             if joined is None or solver.reads_raw(rule) == key:
                 yield Option((Fact(key[0], args, joined),))
                 continue
-            asked = demand(premise, known, joined, solver.now)
             raw = [i for i in solver.intervals(key, args, raw=True) if joined[0] <= i[0] and i[1] <= joined[1]]
-            yield Option(tuple(fact for _, fact in useful(asked, [(i, Fact(key[0], args, i)) for i in raw])), asked)
+            yield useful(demand(premise, known, solver.now, joined), key, args, raw)
 
     def _answers(self, premise: Literal, known: Row, after: Row) -> Iterator[Args]:
         predicate = self.solver.predicate(premise.atom.key)

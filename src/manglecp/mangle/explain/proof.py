@@ -180,9 +180,7 @@ class Prover:
         raw = self.solver.intervals(goal.key, goal.args, raw=True)
         if goal.interval in raw:
             return Option((goal,))
-        asked = Demand(goal.interval)
-        pieces = [(interval, Fact(goal.predicate, goal.args, interval)) for interval in raw]
-        return Option(tuple(fact for _, fact in useful(asked, pieces)), asked)
+        return useful(Demand(goal.interval), goal.key, goal.args, raw)
 
     def _node(self, goal: Fact) -> Node:
         best = self.search.best
@@ -351,8 +349,7 @@ class Supports:
                 for fact in option.facts:
                     self._add(found, self._sets[fact])
                 continue
-            pieces = [(fact.interval, fact) for fact in option.facts if fact.interval is not None]
-            some = list(islice(covers(option.asked.whole, pieces), MOST_COVERS + 1))
+            some = list(islice(covers(option), MOST_COVERS + 1))
             self.complete = self.complete and len(some) <= MOST_COVERS
             for cover in some[:MOST_COVERS]:
                 together = Sets([NOTHING])

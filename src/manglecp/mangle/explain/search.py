@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.declarations import Merge
-from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support, cover
+from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, cover
 from manglecp.mangle.explain.solver import Finished, row_key
 from manglecp.mangle.facts import Args, Fact, Timed
 from manglecp.mangle.matching import Matcher, Row
@@ -282,8 +282,7 @@ class Search:
             return None
         if option.asked.whole is None:
             return (min(proved, key=self._fact_order),)
-        pieces = [(fact.interval, fact) for fact in proved if fact.interval is not None]
-        return tuple(cover(option.asked.whole, pieces, self._fact_order))
+        return cover(Option(tuple(proved), option.asked), self._fact_order)
 
     def _fact_order(self, fact: Fact) -> tuple[int, int, str]:
         choice = self.best[fact]
@@ -340,11 +339,7 @@ class Search:
             if fact in needed or self.leaf(fact) or entry is None:
                 continue
             needed.add(fact)
-            if isinstance(entry, Merged):
-                stack += entry.facts
-            else:
-                supports = [ground for ground in entry.grounds if isinstance(ground, Support)]
-                stack += [other for support in supports for option in support.options for other in option.facts]
+            stack += entry.facts if isinstance(entry, Merged) else entry.facts()
         return needed, below
 
     def _push(self, queue: list[tuple[Any, ...]], fact: Fact, choice: Choice) -> None:
