@@ -14,9 +14,9 @@ import click
 import msgspec
 
 from manglecp.cli import files, issue_memory as options, issue_text as text
-from manglecp.cli.issue_memory import Gate, actor, database, gated, opened, opened_store
-from manglecp.cli.options import as_json, read_head
-from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
+from manglecp.cli.issue_memory import Gate, IssueOptions, actor_options, database, gated, issue_options
+from manglecp.cli.options import read_head
+from manglecp.cli.output import Progress, count, write_lines
 from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, Issue, RemoveDependency, Status, Update
 
 
@@ -36,66 +36,54 @@ def command() -> None:
 @click.option("--label", metavar="LABEL", help="Only issues with this label.")
 @click.option("--assignee", metavar="NAME", help="Only issues of this assignee.")
 @options.as_of
-@as_json
-@database
-def list_(
-    status: str | None, label: str | None, assignee: str | None, as_of: int | None, as_json: bool, db: str | None
-) -> None:
+@issue_options
+def list_(status: str | None, label: str | None, assignee: str | None, as_of: int | None, issues: IssueOptions) -> None:
     """Print issues in the order in which they were added."""
-    with opened(db) as memory, memory.view(as_of) as view:
-        text.print_issues(view.list(None if status is None else Status(status), label, assignee), as_json)
+    with issues.view(as_of) as view:
+        issues.print_issues(view.list(None if status is None else Status(status), label, assignee))
 
 
 @command.command("ready")
 @options.as_of
-@as_json
-@database
-def ready(as_of: int | None, as_json: bool, db: str | None) -> None:
+@issue_options
+def ready(as_of: int | None, issues: IssueOptions) -> None:
     """Print what can be claimed, in the order of claiming.
 
     Issues that are open, or whose lease ran out, and that wait for no other.
     """
-    with opened(db) as memory, memory.view(as_of) as view:
-        text.print_issues(view.ready(), as_json)
+    with issues.view(as_of) as view:
+        issues.print_issues(view.ready())
 
 
 @command.command("blocked")
 @options.as_of
-@as_json
-@database
-def blocked(as_of: int | None, as_json: bool, db: str | None) -> None:
+@issue_options
+def blocked(as_of: int | None, issues: IssueOptions) -> None:
     """Print what cannot be begun, and why."""
-    with opened(db) as memory, memory.view(as_of) as view:
+    with issues.view(as_of) as view:
         found = view.blocked()
-    write_lines(
-        [json_text([text.blocked_document(one) for one in found])] if as_json else map(text.blocked_line, found)
-    )
+    issues.print(lambda: [text.blocked_document(one) for one in found], lambda: map(text.blocked_line, found))
 
 
 @command.command("show")
 @click.argument("issue", metavar="ID")
 @options.as_of
-@as_json
-@database
-def show(issue: str, as_of: int | None, as_json: bool, db: str | None) -> None:
+@issue_options
+def show(issue: str, as_of: int | None, issues: IssueOptions) -> None:
     """Print everything about one issue."""
-    with opened(db) as memory, memory.view(as_of) as view:
+    with issues.view(as_of) as view:
         detail = view.show(issue)
-    write_lines([json_text(text.detail_document(detail))] if as_json else text.detail_lines(detail))
+    issues.print(lambda: text.detail_document(detail), lambda: text.detail_lines(detail))
 
 
 @command.command("history")
 @click.argument("issue", metavar="[ID]", required=False)
-@as_json
-@database
-def history(issue: str | None, as_json: bool, db: str | None) -> None:
+@issue_options
+def history(issue: str | None, issues: IssueOptions) -> None:
     """Print what happened, to one issue or to all."""
-    with opened(db) as memory, memory.view() as view:
+    with issues.view() as view:
         events = view.history(issue)
-        if as_json:
-            print_json([msgspec.to_builtins(event) for event in events])
-        else:
-            write_lines(text.event_line(event) for event in events)
+        issues.print(lambda: [msgspec.to_builtins(one) for one in events], lambda: map(text.event_line, events))
 
 
 # --- work, which needs no evidence ------------------------------------------------------------------------------------
@@ -107,73 +95,63 @@ def history(issue: str | None, as_json: bool, db: str | None) -> None:
 @options.description
 @options.priority
 @options.labels
-@actor
-@as_json
-@database
+@actor_options
 def add(
     title: str,
     issue: str | None,
     description: str,
     priority: int,
     labels: tuple[str, ...],
-    actor: str,
-    as_json: bool,
-    db: str | None,
+    issues: IssueOptions,
 ) -> None:
     """Add an issue. The first one makes the memory."""
     change = Add(title=title, description=description, priority=priority, labels=tuple(sorted(set(labels))))
-    with opened(db, create=True) as memory:
-        added = memory.add(actor, change, issue)
-    text.print_issue(added, as_json)
+    with issues.memory(create=True) as memory:
+        added = memory.add(issues.actor, change, issue)
+    issues.print_issue(added)
 
 
 @command.command("claim")
 @click.argument("issue", metavar="[ID]", required=False)
 @click.option("--next", "next_", is_flag=True, help="Claim the first issue that can be claimed.")
 @options.ttl
-@actor
-@as_json
-@database
-def claim(issue: str | None, next_: bool, ttl: int, actor: str, as_json: bool, db: str | None) -> None:
+@actor_options
+def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> None:
     """Become the only one who works on an issue, for a time.
 
     A lease that ran out is taken over. The fencing token that is printed has to be shown to change the issue.
     """
     if (issue is None) is not next_:
         raise click.UsageError("Name an issue, or say --next.")
-    with opened(db) as memory:
-        lease = memory.claim_next(actor, ttl) if issue is None else memory.claim(actor, issue, ttl)
+    with issues.memory() as memory:
+        lease = memory.claim_next(issues.actor, ttl) if issue is None else memory.claim(issues.actor, issue, ttl)
     if lease is None:
         click.echo("nothing can be claimed", err=True)
         raise click.exceptions.Exit(1)
-    text.print_lease(lease, as_json)
+    issues.print_lease(lease)
 
 
 @command.command("renew")
 @click.argument("issue", metavar="ID")
 @click.option("--fence", metavar="N", type=int, required=True, help="The fencing token of the lease.")
 @options.ttl
-@actor
-@as_json
-@database
-def renew(issue: str, fence: int, ttl: int, actor: str, as_json: bool, db: str | None) -> None:
+@actor_options
+def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
     """Make a lease last longer, from now on."""
-    with opened(db) as memory:
-        lease = memory.renew(actor, issue, fence, ttl)
-    text.print_lease(lease, as_json)
+    with issues.memory() as memory:
+        lease = memory.renew(issues.actor, issue, fence, ttl)
+    issues.print_lease(lease)
 
 
 @command.command("release")
 @click.argument("issue", metavar="ID")
 @click.option("--fence", metavar="N", type=int, required=True, help="The fencing token of the lease.")
-@actor
-@as_json
-@database
-def release(issue: str, fence: int, actor: str, as_json: bool, db: str | None) -> None:
+@actor_options
+def release(issue: str, fence: int, issues: IssueOptions) -> None:
     """Give an issue back."""
-    with opened(db) as memory:
-        released = memory.release(actor, issue, fence)
-    text.print_issue(released, as_json)
+    with issues.memory() as memory:
+        released = memory.release(issues.actor, issue, fence)
+    issues.print_issue(released)
 
 
 # --- changes, each on the evidence of a turn --------------------------------------------------------------------------
@@ -288,7 +266,7 @@ def export(file: str, db: str | None) -> None:
     """Write the events to FILE, one per line; - is standard output."""
     from manglecp.issues import export_log
 
-    with opened_store(db) as store:
+    with IssueOptions(False, db).store() as store:
         lines = export_log(store)
         if file == files.STDIN:
             write_lines(line.decode().removesuffix("\n") for line in lines)
@@ -298,9 +276,8 @@ def export(file: str, db: str | None) -> None:
 
 @command.command("import")
 @click.argument("file", metavar="FILE", type=files.FILE)
-@as_json
-@database
-def import_(file: str, as_json: bool, db: str | None) -> None:
+@issue_options
+def import_(file: str, issues: IssueOptions) -> None:
     """Fill an empty memory with the events that were exported to FILE.
 
     All of them, or none: then everything that is wrong with the file is said.
@@ -308,40 +285,38 @@ def import_(file: str, as_json: bool, db: str | None) -> None:
     from manglecp.issues import BadLog, import_log
 
     lines = BytesIO(files.read(file))
-    with opened_store(db, create=True) as store, Progress("importing"):
+    with issues.store(create=True) as store, Progress("importing"):
         try:
             head = import_log(store, lines)
         except BadLog as bad:
             for line, problem in bad.problems:
                 click.echo(f"{files.source_name(file)}:{line}: {problem}", err=True)
             raise click.exceptions.Exit(2) from None
-    write_lines(
-        [json_text({"events": head.seq, "head": head.row_hash})]
-        if as_json
-        else [f"{count(head.seq, 'event')}, head {head.seq}:{head.row_hash}"]
+    issues.print(
+        lambda: {"events": head.seq, "head": head.row_hash},
+        lambda: [f"{count(head.seq, 'event')}, head {head.seq}:{head.row_hash}"],
     )
 
 
 @command.command("verify", short_help="Compute chain and state again, and say what differs.")
 @click.option("--head", metavar="N:HASH", help="An event that the log has to have, as an earlier run printed it.")
-@as_json
-@database
-def verify(head: str | None, as_json: bool, db: str | None) -> None:
+@issue_options
+def verify(head: str | None, issues: IssueOptions) -> None:
     """Compute the hash chain and the state again from the events, and say what differs.
 
     Rows that were cut off at the end are found with --head only.
     """
     from manglecp.issues import audit
 
-    with opened_store(db) as store, Progress("verifying"):
+    with issues.store() as store, Progress("verifying"):
         result = audit(store, None if head is None else read_head("--head", head))
-    head_, found = result.head, result.findings
-    if as_json:
-        about = {"events": head_.seq, "head": head_.row_hash, "issues": result.issues}
-        print_json({"ok": not found, **about, "findings": found})
-    else:
-        verdict = count(len(found), "difference") if found else "ok"
-        counted = f"{count(head_.seq, 'event')}, {count(result.issues, 'issue')}"
-        write_lines([*found, f"{counted}, head {head_.seq}:{head_.row_hash}: {verdict}"])
-    if result.findings:
+    last, found = result.head, result.findings
+    verdict = count(len(found), "difference") if found else "ok"
+    counted = f"{count(last.seq, 'event')}, {count(result.issues, 'issue')}"
+    about = {"events": last.seq, "head": last.row_hash, "issues": result.issues}
+    issues.print(
+        lambda: {"ok": not found, **about, "findings": found},
+        lambda: [*found, f"{counted}, head {last.seq}:{last.row_hash}: {verdict}"],
+    )
+    if found:
         raise click.exceptions.Exit(1)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+import msgspec
 
 from manglecp.cli import issue_text as text
+from manglecp.cli.files import group
 from manglecp.cli.options import as_json, refusing, user_name
+from manglecp.cli.output import json_text, write_lines
 from manglecp.issues import DEFAULT_PRIORITY, DEFAULT_TTL, StoredIssues, open_issues, system_clock
 from manglecp.store import place_of
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
-    from manglecp.issues import Issue, IssueMemory
+    from manglecp.issues import Issue, IssueMemory, Lease, View
 
 
 database = click.option(
@@ -53,23 +56,50 @@ PLACE: Final = Path(".manglecp", "issues.db")
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look like others
 
 
-@contextmanager
-def opened_store(db: str | None, *, create: bool = False) -> Iterator[StoredIssues]:
-    """Open the store of a verb. An error of the store ends the verb, with status 1 or 2."""
-    with refusing():
-        store = open_issues(_locate(db, create=create))
-        try:
-            yield store
-        finally:
-            store.close()
+class IssueOptions(NamedTuple):
+    """Where the memory is, how answers are printed, and for changes the actor."""
+
+    as_json: bool
+    db: str | None
+    actor: str = ""
+
+    @contextmanager
+    def store(self, *, create: bool = False) -> Iterator[StoredIssues]:
+        """Open the store. An error of the store ends the verb, with status 1 or 2."""
+        with refusing():
+            store = open_issues(_locate(self.db, create=create))
+            try:
+                yield store
+            finally:
+                store.close()
+
+    @contextmanager
+    def memory(self, *, create: bool = False) -> Iterator[IssueMemory]:
+        from manglecp.issues import IssueMemory
+
+        with self.store(create=create) as store:
+            yield IssueMemory(store, clock=system_clock, new_id=_new_id)
+
+    @contextmanager
+    def view(self, as_of: int | None = None) -> Iterator[View]:
+        with self.memory() as memory, memory.view(as_of) as view:
+            yield view
+
+    def print(self, document: Callable[[], object], lines: Callable[[], Iterable[str]]) -> None:
+        write_lines([json_text(document())] if self.as_json else lines())
+
+    def print_issue(self, issue: Issue) -> None:
+        self.print(lambda: msgspec.to_builtins(issue), lambda: [text.issue_line(issue)])
+
+    def print_issues(self, issues: Iterable[Issue]) -> None:
+        self.print(lambda: [msgspec.to_builtins(one) for one in issues], lambda: map(text.issue_line, issues))
+
+    def print_lease(self, lease: Lease) -> None:
+        self.print(lambda: text.lease_document(lease), lambda: [text.lease_line(lease)])
 
 
-@contextmanager
-def opened(db: str | None, *, create: bool = False) -> Iterator[IssueMemory]:
-    from manglecp.issues import IssueMemory
-
-    with opened_store(db, create=create) as store:
-        yield IssueMemory(store, clock=system_clock, new_id=_new_id)
+issue_options: Final = group("issues", IssueOptions, as_json, database)
+actor_options: Final = group("issues", IssueOptions, actor, as_json, database)
 
 
 def _locate(db: str | None, *, create: bool) -> str | Path:
@@ -120,40 +150,36 @@ _pin = click.option(
 )
 
 
-class Gate(NamedTuple):
-    """The memory, the right to change it, and the actor of a change. Only evidence creates one."""
-
-    memory: IssueMemory
-    right: MutationReady
-    actor: str
-
-
 def gated(change: Callable[..., Issue]) -> Callable[..., None]:
     """Return the verb that makes this change on evidence, and prints the changed issue."""
 
     @_evidence
     @_active_policy
     @_pin
-    @actor
-    @as_json
-    @database
+    @actor_options
     @wraps(change)
     def verb(
         *,
         evidence_file: str,
         active_policy: str | None,
         pin_file: Path | None,
-        actor: str,
-        as_json: bool,
-        db: str | None,
+        issues: IssueOptions,
         **given: Any,
     ) -> None:
         in_force = _in_force(active_policy, pin_file)
-        with opened(db) as memory:
-            changed = change(Gate(memory, _right(evidence_file, in_force), actor), **given)
-        text.print_issue(changed, as_json)
+        with issues.memory() as memory:
+            changed = change(Gate(memory, _right(evidence_file, in_force), issues.actor), **given)
+        issues.print_issue(changed)
 
     return verb
+
+
+class Gate(NamedTuple):
+    """The memory, the right to change it, and the actor of a change. Only evidence creates one."""
+
+    memory: IssueMemory
+    right: MutationReady
+    actor: str
 
 
 def _in_force(active_policy: str | None, pin_file: Path | None) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from manglecp.cli.output import json_text, write_lines
 from manglecp.issues import Blocked, Detail, Event, Issue, Lease
 
 
@@ -20,7 +19,7 @@ def issue_line(issue: Issue) -> str:
     return "  ".join(parts)
 
 
-def _lease_document(lease: Lease) -> dict[str, Any]:
+def lease_document(lease: Lease) -> dict[str, Any]:
     return {"lease_id": lease.lease_id, **msgspec.structs.asdict(lease)}
 
 
@@ -37,7 +36,7 @@ def blocked_line(blocked: Blocked) -> str:
 
 def detail_document(detail: Detail) -> Any:
     return msgspec.to_builtins(detail.issue) | {
-        "lease": None if detail.lease is None else _lease_document(detail.lease),
+        "lease": None if detail.lease is None else lease_document(detail.lease),
         "depends_on": [{"type": edge.type, "issue": edge.depends_on} for edge in detail.depends_on],
         "dependents": [{"type": edge.type, "issue": edge.issue} for edge in detail.dependents],
         "blockers": _blockers(detail),
@@ -71,17 +70,8 @@ def event_line(event: Event) -> str:
     return f"{event.seq}  {event.at}  {event.action} {event.issue}  {event.actor}{why}"
 
 
-def print_issues(issues: Iterable[Issue], as_json: bool) -> None:
-    write_lines([json_text([msgspec.to_builtins(issue) for issue in issues])] if as_json else map(issue_line, issues))
-
-
-def print_issue(issue: Issue, as_json: bool) -> None:
-    write_lines([json_text(msgspec.to_builtins(issue)) if as_json else issue_line(issue)])
-
-
-def print_lease(lease: Lease, as_json: bool) -> None:
-    line = f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"
-    write_lines([json_text(_lease_document(lease)) if as_json else line])
+def lease_line(lease: Lease) -> str:
+    return f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"
 
 
 def _blockers(what: Blocked | Detail) -> list[dict[str, str]]:

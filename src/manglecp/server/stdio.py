@@ -4,7 +4,7 @@ The manifest is written before any input is read (TRANS-25), and messages are ha
 client which does not wait is answered all the same. At the end of the input only pending requests are answered
 (TRANS-27): a client that leaves before the pack is loaded, without a message, receives nothing more.
 
-Threads read and write: both may block, and an event loop would make the streams non-blocking for every process that
+A thread reads, and writes what may block: an event loop would make the streams non-blocking for every process that
 shares them.
 """
 
@@ -43,7 +43,11 @@ async def serve_stdio(
     async def send(data: bytes) -> None:
         nonlocal first
         known, first = first, None
-        if data != known:
+        if data == known:
+            return
+        if len(data) < select.PIPE_BUF and select.select([], [streams.sink], [], 0)[1]:  # a pipe takes it at once
+            streams.write(data)
+        else:
             await loop.run_in_executor(writer, streams.write, data)
 
     stop = stop or asyncio.Event()
