@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import click
 
-from manglecp.cli.evaluation import Answer, Bounds, Reply, answer, choose, facts
-from manglecp.cli.files import bounds_option, facts_option, files_argument, limit_option, now_option
-from manglecp.cli.output import report, suggestion, write_text
-from manglecp.mangle import Program, show_plan as plan_text
-
-if TYPE_CHECKING:
-    from manglecp.pack.factfiles import FactFile
+from manglecp.cli.evaluation import Evaluated, EvaluationOptions, evaluation_options, json_facts
+from manglecp.cli.files import files_argument
+from manglecp.cli.output import json_text, report, suggestion, write_text
+from manglecp.mangle import MangleError, Program, Result, show_plan as plan_text
+from manglecp.mangle.explain import read_fact
 
 
 @click.command("eval")
 @files_argument
-@facts_option
-@now_option
-@limit_option
-@bounds_option
+@evaluation_options
 @click.option("--pred", metavar="NAME", help="Print only the facts of this predicate.")
 @click.option("--show-plan", is_flag=True, help="Print the compiled rules instead of the facts.")
 @click.option("--explain", metavar="FACT", help="Print a proof of this fact instead.")
@@ -37,10 +32,7 @@ if TYPE_CHECKING:
 @click.option("--time", "show_time", is_flag=True, help="Also say what it cost, on standard error.")
 def command(
     files: tuple[str, ...],
-    fact_files: tuple[FactFile, ...],
-    now: int,
-    limit: int,
-    bounds: Bounds,
+    options: EvaluationOptions,
     pred: str | None,
     show_plan: bool,
     explain: str | None,
@@ -58,25 +50,45 @@ def command(
     FACT is canonical text such as 'p(1,/a)', with an annotation if it is temporal. The exit status is 1 if it does not
     hold (--explain), or if it does (--why-not).
     """
-    asked = choose(explain, alternatives, why_not, coverage, selector)
+    given = {"--explain": explain is not None, "--why-not": why_not is not None, "--coverage": coverage}
+    asked = [name for name, is_given in given.items() if is_given]
+    if len(asked) > 1:
+        raise click.UsageError(f"{asked[0]} and {asked[1]} are two questions; ask one at a time.")
+    if alternatives and explain is None:
+        raise click.UsageError("--all goes with --explain.")
+    if selector is not None and not coverage:
+        raise click.UsageError("--selector goes with --coverage.")
     if as_json and show_plan:
         raise click.UsageError("--show-plan prints Python, which is no JSON; leave --json out.")
-    if asked is not None and (show_plan or pred is not None):
+    if asked and (show_plan or pred is not None):
         raise click.UsageError("--show-plan and --pred are about all facts; leave them out of a question.")
-    found = answer(
-        files,
-        lambda result: facts(result, pred, as_json) if asked is None else asked.ask(result),
-        now=now,
-        limit=limit,
-        bounds=bounds,
-        facts=fact_files,
-        accept=lambda program: _check_predicate(program, pred) if asked is None else asked.check(program, now),
-    )
-    reply = found.found
+
+    def accept(program: Program) -> None:
+        """Refuse a wrong fact or predicate before the evaluation."""
+        _check_predicate(program, "--pred", pred)
+        _check_predicate(program, "--selector", selector)
+        for fact in (explain, why_not):
+            if fact is not None:
+                _check_fact(program, fact, options.now)
+
+    with options.evaluated(files, accept) as found:
+        result = found.result
+        if explain is not None:
+            reply = _why(result, explain, alternatives)
+        elif why_not is not None:
+            denial = result.why_not(why_not)
+            reply = _Reply(denial.text(), denial.as_json(), not denial.holds)
+        elif coverage:
+            covered = result.coverage(selector)
+            reply = _Reply(covered.text(), covered.as_json())
+        else:
+            facts = result.facts(pred)
+            lines = json_facts(facts, result.program) if as_json else facts
+            reply = _Reply("".join(f"{line}\n" for line in lines))
     if show_plan:
         write_text(plan_text(found.compiled))
     else:
-        write_text(reply.show(as_json and asked is not None))
+        write_text(json_text(reply.document) + "\n" if as_json and asked else reply.text)
     report(found.warnings)
     if show_time:
         _show_cost(found)
@@ -84,16 +96,46 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _check_predicate(program: Program, wanted: str | None) -> None:
+class _Reply(NamedTuple):
+    """The text or document to print. ``answered`` is false for "why" of a fact that does not hold, and vice versa."""
+
+    text: str
+    document: dict[str, Any] | None = None
+    answered: bool = True
+
+
+def _check_predicate(program: Program, option: str, wanted: str | None) -> None:
     known = {name for name, _ in program.predicates}
-    if wanted is None or wanted in known:
-        return
-    message = f"the program has no predicate {wanted!r}.{suggestion(wanted, known)}"
-    raise click.BadParameter(message, param_hint="'--pred'")
+    if wanted is not None and wanted not in known:
+        message = f"the program has no predicate {wanted!r}.{suggestion(wanted, known)}"
+        raise click.BadParameter(message, param_hint=f"'{option}'")
 
 
-def _show_cost(found: Answer[Reply]) -> None:
-    statistics = found.statistics
+def _check_fact(program: Program, fact: str, now: int) -> None:
+    try:
+        read_fact(fact, program, now)
+    except MangleError as error:
+        report(error.diagnostics)
+        raise click.exceptions.Exit(2) from None
+
+
+def _why(result: Result, fact: str, alternatives: bool) -> _Reply:
+    proof = result.explain(fact)
+    if proof is None:
+        shown = result.explainer.read(fact).text
+        return _Reply(f"{shown} does not hold; --why-not says what is missing\n", {"fact": shown, "proof": None}, False)
+    document, text = proof.as_json(), proof.text()
+    if alternatives:
+        others = result.alternatives(fact)
+        proofs = [result.explain(fact, using=leaves) for leaves in others.sets]
+        found = [one for one in proofs if one is not None]
+        document |= {"alternatives": [one.as_json()["proof"] for one in found], "complete": others.complete}
+        text = "\n".join(one.text() for one in found) + ("" if others.complete else "\nthere may be other proofs\n")
+    return _Reply(text, document)
+
+
+def _show_cost(found: Evaluated) -> None:
+    statistics = found.result.statistics
     rows = [
         ("given", f"{statistics.given:,}", "facts"),
         ("derived", f"{statistics.derived:,}", "facts"),

@@ -240,8 +240,8 @@ class Shell:
         """Repeat the last evaluation with other options."""
         asked = self._evaluated().asked
         question = self.client.evaluate(
-            asked.intent,
-            asked.params,
+            asked.intent.name,
+            asked.intent.params,
             asked.facts,
             eval_time=asked.eval_time,
             options=replace(asked.options, **options),

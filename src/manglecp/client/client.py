@@ -22,7 +22,7 @@ from manglecp.client.connection import Connection, Credential, RetryPolicy, Sche
 from manglecp.client.consent import OnConfirm, Question, consent
 from manglecp.client.errors import Refused, ServerError
 from manglecp.client.fact_checks import check_arguments
-from manglecp.client.results import Asked, Evaluation, Outcome, Tool
+from manglecp.client.results import Evaluation, Outcome, Tool
 from manglecp.client.transports import Target, transport_to
 from manglecp.client.transports.session import OnProgress
 from manglecp.client.working_state import Applied, FactObject, NotPlain, WorkingState, plain, restated
@@ -152,29 +152,22 @@ class Client:
         sent = WorkingState([*working, *given.facts], most=len(working) + len(given.facts)).facts
         checks.require(sent, intent, given)
         try:
-            asked = Asked(
-                intent,
-                None if params is None else plain(params),
-                sent,
-                eval_time,
-                constraints or Constraints(),
-                options or Options(),
-            )
+            stated = Intent(name=intent, params=None if params is None else plain(params))
         except NotPlain as wrong:
             raise Refused("malformed_message", f"params: {wrong}") from None
+        asked = IntentPayload(
+            intent=stated,
+            facts=list(sent),
+            eval_time=eval_time,
+            constraints=constraints or Constraints(),
+            options=options or Options(),
+        )
         answer = await self._evaluate(asked)
         return Evaluation(asked, answer.payload, given.warnings)
 
-    async def _evaluate(self, asked: Asked) -> IntentResponse:
-        payload = IntentPayload(
-            intent=Intent(name=asked.intent, params=asked.params),
-            facts=list(asked.facts),
-            eval_time=asked.eval_time,
-            constraints=asked.constraints,
-            options=asked.options,
-        )
+    async def _evaluate(self, asked: IntentPayload) -> IntentResponse:
         answer = await self._connection.exchange(
-            lambda name: IntentRequest(id=name, payload=payload), harmless=lambda: True
+            lambda name: IntentRequest(id=name, payload=asked), harmless=lambda: True
         )
         assert isinstance(answer, IntentResponse)
         for definition in answer.payload.macro_tools:
@@ -192,7 +185,7 @@ class Client:
             return tool if tool.level == "full" else known
         asked = tool.asked
         wish: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
-        wanted = Asked(asked.intent, asked.params, (*asked.facts, wish), asked.eval_time)
+        wanted = IntentPayload(intent=asked.intent, facts=[*asked.facts, wish], eval_time=asked.eval_time)
         answer = await self._evaluate(wanted)
         for definition in answer.payload.macro_tools:
             if definition.macro_id == tool.macro_id and definition.disclosure_level == "full":

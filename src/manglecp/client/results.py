@@ -11,27 +11,13 @@ from manglecp.client.working_state import Applied, FactObject
 from manglecp.wire import Violation
 from manglecp.wire.messages import (
     UNSET,
-    Constraints,
+    IntentPayload,
     IntentResult,
     InvokeResult,
     Level,
     MacroTool,
-    Options,
     SuggestedIntent,
-    Time,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The request of an evaluation, to repeat it."""
-
-    intent: str
-    params: dict[str, Any] | None = None
-    facts: tuple[FactObject, ...] = ()
-    eval_time: Time | None = None
-    constraints: Constraints = field(default_factory=Constraints)
-    options: Options = field(default_factory=Options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +25,7 @@ class Tool:
     """A macro-tool, and the request that it was offered for."""
 
     definition: MacroTool
-    asked: Asked = field(repr=False)
+    asked: IntentPayload = field(repr=False)
 
     @property
     def macro_id(self) -> str:
@@ -85,7 +71,7 @@ class Tool:
 class Evaluation:
     """The tools that fit an intent. ``warnings`` are about facts whose predicate the server does not list."""
 
-    asked: Asked
+    asked: IntentPayload
     result: IntentResult
     warnings: tuple[Violation, ...] = ()
 

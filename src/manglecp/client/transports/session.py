@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from manglecp.base.text import truncate
@@ -72,70 +72,6 @@ class Transport(Protocol):
 _log = logging.getLogger(__name__)
 
 
-class Conversation:
-    """The pending requests of one connection. The transport feeds it messages, and ends it."""
-
-    def __init__(self, max_bytes: int, on_manifest: OnManifest) -> None:
-        self._max_bytes = max_bytes
-        self._on_manifest = on_manifest
-        self._first: asyncio.Future[Manifest] = asyncio.get_running_loop().create_future()
-        self._pending: dict[str, tuple[asyncio.Future[ServerMessage], OnProgress | None]] = {}
-        self._ended: ClientError | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self._ended is not None
-
-    async def manifest(self) -> Manifest:
-        """Wait for the first message, the manifest; nothing is sent before (TRANS-03)."""
-        return await asyncio.shield(self._first)
-
-    def begin(self, request: str, on_progress: OnProgress | None) -> asyncio.Future[ServerMessage]:
-        if self._ended is not None:
-            raise ConnectionLost(str(self._ended))
-        answer: asyncio.Future[ServerMessage] = asyncio.get_running_loop().create_future()
-        self._pending[request] = answer, on_progress
-        return answer
-
-    def forget(self, request: str) -> bool:
-        """Drop a request, and return whether it was pending."""
-        return self._pending.pop(request, None) is not None
-
-    def feed(self, data: bytes) -> None:
-        """Take one message of the server. Raises :class:`Unreadable` if it is none."""
-        message = read(data, self._max_bytes)
-        if not self._first.done():
-            if not isinstance(message, Manifest):
-                raise Unreadable("the first message of the server is not its manifest")
-            self._first.set_result(message)
-        elif isinstance(message, Manifest):
-            self._on_manifest(message)
-        elif isinstance(message, Progress):
-            _, on_progress = self._pending.get(message.id, (None, None))
-            if on_progress is not None:
-                _report_progress(on_progress, message)
-        elif message.id is None:
-            assert isinstance(message, ErrorMessage)
-            _log.warning("the server reports an error that belongs to no request: %s", ServerError.of(message.payload))
-        else:
-            answer, _ = self._pending.pop(message.id, (None, None))
-            if answer is not None and not answer.done():
-                answer.set_result(message)
-
-    def end(self, reason: ClientError) -> None:
-        if self._ended is not None:
-            return
-        self._ended = reason
-        if not self._first.done():
-            self._first.set_exception(reason)
-            self._first.exception()  # mark it as retrieved: there may be no waiter
-        for answer, _ in self._pending.values():
-            if not answer.done():
-                answer.set_exception(reason)
-                answer.exception()
-        self._pending.clear()
-
-
 def read(data: bytes, max_bytes: int) -> ServerMessage:
     try:
         return receive_from_server(data, max_bytes)
@@ -159,13 +95,6 @@ def cancellation(request: str, request_key: str | None = None) -> bytes:
     return encode(Cancel(payload=CancelPayload(request_id=request, request_key=request_key)))
 
 
-def _report_progress(on_progress: OnProgress, message: Progress) -> None:
-    try:
-        on_progress(message.payload)
-    except Exception:
-        _log.exception("the progress callback failed")
-
-
 _CANCELLING_SECONDS: Final = 5.0
 
 
@@ -177,7 +106,11 @@ class SessionTransport(ABC):
     def __init__(self, *, max_answer_bytes: int = MAX_ANSWER_BYTES, connect_seconds: float = 30.0) -> None:
         self.max_answer_bytes = max_answer_bytes
         self._connect_seconds = connect_seconds
-        self._conversation: Conversation | None = None
+        self._on_manifest: OnManifest | None = None
+        self._manifest: asyncio.Future[Manifest] | None = None
+        """The first message of the connection; nothing is sent before (TRANS-03)."""
+        self._ended: ClientError | None = ConnectionLost("there is no connection")
+        self._pending: dict[str, tuple[asyncio.Future[ServerMessage], OnProgress | None]] = {}
         self._reader: asyncio.Task[None] | None = None
         self._cancelling: set[asyncio.Task[None]] = set()
 
@@ -202,17 +135,18 @@ class SessionTransport(ABC):
 
     @property
     def connected(self) -> bool:
-        return self._conversation is not None and not self._conversation.ended
+        return self._ended is None
 
     async def connect(self, on_manifest: OnManifest) -> Manifest:
         await self.close()
         try:
             async with asyncio.timeout(self._connect_seconds):
                 await self._open()
-                conversation = Conversation(self.max_answer_bytes, on_manifest)
-                self._conversation = conversation
-                self._reader = asyncio.create_task(self._listen(conversation))
-                return await conversation.manifest()
+                self._on_manifest = on_manifest
+                manifest = self._manifest = asyncio.get_running_loop().create_future()
+                self._ended = None
+                self._reader = asyncio.create_task(self._listen())
+                return await asyncio.shield(manifest)
         except TimeoutError:
             await self.close()
             raise ConnectionLost(f"no manifest within {self._connect_seconds:g} seconds") from None
@@ -227,23 +161,21 @@ class SessionTransport(ABC):
         headers: dict[str, str],  # noqa: ARG002 - the session is authenticated
         on_progress: OnProgress | None = None,
     ) -> ServerMessage:
-        conversation = self._conversation
-        if conversation is None:
-            raise ConnectionLost("there is no connection")
-        answer = conversation.begin(message.id, on_progress)
+        if self._ended is not None:
+            raise ConnectionLost(str(self._ended))
+        answer: asyncio.Future[ServerMessage] = asyncio.get_running_loop().create_future()
+        self._pending[message.id] = answer, on_progress
         try:
             await self._write(data)
             return require_answer(message, await answer)
         finally:
-            if conversation.forget(message.id) and not conversation.ended:
+            if self._pending.pop(message.id, None) is not None and self.connected:
                 self._cancel(message.id)
 
     async def close(self) -> None:
         if self._cancelling and self.connected:  # a cancelled run must not continue because the message was lost
             await asyncio.wait(self._cancelling, timeout=_CANCELLING_SECONDS)
-        conversation, self._conversation = self._conversation, None
-        if conversation is not None:
-            conversation.end(ConnectionLost("the connection was closed"))
+        self._end(ConnectionLost("the connection was closed"))
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()
@@ -254,16 +186,53 @@ class SessionTransport(ABC):
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    async def _listen(self, conversation: Conversation) -> None:
+    async def _listen(self) -> None:
         try:
             while True:
-                conversation.feed(await self._read())
+                self._feed(await self._read())
         except ClientError as reason:
-            conversation.end(reason)
+            self._end(reason)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            conversation.end(ConnectionLost(f"reading failed: {type(error).__name__}"))
+            self._end(ConnectionLost(f"reading failed: {type(error).__name__}"))
+
+    def _feed(self, data: bytes) -> None:
+        """Take one message of the server. Raises :class:`Unreadable` if it is none."""
+        assert self._manifest is not None
+        assert self._on_manifest is not None
+        message = read(data, self.max_answer_bytes)
+        if not self._manifest.done():
+            if not isinstance(message, Manifest):
+                raise Unreadable("the first message of the server is not its manifest")
+            self._manifest.set_result(message)
+        elif isinstance(message, Manifest):
+            self._on_manifest(message)
+        elif isinstance(message, Progress):
+            _, on_progress = self._pending.get(message.id, (None, None))
+            if on_progress is not None:
+                try:
+                    on_progress(message.payload)
+                except Exception:
+                    _log.exception("the progress callback failed")
+        elif message.id is None:
+            assert isinstance(message, ErrorMessage)
+            _log.warning("the server reports an error that belongs to no request: %s", ServerError.of(message.payload))
+        else:
+            answer, _ = self._pending.pop(message.id, (None, None))
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+
+    def _end(self, reason: ClientError) -> None:
+        if self._ended is not None:
+            return
+        self._ended = reason
+        waiting: list[asyncio.Future[Any]] = [answer for answer, _ in self._pending.values()]
+        for future in (*waiting, self._manifest):
+            if future is not None and not future.done():
+                future.set_exception(reason)
+                future.exception()  # mark it as retrieved: there may be no waiter
+        self._pending.clear()
 
     def _cancel(self, request: str) -> None:
         task = asyncio.create_task(self._send_quietly(cancellation(request)))
