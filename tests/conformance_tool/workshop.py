@@ -20,7 +20,7 @@ from manglecp.conformance import Report, read_plan, run
 from manglecp.conformance.plan import Plan
 from manglecp.intent import Identity
 from manglecp.invoke import PackOptions, Secrets
-from manglecp.server import Core, open_core
+from manglecp.server import AuthConfig, Core, open_core
 from manglecp.server.app import App
 from manglecp.store import open_store
 from tests.conformance_tool.spoiling import Flaw, Spoiled
@@ -104,7 +104,7 @@ def workshop(folder: Path) -> Iterator[Workshop]:
             options = PackOptions(PACK, workspace=[folder])
             secrets = Secrets({"ada": b"k" * 32})
             core = await stack.enter_async_context(
-                open_core(options, partial(open_store, ":memory:"), auth=auth, secrets=secrets)
+                open_core(options, partial(open_store, ":memory:"), AuthConfig(auth, secrets))
             )
             await core.revisions.ready()
             cores.append(core)

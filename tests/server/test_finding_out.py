@@ -10,6 +10,7 @@ from pathlib import Path
 
 from manglecp.invoke import AutoConfirm, PackOptions
 from manglecp.pack import SandboxPolicy
+from manglecp.server.auth_config import AuthConfig
 from manglecp.server.core import Core
 from manglecp.server.runtime import open_core
 from manglecp.store import open_store
@@ -77,7 +78,7 @@ async def core(folder: Path, more: str = "") -> AsyncIterator[Core]:
         open_core(
             options,
             partial(open_store, ":memory:"),
-            auto_confirm=AutoConfirm({"anonymous": frozenset({"filesystem"})}),
+            AuthConfig(auto_confirm=AutoConfirm({"anonymous": frozenset({"filesystem"})})),
         ) as opened,
     ):
         await opened.revisions.ready()

@@ -115,11 +115,13 @@ def _clock(now: str | None) -> Callable[[], int]:
 def _local(folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]) -> Any:
     """Return a client of a server in this process that serves the pack to ``identity``."""
     from manglecp.client import Client
-    from manglecp.server import open_core
+    from manglecp.server import AuthConfig, open_core
 
     @asynccontextmanager
     async def opened() -> Any:
-        opening = open_core(runtime.of_pack(folder), runtime.open_store, auth=_FixedIdentity(identity), clock=clock)
+        opening = open_core(
+            runtime.of_pack(folder), runtime.open_store, AuthConfig(_FixedIdentity(identity)), clock=clock
+        )
         async with opening as core:
             await core.revisions.ready()
             async with Client(core, token="here") as client:

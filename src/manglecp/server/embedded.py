@@ -63,14 +63,7 @@ class Server:
     async def __aenter__(self) -> Self:
         """Once the pack is loaded; PackError or StoreError if it cannot be."""
         auth = AuthConfig() if self._tokens is None else AuthConfig.of(self._tokens, None)
-        opening = open_core(
-            self._options,
-            self._open_store,
-            auth=auth.auth,
-            secrets=auth.secrets,
-            auto_confirm=auth.auto_confirm,
-            settings=self._settings,
-        )
+        opening = open_core(self._options, self._open_store, auth, settings=self._settings)
         async with AsyncExitStack() as stack:
             core = await stack.enter_async_context(opening)
             await core.revisions.ready()

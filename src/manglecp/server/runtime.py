@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manglecp.intent import warm_up
-from manglecp.invoke import AutoConfirm, InvokeSettings, PackOptions, PackRuntime, Secrets, local_secrets, open_swept
+from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime, local_secrets, open_swept
 from manglecp.pack import FolderWatcher, PackError, Settings, read_outline
-from manglecp.server.auth import Auth
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.auth_config import AuthConfig
 from manglecp.server.binding import Listening, Refused, refuse_open
@@ -46,11 +45,9 @@ _log = logging.getLogger(__name__)
 async def open_core(
     options: PackOptions,
     store: Callable[[], Store],
+    auth: AuthConfig | None = None,
     *,
     outline: Settings | None = None,
-    auth: Auth | None = None,
-    secrets: Secrets | None = None,
-    auto_confirm: AutoConfirm | None = None,
     settings: ServerSettings | None = None,
     observers: Sequence[Callable[[HandledRequest], None]] = (),
     clock: Callable[[], int] = time.time_ns,
@@ -59,6 +56,7 @@ async def open_core(
 
     ``store`` opens the store, in a thread. ``clock`` is the invoker's.
     """
+    auth = auth or AuthConfig()
     async with AsyncExitStack() as stack:
         opened: list[Store] = []
 
@@ -70,8 +68,8 @@ async def open_core(
                 options,
                 opened[0],
                 prepare=warm_up,
-                secrets=secrets or local_secrets(),
-                auto_confirm=auto_confirm,
+                secrets=auth.secrets or local_secrets(),
+                auto_confirm=auth.auto_confirm,
                 settings=InvokeSettings(claim_ms=round(revisions.settings.claim * 1_000)),
                 clock=clock,
                 on_trouble=on_trouble,
@@ -107,7 +105,7 @@ async def open_core(
             return any(one.database.dialect == "postgresql" for one in opened)
 
         revisions = RevisionManager(opening, outline, settings, probe=probe, shared=shared)
-        core = Core(revisions, auth, auto_confirm=auto_confirm, observers=observers)
+        core = Core(revisions, auth.auth, auto_confirm=auth.auto_confirm, observers=observers)
         revisions.begin()
         try:
             yield core
@@ -142,15 +140,7 @@ async def serve_http(
     guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth=required)
     metrics = Metrics()
     tls = Tls.of(listening)
-    async with open_core(
-        options,
-        store,
-        auth=auth.auth,
-        secrets=auth.secrets or local_secrets(),
-        auto_confirm=auth.auto_confirm,
-        settings=settings,
-        observers=(metrics, *tracing()),
-    ) as core:
+    async with open_core(options, store, auth, settings=settings, observers=(metrics, *tracing())) as core:
         app = App(core, guards, metrics=metrics, metadata=auth.metadata, max_age=listening.max_age)
         listener = Listener(app, bound, tls=tls)
         stop = _stop_on_signals(core, auth.tokens, tls)
@@ -178,15 +168,7 @@ async def serve_streams(
 ) -> None:
     """Serve until the input ends or a signal. ``said`` is the manifest that was written already."""
     async with (
-        open_core(
-            options,
-            store,
-            outline=outline,
-            auth=auth.auth,
-            secrets=auth.secrets or local_secrets(),
-            auto_confirm=auth.auto_confirm,
-            settings=settings,
-        ) as core,
+        open_core(options, store, auth, outline=outline, settings=settings) as core,
         _credentials_watched(core, auth),
     ):
         await serve_stdio(core, streams, said=said, stop=_stop_on_signals(core, auth.tokens))
