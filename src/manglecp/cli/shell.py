@@ -17,7 +17,7 @@ from manglecp.cli.options import CallerOptions, RuntimeOptions, bold, caller_opt
 from manglecp.cli.servers import Server, question_lines, server_options, target_argument
 
 if TYPE_CHECKING:
-    from manglecp.cli.shell_commands import LoopThread, Shell
+    from manglecp.cli.shell_commands import Shell
     from manglecp.client import Question
     from manglecp.intent import Identity
 
@@ -81,8 +81,7 @@ def _talk(
             return False
         return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
 
-    loop: LoopThread[Question] = LoopThread()
-    with loop:
+    with LoopThread() as loop:
         url = target if isinstance(target, str) else None
         try:
             if isinstance(target, str):

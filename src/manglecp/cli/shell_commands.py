@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -32,11 +32,10 @@ from manglecp.wire import (
 from manglecp.wire.messages import UNSET
 
 T = TypeVar("T")
-Q = TypeVar("Q")
-_Pending: TypeAlias = tuple[Q, "asyncio.Future[bool]"]
+_Pending: TypeAlias = tuple[Question, "asyncio.Future[bool]"]
 
 
-class LoopThread(Generic[Q]):
+class LoopThread:
     """An event loop in a thread, so that the main thread can read lines and receives Ctrl-C.
 
     A context manager: ``stack`` is closed on the loop at the end. While :meth:`wait` blocks the main thread, it handles
@@ -46,7 +45,7 @@ class LoopThread(Generic[Q]):
     def __init__(self) -> None:
         self.stack = AsyncExitStack()
         self._end = ExitStack()
-        self._events: SimpleQueue[_Pending[Q] | None] = SimpleQueue()
+        self._events: SimpleQueue[_Pending | None] = SimpleQueue()
 
     def __enter__(self) -> Self:
         self._loop = self._end.enter_context(background_loop("manglecp-shell"))
@@ -56,15 +55,15 @@ class LoopThread(Generic[Q]):
         with self._end:
             self.wait(self.stack.aclose())
 
-    async def ask(self, question: Q) -> bool:
+    async def ask(self, question: Question) -> bool:
         """Pass an approval request to the main thread. Called on the loop."""
         answer: asyncio.Future[bool] = self._loop.create_future()
         self._events.put((question, answer))
         return await answer
 
-    def wait(self, work: Coroutine[Any, Any, T], answering: Callable[[Q], bool] = lambda _: False) -> T:
+    def wait(self, work: Coroutine[Any, Any, T], answering: Callable[[Question], bool] = lambda _: False) -> T:
         """Return the result of ``work``; an exception in the main thread cancels it."""
-        events: SimpleQueue[_Pending[Q] | None] = SimpleQueue()
+        events: SimpleQueue[_Pending | None] = SimpleQueue()
         self._events = events
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         future.add_done_callback(lambda _: events.put(None))
@@ -124,7 +123,7 @@ class Shell:
     def __init__(
         self,
         client: Client,
-        loop: LoopThread[Question],
+        loop: LoopThread,
         person: Person,
         answering: Callable[[Question], bool],
         *,

@@ -29,7 +29,6 @@ from manglecp.client.working_state import Applied, FactObject, NotPlain, Working
 from manglecp.wire import UPGRADE
 from manglecp.wire.messages import (
     UNSET,
-    Authenticated,
     Constraints,
     Intent,
     IntentPayload,
@@ -51,7 +50,7 @@ _MOST_QUESTIONS: Final = 3  # for one invocation: before it, with the server's c
 """Approval requests for one invocation: before it, with the server's challenge, and once more."""
 
 
-class Client:
+class Client(Connection):
     """One server. ``target`` is a URL, the command of a server on standard streams, a server object or a transport."""
 
     def __init__(
@@ -76,7 +75,7 @@ class Client:
         self.state = WorkingState() if state is None else state
         self._on_confirm = on_confirm
         self._on_progress = on_progress
-        self._connection = Connection(
+        super().__init__(
             transport_to(target, **options),
             credential=None if token is None else Credential(token, scheme),
             retry_policy=retry_policy,
@@ -98,33 +97,6 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def connect(self) -> None:
-        """Connect and receive the manifest; authenticate where there is a session and a token."""
-        await self._connection.open()
-
-    async def close(self) -> None:
-        """End the connection. A server that was started as a process is ended too."""
-        await self._connection.close()
-
-    @property
-    def manifest(self) -> ManifestPayload:
-        """The newest manifest."""
-        return self._connection.manifest
-
-    @property
-    def identity(self) -> Authenticated | None:
-        """The authenticated identity; None without a session."""
-        return self._connection.identity
-
-    async def ready(self) -> ManifestPayload:
-        """Wait until the server takes requests, and return its manifest, which is complete then."""
-        await self._connection.prepared()
-        return self.manifest
-
-    async def refresh(self) -> ManifestPayload:
-        """Read the manifest again on transports that receive no updates."""
-        return await self._connection.refresh()
-
     # --- intents ---------------------------------------------------------------------------------------------------
 
     async def evaluate(
@@ -143,7 +115,7 @@ class Client:
         Raises :class:`Refused` with every violation in the facts. Working facts that the server derives itself, does
         not list or would reject are left out.
         """
-        checks = await self._connection.prepared()
+        checks = await self._prepared()
         given = checks.check(facts)
         kept = () if from_state == "none" else self.state.facts
         if from_state == "needed":
@@ -166,9 +138,7 @@ class Client:
         return Evaluation(asked, answer.payload, given.warnings)
 
     async def _evaluate(self, asked: IntentPayload) -> IntentResponse:
-        answer = await self._connection.exchange(
-            lambda name: IntentRequest(id=name, payload=asked), harmless=lambda: True
-        )
+        answer = await self._exchange(lambda name: IntentRequest(id=name, payload=asked), harmless=lambda: True)
         assert isinstance(answer, IntentResponse)
         for definition in answer.payload.macro_tools:
             self._tools[definition.macro_id] = Tool(definition, asked)
@@ -213,7 +183,7 @@ class Client:
     ) -> Evaluation:
         """Evaluate a suggested intent, the continuation facts and these (NEXT-03); ``more`` as in :meth:`evaluate`."""
         suggested = which if isinstance(which, SuggestedIntent) else outcome.suggestion(which)
-        checks = self._connection.checks
+        checks = await self._prepared()
         continued = checks.check(outcome.continuation_facts).facts  # what the server would not take is left out
         params = None if suggested.params is UNSET else suggested.params
         return await self.evaluate(suggested.name, params, [*continued, *facts], **more)
@@ -269,9 +239,9 @@ class Client:
                 return Outcome(tool, answer.payload, applied)
 
     async def _invoke(self, payload: InvokePayload, tool: Tool, on_progress: OnProgress | None) -> InvokeResponse:
-        answer = await self._connection.exchange(
+        answer = await self._exchange(
             lambda name: InvokeRequest(id=name, payload=payload),
-            harmless=lambda: tool.repeatable or self._connection.keeps_request_keys,
+            harmless=lambda: tool.repeatable or self._keeps_request_keys,
             on_progress=on_progress,
         )
         assert isinstance(answer, InvokeResponse)

@@ -170,32 +170,33 @@ class Connection:
         self._closed = False
         self._asking = 0
         self.identity: Authenticated | None = None
+        """The authenticated identity; None without a session."""
 
     @property
     def manifest(self) -> ManifestPayload:
+        """The newest manifest."""
         if self._manifest is None:
             raise Refused("not_connected", "the client is not connected; it is used inside its async with block")
         return self._manifest
 
     @property
-    def checks(self) -> FactChecks:
-        assert self._checks is not None, "there is a manifest before anything is checked"
-        return self._checks
-
-    @property
-    def keeps_request_keys(self) -> bool:
+    def _keeps_request_keys(self) -> bool:
         extensions = self.manifest.extensions
         return extensions is not UNSET and "x-request_key" in extensions
 
     # --- its life --------------------------------------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Connect, and wait for the manifest; readiness is awaited by the first request."""
+    async def connect(self) -> None:
+        """Connect and receive the manifest; authenticate where there is a session and a token.
+
+        Readiness is awaited by the first request.
+        """
         async with self._getting_ready:
             self._closed = False
             await self._connect()
 
     async def close(self) -> None:
+        """End the connection. A server that was started as a process is ended too."""
         self._closed = True
         self.identity = None
         await self._transport.close()
@@ -258,7 +259,18 @@ class Connection:
 
     # --- asking ----------------------------------------------------------------------------------------------------
 
-    async def ready(self) -> None:
+    async def ready(self) -> ManifestPayload:
+        """Wait until the server takes requests, and return its manifest, which is complete then."""
+        await self._prepared()
+        return self.manifest
+
+    async def _prepared(self) -> FactChecks:
+        """Wait as :meth:`_get_ready` does, with retries; return the checks of the manifest."""
+        await self._with_retries(self._get_ready, lambda: True)
+        assert self._checks is not None, "there is a manifest before anything is checked"
+        return self._checks
+
+    async def _get_ready(self) -> None:
         """Wait until connected, authenticated and ready. Raises :class:`Refused` if the server does not get ready."""
         if self._closed:
             raise Refused("not_connected", "the client is closed; connect() opens it again")
@@ -295,12 +307,7 @@ class Connection:
             polls += 1
             await self._connect()
 
-    async def prepared(self) -> FactChecks:
-        """As :meth:`ready`, with retries; return the checks of the manifest."""
-        await self._with_retries(self.ready, lambda: True)
-        return self.checks
-
-    async def exchange(
+    async def _exchange(
         self, make: Callable[[str], Request], *, harmless: Callable[[], bool], on_progress: OnProgress | None = None
     ) -> ServerMessage:
         """Send a request and return its response. Raises :class:`ServerError` for an error.
@@ -313,7 +320,7 @@ class Connection:
         async def attempt() -> ServerMessage:
             nonlocal sent
             sent = False
-            await self.ready()
+            await self._get_ready()
             message = make(next(self._ids))
             sent = True
             return _good(await self._ask(message, on_progress))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ipaddress
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from manglecp.base.cache import LruCache
 from manglecp.intent import Identity
 from manglecp.server.config import Rate, ServerSettings
 from manglecp.wire import WireError
@@ -33,7 +33,7 @@ class Buckets:
     def __init__(self, rate: Rate | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._clock = clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._left: LruCache[str, tuple[float, float]] = LruCache(self.MOST)
         """What is left of each, and when that was so."""
 
     def take(self, key: str) -> float:
@@ -42,14 +42,11 @@ class Buckets:
         if rate is None:
             return 0.0
         now, most = self._clock(), float(rate.burst)
-        level, then = self._left.get(key, (most, now))
+        level, then = self._left.get(key) or (most, now)
         level = min(most, level + max(0.0, now - then) * rate.per_second)
         if level < 1.0 - 1e-6:  # a rounding error must not make a client wait twice
             return (1.0 - level) / rate.per_second
-        self._left[key] = (level - 1.0, now)
-        self._left.move_to_end(key)
-        if len(self._left) > self.MOST:
-            self._left.popitem(last=False)
+        self._left.put(key, (level - 1.0, now))
         return 0.0
 
 

@@ -39,15 +39,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-class ForPeople(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
-
-
 def configure(level: str = "info", *, as_json: bool = True, stream: TextIO | None = None) -> None:
     """Everything that this process has to say goes there, and nowhere else."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else ForPeople())
+    handler.setFormatter(
+        JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
+    )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Final, Literal
 
-from manglecp.invoke import PackRuntime, Worker
+from manglecp.invoke import Invoker, PackRuntime, Worker
 from manglecp.pack import PackError, Settings
 from manglecp.server.config import ServerSettings
 from manglecp.store import Busy, Invalid, Refused, StoreError
@@ -68,25 +68,17 @@ class RevisionHandle:
         self._retired = True
         self._close_if_unused()
 
-    def hand_over(self, *, awaited: bool) -> None:
-        """Leave runs to other processes between two steps; with ``awaited`` also those that a client waits for."""
-        if self._opened_well:
-            self._open.result().invoker.hand_over(awaited=awaited)
-
-    def leave(self) -> None:
-        """Stop waiting for runs."""
-        if self._opened_well:
-            self._open.result().invoker.leave()
+    @property
+    def invoker(self) -> Invoker | None:
+        """None unless it is open."""
+        opened = self._open.done() and self._open.exception() is None
+        return self._open.result().invoker if opened else None
 
     def stop_resuming(self) -> None:
         """Take over no more runs of other processes."""
         self._resumes_runs = False
         if self._worker is not None:
             self._worker.stop()
-
-    @property
-    def _opened_well(self) -> bool:
-        return self._open.done() and self._open.exception() is None
 
     def _close_if_unused(self) -> None:
         if self._retired and not self._users:
@@ -305,13 +297,15 @@ class RevisionManager:
             self._deadline = asyncio.get_running_loop().time() + self.settings.grace
             for handle in self._handles.values():
                 handle.stop_resuming()
-                handle.hand_over(awaited=self._shared())
+                if handle.invoker is not None:
+                    handle.invoker.hand_over(awaited=self._shared())
             self._notify()
 
     def leave(self) -> None:
         """End the grace period: runs stay as they are on record, and clients that wait for one are answered so."""
         for handle in self._handles.values():
-            handle.leave()
+            if handle.invoker is not None:
+                handle.invoker.leave()
 
     async def end(self) -> None:
         """Close all revisions, once they have no users and their runs ended, or the grace period is over."""
