@@ -7,14 +7,13 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from manglecp.cli import Trouble
-from manglecp.cli.files import combine
+from manglecp.cli.files import combine, group
 from manglecp.cli.options import RuntimeOptions, pack_argument, refusing_packs, runtime_options
 from manglecp.server import Listening, Refused, refuse_open
 
@@ -108,42 +107,6 @@ def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
         raise click.UsageError(str(error)) from None
 
 
-class Limits(TypedDict):
-    config: Path | None
-    proxies: tuple[Network, ...]
-    drain_seconds: int | None
-
-
-def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``limits``, from --config and the options that override it."""
-
-    @wraps(function)
-    def limited(
-        *args: Any, config: Path | None, proxies: tuple[Network, ...], drain_seconds: int | None, **more: Any
-    ) -> Any:
-        limits = Limits(config=config, proxies=proxies, drain_seconds=drain_seconds)
-        return function(*args, limits=limits, **more)
-
-    options = combine(
-        click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml."),
-        click.option(
-            "--trusted-proxy",
-            "proxies",
-            metavar="ADDRESS|NET",
-            multiple=True,
-            callback=_networks,
-            help="A proxy that is believed when it says where a request came from (X-Forwarded-For and -Proto).",
-        ),
-        click.option(
-            "--drain-seconds",
-            metavar="SECONDS",
-            type=click.IntRange(1, 3_600),
-            help="How long what is under way has to end after SIGTERM; 30 by default.",
-        ),
-    )
-    return options(limited)
-
-
 def _networks(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[Network, ...]:
     if not given:
         return ()
@@ -155,20 +118,44 @@ def _networks(context: click.Context, parameter: click.Parameter, given: tuple[s
         raise click.BadParameter(f"{error}.", context, parameter) from None
 
 
-def settings_of(limits: Limits, *, processes: int = 1) -> ServerSettings:
-    from dataclasses import replace
+class LimitOptions(NamedTuple):
+    """``--config``, and the options that override it."""
 
-    from manglecp.server import ServerSettings
+    config: Path | None
+    proxies: tuple[Network, ...]
+    drain_seconds: int | None
 
-    settings = ServerSettings()
-    if limits["config"] is not None:
-        from manglecp.server import load_server_settings
+    def settings(self, *, processes: int = 1) -> ServerSettings:
+        from dataclasses import replace
 
-        settings = load_server_settings(limits["config"])
-    if limits["drain_seconds"] is not None:
-        settings = replace(settings, grace=float(limits["drain_seconds"]))
-    trusted = (*settings.trusted_proxies, *limits["proxies"])
-    return replace(settings, trusted_proxies=trusted).of_one_of(processes)
+        from manglecp.server import ServerSettings, load_server_settings
+
+        settings = ServerSettings() if self.config is None else load_server_settings(self.config)
+        if self.drain_seconds is not None:
+            settings = replace(settings, grace=float(self.drain_seconds))
+        trusted = (*settings.trusted_proxies, *self.proxies)
+        return replace(settings, trusted_proxies=trusted).of_one_of(processes)
+
+
+limit_options: Final = group(
+    "limits",
+    LimitOptions,
+    click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml."),
+    click.option(
+        "--trusted-proxy",
+        "proxies",
+        metavar="ADDRESS|NET",
+        multiple=True,
+        callback=_networks,
+        help="A proxy that is believed when it says where a request came from (X-Forwarded-For and -Proto).",
+    ),
+    click.option(
+        "--drain-seconds",
+        metavar="SECONDS",
+        type=click.IntRange(1, 3_600),
+        help="How long what is under way has to end after SIGTERM; 30 by default.",
+    ),
+)
 
 
 def started(url: str) -> None:
@@ -267,7 +254,7 @@ def command(
     algorithms: tuple[str, ...],
     open_demo: bool,
     max_age: int | None,
-    limits: Limits,
+    limits: LimitOptions,
     log_level: str,
     log_format: str,
     runtime: RuntimeOptions,
@@ -324,7 +311,7 @@ def _listen(
     workers: int,
     tokens: Path | None,
     jwt: dict[str, object] | None,
-    limits: Limits,
+    limits: LimitOptions,
     log_format: str,
 ) -> None:
     refuse_open(listening, auth=tokens is not None or jwt is not None)
@@ -339,7 +326,7 @@ def _listen(
 
         from manglecp.server import serve_http
 
-        pack, who, settings = runtime.of_pack(folder), who_of(tokens, jwt), settings_of(limits, processes=workers)
+        pack, who, settings = runtime.of_pack(folder), who_of(tokens, jwt), limits.settings(processes=workers)
         announce = started_in(log_format)
         uvloop.run(serve_http(pack, runtime.open_store, listening, who, bound, settings=settings, started=announce))
 
@@ -358,7 +345,7 @@ def _streams(
     runtime: RuntimeOptions,
     tokens: Path | None,
     jwt: dict[str, object] | None,
-    limits: Limits,
+    limits: LimitOptions,
     level: str,
     form: str,
 ) -> None:
@@ -387,7 +374,7 @@ def _streams(
 
     from manglecp.server import serve_streams
 
-    pack, settings = runtime.of_pack(folder), settings_of(limits)
+    pack, settings = runtime.of_pack(folder), limits.settings()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         serving = serve_streams(pack, runtime.open_store, who, streams, outline=outline, said=said, settings=settings)
         runner.run(serving)

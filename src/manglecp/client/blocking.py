@@ -10,19 +10,30 @@ a call cancels the request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from typing import Any, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from manglecp.base.background_loop import background_loop, runs_here
 from manglecp.client.client import Client
 from manglecp.client.errors import Refused
-from manglecp.client.results import Evaluation, Outcome, Tool
 from manglecp.client.transports import Target
 from manglecp.client.working_state import WorkingState
-from manglecp.wire.messages import Authenticated, ManifestPayload, SuggestedIntent
+from manglecp.wire.messages import Authenticated, ManifestPayload
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingClient, P], T]:
+    @wraps(method)
+    def wait(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> T:
+        return self._wait(method(self._client, *args, **options))
+
+    return wait
 
 
 class BlockingClient:
@@ -60,32 +71,12 @@ class BlockingClient:
     def state(self) -> WorkingState:
         return self._client.state
 
-    def ready(self) -> ManifestPayload:
-        return self._wait(self._client.ready())
-
-    def refresh(self) -> ManifestPayload:
-        return self._wait(self._client.refresh())
-
-    def evaluate(
-        self,
-        intent: str,
-        params: Mapping[str, Any] | None = None,
-        facts: Iterable[Mapping[str, Any]] = (),
-        **more: Any,
-    ) -> Evaluation:
-        """As :meth:`Client.evaluate`, which documents ``more``."""
-        return self._wait(self._client.evaluate(intent, params, facts, **more))
-
-    def upgrade(self, tool: Tool | str) -> Tool:
-        return self._wait(self._client.upgrade(tool))
-
-    def invoke(self, tool: Tool | str, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
-        """As :meth:`Client.invoke`, which documents ``more``."""
-        return self._wait(self._client.invoke(tool, args, **more))
-
-    def follow(self, outcome: Outcome, which: int | str | SuggestedIntent = 0, **more: Any) -> Evaluation:
-        """As :meth:`Client.follow`, which documents ``more``."""
-        return self._wait(self._client.follow(outcome, which, **more))
+    ready = _blocking(Client.ready)
+    refresh = _blocking(Client.refresh)
+    evaluate = _blocking(Client.evaluate)
+    upgrade = _blocking(Client.upgrade)
+    invoke = _blocking(Client.invoke)
+    follow = _blocking(Client.follow)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None or runs_here(self._loop):

@@ -175,6 +175,7 @@ class Client(Connection):
 
     async def follow(
         self,
+        /,
         outcome: Outcome,
         which: int | str | SuggestedIntent = 0,
         *,

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -83,8 +84,8 @@ class App:
         self._websockets = WebSocketEndpoint(core)
         base = core.settings.base
         routes = [
-            Route(f"{base}/invoke", _Endpoint(self._invoke, "POST")),
-            Route(f"{base}/evaluate", _Endpoint(self._evaluate, "POST")),
+            Route(f"{base}/invoke", _Endpoint(partial(self._message, "invoke_request"), "POST")),
+            Route(f"{base}/evaluate", _Endpoint(partial(self._message, "intent_request"), "POST")),
             Route(MANIFEST_PATH, _Endpoint(self._manifest, "GET", "HEAD")),
             Route("/health", _Endpoint(self._health, "GET", "HEAD")),
             Route("/ready", _Endpoint(self._ready, "GET", "HEAD")),
@@ -121,13 +122,7 @@ class App:
 
     # --- messages ----------------------------------------------------------------------------------------------------
 
-    async def _invoke(self, request: _Request) -> None:
-        await self._message(request, "invoke_request")
-
-    async def _evaluate(self, request: _Request) -> None:
-        await self._message(request, "intent_request")
-
-    async def _message(self, request: _Request, type_: str) -> None:
+    async def _message(self, type_: str, request: _Request) -> None:
         began_ns = time.time_ns()
         session = self._session(request)
         try:

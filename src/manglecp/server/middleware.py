@@ -128,7 +128,7 @@ class Guards:
         """Accept every IP address: a server that listens on all interfaces does not know which are its own."""
         if is_loopback(bound):
             self._hosts |= _LOOPBACK_NAMES | {bound}
-        elif _is_wildcard(bound):
+        elif not bound or ((number := _number(bound)) is not None and number.is_unspecified):
             self._numbers = True
             self._hosts |= _LOOPBACK_NAMES
         else:
@@ -149,7 +149,7 @@ class Guards:
         return frozenset({_ANY}) if self._any_origin else frozenset(self._origins)
 
     def _is_ours(self, name: str) -> bool:
-        return name in self._hosts or (self._numbers and _is_number(name))
+        return name in self._hosts or (self._numbers and _number(name) is not None)
 
     def _may_ask(self, origin: str, host: bytes | None, scheme: str) -> bool:
         if self._any_origin or origin in self._origins:
@@ -174,16 +174,8 @@ def _host(text: str) -> str | None:
         return None
 
 
-def _is_wildcard(host: str) -> bool:
+def _number(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host).is_unspecified
+        return ipaddress.ip_address(name)
     except ValueError:
-        return host == ""
-
-
-def _is_number(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return None
