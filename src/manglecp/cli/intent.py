@@ -16,7 +16,6 @@ from manglecp.cli.options import (
     StatementOptions,
     bold,
     caller_options,
-    message_of,
     pack_options,
     refuse_pack,
     refuse_request,
@@ -140,7 +139,7 @@ def warn_of_intent(who: str, name: str, known: list[str]) -> None:
 def _answer(
     folder: Path, runtime: RuntimeOptions, payload: dict[str, Any], identity: Identity, *, as_json: bool
 ) -> None:
-    from manglecp.intent import respond
+    from manglecp.intent import request_message, respond
     from manglecp.invoke import load_domain
     from manglecp.pack import PackError
     from manglecp.wire import WireError, encode
@@ -150,7 +149,7 @@ def _answer(
             domain, _ = load_domain(runtime.of_pack(folder), hosts)
             pack = domain.pack
             progress.doing = "evaluating"
-            request = message_of("intent_request", payload, pack)
+            request = request_message("intent_request", payload, pack, "shell")
             answer = respond(domain, request, identity, clock=time.time_ns)
     except PackError as error:
         refuse_pack(error)

@@ -23,15 +23,15 @@ import click
 from manglecp.base.text import escape_invisible
 from manglecp.cli import INTERRUPTED
 from manglecp.cli.intent_request import clock_from, value_of
-from manglecp.cli.options import LOCAL, RuntimeOptions, bold, message_of
+from manglecp.cli.options import LOCAL, RuntimeOptions, bold
 from manglecp.cli.output import Progress, write_lines, write_text
 from manglecp.cli.servers import Person, Server, agreed, asked_at_terminal, talk
 from manglecp.cli.tool_text import answer_lines, failure_lines, what_to_state
 from manglecp.client import Client, Question, Tool
-from manglecp.intent import Identity
-from manglecp.invoke import Answer, Invoker, Opened, RunObserver, open_packs, progress_reporter
+from manglecp.intent import Identity, request_message
+from manglecp.invoke import Answer, Invoker, Opened, RunObserver, open_packs, progress_reporter, with_approval
 from manglecp.store import RunState, StoreError
-from manglecp.wire import WireError, encode, read_instant, sign_confirmation, why_not_lines
+from manglecp.wire import WireError, encode, read_instant, why_not_lines
 from manglecp.wire.messages import (
     UNSET,
     IntentResponse,
@@ -117,47 +117,30 @@ class _Session:
 
     async def _evaluate(self, options: Mapping[str, Any]) -> IntentResponse:
         pack = self._invoker.domain.pack
-        request = message_of("intent_request", {**self._request.intent, "options": dict(options)}, pack)
+        request = request_message("intent_request", {**self._request.intent, "options": options}, pack, "shell")
         return await self._invoker.offers.evaluate(request, self._identity)
 
     # --- the invocation -----------------------------------------------------------------------------------------------
 
-    async def invoke(self, tool: MacroTool) -> Answer:
-        """Return the result or the error; where approval is required and given, of the second attempt."""
-        try:
-            return (await self._send(tool)).payload
-        except WireError as error:
-            challenge = (error.details or {}).get("challenge")
-            if error.code != "confirmation_required" or challenge is None:
-                return error
-            if not self._request.confirm and not agreed(str(challenge["text"]).splitlines()):
-                return error
-        try:
-            return (await self._send(tool, self._token(challenge))).payload
-        except WireError as error:
-            return error
-
-    async def _send(self, tool: MacroTool, token: str | None = None) -> InvokeResponse:
+    async def invoke(self, tool: MacroTool) -> InvokeResult:
+        """Invoke the tool; a second time where approval is required and given."""
         payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": arguments(self._request.args, tool)}
-        if token is not None:
-            payload["confirmation_token"] = token
         if self._request.request_key is not None:
             payload["x-request_key"] = self._request.request_key
-        request = message_of("invoke_request", payload, self._invoker.domain.pack)
+        return await with_approval(self._send, payload, self._identity.name, self._opened.secrets, self._approve)
+
+    def _approve(self, challenge: Mapping[str, Any]) -> bool | None:
+        return self._request.confirm or agreed(str(challenge["text"]).splitlines())
+
+    async def _send(self, payload: Mapping[str, Any]) -> InvokeResult:
+        request = request_message("invoke_request", payload, self._invoker.domain.pack, "shell")
         with Progress("running") as progress, interruptible() as cancel:
             resuming = asyncio.create_task(self._resume_earlier_run())
             try:
                 observer = RunObserver(cancelled=cancel, progress=progress_reporter(progress_callback(progress)))
-                return await self._invoker.invoke(request, self._identity, observer)
+                return (await self._invoker.invoke(request, self._identity, observer)).payload
             finally:
                 resuming.cancel()
-
-    def _token(self, challenge: Mapping[str, Any]) -> str:
-        who = self._identity.name
-        secret = self._opened.secrets.of(who)
-        assert secret is not None  # derived from the secret of this machine's user
-        about = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
-        return sign_confirmation(secret, who, *about)
 
     async def _resume_earlier_run(self) -> None:
         """Resume what an earlier call with this key began, if its process is gone: there may be no worker."""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from manglecp.cli.files import FILE, group
-from manglecp.cli.output import GeneratorProgress, json_text, suggestion, write_text
+from manglecp.cli.output import GeneratorProgress, suggestion, write_text
 
 if TYPE_CHECKING:
     from manglecp.base.hash_chain import Head
     from manglecp.intent import Identity
     from manglecp.invoke import PackOptions
-    from manglecp.pack import Pack, PackError, SandboxPolicy
+    from manglecp.pack import PackError, SandboxPolicy
     from manglecp.store import Store
     from manglecp.wire import WireError
 
@@ -355,20 +355,6 @@ def _programs(given: tuple[str, ...]) -> tuple[str, ...]:
 
 def _cache(given: str | None) -> Path | bool:
     return given != "none" if given in (None, "none") else Path(given or "")
-
-
-def message_of(kind: str, payload: dict[str, Any], pack: Pack) -> Any:
-    """Build a message and decode it as the server does, with all of its checks."""
-    from manglecp.wire import receive
-    from manglecp.wire.messages import VERSION
-
-    envelope = {"type": kind, "id": "shell", "manglecp": VERSION, "payload": payload}
-    settings = pack.settings
-    return receive(
-        json_text(envelope).encode(errors="surrogatepass"),
-        settings.limits.max_message_bytes,
-        structured_facts=settings.structured_facts,
-    )
 
 
 def bold() -> Callable[[str], str]:

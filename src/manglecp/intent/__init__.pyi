@@ -29,6 +29,7 @@ from .redaction import (
 )
 from .responder import (
     Answer as Answer,
+    request_message as request_message,
     respond as respond,
     warm_up as warm_up,
 )

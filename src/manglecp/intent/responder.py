@@ -6,13 +6,14 @@ log has them.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +28,7 @@ from manglecp.intent.proof_hints import Hints, hints_wanted, rule_coverage
 from manglecp.intent.tokens import counter
 from manglecp.mangle import LimitError, zone
 from manglecp.mangle.syntax import Apply, Clause, Equality, Term
+from manglecp.pack import Pack
 from manglecp.wire import WireError, budget_exceeded, encode, invalid_type, receive
 from manglecp.wire.messages import (
     UNSET,
@@ -176,6 +178,14 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
 # because checking a pack or reading a manifest does not need it.
 SECONDS: Final = 2.0
 _NOBODY: Final = "x-warm-up"
+
+
+def request_message(kind: str, payload: Mapping[str, Any], pack: Pack, request: str) -> Any:
+    """Return a message of a caller in this process, decoded with all checks of a server. Raises WireError."""
+    envelope = {"type": kind, "id": request, "manglecp": VERSION, "payload": payload}
+    data = json.dumps(envelope, ensure_ascii=False).encode(errors="surrogatepass")  # msgspec writes no surrogates
+    limit, structured = pack.settings.limits.max_message_bytes, pack.settings.structured_facts
+    return receive(data, limit, structured_facts=structured)
 
 
 def warm_up(domain: Domain) -> None:

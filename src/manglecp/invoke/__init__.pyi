@@ -1,6 +1,7 @@
 from .approval import (
     AutoConfirm as AutoConfirm,
     Secrets as Secrets,
+    with_approval as with_approval,
 )
 from .confirmation_secret import (
     SECRET_FILE as SECRET_FILE,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 import re
 import secrets as chance
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,7 +22,8 @@ from manglecp.base.digest import digest
 from manglecp.base.text import escape_invisible
 from manglecp.intent import Argument, Definition, Step
 from manglecp.mangle import instant_text
-from manglecp.wire import CONFIRMATION_PURPOSE, confirmation_mac
+from manglecp.wire import CONFIRMATION_PURPOSE, WireError, confirmation_mac, sign_confirmation
+from manglecp.wire.messages import InvokeResult
 
 # --- confirmation --------------------------------------------------------------------------------------------------
 
@@ -71,6 +72,26 @@ class AutoConfirm:
         if not covered or not covered.issuperset(side_effects):
             return None
         return "auto:" + digest({"identity": identity, "effects": sorted(covered)})
+
+
+async def with_approval(
+    send: Callable[[dict[str, Any]], Awaitable[InvokeResult]],
+    payload: dict[str, Any],
+    identity: str,
+    secrets: Secrets,
+    approve: Callable[[Mapping[str, Any]], bool | None],
+) -> InvokeResult:
+    """Invoke for a caller in this process; once more with a signed approval if one is required and given."""
+    try:
+        return await send(payload)
+    except WireError as error:
+        asked = (error.details or {}).get("challenge")
+        if error.code != "confirmation_required" or asked is None or not approve(asked):
+            raise
+    secret = secrets.of(identity)
+    assert secret is not None  # derived for each identity
+    about = (asked["macro_id"], asked["args_digest"], asked["nonce"], asked["issued_ms"])
+    return await send({**payload, "confirmation_token": sign_confirmation(secret, identity, *about)})
 
 
 def challenge(definition: Definition, args_digest: str, text: str, now_ms: int) -> dict[str, Any]:

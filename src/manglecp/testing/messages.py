@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -10,9 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from manglecp.mangle import decode
-from manglecp.pack import Pack
-from manglecp.wire import decode as decode_json, parse_fact_argument, parse_fact_objects, read_instant, receive
-from manglecp.wire.messages import VERSION
+from manglecp.wire import decode as decode_json, parse_fact_argument, parse_fact_objects, read_instant
 
 Fact: TypeAlias = str | Mapping[str, Any]
 """Mangle text, such as ``'p("a", 1)@[now]'``, or a JSON object: ``{"pred": "p", "args": ["a", 1]}``."""
@@ -47,11 +44,3 @@ def facts_of_file(file: Path, now: int) -> list[dict[str, Any]]:
     document: Any = decode_json(file.read_bytes())
     found = document["payload"].get("facts", []) if isinstance(document, dict) else document
     return [dict(fact) for fact in found]
-
-
-def message(kind: str, payload: Mapping[str, Any], pack: Pack) -> Any:
-    """Return the decoded message. Raises :class:`manglecp.wire.errors.WireError`."""
-    envelope = {"type": kind, "id": "test", "manglecp": VERSION, "payload": payload}
-    limit = pack.settings.limits.max_message_bytes
-    data = json.dumps(envelope, ensure_ascii=False).encode(errors="surrogatepass")
-    return receive(data, limit, structured_facts=pack.settings.structured_facts)

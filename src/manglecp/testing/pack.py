@@ -11,13 +11,13 @@ from typing import Any, Final, Self
 
 from msgspec.structs import replace as replace_parts
 
-from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, respond
+from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, request_message, respond
 from manglecp.invoke import PackOptions, load_domain
 from manglecp.mangle import instant_text
 from manglecp.mangle.syntax import Apply, Variable
 from manglecp.pack import SandboxPolicy
 from manglecp.testing.coverage import PackCoverage, with_coverage
-from manglecp.testing.messages import Fact, Now, as_facts, facts_of_file, instant, message
+from manglecp.testing.messages import Fact, Now, as_facts, facts_of_file, instant
 from manglecp.testing.results import Answer, Refused
 from manglecp.testing.stage import Function, Stage, check_functions
 from manglecp.toolhost import Generated
@@ -153,7 +153,7 @@ class Pack:
             "options": {"disclosure_preference": level},
         }
         try:
-            request: IntentRequest = message("intent_request", payload, self.domain.pack)
+            request: IntentRequest = request_message("intent_request", payload, self.domain.pack, "test")
             answer = respond(self.domain, request, self.identity, clock=lambda: at)
         except WireError as error:
             raise Refused(error) from None

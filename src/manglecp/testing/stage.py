@@ -14,17 +14,17 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from manglecp.base.background_loop import background_loop, runs_here, wait_for
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent import Domain, Identity
-from manglecp.invoke import Invoker, PackOptions, PackRuntime, Secrets, serve_pack_actions
+from manglecp.intent import Domain, Identity, request_message
+from manglecp.invoke import Invoker, PackOptions, PackRuntime, Secrets, serve_pack_actions, with_approval
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import open_store
-from manglecp.testing.messages import message
 from manglecp.toolhost import (
     Answer,
     Call,
@@ -35,7 +35,7 @@ from manglecp.toolhost import (
     Right,
     failure,
 )
-from manglecp.wire import WireError, sign_confirmation
+from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
 Function: TypeAlias = Callable[..., Any]
@@ -187,27 +187,17 @@ class Stage:
         if request_key is not None:
             payload["x-request_key"] = request_key
         try:
-            answer: InvokeResult | WireError = self._wait(self._invoke_approved(payload, identity, confirm))
+            answer: InvokeResult | WireError = self._wait(
+                with_approval(
+                    partial(self._invoked, identity), payload, identity.name, self._secrets, lambda _: confirm
+                )
+            )
         except WireError as error:
             answer = error
         return answer, tuple(self._actions.called[before:])
 
-    async def _invoke_approved(self, payload: dict[str, Any], identity: Identity, confirm: bool) -> InvokeResult:
-        """Invoke, and once more with a token if approval is required and ``confirm`` gives it."""
-        try:
-            return await self._invoked(payload, identity)
-        except WireError as error:
-            challenge = (error.details or {}).get("challenge")
-            if error.code != "confirmation_required" or challenge is None or not confirm:
-                raise
-        secret = self._secrets.of(identity.name)
-        assert secret is not None  # derived for each identity
-        about = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
-        token = sign_confirmation(secret, identity.name, *about)
-        return await self._invoked({**payload, "confirmation_token": token}, identity)
-
-    async def _invoked(self, payload: dict[str, Any], identity: Identity) -> InvokeResult:
-        request: InvokeRequest = message("invoke_request", payload, self._domain.pack)
+    async def _invoked(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult:
+        request: InvokeRequest = request_message("invoke_request", payload, self._domain.pack, "test")
         return (await self._invoker.invoke(request, identity)).payload
 
     async def _opened(self) -> Invoker:
