@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from manglecp.cli.tool_text import ShownTool, tool_lines
+from manglecp.cli.tool_text import tool_lines
+from manglecp.wire.messages import MacroTool
 from tests.cli.conftest import Run
 
 PACK = Path(__file__).parents[2] / "examples" / "incident"
@@ -320,7 +321,7 @@ def test_errors_of_the_protocol_are_readable(intent: Run) -> None:
     ],
 )
 def test_an_argument_is_said_to_be_what_its_schema_says(schema: dict[str, Any], kind: str) -> None:
-    tool = ShownTool(name="t", input_schema={"properties": {"a": schema}})
+    tool = MacroTool(macro_id="m", name="t", disclosure_level="full", input_schema={"properties": {"a": schema}})
     assert list(tool_lines(tool)) == ["t", f"  a ({kind}, optional)"]
 
 

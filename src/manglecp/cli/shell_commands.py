@@ -19,7 +19,7 @@ from manglecp.cli.intent_request import given_facts, value_of
 from manglecp.cli.invocation import arguments, progress_callback
 from manglecp.cli.output import Progress, count
 from manglecp.cli.servers import Person
-from manglecp.cli.tool_text import ShownTool, answer_lines, assignment, result_lines, tool_lines
+from manglecp.cli.tool_text import answer_lines, argument_schemas, assignment, result_lines, tool_lines
 from manglecp.client import Client, Evaluation, Outcome, Question
 from manglecp.mangle import instant_text
 from manglecp.wire import (
@@ -212,7 +212,7 @@ class Shell:
 
     def _show(self, name: str) -> Iterator[str]:
         tool = self._wait(self.client.upgrade(self._tool(name)))
-        return tool_lines(ShownTool.of_message(tool.definition), bold=self._bold)
+        return tool_lines(tool.definition, bold=self._bold)
 
     def _why(self, rest: str) -> Iterator[str]:
         first, _, name = rest.partition(" ")
@@ -392,7 +392,7 @@ def _candidates(shell: Shell, command: str, given: list[str], word: str) -> Iter
         if not given:
             return [*(f"{name} " for name in tools), *(["not "] if command == "why" else [])]
         if command in ("invoke", "call") and given[0] in tools:
-            return (f"{name}=" for name in ShownTool.of_message(tools[given[0]]).properties)
+            return (f"{name}=" for name in argument_schemas(tools[given[0]]))
         return ()
     if command == "follow" and not given:
         return () if shell.outcome is None else (one.name for one in shell.outcome.suggestions)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,75 +12,26 @@ import msgspec
 from manglecp.base.text import escape_invisible
 from manglecp.cli.intent_request import value_of
 from manglecp.cli.output import columns, count
-from manglecp.mangle import instant_text
 from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, error_lines, fact_text, why_not_lines
 from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, UnsetType
 
 if TYPE_CHECKING:
-    from manglecp.intent import Answer, Definition
+    from manglecp.intent import Answer
 
 _UNKNOWN: Final = "-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownTool:
-    """A tool of a pack, or as much of one as a server discloses. ``resources`` are pairs of uri and relevance."""
+def argument_schemas(tool: MacroTool) -> dict[str, Mapping[str, Any]]:
+    """Return the arguments and their schemas. A server may send any JSON for a schema, such as true."""
+    given = None if tool.input_schema is UNSET else tool.input_schema.get("properties")
+    if not isinstance(given, Mapping):
+        return {}
+    return {name: one if isinstance(one, Mapping) else {} for name, one in given.items()}
 
-    name: str
-    description: str = ""
-    score: int | float | None = None
-    phase: str = _UNKNOWN
-    effects: tuple[str, ...] | None = None
-    expires: str = _UNKNOWN
-    instructions: str = ""
-    input_schema: Mapping[str, Any] = field(default_factory=dict)
-    skills: tuple[str, ...] = ()
-    resources: tuple[tuple[str, str], ...] = ()
-    confirmation: bool = False
 
-    @property
-    def properties(self) -> dict[str, Mapping[str, Any]]:
-        """The arguments and their schemas. A server may send any JSON for a schema, such as true."""
-        given = self.input_schema.get("properties")
-        if not isinstance(given, Mapping):
-            return {}
-        return {name: one if isinstance(one, Mapping) else {} for name, one in given.items()}
-
-    @classmethod
-    def of_definition(cls, tool: Definition) -> ShownTool:
-        return cls(
-            name=tool.tool,
-            description=tool.description,
-            score=tool.score,
-            phase=tool.phase,
-            effects=tool.safety.side_effects,
-            expires=_UNKNOWN if tool.expires_at is None else instant_text(tool.expires_at),
-            instructions=tool.instructions,
-            input_schema=tool.input_schema,
-            skills=tool.skills,
-            resources=tuple((one.uri, one.relevance) for one in tool.resources),
-            confirmation=tool.safety.requires_user_confirmation,
-        )
-
-    @classmethod
-    def of_message(cls, tool: MacroTool) -> ShownTool:
-        safety, validity, metadata = tool.safety, tool.validity, tool.metadata
-        context = tool.context_injection
-        skills = () if context is UNSET or context.skills is UNSET else context.skills
-        resources = () if context is UNSET or context.context_resources is UNSET else context.context_resources
-        return cls(
-            name=tool.name,
-            description=_text(tool.description),
-            score=None if metadata is UNSET or metadata.score is UNSET else metadata.score,
-            phase=_UNKNOWN if metadata is UNSET else _text(metadata.selection_phase, _UNKNOWN),
-            effects=None if safety is UNSET else safety.side_effects,
-            expires=_UNKNOWN if validity is UNSET else _text(validity.expires_at, _UNKNOWN),
-            instructions="" if context is UNSET else _text(context.instructions),
-            input_schema={} if tool.input_schema is UNSET else tool.input_schema,
-            skills=tuple(one.skill_id for one in skills),
-            resources=tuple((one.uri, _text(one.relevance)) for one in resources),
-            confirmation=safety is not UNSET and safety.requires_user_confirmation,
-        )
+def _score(tool: MacroTool) -> int | float | None:
+    metadata = tool.metadata
+    return None if metadata is UNSET or metadata.score is UNSET else metadata.score
 
 
 def _text(said: str | UnsetType, default: str = "") -> str:
@@ -89,18 +39,20 @@ def _text(said: str | UnsetType, default: str = "") -> str:
 
 
 HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
-_SCORE: Final = 2
+_RIGHT: Final = 2
 
 
 def lines(answer: Answer, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
     """Render the result of a pack. ``why`` includes derivations, exclusions and unused facts."""
-    proven = {one.macro_id: ShownTool.of_definition(one) for one in answer.definitions}
+    from manglecp.intent import describe_fully
+
+    proven = {one.macro_id: describe_fully(one) for one in answer.definitions}
     return result_lines(answer.response.payload, proven, why=why, bold=bold, flaws=len(answer.flaws))
 
 
 def result_lines(
     result: IntentResult,
-    known: Mapping[str, ShownTool] | None = None,
+    known: Mapping[str, MacroTool] | None = None,
     *,
     why: bool = False,
     bold: Callable[[str], str] = str,
@@ -110,11 +62,11 @@ def result_lines(
 
     Facts may hold any text, such as a page's console output, so invisible characters are escaped.
     """
-    told = {tool.macro_id: ShownTool.of_message(tool) for tool in result.macro_tools}
+    told = {tool.macro_id: tool for tool in result.macro_tools}
     return _styled(_answered(result, {**told, **(known or {})}, why, flaws), bold)
 
 
-def tool_lines(tool: ShownTool, *, bold: Callable[[str], str] = str) -> Iterator[str]:
+def tool_lines(tool: MacroTool, *, bold: Callable[[str], str] = str) -> Iterator[str]:
     return _styled(_described(tool), bold)
 
 
@@ -123,13 +75,13 @@ def _styled(lines: Iterable[str], bold: Callable[[str], str]) -> Iterator[str]:
         yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
 
 
-def _answered(result: IntentResult, known: Mapping[str, ShownTool], why: bool, flaws: int) -> Iterator[str]:
+def _answered(result: IntentResult, known: Mapping[str, MacroTool], why: bool, flaws: int) -> Iterator[str]:
     tools = result.macro_tools
     if tools:
-        headings, *rows = columns([HEADINGS, *(_row(tool, known[tool.macro_id]) for tool in tools)], right=_SCORE)
+        headings, *rows = columns([HEADINGS, *(_row(tool, known[tool.macro_id]) for tool in tools)], right=_RIGHT)
         yield Heading(headings)
         yield from rows
-        best = max(tools, key=lambda tool: known[tool.macro_id].score or 0)  # the first of equals
+        best = max(tools, key=lambda tool: _score(known[tool.macro_id]) or 0)  # the first of equals
         yield ""
         yield from _described(known[best.macro_id])
     else:
@@ -167,14 +119,15 @@ def _nothing(result: IntentResult, flaws: int) -> str:
     return f"{count(proven, 'tool')} proven for this intent, but none fits: mind the budget, --max-tools and scores."
 
 
-def _row(tool: MacroTool, known: ShownTool) -> tuple[str, ...]:
+def _row(tool: MacroTool, known: MacroTool) -> tuple[str, ...]:
+    metadata, safety, validity, score = known.metadata, known.safety, known.validity, _score(known)
     return (
         tool.name,
         tool.disclosure_level,
-        "-" if known.score is None else str(known.score),
-        known.phase,
-        "-" if known.effects is None else ",".join(known.effects),
-        known.expires,
+        _UNKNOWN if score is None else str(score),
+        _UNKNOWN if metadata is UNSET else _text(metadata.selection_phase, _UNKNOWN),
+        _UNKNOWN if safety is UNSET else ",".join(safety.side_effects),
+        _UNKNOWN if validity is UNSET else _text(validity.expires_at, _UNKNOWN),
     )
 
 
@@ -186,22 +139,25 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return " or ".join(dict.fromkeys(kind for kind in kinds if isinstance(kind, str) and kind != "null")) or "any"
 
 
-def _described(tool: ShownTool) -> Iterator[str]:
-    yield Heading(f"{tool.name}: {tool.description}" if tool.description else tool.name)
-    yield from (f"  {line}" for line in tool.instructions.splitlines() if line)
-    required = tool.input_schema.get("required", ())
-    for name, schema in sorted(tool.properties.items()):
+def _described(tool: MacroTool) -> Iterator[str]:
+    description, context = _text(tool.description), tool.context_injection
+    yield Heading(f"{tool.name}: {description}" if description else tool.name)
+    if context is not UNSET:
+        yield from (f"  {line}" for line in _text(context.instructions).splitlines() if line)
+    required = () if tool.input_schema is UNSET else tool.input_schema.get("required", ())
+    for name, schema in sorted(argument_schemas(tool).items()):
         optional = "" if name in required else ", optional"
         said = f": {schema['description']}" if "description" in schema else ""
         yield f"  {name} ({_kind(schema)}{optional}){said}"
-    if tool.skills:
-        yield f"  skills: {', '.join(tool.skills)}"
-    yield from (f"  read {uri}: {relevance}" for uri, relevance in tool.resources)
-    if tool.confirmation:
+    if context is not UNSET and context.skills is not UNSET:
+        yield f"  skills: {', '.join(one.skill_id for one in context.skills)}"
+    if context is not UNSET and context.context_resources is not UNSET:
+        yield from (f"  read {one.uri}: {_text(one.relevance)}" for one in context.context_resources)
+    if tool.safety is not UNSET and tool.safety.requires_user_confirmation:
         yield "  a person has to confirm"
 
 
-def _why(hints: ProofHints, known: Mapping[str, ShownTool]) -> Iterator[str]:
+def _why(hints: ProofHints, known: Mapping[str, MacroTool]) -> Iterator[str]:
     for derivation in hints.derivations:
         yield ""
         tool = known.get(derivation.macro_id)

@@ -27,6 +27,7 @@ from .redaction import (
     trust_of as trust_of,
     unchanged as unchanged,
 )
+from .rendering import describe_fully as describe_fully
 from .responder import (
     Answer as Answer,
     request_message as request_message,

@@ -213,6 +213,11 @@ def render(tool: Shown, skills: Skills) -> MacroTool:
     )
 
 
+def describe_fully(definition: Definition) -> MacroTool:
+    """Return the tool with everything that a message can tell of it, but without the texts of skills."""
+    return render(Shown(definition, "full", resources=len(definition.resources)), {})
+
+
 def _context(tool: Shown, skills: Skills) -> ContextInjection | UnsetType:
     definition = tool.definition
     resources = definition.resources[: tool.resources]

@@ -75,7 +75,7 @@ class Session:
         self._identity: Identity | None = None
         self._known_until = 0.0
         self._revoked: asyncio.Event | None = None
-        """Set when a credential that was valid is not any more."""
+        """Of a session that lasts: set when a credential that was valid is not any more."""
         if not core.auth.required:
             self._identity = LOCAL if transport == "stdio" else ANONYMOUS
 
@@ -85,6 +85,7 @@ class Session:
         """The manifest goes first (TRANS-02, TRANS-25)."""
         assert self._send is not None, "a session that lasts has a function to send with"
         settings = self._core.settings
+        self._revoked = asyncio.Event()
         self._outbox = Outbox(self._send, settings.outbox_bytes, settings.send_timeout)
         self.send_manifest()
         self._core.opened(self)
@@ -166,16 +167,13 @@ class Session:
         self._identity = identity
         if identity is None:
             self._known_until = 0.0
-            self._revocation().set()
+            if self._revoked is not None:
+                self._revoked.set()
 
     async def revoked(self) -> None:
         """Wait until a credential that was valid is not any more."""
-        await self._revocation().wait()
-
-    def _revocation(self) -> asyncio.Event:
-        if self._revoked is None:
-            self._revoked = asyncio.Event()
-        return self._revoked
+        assert self._revoked is not None
+        await self._revoked.wait()
 
     def _set_identity(self, identity: Identity) -> None:
         self._identity = identity
