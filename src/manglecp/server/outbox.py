@@ -88,7 +88,12 @@ class Outbox:
             while True:
                 while self._letters:
                     letter = self._letters.popleft()  # a manifest that is being sent is not replaced
-                    if not await self._sent(letter.data):
+                    try:
+                        async with asyncio.timeout(self._timeout):
+                            await self._send(letter.data)
+                    except Exception as error:  # also after the time limit
+                        _log.info("a client is given up: %s", type(error).__name__)
+                        self._break()
                         return
                     self._bytes -= len(letter.data)
                     if self._bytes < self._most:
@@ -98,18 +103,6 @@ class Outbox:
                     return
                 self._news.clear()
                 await self._news.wait()
-
-    async def _sent(self, data: bytes) -> bool:
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._send(data)
-            return True
-        except TimeoutError:
-            _log.info("a client takes nothing, and is given up")
-        except Exception as error:
-            _log.info("a client is gone: %s", type(error).__name__)
-        self._break()
-        return False
 
     def _break(self) -> None:
         self._letters.clear()
