@@ -1,7 +1,7 @@
-"""Write the recording on the first page: the pack of the ten minutes, asked and invoked in a real shell.
+"""Record the terminal session of ``README.md``.
 
-``python -m tools.recording`` runs the commands below in an empty folder, and puts what they printed between two marks
-of ``README.md``. A test makes the same recording and compares all that does not depend on the moment.
+``python -m tools.recording`` creates the pack of the page in an empty folder, runs the commands below in a shell, and
+writes their output between two marks of the page. A test compares the page with a new recording.
 """
 
 from __future__ import annotations
@@ -18,16 +18,11 @@ __all__ = ["COMMANDS", "recorded", "recording"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "README.md"
-SOURCE: Final = ROOT / "docs" / "tutorial" / "ten-minutes.md"
 COMMANDS: Final = (
-    "cat desk/rules/policy/refunds.mg",
-    "manglecp intent desk help --fact 'complaint(\"A-1\")' --why-not pay_back",
-    "manglecp intent desk help --fact 'complaint(\"A-1\")' --permission refund --why",
-    "alias pay='manglecp call desk pay_back --intent help --fact '\\''complaint(\"A-1\")'\\'' --permission refund'",
-    "pay --arg amount=300 --arg order=A-2",
-    "pay --arg amount=20",
-    "mkdir book && pay --arg amount=20 --workspace book --confirm",
-    "cat book/refunds.txt && manglecp ledger verify",
+    "manglecp intent desk help --fact 'complaint(\"A-2\")' --why-not pay_back",
+    "manglecp call desk pay_back --intent help --fact 'complaint(\"A-1\")'",
+    "manglecp call desk pay_back --intent help --fact 'complaint(\"A-1\")' --workspace . --confirm",
+    "cat refunds.txt && manglecp ledger verify",
 )
 _MARKED: Final = re.compile(r"(<!-- recorded by tools/recording.py -->\n).*?(<!-- end -->)", re.DOTALL)
 _FILES: Final = re.compile(r"^mkdir .*?^cat > .*?^EOF$|^cat > .*?^EOF$", re.DOTALL | re.MULTILINE)
@@ -35,8 +30,8 @@ _PATIENCE: Final = 180.0
 
 
 def recorded() -> str:
-    """What somebody sees who types the commands, one after the other."""
-    making = "\n".join(_FILES.findall(SOURCE.read_text("utf-8")))
+    """Return the output of the commands, each behind its prompt."""
+    making = "\n".join(_FILES.findall(PAGE.read_text("utf-8")))
     typed = "\n".join(f"printf '%s\\n' {_quoted('$ ' + command)}\n{command} || true" for command in COMMANDS)
     with tempfile.TemporaryDirectory() as home:
         ran = subprocess.run(
@@ -61,7 +56,7 @@ def _quoted(text: str) -> str:
 
 
 def recording() -> str:
-    """What the page shows now."""
+    """Return the block that the page shows now."""
     found = _MARKED.search(PAGE.read_text("utf-8"))
     assert found is not None
     return found[0]

@@ -34,7 +34,7 @@ PAGES: Final = sorted(
 )
 
 RUN_BY: Final[dict[str, tuple[int, str]]] = {
-    "README.md": (9, "tests/docs/test_readme.py tests/examples/test_demo.py tests/examples/test_incident.py"),
+    "README.md": (2, "tests/docs/test_readme.py"),
     "docs/explanation/engine.md": (1, "tests/docs/test_pages.py"),
     "docs/explanation/explanations.md": (1, "tests/docs/test_pages.py"),
     "docs/explanation/harness.md": (1, "tests/docs/test_pages.py"),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import ROOT
 from tests.docs.walking import Pasting, comparable
 
 pytestmark = pytest.mark.no_cover  # whole processes, and the code in them is tested elsewhere
@@ -21,9 +19,3 @@ def test_the_blocks_can_be_pasted_one_after_the_other(tmp_path: Path) -> None:
     assert len(printed) == 6
     files = [file for file in (tmp_path / "desk").rglob("*.*") if file.suffix in (".py", ".mg")]
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) == 30
-
-
-def test_the_readme_has_the_same_pack() -> None:
-    files = re.compile(r"^cat > (\S+) <<'EOF'\n(.*?)^EOF$", re.DOTALL | re.MULTILINE)
-    on_page = dict(files.findall((ROOT / PAGE).read_text("utf-8")))
-    assert dict(files.findall((ROOT / "README.md").read_text("utf-8"))) == on_page
