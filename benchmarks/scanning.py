@@ -21,8 +21,8 @@ from _table import print_table
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "examples" / "workspace"))
 
-from repository.scanning.scan import Scanner  # noqa: E402  # it lies in a pack
-from repository.scanning.told import Part  # noqa: E402
+from repository.scan.scan_facts import ScanPart  # noqa: E402
+from repository.scan.scanner import Scanner  # noqa: E402  # it lies in a pack
 
 from manglecp.intent import Domain  # noqa: E402
 from manglecp.pack import SandboxPolicy, read_pack  # noqa: E402
@@ -121,7 +121,7 @@ def measured(run: Callable[[], T]) -> tuple[float, float, T]:
 
 
 def facts_of(scanner: Scanner) -> int:
-    return sum(len(told.facts) for told in scanner.scan() if isinstance(told, Part))
+    return sum(len(told.facts) for told in scanner.scan() if isinstance(told, ScanPart))
 
 
 def edit(root: Path, number: int) -> None:

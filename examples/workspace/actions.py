@@ -1,13 +1,13 @@
-"""What the workspace pack can do in a repository: read, search, outline, test, patch, commit."""
+"""The actions of the workspace pack: read, search, outline, test, patch and commit."""
 
-from repository.actions.committing import commit
+from repository.actions.commits import commit
 from repository.actions.failures import parse_failures
 from repository.actions.history import git_diff
-from repository.actions.outlining import outline
-from repository.actions.patching import apply_patch, check_patch, make_patch, revert_patch
-from repository.actions.reading import read_range
-from repository.actions.searching import search, search_text
-from repository.actions.testing import compare_runs, run_tests
+from repository.actions.line_ranges import read_range
+from repository.actions.outlines import outline
+from repository.actions.patches import apply_patch, check_patch, make_patch, revert_patch
+from repository.actions.pytest_runs import compare_runs, run_tests
+from repository.actions.text_search import search, search_text
 
 __all__ = [
     "apply_patch",

@@ -1,10 +1,10 @@
-"""What the server knows of the repository, from a scan that is repeated while it serves."""
+"""The fact generator of the workspace pack: a repository scan, repeated while the server runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from repository.scanning.scan import Scanner, Settings
-from repository.scanning.told import Part as Told
+from repository.scan.scan_facts import ScanPart
+from repository.scan.scanner import Scanner, Settings
 
 from manglecp import Part, Progress, facts
 
@@ -37,11 +37,11 @@ def scan(
     *,
     cache: Path | None,
 ) -> Iterator[Part | Progress]:
-    """What is in the repository, and what became of it."""
-    closed = f"{default_branch} {protected_branches}"
-    settings = Settings(protected, area, closed, git_dir, history, many, test_seconds, test_memory)
+    """Scan the repository: its files, definitions, tests, changes, history and owners."""
+    branches = f"{default_branch} {protected_branches}"
+    settings = Settings(protected, area, branches, git_dir, history, many, test_seconds, test_memory)
     key = (root, cache, settings)
     if key not in _scanners:
         _scanners[key] = Scanner(root, cache, settings)
-    for told in _scanners[key].scan():
-        yield Part(*told) if isinstance(told, Told) else Progress(*told)
+    for item in _scanners[key].scan():
+        yield Part(*item) if isinstance(item, ScanPart) else Progress(*item)

@@ -6,7 +6,7 @@ import re
 import tomllib
 from typing import Final
 
-from examples.workspace.repository.protection import is_within
+from examples.workspace.repository.protection import matches_bounds
 from tests.docs.snippets import ROOT
 
 PACK: Final = ROOT / "examples" / "workspace"
@@ -55,4 +55,4 @@ def test_files() -> None:
 def test_what_is_protected_by_default_is_what_the_page_says() -> None:
     protected = SETTINGS["params"]["protected"]["default"]
     for path in (".git/config", ".github/workflows/ci.yml", "uv.lock", "sub/poetry.lock", "tls.key", ".env"):
-        assert is_within(path, "protected", protected), path
+        assert matches_bounds(path, "protected", protected), path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from examples.workspace.repository.scanning.scan import Scanner, Settings
-from examples.workspace.repository.scanning.told import Fact, Part, Progress
+from examples.workspace.repository.scan.scan_facts import Fact, ScanPart, ScanProgress
+from examples.workspace.repository.scan.scanner import Scanner, Settings
 
 __all__ = ["Kept", "of", "pairs", "scanned"]
 
@@ -17,13 +17,13 @@ class Kept:
     def __init__(self, root: Path, cache: Path | None = None, settings: Settings | None = None) -> None:
         self.scanner = Scanner(root, cache, settings)
         self.parts: dict[str, tuple[Fact, ...]] = {}
-        self.progress: list[Progress] = []
+        self.progress: list[ScanProgress] = []
 
     def look(self) -> set[str]:
         """Make a pass, and say which parts came."""
         came = set()
         for told in self.scanner.scan():
-            if isinstance(told, Part):
+            if isinstance(told, ScanPart):
                 came.add(told.name)
                 self.parts[told.name] = told.facts
             else:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, strategies as st
 
-from examples.workspace.repository.actions.committing import commit
+from examples.workspace.repository.actions.commits import commit
 from examples.workspace.repository.actions.history import git_diff
-from examples.workspace.repository.actions.searching import search_text
-from examples.workspace.repository.actions.testids import file_of
-from examples.workspace.repository.branches import closed_branches
+from examples.workspace.repository.actions.testids import path_of_test
+from examples.workspace.repository.actions.text_search import search_text
+from examples.workspace.repository.branches import protected_branches
 from examples.workspace.repository.git import Git
-from examples.workspace.repository.refusal import Refused
+from examples.workspace.repository.refusal import Refusal
 from tests.effort import examples
 from tests.workspace.acting import context
 from tests.workspace.messy import messy
@@ -81,7 +81,7 @@ def test_a_repository_without_commits_and_a_folder_without_git(tmp_path: Path) -
     assert empty.git("log", "--format=%s", "work") == "First"
     assert done["parent"] == ""
     (tmp_path / "none").mkdir()
-    with pytest.raises(Refused, match=r"has \.git in it"):
+    with pytest.raises(Refusal, match=r"has \.git in it"):
         git_diff(context(tmp_path / "none"))
 
 
@@ -102,7 +102,7 @@ def test_a_commit_has_the_named_files_and_touches_nothing_else(repository: Repos
     assert repository.git("rev-parse", "HEAD") == repository.commits[-1] == done["parent"]
     assert (status(repository), repository.git("ls-files", "--stage")) == (before, index)
     for again in (["a.txt"], "Again"), (["a.txt"], "-m --amend\n\nbody"):
-        with pytest.raises(Refused, match="already as they are"):
+        with pytest.raises(Refusal, match="already contains the files"):
             commit(here, *again, "work/one")
     same = ["new ü.txt", "a.txt", "gone.txt"], "-m --amend\n\nbody", "work/one"
     assert commit(here, *same) == done, "after an outcome that nobody knows, the same call gives the same commit"
@@ -140,7 +140,7 @@ def test_on_the_branch_that_is_checked_out_the_index_follows(repository: Reposit
 def test_a_branch_that_others_build_on_is_not_committed_to(repository: Repository, branch: str) -> None:
     refs = repository.git("for-each-ref")
     here = context(repository.root, protected_branches="held, other", default_branch="next")
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         commit(here, ["a.txt"], "No", branch)
     assert repository.git("for-each-ref") == refs
 
@@ -149,35 +149,35 @@ def test_what_the_default_branch_is(tmp_path: Path, repository: Repository) -> N
     repository.git("branch", "develop")
     repository.git("update-ref", "refs/remotes/origin/develop", "HEAD")
     repository.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/develop")
-    assert closed_branches(Git(repository.root), "") == {"develop", "main"}
-    assert closed_branches(Git(repository.root), "next, stable") == {"develop", "main", "next", "stable"}
+    assert protected_branches(Git(repository.root), "") == {"develop", "main"}
+    assert protected_branches(Git(repository.root), "next, stable") == {"develop", "main", "next", "stable"}
     only = new(tmp_path / "only")
     only.commit("First", files={"a": "1\n"})
     only.git("branch", "--move", "main", "odd")
     only.write({"a": "2\n"})
-    assert closed_branches(Git(only.root), "") == {"odd"}
-    with pytest.raises(Refused, match="others build on: name another one, or say which branch that is with --set"):
+    assert protected_branches(Git(only.root), "") == {"odd"}
+    with pytest.raises(Refusal, match="others build on: name another branch, or set the default branch with --set"):
         commit(context(only.root), ["a"], "No", "odd")
 
 
 def test_a_name_that_stands_for_the_default_branch_is_closed_too(repository: Repository) -> None:
     repository.git("symbolic-ref", "refs/heads/alias", "refs/heads/main")
     refs = repository.git("for-each-ref")
-    with pytest.raises(Refused, match="'alias' is a branch that others build on"):
+    with pytest.raises(Refusal, match="'alias' is a branch that others build on"):
         commit(context(repository.root), ["a.txt"], "No", "alias")
     assert repository.git("for-each-ref") == refs
     repository.git("branch", "--move", "main", "odd")  # and alias leads nowhere
     commit(context(repository.root), ["a.txt"], "A branch of its own", "alias")
     assert repository.git("for-each-ref", "--format=%(refname)", "refs/heads/main") == ""
     repository.git("symbolic-ref", "refs/heads/other", "refs/heads/odd")
-    assert closed_branches(Git(repository.root), "") == {"alias", "odd", "other"}, "it is no reason to open others"
+    assert protected_branches(Git(repository.root), "") == {"alias", "odd", "other"}, "it is no reason to open others"
 
 
 def test_a_remote_may_have_a_name_with_slashes(repository: Repository) -> None:
     for remote in ("team/fork", "a/b/c"):
         repository.git("update-ref", f"refs/remotes/{remote}/{remote[0]}-next", "HEAD")
         repository.git("symbolic-ref", f"refs/remotes/{remote}/HEAD", f"refs/remotes/{remote}/{remote[0]}-next")
-    assert closed_branches(Git(repository.root), "") == {"main", "t-next", "a-next"}
+    assert protected_branches(Git(repository.root), "") == {"main", "t-next", "a-next"}
 
 
 def test_names_of_commits_may_be_long(tmp_path: Path) -> None:
@@ -194,15 +194,15 @@ def test_names_of_commits_may_be_long(tmp_path: Path) -> None:
 def test_a_branch_that_moves_meanwhile_is_not_overwritten(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = Git.ask
+    ask = Git.output
 
     def moving(self: Git, *arguments: str, **options: Any) -> bytes:
         if arguments[0] == "update-ref":
             repository.git("update-ref", "refs/heads/work", repository.commits[-1])
         return ask(self, *arguments, **options)
 
-    monkeypatch.setattr(Git, "ask", moving)
-    with pytest.raises(Refused, match="update-ref"):
+    monkeypatch.setattr(Git, "output", moving)
+    with pytest.raises(Refusal, match="update-ref"):
         commit(context(repository.root), ["a.txt"], "Late", "work")
     assert repository.git("rev-parse", "work") == repository.commits[-1]
 
@@ -212,17 +212,17 @@ def test_a_secret_is_not_committed_by_swapping_files_or_in_a_large_one(
 ) -> None:
     secret = "password = " + '"h7Kq-29xW_pLz"\n'
     repository.write({"large.txt": "x\n" * (5 << 19) + secret})
-    with pytest.raises(Refused, match=r"'large.txt' has a secret in it: take it out first"):
+    with pytest.raises(Refusal, match=r"'large.txt' has a secret in it: remove it first"):
         commit(context(repository.root), ["gone.txt", "a.txt", "large.txt"], "No", "work")
-    ask = Git.ask
+    ask = Git.output
 
     def swapping(self: Git, *arguments: str, **options: Any) -> bytes:
         if arguments[0] == "update-index":
             repository.write({"a.txt": secret})
         return ask(self, *arguments, **options)
 
-    monkeypatch.setattr(Git, "ask", swapping)
-    with pytest.raises(Refused, match=r"'a.txt' has a secret in it"):
+    monkeypatch.setattr(Git, "output", swapping)
+    with pytest.raises(Refusal, match=r"'a.txt' has a secret in it"):
         commit(context(repository.root), ["gone.txt", "a.txt"], "No", "work")
     assert repository.git("for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
@@ -231,7 +231,7 @@ def test_a_secret_is_not_committed_by_swapping_files_or_in_a_large_one(
 def test_no_path_of_a_commit_leads_out(repository: Repository, path: str) -> None:
     (repository.root / "linked").symlink_to("/etc")
     (repository.root / "sub").mkdir()
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         commit(context(repository.root), [path], "No", "work")
 
 
@@ -244,7 +244,7 @@ def test_nothing_that_the_repository_names_is_run(tmp_path: Path) -> None:
         here, ["fresh one.py", "-rf.py", "quote'\"$(touch hit);`touch hit`.py", "src/odd/late.py"], "x", "work"
     )
     assert done["files"] == ["fresh one.py", "src/odd/late.py"]
-    with pytest.raises(Refused, match="goes through a filter"):
+    with pytest.raises(Refusal, match="goes through a filter"):
         commit(here, ["x.filtered"], "x", "work")
     assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
     assert not (repository.root / "hit").exists()
@@ -276,7 +276,7 @@ def test_an_argument_is_never_an_option_or_a_command(tmp_path: Path, path: str, 
     ):
         try:
             attempt()
-        except Refused:
+        except Refusal:
             continue
     assert _files(root) == before
     assert Repository(root).git("for-each-ref") == refs
@@ -289,8 +289,8 @@ def _files(root: Path) -> list[str]:
 @given(WORD)
 def test_an_id_of_a_test_is_a_place_and_nothing_else(test: str) -> None:
     try:
-        path = file_of(test)
-    except Refused:
+        path = path_of_test(test)
+    except Refusal:
         return
     assert test.startswith(path)
     assert not path.startswith("/")

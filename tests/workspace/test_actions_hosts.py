@@ -168,7 +168,7 @@ def test_without_programs_what_can_be_done_without_is_done(tmp_path: Path) -> No
             "commit": {"paths": ["README.md"], "message": "x", "branch": "work"},
         }
         for action, inputs in calls.items():
-            with pytest.raises(Refusal, match="may not be started here: serve the pack with --program"):
+            with pytest.raises(Refusal, match=r"does not permit .*: serve the pack with --program"):
                 await served.call(action, **inputs)
 
     serving(repository.root, work, folder=tmp_path, programs=())
@@ -181,7 +181,7 @@ def test_a_hostile_repository_is_read_and_does_nothing(tmp_path: Path) -> None:
 
     async def work(served: Served) -> None:
         for path in ("out.py", "out/far.py", "absolute.py", "inside.py", "../outside.py", str(outside), ".git/config"):
-            with pytest.raises(Refusal, match="Refused"):
+            with pytest.raises(Refusal, match="Refusal"):
                 await served.call("read_range", path=path)
             edit = {"path": path, "old": "SECRET = 1", "new": "SECRET = 3"}
             assert not (await served.call("make_patch", edits=[edit]))["applies"]

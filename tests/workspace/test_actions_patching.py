@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, strategies as st
 
-from examples.workspace.repository.actions import swapping
-from examples.workspace.repository.actions.diffs import applied, read_diff, reversed_diff, written
-from examples.workspace.repository.actions.patching import Edit, apply_patch, check_patch, make_patch, revert_patch
-from examples.workspace.repository.refusal import Refused
+from examples.workspace.repository.actions import atomic_swap
+from examples.workspace.repository.actions.diffs import apply_diff, format_diff, read_diff, reverse_diff
+from examples.workspace.repository.actions.patches import Edit, apply_patch, check_patch, make_patch, revert_patch
+from examples.workspace.repository.refusal import Refusal
 from tests.effort import examples
 from tests.workspace.acting import context
 
@@ -118,10 +118,10 @@ def test_a_patch_is_for_the_files_that_it_was_made_for(root: Path) -> None:
     before = tree(root)
     checked = check_patch(context(root), made["patch"], made["expected"])
     assert [one["path"] for one in checked["problems"]] == ["a.py"]
-    with pytest.raises(Refused, match=r"'a\.py' is not the file that the patch was made for"):
+    with pytest.raises(Refusal, match=r"'a\.py' is not the file that the patch was made for"):
         apply_patch(context(root), made["patch"], made["expected"])
     assert tree(root) == before
-    with pytest.raises(Refused, match="the hashes are not those of the files in the patch"):
+    with pytest.raises(Refusal, match="the hashes are not those of the files in the patch"):
         apply_patch(context(root), made["patch"], {"a.py": made["expected"]["a.py"]})
 
 
@@ -130,14 +130,14 @@ def test_work_that_was_done_since_is_not_taken_back(root: Path) -> None:
     done = apply_patch(context(root), made["patch"], made["expected"])
     (root / "a.py").write_text("zero\none\n2\n2b\nthree\n")
     before = tree(root)
-    with pytest.raises(Refused, match="has changed since"):
+    with pytest.raises(Refusal, match="has changed since"):
         revert_patch(context(root), done["backup"])
     assert tree(root) == before
     revert_patch(context(root), done["backup"], force=True)
     assert (root / "a.py").read_text() == "zero\none\ntwo\nthree\n", "what was added since is kept"
     (root / "a.py").write_text("all new\n")
     before = tree(root)
-    with pytest.raises(Refused, match="its lines are not there"):
+    with pytest.raises(Refusal, match="its lines are not in the file"):
         revert_patch(context(root), done["backup"], force=True)
     assert tree(root) == before
 
@@ -171,8 +171,8 @@ def test_whatever_fails_all_files_are_as_they_were(
     if what == "stage":
         monkeypatch.setattr(os, "fsync", failing(os.fsync))
     else:
-        monkeypatch.setattr(swapping, "_rename", failing(swapping._rename))
-    with pytest.raises(Refused, match="No space left"):
+        monkeypatch.setattr(atomic_swap, "_rename", failing(atomic_swap._rename))
+    with pytest.raises(Refusal, match="No space left"):
         apply_patch(context(root), patch, expected)
     assert (tree(root), modes(root)) == (before, rights)
     assert sorted(map(str, root.rglob("*"))) == folders
@@ -194,11 +194,11 @@ def test_an_end_in_between_is_finished_by_the_same_call(root: Path) -> None:
 
 DYING = """
 import json, os, sys
-from examples.workspace.repository.actions import patching, swapping
+from examples.workspace.repository.actions import atomic_swap, patches
 from manglecp.toolhost.context import Context, Reports
 
 root, patch, expected, swaps = json.loads(sys.argv[1])
-rename, made = swapping._rename, []
+rename, made = atomic_swap._rename, []
 
 
 def dying(*args):
@@ -208,8 +208,8 @@ def dying(*args):
     made.append(args)
 
 
-swapping._rename = dying
-patching.apply_patch(Context({}, Reports(None), {}, {"root": root}), patch, expected)
+atomic_swap._rename = dying
+patches.apply_patch(Context({}, Reports(None), {}, {"root": root}), patch, expected)
 """
 
 
@@ -218,7 +218,7 @@ def test_what_somebody_else_writes_at_that_moment_is_not_lost(
     root: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     patch, expected = _patched(root, EDITS)
-    swap, first = swapping._rename, True
+    swap, first = atomic_swap._rename, True
 
     def interfering(folder: int, old: str, new: str, flags: int) -> None:
         nonlocal first
@@ -235,8 +235,8 @@ def test_what_somebody_else_writes_at_that_moment_is_not_lost(
                 target.symlink_to("/etc/passwd")
         swap(folder, old, new, flags)
 
-    monkeypatch.setattr(swapping, "_rename", interfering)
-    with pytest.raises(Refused):
+    monkeypatch.setattr(atomic_swap, "_rename", interfering)
+    with pytest.raises(Refusal):
         apply_patch(context(root), patch, expected)
     left = {name: text for name, text in tree(root).items() if name != "lib/b.py"}
     assert left == {"a.py": FILES["a.py"], "gone.txt": FILES["gone.txt"]}
@@ -258,7 +258,7 @@ def test_two_changes_at_a_time_are_made_one_after_the_other(root: Path) -> None:
     def try_it(patched: tuple[str, dict[str, str]]) -> bool:
         try:
             apply_patch(context(root), *patched)
-        except Refused:
+        except Refusal:
             return False
         return True
 
@@ -269,12 +269,12 @@ def test_two_changes_at_a_time_are_made_one_after_the_other(root: Path) -> None:
 
 
 def test_a_change_waits_for_another_and_not_for_ever(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swapping, "_PATIENCE", 0.1)
+    monkeypatch.setattr(atomic_swap, "_PATIENCE", 0.1)
     patch, expected = _patched(root, EDITS)
     descriptor = os.open(root, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(Refused, match="another change of this repository is under way"):
+        with pytest.raises(Refusal, match="another change of this repository is in progress"):
             apply_patch(context(root), patch, expected)
         assert tree(root) == FILES
     finally:
@@ -285,16 +285,16 @@ def test_a_change_waits_for_another_and_not_for_ever(root: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("edit", "problem"),
     [
-        (Edit("a.py", old="four", new="4"), "the old text is not there"),
-        (Edit("a.py", old="t", new="T"), r"is there 2 times \(lines 2, 3\)"),
-        (Edit("a.py", new="x"), "is there already"),
+        (Edit("a.py", old="four", new="4"), "the old text does not occur"),
+        (Edit("a.py", old="t", new="T"), r"occurs 2 times \(lines 2, 3\)"),
+        (Edit("a.py", new="x"), "already exists"),
         (Edit("b.py", old="x", new="y"), "there is no file 'b.py'"),
         (Edit("b.py", delete=True), "there is no file 'b.py'"),
-        (Edit("a.py", old="one", delete=True), "has no other text"),
+        (Edit("a.py", old="one", delete=True), "must have neither old nor new text"),
         (Edit("a.py", old="one", new="one"), "change nothing"),
         (Edit("a.py", old="one", new="[redacted: token]"), "mark of a redacted secret"),
         (Edit("binary", old="a", new="b"), "is binary"),
-        (Edit("latin", old="a", new="b"), "no UTF-8 text: byte 1"),
+        (Edit("latin", old="a", new="b"), "not UTF-8 text: byte 1"),
         (Edit("keys.conf", old="TOKEN", new="NAME"), "has to do with a secret"),
         (Edit("a.py", old="one", new="PASSWORD = 'x7Gq9zLp2Wk4'"), "has to do with a secret"),
     ],
@@ -306,8 +306,8 @@ def test_edits_that_do_not_fit_say_why(root: Path, edit: Edit, problem: str) -> 
     made = make_patch(context(root), [edit])
     assert not made["applies"]
     assert made["patch"] == ""
-    with pytest.raises(Refused, match=problem):
-        raise Refused(made["problems"][0]["problem"])
+    with pytest.raises(Refusal, match=problem):
+        raise Refusal(made["problems"][0]["problem"])
 
 
 def test_lines_end_as_they_did(root: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_change_is_about_the_files_that_were_named(root: Path) -> None:
     named = ["a.py", "new/deep/c.py", "gone.txt"]
     made = make_patch(context(root), EDITS, only=named)
     assert [one["path"] for one in made["problems"]] == ["lib/b.py", "lib/b.py"]
-    with pytest.raises(Refused, match=r"'lib/b\.py' is not among the files that were to be changed"):
+    with pytest.raises(Refusal, match=r"'lib/b\.py' is not among the files of the intent"):
         make_patch(context(root), EDITS, only=named, refuse=True)
     assert make_patch(context(root), EDITS, only=[*named, "lib/b.py"], refuse=True)["applies"]
     assert not make_patch(context(root), EDITS, only=[])["applies"]
@@ -335,24 +335,24 @@ def test_a_change_is_about_the_files_that_were_named(root: Path) -> None:
 @pytest.mark.parametrize(
     ("patch", "problem"),
     [
-        ("nothing", "line 1 of the patch ('nothing') is no part"),
+        ("nothing", "line 1 of the patch ('nothing') is not part"),
         ("", "changes nothing"),
         ("--- a/a.py\n", "should be '+++ b/PATH'"),
         ("--- a/a.py\n+++ b/a.py\n", "no hunk for 'a.py'"),
         ("--- a/a.py\n+++ b/a.py\n@@ nonsense @@\n", "should be '@@ -LINE,COUNT"),
-        ("--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n-one\n+1\n", "counts more lines than the hunk has"),
-        ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+1\n two\n", "counts other lines than the hunk has"),
+        ("--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n-one\n+1\n", "counts more lines than its hunk has"),
+        ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+1\n two\n", "has line counts that do not match"),
         ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n*one\n", "should begin with ' ', '+' or '-'"),
-        ("--- a/a.py\n+++ b/b.py\n@@ -1 +1 @@\n-one\n+1\n", "to rename it, delete it and make another"),
+        ("--- a/a.py\n+++ b/b.py\n@@ -1 +1 @@\n-one\n+1\n", "to rename it, delete it and create another"),
         ("rename from a.py\nrename to b.py\n", "renames a file"),
-        ("old mode 100644\nnew mode 100755\n", "changes a mode"),
+        ("old mode 100644\nnew mode 100755\n", "changes a file mode"),
         ("Binary files a/x and b/x differ\n", "binary"),
-        ('--- "a/a.py"\n+++ "b/a.py"\n', "quoted name"),
-        ("--- /dev/null\n+++ /dev/null\n", "nothing into nothing"),
-        ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-four\n+4\n", "its lines are not there"),
-        ("--- a/a.py\n+++ b/a.py\n@@ -9,0 +10 @@\n+4\n", "behind the end"),
+        ('--- "a/a.py"\n+++ "b/a.py"\n', "quoted file name"),
+        ("--- /dev/null\n+++ /dev/null\n", "names /dev/null as both"),
+        ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-four\n+4\n", "its lines are not in the file"),
+        ("--- a/a.py\n+++ b/a.py\n@@ -9,0 +10 @@\n+4\n", "after the end"),
         ("--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n", "has lines that the patch does not delete"),
-        ("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+one\n", "is there already"),
+        ("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+one\n", "already exists"),
         ("--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-one\n+1\n", "there is no file 'b.py'"),
         ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+[redacted: token]\n", "mark of a redacted secret"),
         ("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-one\n+1\n" * 2, "one file twice"),
@@ -363,7 +363,7 @@ def test_patches_that_do_not_fit_say_why(root: Path, patch: str, problem: str) -
     checked = check_patch(context(root), patch)
     assert not checked["applies"]
     assert problem in checked["problems"][0]["problem"]
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         apply_patch(context(root), patch, dict.fromkeys(["a.py"], ""))
     assert tree(root) == before
 
@@ -381,7 +381,7 @@ def test_a_hunk_moves_to_the_only_other_place_where_its_lines_are(root: Path) ->
 def test_a_hunk_moves_with_the_one_before_it(root: Path) -> None:
     """Its lines are at two places, but the file has grown by two lines above both hunks."""
     lines = ["a\n", "dup\n", "b\n", "dup\n", "c\n"]
-    patch = written("a.py", "".join(lines), "A\ndup\nb\nDUP\nc\n", context=0)
+    patch = format_diff("a.py", "".join(lines), "A\ndup\nb\nDUP\nc\n", context=0)
     (root / "a.py").write_text("".join(["1\n", "2\n", *lines]))
     checked = check_patch(context(root), patch)
     apply_patch(context(root), patch, checked["expected"])
@@ -409,7 +409,7 @@ def test_what_is_protected_is_so_in_every_spelling(root: Path, path: str) -> Non
     made = make_patch(here, [Edit(path, new="x\n")])
     assert [one["problem"] for one in made["problems"]] == [f"{path!r} is protected: a person has to change it"]
     made = make_patch(context(root), [Edit(path, new="x\n")])
-    with pytest.raises(Refused, match="is protected"):
+    with pytest.raises(Refusal, match="is protected"):
         apply_patch(here, made["patch"], made["expected"])
     assert tree(root) == FILES
 
@@ -423,17 +423,17 @@ TEXT = st.tuples(LINES, st.sampled_from(["", "end", "-end"])).map(lambda parts: 
 @given(TEXT, TEXT, st.integers(0, 3))
 @examples(300, suppress_health_check=[HealthCheck.too_slow])
 def test_a_diff_leads_from_one_text_to_the_other_and_back(before: str, after: str, around: int) -> None:
-    text = written("f", before, after, around)
+    text = format_diff("f", before, after, around)
     if before == after:
         assert text == ""
         return
     (diff,) = read_diff(text)
-    assert applied(diff, before, exact=True) == after
-    assert applied(reversed_diff(diff), after, exact=True) == before
+    assert apply_diff(diff, before, exact=True) == after
+    assert apply_diff(reverse_diff(diff), after, exact=True) == before
 
 
 def test_a_long_change_is_told_without_comparing_everything() -> None:
     before = "".join(f"{n}\n" for n in range(20_000))
     after = "".join(f"{n * 3 if 100 < n < 19_000 else n}\n" for n in range(20_000))
-    (diff,) = read_diff(written("f", before, after))
-    assert applied(diff, before, exact=True) == after
+    (diff,) = read_diff(format_diff("f", before, after))
+    assert apply_diff(diff, before, exact=True) == after

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from examples.workspace.repository.actions.patching import Edit, apply_patch, check_patch, make_patch
-from examples.workspace.repository.actions.reading import read_range
-from examples.workspace.repository.actions.roots import Root, plain
-from examples.workspace.repository.actions.searching import search_text
-from examples.workspace.repository.refusal import Refused
+from examples.workspace.repository.actions.line_ranges import read_range
+from examples.workspace.repository.actions.patches import Edit, apply_patch, check_patch, make_patch
+from examples.workspace.repository.actions.roots import Root, path_components
+from examples.workspace.repository.actions.text_search import search_text
+from examples.workspace.repository.refusal import Refusal
 from tests.workspace.acting import context
 
 SECRET = "the secret of somebody else"
@@ -79,14 +79,14 @@ NOWHERE = [
 
 @pytest.mark.parametrize("path", NOWHERE)
 def test_nothing_is_read_or_written_but_plain_files_below_the_root(root: Path, path: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refusal) as refused:
         read_range(context(root), path)
     assert SECRET not in str(refused.value)
     assert not make_patch(context(root), [Edit(path, new="x\n")])["applies"]
     patch = f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
     checked = check_patch(context(root), patch)
     assert not checked["applies"]
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         apply_patch(context(root), patch, {path: ""})
     assert (root.parent / "outside" / "file.txt").read_text() == SECRET
     assert (root / ".git" / "config").read_text() == SECRET
@@ -99,8 +99,8 @@ def test_nothing_is_read_or_written_but_plain_files_below_the_root(root: Path, p
 )
 def test_a_path_that_is_plain_is_its_own_normal_form(path: str) -> None:
     try:
-        parts = plain(path)
-    except Refused:
+        parts = path_components(path)
+    except Refusal:
         return
     assert "/".join(parts) == path == os.path.normpath(path)
     assert not path.startswith("/")
@@ -111,7 +111,7 @@ def test_a_path_that_is_plain_is_its_own_normal_form(path: str) -> None:
 def test_a_root_that_is_a_link_or_none_is_refused(root: Path, tmp_path: Path) -> None:
     (tmp_path / "other").symlink_to(root)
     for where in (str(tmp_path / "other"), str(tmp_path / "nothing"), str(root / "inside/file.txt"), "root", ""):
-        with pytest.raises(Refused), Root.opened({"root": where}):
+        with pytest.raises(Refusal), Root.open({"root": where}):
             raise AssertionError("it was opened")
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_plain_file_is_neither_read_nor_waited_for(root: Path) -> Non
     with socket.socket(socket.AF_UNIX) as talking:
         talking.bind(str(root / "s"))
         for name in ("pipe", "s"):
-            with pytest.raises(Refused):
+            with pytest.raises(Refusal):
                 read_range(context(root), name)
     assert search_text(context(root), "e")["hits"] == [
         {"path": "inside/file.txt", "line": 1, "column": 4, "text": "something"}
@@ -154,7 +154,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(root: Path) -> Non
     read = 0
     with swapping(root):
         for _ in range(3_000):
-            with suppress(Refused):
+            with suppress(Refusal):
                 assert read_range(context(root), "inside/file.txt")["text"] == "something\n"
                 read += 1
     assert read, "it was there most of the time"
@@ -169,7 +169,7 @@ def test_and_nothing_is_written_there(root: Path) -> None:
                 made = make_patch(context(root), [Edit("inside/file.txt", old=now, new=text)], refuse=True)
                 apply_patch(context(root), made["patch"], made["expected"])
                 written += 1
-            except Refused:
+            except Refusal:
                 text = now
     assert written, "it was there some of the time"
     assert (root.parent / "outside" / "file.txt").read_text() == SECRET

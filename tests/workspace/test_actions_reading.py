@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, strategies as st
 
-from examples.workspace.repository.actions.outlining import outline
-from examples.workspace.repository.actions.reading import read_range
+from examples.workspace.repository.actions.file_walk import files as files_of
+from examples.workspace.repository.actions.line_ranges import read_range
+from examples.workspace.repository.actions.outlines import outline
 from examples.workspace.repository.actions.roots import LARGEST, Root
-from examples.workspace.repository.actions.searching import search, search_text
-from examples.workspace.repository.actions.walking import files as files_of
-from examples.workspace.repository.refusal import Refused
+from examples.workspace.repository.actions.text_search import search, search_text
+from examples.workspace.repository.refusal import Refusal
 from tests.effort import examples
 from tests.workspace.acting import context
 from tests.workspace.messy import messy
@@ -50,7 +50,7 @@ def test_there_is_an_end_to_what_is_read(tmp_path: Path) -> None:
     assert (said["end"], said["more"], len(said["text"])) == (150, True, 150_000)
     with (tmp_path / "huge.txt").open("wb") as stream:
         stream.truncate(LARGEST + 1)
-    with pytest.raises(Refused, match="4,194,304 are the most"):
+    with pytest.raises(Refusal, match="the limit is 4,194,304"):
         read_range(context(tmp_path), "huge.txt")
 
 
@@ -81,7 +81,7 @@ def test_a_text_is_no_pattern_unless_that_is_said(tmp_path: Path) -> None:
     assert [hit["line"] for hit in search_text(context(tmp_path), "$(touch x); `id`")["hits"]] == [3]
     assert [hit["text"] for hit in search_text(context(tmp_path), "`$", regex=True)["hits"]] == ["$(touch x); `id`"]
     for wrong in ("(", "a\nb"):
-        with pytest.raises(Refused):
+        with pytest.raises(Refusal):
             search_text(context(tmp_path), wrong, regex=True)
 
 
@@ -121,15 +121,15 @@ def test_what_git_ignores_is_not_searched(tmp_path: Path, lines: list[str], deep
     (root / "d" / ".gitignore").write_text("\n".join(deeper) + "\n")
     said = Repository(root).git("ls-files", "--others", "--exclude-standard", "-z")
     wanted = {name for name in said.split("\0") if name and not name.endswith(".gitignore")}
-    with Root.opened({"root": str(root)}) as opened:
+    with Root.open({"root": str(root)}) as opened:
         assert {name for name in files_of(opened) if not name.endswith(".gitignore")} == wanted, (lines, deeper)
 
 
 def test_a_pattern_that_takes_for_ever_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("examples.workspace.repository.actions.searching._SECONDS", 0.3)
+    monkeypatch.setattr("examples.workspace.repository.actions.text_search._SECONDS", 0.3)
     (tmp_path / "f.txt").write_text("a" * 60 + "b\n")
     begun = time.process_time()
-    with pytest.raises(Refused, match=r"took more than 0\.3 s"):
+    with pytest.raises(Refusal, match=r"took more than 0\.3 s"):
         search_text(context(tmp_path), "(a+)+c", regex=True)
     assert time.process_time() - begun < 20
     monkeypatch.undo()
@@ -139,7 +139,7 @@ def test_a_pattern_that_takes_for_ever_is_stopped(tmp_path: Path, monkeypatch: p
     def elsewhere() -> None:
         try:
             search_text(context(tmp_path), "x")
-        except Refused as error:
+        except Refusal as error:
             refused.append(error)
 
     thread = threading.Thread(target=elsewhere)
@@ -229,7 +229,7 @@ def test_an_outline_is_what_a_file_defines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("m.txt", "x = 1", "is no Python file"),
+        ("m.txt", "x = 1", "is not a Python file"),
         ("m.py", "x = 1\ny = (", "line 2"),
         ("m.py", "(" * 3000, "nested|too many nested"),
         ("m.py", "x = " + "-" * 50_000 + "1", "nested too deeply"),
@@ -238,5 +238,5 @@ def test_an_outline_is_what_a_file_defines(tmp_path: Path) -> None:
 )
 def test_what_has_no_outline_says_why(tmp_path: Path, name: str, text: str, problem: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(Refused, match=problem):
+    with pytest.raises(Refusal, match=problem):
         outline(context(tmp_path), name)

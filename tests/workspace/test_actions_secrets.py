@@ -12,15 +12,22 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from examples.workspace.repository.actions.committing import commit
+from examples.workspace.repository.actions.commits import commit
 from examples.workspace.repository.actions.history import git_diff
-from examples.workspace.repository.actions.outlining import outline
-from examples.workspace.repository.actions.patching import Edit, check_patch, make_patch
-from examples.workspace.repository.actions.reading import read_range
-from examples.workspace.repository.actions.searching import search_text
-from examples.workspace.repository.actions.testing import run_tests
-from examples.workspace.repository.refusal import Refused
-from examples.workspace.repository.secrets import found, is_redacted, redacted, redacted_diff, secret_lines, secrets_in
+from examples.workspace.repository.actions.line_ranges import read_range
+from examples.workspace.repository.actions.outlines import outline
+from examples.workspace.repository.actions.patches import Edit, check_patch, make_patch
+from examples.workspace.repository.actions.pytest_runs import run_tests
+from examples.workspace.repository.actions.text_search import search_text
+from examples.workspace.repository.refusal import Refusal
+from examples.workspace.repository.secrets import (
+    find_secrets,
+    is_redacted,
+    redact,
+    redact_diff,
+    secret_lines,
+    secret_locations,
+)
 from tests.workspace.acting import context
 from tests.workspace.repository import Repository, new
 
@@ -87,7 +94,7 @@ def hidden(line: str) -> str:
 def test_what_has_the_form_of_a_secret_is_found_where_it_stands(kind: str) -> None:
     line = LINES[kind]
     text = f"before\n{line}\nafter\n"
-    seen = redacted(text)
+    seen = redact(text)
     assert hidden(line) not in seen
     assert is_redacted(seen)
     assert seen.split("\n")[0::2] == text.split("\n")[0::2], "what stands around it stays"
@@ -95,13 +102,13 @@ def test_what_has_the_form_of_a_secret_is_found_where_it_stands(kind: str) -> No
 
 
 def test_what_only_speaks_of_secrets_is_left_alone() -> None:
-    assert [HARMLESS[start:end] for start, end, _ in found(HARMLESS)] == []
-    assert redacted(HARMLESS) == HARMLESS
+    assert [HARMLESS[start:end] for start, end, _ in find_secrets(HARMLESS)] == []
+    assert redact(HARMLESS) == HARMLESS
 
 
 def test_the_lines_of_a_key_keep_their_numbers() -> None:
     text = f"a\n{KEY}\nz\n"
-    seen = redacted(text)
+    seen = redact(text)
     assert seen.count("\n") == text.count("\n")
     assert not any(line in seen for line in _BODY.split("\n"))
     assert secret_lines(text) == set(KEY.split("\n"))
@@ -110,16 +117,16 @@ def test_the_lines_of_a_key_keep_their_numbers() -> None:
 def test_what_the_scan_reports_is_what_is_redacted() -> None:
     text = "\n".join([*LINES.values(), KEY, HARMLESS])
     lines = text.split("\n")
-    reported = {lines[number - 1] for number, _ in secrets_in(text)}
+    reported = {lines[number - 1] for number, _ in secret_locations(text)}
     assert reported == {*LINES.values(), KEY.split("\n")[0]}
     assert secret_lines(text) == reported | set(KEY.split("\n"))
 
 
 @given(st.text(max_size=300))
 def test_redaction_keeps_lines_and_is_done_once(text: str) -> None:
-    seen = redacted(text)
+    seen = redact(text)
     assert seen.count("\n") == text.count("\n")
-    assert redacted(seen) == seen
+    assert redact(seen) == seen
 
 
 @pytest.fixture
@@ -153,7 +160,7 @@ def test_no_action_that_shows_text_shows_them(repository: Repository) -> None:
         assert (whole["redacted"], whole["sha256"]) == (True, ""), "by its hash a short one could be guessed"
     assert leaks(outline(here, "code.py")) == []
     assert outline(here, "code.py")["sha256"] == ""
-    with pytest.raises(Refused, match="has a secret in it: take it out first"):
+    with pytest.raises(Refusal, match="has a secret in it: remove it first"):
         commit(here, ["conf.py"], "Publish it", "work")
     diff = git_diff(here)
     assert diff["files"]
@@ -190,9 +197,9 @@ def test_of_a_file_that_is_made_for_them_nothing_leaves(repository: Repository) 
     repository.write({".env.example": "LIGHTHOUSE=where it stands\n"})
     here = context(repository.root)
     for name in (*known, "ignored/.env", "new.env/.env"):
-        with pytest.raises(Refused, match="made to hold credentials, and is left to a person"):
+        with pytest.raises(Refusal, match="made to hold credentials: a person has to"):
             read_range(here, name)
-        with pytest.raises(Refused, match="made to hold credentials"):
+        with pytest.raises(Refusal, match="made to hold credentials"):
             commit(here, [name], "Publish it", "work")
         edited = make_patch(here, [Edit(name, line, "LIGHTHOUSE=")])
         tried = check_patch(here, f"--- a/{name}\n+++ b/{name}\n@@ -1,1 +1,1 @@\n-{line}\n+x\n")
@@ -222,5 +229,5 @@ def test_nor_if_its_name_is_no_text(repository: Repository) -> None:
 
 def test_the_middle_of_a_key_in_a_diff_is_not_shown() -> None:
     diff = "@@ -3,3 +3,3 @@\n" + "".join(f" {line}\n" for line in _BODY.split("\n")) + "-old\n+new\n"
-    assert leaks(redacted_diff(diff)) == []
-    assert redacted_diff(diff).endswith("-old\n+new\n")
+    assert leaks(redact_diff(diff)) == []
+    assert redact_diff(diff).endswith("-old\n+new\n")

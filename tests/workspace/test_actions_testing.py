@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from examples.workspace.repository.actions.failures import parse_failures
-from examples.workspace.repository.actions.testing import TestRun as Run, compare_runs, run_tests
-from examples.workspace.repository.refusal import Refused
+from examples.workspace.repository.actions.pytest_runs import TestRun as Run, compare_runs, run_tests
+from examples.workspace.repository.refusal import Refusal
 from tests.workspace.acting import context
 
 TESTS = """
@@ -113,7 +113,8 @@ def test_only_what_was_asked_for_is_run(project: Path) -> None:
 def test_time_and_memory_have_an_end(project: Path) -> None:
     run = run_tests(context(project), ["tests/test_loop.py"], seconds=6)
     assert (run["outcome"], run["passed"], run["missing"]) == ("timeout", [], [])
-    assert [(one["test"], one["message"]) for one in run["failures"]] == [(run["failed"][0], "it did not end in time")]
+    failures = [(one["test"], one["message"]) for one in run["failures"]]
+    assert failures == [(run["failed"][0], "the test did not end in time")]
     run = run_tests(context(project), ["tests/test_large.py"], memory_mb=512)
     assert run["failures"][0]["message"].startswith("MemoryError")
 
@@ -132,7 +133,7 @@ def test_a_test_that_ends_the_process_has_not_passed(tmp_path: Path, when: str) 
 )
 def test_ids_that_are_none_are_refused(project: Path, tests: list[str]) -> None:
     (project.parent / "args").write_text("--version")
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         run_tests(context(project), tests)
 
 
@@ -140,12 +141,12 @@ def test_an_interpreter_that_cannot_be_used_says_so(project: Path, tmp_path: Pat
     shim = tmp_path / "python"
     shim.write_text('#!/bin/sh\nexec python3 "$@"\n')
     shim.chmod(0o755)
-    with pytest.raises(Refused, match="script that looks for an interpreter"):
+    with pytest.raises(Refusal, match="is a script, not an interpreter"):
         run_tests(context(project, python=str(shim)), [SHOP])
     said = run_tests(context(project, python="python9"), [], refuse=False)
     assert (said["outcome"], said["failed"]) == ("unusable", [])
-    assert said["problem"].startswith("there is no program 'python9' here: serve the pack with --set python=PATH")
-    with pytest.raises(Refused, match="there is no program 'python9'"):
+    assert said["problem"].startswith("there is no program 'python9' on PATH: serve the pack with --set python=PATH")
+    with pytest.raises(Refusal, match="there is no program 'python9'"):
         run_tests(context(project, python="python9"), [SHOP])
 
 
@@ -196,7 +197,7 @@ def test_worse_is_what_passed_and_does_not_any_more(before: Run, after: Run, wor
 
 
 def test_more_tests_than_an_answer_has_place_for_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("examples.workspace.repository.actions.testing._MOST_TOLD", 200)
+    monkeypatch.setattr("examples.workspace.repository.actions.pytest_runs._MOST_LISTED", 200)
     many = "import pytest\n\n\n@pytest.mark.parametrize('n', range(30))\ndef test_n(n):\n    assert n != 29\n"
     (tmp_path / "test_many.py").write_text(many)
     before = run_tests(context(tmp_path), ["test_many.py"])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from examples.workspace.repository.actions.committing import commit
+from examples.workspace.repository.actions.commits import commit
 from examples.workspace.repository.actions.history import git_diff
 from examples.workspace.repository.gitdir import git_folders
-from examples.workspace.repository.refusal import Refused
-from examples.workspace.repository.scanning.scan import Settings
+from examples.workspace.repository.refusal import Refusal
+from examples.workspace.repository.scan.scanner import Settings
 from tests.workspace.acting import context
 from tests.workspace.repositories import layered
 from tests.workspace.repository import Repository
@@ -41,16 +41,16 @@ def test_a_linked_work_tree_is_worked_on_as_any_other(main: Repository) -> None:
     done = commit(here, ["README.md"], "Say it otherwise", "work")
     assert main.git("show", "--name-only", "--format=", "work") == "README.md"
     assert main.git("rev-parse", "work") == done["commit"]
-    with pytest.raises(Refused, match="others build on"):
+    with pytest.raises(Refusal, match="others build on"):
         commit(here, ["README.md"], "No", "main")
-    with pytest.raises(Refused, match="checked out in another work tree"):
+    with pytest.raises(Refusal, match="checked out in another work tree"):
         commit(context(main.root), ["pricing/tax.py"], "No", "beside")
     assert commit(here, ["README.md"], "Here it is", "beside")["files"] == ["README.md"]
 
 
 def test_a_folder_that_nothing_needs_is_not_opened(main: Repository, tmp_path: Path) -> None:
     assert git_folders(main.root, str(main.root / ".git")) == git_folders(main.root)
-    with pytest.raises(Refused, match=r"the root has its own \.git: .* leave it out"):
+    with pytest.raises(Refusal, match=r"the root has its own \.git: .* leave it out"):
         git_folders(main.root, str(tmp_path))
 
 
@@ -65,7 +65,7 @@ def test_a_submodule_names_its_folder_too(main: Repository, tmp_path: Path) -> N
     around = layered(tmp_path / "around")
     around.git("submodule", "--quiet", "add", str(main.root), "vendored")
     inner, git_dir = around.root / "vendored", around.root / ".git/modules/vendored"
-    with pytest.raises(Refused, match=f"--set git_dir={git_dir}"):
+    with pytest.raises(Refusal, match=f"--set git_dir={git_dir}"):
         scanned(inner)
     assert of(scanned(inner, settings=Settings(git_dir=str(git_dir))), "head") == {(main.commits[-1],)}
 
@@ -81,8 +81,8 @@ def test_a_file_that_names_what_is_not_its_own_is_not_believed(main: Repository,
         (root / ".git").symlink_to(main.root / ".git")
     else:
         (root / ".git").write_text(said[how])
-    with pytest.raises(Refused, match=r"elsewhere|neither a folder nor"):
+    with pytest.raises(Refusal, match=r"elsewhere|neither a folder nor"):
         git_folders(root)
     if how != "link":  # which is what it seems to be
-        with pytest.raises(Refused, match=r"another work tree|git_dir is not|neither a folder nor"):
+        with pytest.raises(Refusal, match=r"another work tree|git_dir is not|neither a folder nor"):
             git_folders(root, str(main.root / ".git"))

@@ -136,7 +136,7 @@ def test_several_files_change_together_or_not_at_all(pack: Pack, repository: Rep
     new = edit("docs/tax.md", "", "# Taxes\n")
     run = change(pack, new, edit(TAX, "no such text", "x"), files=("docs/tax.md", TAX))
     assert [call.action for call in run.calls] == ["make_patch"]
-    why = f"{TAX!r}: the old text is not there: read those lines again"
+    why = f"{TAX!r}: the old text does not occur: read those lines again"
     assert run.result["problems"] == [{"path": TAX, "problem": why}]
     assert "Nothing was changed" in run.summary
     assert not run.delta.asserted
@@ -217,6 +217,6 @@ def test_a_patch_that_cannot_be_applied_says_why(repository: Repository) -> None
         run = change(pack, text, HARMLESS, files=(TAX, f"{own}/README.md"))
     assert [call.action for call in run.calls] == ["make_patch", "run_tests", "apply_patch"]
     assert "Nothing was changed" in run.summary
-    assert "What manglecp itself runs from is closed to actions" in run.summary
+    assert "Actions cannot write to the folders from which manglecp itself runs" in run.summary
     assert not run.delta.asserted
     assert "takes away" not in (repository.root / TAX).read_text(), "all of it, or nothing"

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from examples.workspace.repository.credentials import holds_credentials
-from examples.workspace.repository.scanning.analysis import analyse
-from examples.workspace.repository.scanning.collecting import collected_in, is_test_file
-from examples.workspace.repository.scanning.configuration import Configuration, configured
-from examples.workspace.repository.scanning.marks import config_of, generated_by_text, language_of, lock_of
-from examples.workspace.repository.scanning.python import outline
-from examples.workspace.repository.secrets import secrets_in
+from examples.workspace.repository.scan.analysis import analyse
+from examples.workspace.repository.scan.configuration import Configuration, read_configuration
+from examples.workspace.repository.scan.file_kinds import config_of, generated_by_text, language_of, lock_of
+from examples.workspace.repository.scan.pytest_collection import collect_tests, is_test_file
+from examples.workspace.repository.scan.python import parse_outline
+from examples.workspace.repository.secrets import secret_locations
 from tests.workspace.repository import new
 from tests.workspace.scans import of, scanned
 
@@ -49,7 +49,9 @@ x.y = 4
 
 
 def test_definitions() -> None:
-    found = {symbol.name: (symbol.kind, symbol.line, symbol.end) for symbol in outline(DEFINITIONS.encode()).symbols}
+    found = {
+        symbol.name: (symbol.kind, symbol.line, symbol.end) for symbol in parse_outline(DEFINITIONS.encode()).symbols
+    }
     assert found == {
         "plain": ("function", 2, 4),
         "later": ("function", 6, 8),
@@ -84,7 +86,7 @@ def test_definitions() -> None:
 )
 def test_what_is_wrong_is_said_and_nothing_is_raised(data: bytes, why: str, line: int) -> None:
     found = analyse(data, "python")
-    assert found.why == why
+    assert found.problem == why
     if line:
         assert found.line == line
 
@@ -168,16 +170,16 @@ def test_tests_are_those_that_pytest_collects(tmp_path: Path) -> None:
     )
     collected = {line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line}
     assert len(collected) > 10, done.stdout + done.stderr
-    found = {test for test, _ in collected_in("test_all.py", outline(COLLECTED.encode()), Configuration())}
+    found = {test for test, _ in collect_tests("test_all.py", parse_outline(COLLECTED.encode()), Configuration())}
     assert found == collected
 
 
 def test_configuration_says_what_is_a_test() -> None:
-    said = configured({"pyproject.toml": '[tool.pytest.ini_options]\npython_files = "check_*.py tests/*"\n'})
+    said = read_configuration({"pyproject.toml": '[tool.pytest.ini_options]\npython_files = "check_*.py tests/*"\n'})
     assert [is_test_file(name, said) for name in ("check_a.py", "x/check_a.py", "test_a.py")] == [True, True, False]
     text = b"class CheckA:\n    def it_works(self): ...\nclass TestB:\n    def test_x(self): ...\ndef it_is(): ...\n"
-    chosen = configured({"setup.cfg": "[tool:pytest]\npython_classes = Check*\npython_functions = it_\n"})
-    assert [test for test, _ in collected_in("t.py", outline(text), chosen)] == [
+    chosen = read_configuration({"setup.cfg": "[tool:pytest]\npython_classes = Check*\npython_functions = it_\n"})
+    assert [test for test, _ in collect_tests("t.py", parse_outline(text), chosen)] == [
         "t.py::it_is",
         "t.py::CheckA::it_works",
     ]
@@ -198,7 +200,7 @@ def test_configuration_says_what_is_a_test() -> None:
     ],
 )
 def test_configuration_says_where_imports_begin(texts: dict[str, str], roots: tuple[str, ...]) -> None:
-    assert configured(texts).import_roots == roots
+    assert read_configuration(texts).import_roots == roots
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------
@@ -271,7 +273,7 @@ SECRETS = {
 
 @pytest.mark.parametrize("kind", SECRETS)
 def test_a_secret_is_found_by_its_form(kind: str) -> None:
-    assert secrets_in(f"first\nx = [{SECRETS[kind]}]\nlast\n") == ((2, kind),)
+    assert secret_locations(f"first\nx = [{SECRETS[kind]}]\nlast\n") == ((2, kind),)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_a_secret_is_found_by_its_form(kind: str) -> None:
     ],
 )
 def test_a_secret_that_is_given_to_a_name(line: str) -> None:
-    assert secrets_in(f"\n{line}\n") == ((2, "assigned secret"),)
+    assert secret_locations(f"\n{line}\n") == ((2, "assigned secret"),)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +316,7 @@ def test_a_secret_that_is_given_to_a_name(line: str) -> None:
     ],
 )
 def test_what_is_no_secret(line: str) -> None:
-    assert secrets_in(line) == ()
+    assert secret_locations(line) == ()
 
 
 @pytest.mark.parametrize(
@@ -331,12 +333,12 @@ def test_names_of_files_that_are_made_for_secrets(path: str, holds: bool) -> Non
 
 
 def test_lines_are_counted_where_letters_grow() -> None:
-    assert secrets_in("İİİİ\n\nİ password = 'h7Kq-29xW_pLz'\n") == ((3, "assigned secret"),)
+    assert secret_locations("İİİİ\n\nİ password = 'h7Kq-29xW_pLz'\n") == ((3, "assigned secret"),)
 
 
 def test_looking_for_secrets_is_quick_on_hostile_text() -> None:
     for text in ("password" * 50_000, "token=" * 50_000, "a://" * 50_000, "eyJ" * 50_000, "_KEY" * 50_000 + "="):
-        assert secrets_in(text) == ()
+        assert secret_locations(text) == ()
 
 
 @pytest.mark.parametrize(

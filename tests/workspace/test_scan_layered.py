@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from examples.workspace.repository.scanning.scan import Settings
-from examples.workspace.repository.scanning.told import Fact
+from examples.workspace.repository.scan.scan_facts import Fact
+from examples.workspace.repository.scan.scanner import Settings
 from tests.workspace.repositories import Repository, layered
 from tests.workspace.scans import of, pairs, scanned
 
@@ -146,7 +146,7 @@ def test_what_is_protected(facts: set[Fact]) -> None:
 
 @pytest.mark.parametrize("pattern", ["*", "**/x", "a*", "src/*.py", "../x", "/etc/", "a//b", "*.py/", "a?"])
 def test_a_pattern_that_rules_cannot_compare_is_refused(repository: Repository, pattern: str) -> None:
-    with pytest.raises(ValueError, match="none of folder/"):
+    with pytest.raises(ValueError, match="none of the forms folder/"):
         scanned(repository.root, None, Settings(protected=pattern))
 
 

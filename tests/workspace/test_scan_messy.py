@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from examples.workspace.repository.git import Git, GitError
-from examples.workspace.repository.scanning.reading import read
-from examples.workspace.repository.scanning.told import Fact
+from examples.workspace.repository.scan.file_reader import read
+from examples.workspace.repository.scan.scan_facts import Fact
 from tests.workspace.messy import AWS_KEY, GITHUB_TOKEN, PASSWORD, arm
 from tests.workspace.repositories import Repository, layered, messy
 from tests.workspace.scans import Kept, of, pairs, scanned
@@ -263,7 +263,7 @@ def test_a_configuration_that_git_cannot_read(tmp_path: Path) -> None:
 def test_a_repository_around_the_root_is_not_meant(tmp_path: Path) -> None:
     around = layered(tmp_path / "around")
     (around.root / "inner" / ".git").mkdir(parents=True)
-    with pytest.raises(GitError, match="can the repository be read"):
+    with pytest.raises(GitError, match="is the repository readable"):
         scanned(around.root / "inner")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.workspace.repository.scanning.modules import Modules
-from examples.workspace.repository.scanning.python import Import, outline
+from examples.workspace.repository.scan.modules import Modules
+from examples.workspace.repository.scan.python import Import, parse_outline
 
 
 def by_python(root: Path, path: list[str], module: str) -> str | None:
@@ -103,8 +103,8 @@ TREE = (
 )
 def test_an_import_means(importer: str, line: str, file: str | None, module: str) -> None:
     modules = Modules({*TREE, importer}, ["given"])
-    (one,) = outline(line.encode()).imports
-    target = modules.imported(one, importer)
+    (one,) = parse_outline(line.encode()).imports
+    target = modules.resolve_import(one, importer)
     assert (target.file, target.module) == (file, module)
 
 
@@ -140,7 +140,7 @@ match w:
 for i in y:
     import z
 """
-    imports = outline(text.encode()).imports
+    imports = parse_outline(text.encode()).imports
     assert [*imports[:7]] == [
         Import(0, "a", "", "a"),
         Import(0, "b.c", "", "d"),

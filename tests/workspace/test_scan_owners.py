@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples.workspace.repository.scanning.owners import Owners
+from examples.workspace.repository.scan.owners import Owners
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,16 @@ from examples.workspace.repository.scanning.owners import Owners
 def test_a_pattern_matches(pattern: str, matching: list[str], other: list[str]) -> None:
     owners = Owners(f"{pattern} @who\n")
     assert owners.invalid == []
-    assert {path: owners.of(path) for path in matching} == dict.fromkeys(matching, ("@who",))
-    assert {path: owners.of(path) for path in other} == dict.fromkeys(other, ())
+    assert {path: owners.owners_of(path) for path in matching} == dict.fromkeys(matching, ("@who",))
+    assert {path: owners.owners_of(path) for path in other} == dict.fromkeys(other, ())
 
 
 def test_the_last_line_that_matches_counts() -> None:
     owners = Owners("# all\n* @all second@example.org @all\n\n*.py @python # not @me\n/vendor/\n  /vendor/ours/ @us\n")
-    assert owners.of("a.md") == ("@all", "second@example.org")
-    assert owners.of("a.py") == ("@python",)
-    assert owners.of("vendor/a.py") == ()
-    assert owners.of("vendor/ours/a.py") == ("@us",)
+    assert owners.owners_of("a.md") == ("@all", "second@example.org")
+    assert owners.owners_of("a.py") == ("@python",)
+    assert owners.owners_of("vendor/a.py") == ()
+    assert owners.owners_of("vendor/ours/a.py") == ("@us",)
     assert owners.invalid == []
 
 
@@ -52,9 +52,9 @@ def test_the_last_line_that_matches_counts() -> None:
 def test_a_line_that_breaks_the_rules_says_nothing(line: str) -> None:
     owners = Owners(f"* @all\n{line}\n")
     assert owners.invalid == [2]
-    assert owners.of("a") == ("@all",)
+    assert owners.owners_of("a") == ("@all",)
 
 
 def test_a_pattern_cannot_take_long() -> None:
     owners = Owners("/" + "**/a" * 12 + "/b @x\n" + "*a*" * 20 + " @y\n")
-    assert owners.of("/".join(["a"] * 60)) in ((), ("@y",))
+    assert owners.owners_of("/".join(["a"] * 60)) in ((), ("@y",))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.workspace.repository.scanning.analysis import Analysis, analyse
-from examples.workspace.repository.scanning.reading import Stamp
+from examples.workspace.repository.scan.analysis import Analysis, analyse
+from examples.workspace.repository.scan.file_reader import Stamp
 from tests.workspace.repositories import Repository, layered
 from tests.workspace.scans import Kept, of, scanned
 
@@ -75,8 +75,8 @@ def test_an_edit_in_the_same_moment_is_seen(repository: Repository, monkeypatch:
         """The clock of the files has not moved."""
         return Stamp(0, 0, 0, status.st_size, 0)
 
-    for module in ("files", "reading"):
-        monkeypatch.setattr(f"examples.workspace.repository.scanning.{module}.stamp", coarse)
+    for module in ("files", "file_reader"):
+        monkeypatch.setattr(f"examples.workspace.repository.scan.{module}.stamp", coarse)
     kept = Kept(repository.root)
     for text in ("a = 1\n", "b = 1\n", "c = 1\n"):
         repository.write({"pricing/tax.py": text})
@@ -254,7 +254,7 @@ def analysed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(data))
         return analyse(data, language)
 
-    monkeypatch.setattr("examples.workspace.repository.scanning.files.analyse", counted)
+    monkeypatch.setattr("examples.workspace.repository.scan.files.analyse", counted)
     return sizes
 
 

@@ -1,6 +1,6 @@
-"""A repository under git: what is in it (``scanning``) and what can be done in it (``actions``).
+"""A repository under git: its scan (package ``scan``) and the actions on it (package ``actions``).
 
-What both need to stay within bounds is here, once: ``opening`` reaches files below the root, ``git`` asks git without
-running anything that the repository names, ``secrets`` knows what looks like a credential and ``credentials`` which
-files are made for them, ``protection`` which paths are out of bounds.
+The modules here enforce the limits of both: ``confined_open`` opens files below the root only, ``git`` runs git without
+any program that the repository configures, ``secrets`` detects credentials in text, ``credentials`` detects credential
+files by name, and ``protection`` matches protected paths.
 """

@@ -1,6 +1,6 @@
-"""Branches: the one that is checked out, and those that others build on, to which nobody commits here.
+"""The checked-out branch, and the protected branches, which receive no commits from this pack.
 
-Nobody but a person can say for sure which ones others build on. Rather one too many is closed than one too few.
+Git does not record which branches are shared. In doubt a branch is treated as protected.
 """
 
 from __future__ import annotations
@@ -9,36 +9,37 @@ from typing import Final
 
 from .git import Git
 
-__all__ = ["branch_of", "closed_branches"]
+__all__ = ["current_branch", "protected_branches"]
 
 _HEADS: Final = "refs/heads/"
 _REMOTES: Final = "refs/remotes/"
 _USUAL: Final = ("main", "master", "trunk")
 
 
-def branch_of(git: Git) -> str:
-    """The branch that is checked out, also before its first commit; empty if none is."""
-    said = git.line("symbolic-ref", "--quiet", "HEAD") or ""
-    return said.removeprefix(_HEADS) if said.startswith(_HEADS) else ""
+def current_branch(git: Git) -> str:
+    """Return the checked-out branch, also before its first commit; empty if HEAD is detached."""
+    reference = git.output_line("symbolic-ref", "--quiet", "HEAD") or ""
+    return reference.removeprefix(_HEADS) if reference.startswith(_HEADS) else ""
 
 
-def closed_branches(git: Git, named: str) -> set[str]:
-    """Those that are named, with spaces between them, what remotes call theirs, and those with the usual names.
+def protected_branches(git: Git, named: str) -> set[str]:
+    """Return the ``named`` branches (separated by spaces), the default branches of remotes, and main, master and trunk.
 
-    Where none of them is found, every branch there is; and the usual names where there is none. Besides, each name that
-    stands for another branch.
+    If none of them exists, all branches are protected; in a repository without branches, main, master and trunk.
+    Symbolic references are always protected.
     """
-    heads = _leads(git, _HEADS)
-    closed = set(named.replace(",", " ").split())
-    closed |= {to.removeprefix(head.removesuffix("HEAD")) for head, to in _leads(git, _REMOTES, "**/HEAD").items()}
-    closed |= {name for name in heads if name in _USUAL}
-    closed = closed - {""} or set(heads) or {branch_of(git)} - {""} or set(_USUAL)
-    # Whoever writes to a name that stands for another branch writes to that one.
-    return closed | {name for name, to in heads.items() if to}
+    heads = _references(git, _HEADS)
+    protected = set(named.replace(",", " ").split())
+    remote_heads = _references(git, _REMOTES, "**/HEAD")
+    protected |= {to.removeprefix(head.removesuffix("HEAD")) for head, to in remote_heads.items()}
+    protected |= {name for name in heads if name in _USUAL}
+    protected = protected - {""} or set(heads) or {current_branch(git)} - {""} or set(_USUAL)
+    # A write to a symbolic reference changes the branch that it points to.
+    return protected | {name for name, to in heads.items() if to}
 
 
-def _leads(git: Git, prefix: str, pattern: str = "") -> dict[str, str]:
-    """Names, and what some of them stand for; both without the prefix."""
-    said = git.ask("for-each-ref", "--format=%(refname) %(symref)", prefix + pattern).decode(errors="replace")
-    pairs = (line.split(" ") for line in said.split("\n") if line)
+def _references(git: Git, prefix: str, pattern: str = "") -> dict[str, str]:
+    """Return the references and, for symbolic ones, their targets; both without the prefix."""
+    output = git.output("for-each-ref", "--format=%(refname) %(symref)", prefix + pattern).decode(errors="replace")
+    pairs = (line.split(" ") for line in output.split("\n") if line)
     return {name.removeprefix(prefix): to.removeprefix(prefix) for name, to in pairs}

@@ -1,14 +1,14 @@
-"""Files that are made to hold credentials, by their names.
+"""Credential files, recognised by name.
 
-In ``.env`` any line may be a secret, whatever it is called and however it looks. So of such files nothing is shown,
-nothing is changed and nothing is committed. What only shows which lines one needs (``.env.example``) is as any other.
+Any line of a file such as ``.env`` can be a secret, so actions never read, change or commit these files. Templates such
+as ``.env.example`` are ordinary files.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from .refusal import Refused
+from .refusal import Refusal
 
 __all__ = ["KIND", "holds_credentials", "refuse_credentials"]
 
@@ -22,19 +22,19 @@ _NAMES: Final = frozenset(
 )
 _ENDINGS: Final = (".env", ".ppk", ".pgpass", ".htpasswd")
 _PATHS: Final = ("/.aws/credentials", "/.docker/config.json", "/.kube/config")
-_ONLY_SHOWS: Final = frozenset({"example", "sample", "template", "tmpl", "dist", "defaults", "schema"})
+_TEMPLATE_WORDS: Final = frozenset({"example", "sample", "template", "tmpl", "dist", "defaults", "schema"})
 
 
 def holds_credentials(path: str) -> bool:
-    """Whether the name says so, in capital or small letters."""
+    """Return whether the name is that of a credential file; case is ignored."""
     path = path.casefold()
     name = path.rpartition("/")[2]
-    if _ONLY_SHOWS & set(name.replace("-", ".").replace("_", ".").split(".")):
+    if _TEMPLATE_WORDS & set(name.replace("-", ".").replace("_", ".").split(".")):
         return False
     return name in _NAMES or name.startswith(".env.") or name.endswith(_ENDINGS) or f"/{path}".endswith(_PATHS)
 
 
 def refuse_credentials(path: str) -> None:
-    """Nobody reads or writes it here."""
+    """Raise :class:`Refusal` for a credential file."""
     if holds_credentials(path):
-        raise Refused(f"{path!r} is made to hold credentials, and is left to a person")
+        raise Refusal(f"{path!r} is made to hold credentials: a person has to read and change it")

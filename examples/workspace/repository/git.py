@@ -1,13 +1,11 @@
-"""Git, asked and never trusted: what a repository says about itself must not run anything.
+"""Run git without executing any program that the repository configures.
 
-A repository can name programs: hooks, filters, monitors of the file system, pagers, editors, tools that show
-differences or check signatures. All of them are switched off, filters and tools for differences one by one, by their
-names. What would be left is stopped by the sandbox, which lets nothing start but git itself; but git would fail over
-that, so it must not even try.
+A repository can configure hooks, filters, file system monitors, pagers, editors, diff drivers and signature checkers.
+All of them are disabled here, filters and diff drivers one by one by name. The sandbox would refuse to start any other
+program too, but git would then fail, so it must not try.
 
-Git gets an environment made from nothing, no configuration but the repository's own, and settings that win over that
-one: they are handed over as ``GIT_CONFIG_KEY_n``, where a name may hold any character. Paths are literal and come after
-``--`` or by standard input, and results are read with NUL between them.
+Git gets an empty environment, the repository's own configuration only, and overrides in ``GIT_CONFIG_KEY_n`` variables.
+Paths are literal and follow ``--`` or come from standard input; output is separated by NUL.
 """
 
 from __future__ import annotations
@@ -20,17 +18,17 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from .gitdir import GitFolders, git_folders
+from .process_stream import ProcessStream, ProcessTimeout
 from .programs import locate
-from .refusal import Refused
-from .talking import Talk, TookTooLong
+from .refusal import Refusal
 
-__all__ = ["Answer", "Git", "GitError"]
+__all__ = ["Git", "GitError", "GitResult"]
 
 _SECONDS: Final = 60.0
 _LONGEST: Final = 3_600.0
-"""Seconds, of an answer and of one that comes in parts."""
+"""Time limits in seconds: of a command, and of a streamed command."""
 _MOST: Final = 64 << 20
-"""Bytes of an answer."""
+"""The most bytes of output."""
 _SETTINGS: Final = {
     "commit.gpgSign": "false",
     "core.askPass": "",
@@ -79,121 +77,121 @@ _OID: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _LONGEST_ERROR: Final = 200
 
 
-class GitError(Refused):
-    """Git will not do it, or is not there. The text says what would help."""
+class GitError(Refusal):
+    """Git failed or is not available. The text has the reason and a fix."""
 
 
-class Answer(NamedTuple):
-    """How one command ended."""
+class GitResult(NamedTuple):
+    """The exit status and the output of a command."""
 
     code: int
     output: bytes
     cut: bool
-    """There was more output than is here."""
+    """Whether the output was truncated."""
     errors: bytes
 
 
 class Git:
-    """Git in one repository. One is good for one look: what the repository configures is asked for once."""
+    """Git in one repository. An instance reads the list of configured drivers once, so use it for one operation."""
 
     def __init__(self, root: str | Path, git_dir: str = "", *, index: Path | None = None) -> None:
-        """``git_dir`` as in :func:`git_folders`. ``index`` is used in place of the repository's, and may be written."""
+        """``git_dir`` is as in :func:`git_folders`. ``index`` replaces the repository's index, and can be written."""
         self._root: Final = str(root)
         try:
             self.folders: Final = git_folders(Path(root), git_dir)
             self._program: Final = locate("git")
-        except Refused as refused:
-            raise GitError(str(refused)) from None
+        except Refusal as refusal:
+            raise GitError(str(refusal)) from None
         self._environ = _environ(self._root, self.folders, index, {})
-        drivers = dict(_drivers(self.ask("config", "--list", "-z", "--name-only")))
+        drivers = dict(_drivers(self.output("config", "--list", "-z", "--name-only")))
         self._environ = _environ(self._root, self.folders, index, drivers)
 
     def run(
         self, *arguments: str, stdin: bytes = b"", environ: Mapping[str, str] | None = None, most: int = _MOST
-    ) -> Answer:
-        """One command, however it ends. Of a longer answer the beginning is kept."""
+    ) -> GitResult:
+        """Run a command and return its result, whatever its exit status. Output after ``most`` bytes is dropped."""
         pieces, size = [], 0
-        talk = self._talk(arguments, stdin, environ, _SECONDS)
+        stream = self._start(arguments, stdin, environ, _SECONDS)
         try:
-            with closing(iter(talk)) as said:
-                for piece in said:
+            with closing(iter(stream)) as output:
+                for piece in output:
                     pieces.append(piece)
                     size += len(piece)
                     if size > most:
                         break
-        except TookTooLong:
+        except ProcessTimeout:
             raise GitError(f"git {arguments[0]} took more than {_SECONDS:g} s: is the disk busy?") from None
-        return Answer(talk.code, b"".join(pieces)[:most], size > most, talk.errors)
+        return GitResult(stream.code, b"".join(pieces)[:most], size > most, stream.errors)
 
-    def ask(self, *arguments: str, stdin: bytes = b"", environ: Mapping[str, str] | None = None) -> bytes:
-        """What git answers; a :class:`GitError` if it will not."""
-        answer = self.run(*arguments, stdin=stdin, environ=environ)
-        if answer.cut:
-            raise GitError(f"git {arguments[0]} says more than can be read here: ask about fewer files")
-        if answer.code:
-            raise _failure(arguments[0], answer.code, answer.errors)
-        return answer.output
+    def output(self, *arguments: str, stdin: bytes = b"", environ: Mapping[str, str] | None = None) -> bytes:
+        """Return the output of a command. Raises :class:`GitError` if it fails or its output is too long."""
+        result = self.run(*arguments, stdin=stdin, environ=environ)
+        if result.cut:
+            raise GitError(f"the output of git {arguments[0]} is too long: name fewer files")
+        if result.code:
+            raise _failure(arguments[0], result.code, result.errors)
+        return result.output
 
-    def line(self, *arguments: str) -> str | None:
-        """One line of text; None if git says no or nothing."""
-        answer = self.run(*arguments)
-        return (answer.output.decode("utf-8", "replace").strip() or None) if answer.code == 0 else None
+    def output_line(self, *arguments: str) -> str | None:
+        """Return the output as one line of text; None if the command fails or its output is empty."""
+        result = self.run(*arguments)
+        return (result.output.decode("utf-8", "replace").strip() or None) if result.code == 0 else None
 
-    def begin(self, *arguments: str, most: int, environ: Mapping[str, str] | None = None) -> tuple[str, bool]:
-        """The beginning of what git answers, in whole lines, and whether there is more."""
-        answer = self.run(*arguments, environ=environ, most=most)
-        if answer.code and not answer.cut:
-            raise _failure(arguments[0], answer.code, answer.errors)
-        output = answer.output[: answer.output.rfind(b"\n") + 1] if answer.cut else answer.output
-        return output.decode(errors="replace"), answer.cut
+    def output_prefix(self, *arguments: str, most: int, environ: Mapping[str, str] | None = None) -> tuple[str, bool]:
+        """Return the first complete lines of the output, and whether the output was truncated."""
+        result = self.run(*arguments, environ=environ, most=most)
+        if result.code and not result.cut:
+            raise _failure(arguments[0], result.code, result.errors)
+        output = result.output[: result.output.rfind(b"\n") + 1] if result.cut else result.output
+        return output.decode(errors="replace"), result.cut
 
     def stream(self, *arguments: str, stdin: bytes) -> Iterator[bytes]:
-        """The parts of a long answer, as they end in NUL; a :class:`GitError` at its end if git fails."""
-        talk, rest = self._talk(arguments, stdin, None, _LONGEST), b""
-        for piece in talk:
+        """Yield the NUL-terminated parts of the output. Raises :class:`GitError` at the end if the command fails."""
+        stream, rest = self._start(arguments, stdin, None, _LONGEST), b""
+        for piece in stream:
             *parts, rest = (rest + piece).split(b"\0")
             yield from parts
         if rest:
             yield rest
-        if talk.code:
-            raise _failure(arguments[0], talk.code, talk.errors)
+        if stream.code:
+            raise _failure(arguments[0], stream.code, stream.errors)
 
-    def revision(self, name: str) -> str:
-        """The full name of a commit; a :class:`GitError` if it is none, or could be taken for something else."""
+    def commit_id(self, name: str) -> str:
+        """Return the full hash of a commit. Raises :class:`GitError` if the name is malformed or unknown."""
         if _REVISION.fullmatch(name) is None or ".." in name:
-            raise GitError(f"{name!r} is no name of a commit")
-        oid = self.tip(name)
+            raise GitError(f"{name!r} is not the name of a commit: name a branch, a tag or the beginning of a hash")
+        oid = self.resolve(name)
         if not oid:
             raise GitError(f"there is no commit {name!r}: name a branch, a tag or the beginning of a hash")
         return oid
 
-    def tip(self, name: str) -> str:
-        """The commit that a name leads to; empty if there is none."""
-        oid = self.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}") or ""
+    def resolve(self, name: str) -> str:
+        """Return the hash of the commit that a name refers to; empty if there is none."""
+        oid = self.output_line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}") or ""
         return oid if _OID.fullmatch(oid) else ""
 
-    def _talk(
+    def _start(
         self, arguments: tuple[str, ...], stdin: bytes, environ: Mapping[str, str] | None, seconds: float
-    ) -> Talk:
+    ) -> ProcessStream:
         argv = [self._program, "--no-pager", *arguments]
         given = {**self._environ, **(environ or {})}
         try:
-            return Talk(argv, folder=self._root, environ=given, stdin=stdin, seconds=seconds)
+            return ProcessStream(argv, folder=self._root, environ=given, stdin=stdin, seconds=seconds)
         except PermissionError:
-            raise GitError("git may not be started here: serve the pack with --program git") from None
+            raise GitError("the sandbox does not permit git: serve the pack with --program git") from None
         except (OSError, ValueError) as error:
             raise GitError(f"git cannot be started: {error}") from None
 
 
 def _failure(command: str, status: int, errors: bytes) -> GitError:
     first = errors.decode(errors="replace").strip().partition("\n")[0][:_LONGEST_ERROR]
-    said = "".join(sign if sign.isprintable() else "?" for sign in first)
-    why = said or "it gives no reason"
-    return GitError(f"git {command} failed with status {status}: {why}; can the repository be read, and is it whole?")
+    message = "".join(sign if sign.isprintable() else "?" for sign in first)
+    why = message or "without a message"
+    return GitError(f"git {command} failed with status {status}: {why}; is the repository readable and intact?")
 
 
 def _drivers(names: bytes) -> Iterator[tuple[str, str]]:
-    """What the repository's configuration says of filters and diffs of its own, made to say nothing."""
+    """Yield a neutral value for each filter and diff driver that the repository configures."""
     count = 0
     for name in sorted(set(names.decode(errors="surrogateescape").split("\0"))):
         section, _, rest = name.partition(".")

@@ -1,10 +1,9 @@
-"""Starting a program: an argument is an argument, and there is an end to everything.
+"""Run a program with limits on time, memory and output.
 
-Programs are started as lists of arguments, never through a shell, and with an environment that is made here. What they
-say goes to files without a name, of which a part is read: a pipe could be filled, or held open by whom they leave
-behind. Their time and memory are limited. The sandbox of the host is theirs too: no network, nothing to write but what
-the host may write. Nobody can leave the process group of the host, so what a program leaves running ends with the host
-at the latest.
+Programs get a list of arguments, never a shell command, and an explicit environment. Output goes to unnamed temporary
+files: a pipe could fill up, or be held open by a child process. Programs inherit the sandbox of the host: no network,
+and write access only where the host has it. They cannot leave the process group of the host, so remaining child
+processes end with the host at the latest.
 """
 
 from __future__ import annotations
@@ -18,33 +17,33 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from .refusal import Refused
+from .refusal import Refusal
 
-__all__ = ["Ended", "locate", "run"]
+__all__ = ["ProcessResult", "locate", "run"]
 
 _MiB: Final = 1 << 20
 _GRACE: Final = 2.0
-"""Seconds between the request to end and the end."""
+"""Seconds between SIGTERM and SIGKILL."""
 _ERRORS: Final = 8_192
 
 
-class Ended(NamedTuple):
-    """How a program ended, and what it said."""
+class ProcessResult(NamedTuple):
+    """The exit status and the output of a program."""
 
     code: int | None
-    """None: its time was over."""
+    """None after a timeout."""
     output: bytes
     errors: bytes
-    """The end of what it wrote to standard error."""
+    """The end of standard error."""
     cut: bool
-    """There was more output than is here."""
+    """Whether the output was truncated."""
 
 
 def locate(name: str) -> str:
-    """The absolute path of a program; :class:`Refused` if there is none to be had."""
+    """Return the absolute path of a program. Raises :class:`Refusal` if it is not on PATH."""
     found = shutil.which(name)
     if found is None or not found.startswith("/"):
-        raise Refused(f"there is no program {name!r} here")
+        raise Refusal(f"there is no program {name!r} on PATH")
     return found
 
 
@@ -58,8 +57,11 @@ def run(
     memory_mb: int | None = None,
     most: int = 8 * _MiB,
     keep_end: bool = False,
-) -> Ended:
-    """Run a program to its end. Of more than ``most`` bytes of output the beginning is kept, or the end."""
+) -> ProcessResult:
+    """Run a program and wait for its end. At most ``most`` bytes of output are kept: the first or the last ones.
+
+    Raises :class:`Refusal` if the program cannot be started.
+    """
     name = Path(argv[0]).name
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given.write(stdin)
@@ -75,12 +77,12 @@ def run(
                 preexec_fn=None if memory_mb is None else _limiter(memory_mb),
             )
         except PermissionError:
-            raise Refused(f"{name!r} may not be started here: serve the pack with --program NAME") from None
+            raise Refusal(f"the sandbox does not permit {name!r}: serve the pack with --program NAME") from None
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            raise Refused(f"{name!r} cannot be started: {error}") from None
-        code = _end(process, seconds)
-        said, cut = _read(output, most, keep_end)
-        return Ended(code, said, _read(errors, _ERRORS, True)[0], cut)
+            raise Refusal(f"{name!r} cannot be started: {error}") from None
+        code = _wait(process, seconds)
+        kept, cut = _read(output, most, keep_end)
+        return ProcessResult(code, kept, _read(errors, _ERRORS, True)[0], cut)
 
 
 def _limiter(memory_mb: int) -> Callable[[], None]:
@@ -90,8 +92,8 @@ def _limiter(memory_mb: int) -> Callable[[], None]:
     return limit
 
 
-def _end(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Wait for it, and then no longer."""
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Return the exit status; None if the process was ended after ``seconds``."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -1,11 +1,10 @@
-"""Paths that a person has put in or out of bounds, for rules and for actions.
+"""Path patterns of the settings ``protected`` and ``area``, for rules and for actions.
 
-``folder/`` is all below a folder, ``*.ending`` every name that ends so, ``name`` a file of that name anywhere and
-``folder/name`` that very one. Nothing else is understood, and what is not is refused: a pattern that protects nothing
-would be worse than none.
+``folder/`` matches all files below a folder, ``*.ending`` all names with that ending, ``name`` a file of that name in
+any folder, and ``folder/name`` one path. Any other pattern is an error, because it would protect no file.
 
-Rules compare texts with names of files to come. What is protected they compare in small letters, for a file system may
-take two names for one that differ only in that; actions go further, and also know other letters than those of ASCII.
+Rules compare protected paths in lower case (ASCII only), because two spellings can be one file on a case-insensitive
+file system. Actions also compare normalised Unicode.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from collections.abc import Iterator
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
-__all__ = ["bounds", "in_small_letters", "is_within"]
+__all__ = ["in_lower_case", "matches_bounds", "path_bounds"]
 
-_SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
-def bounds(setting: str, patterns: str) -> Iterator[tuple[str, str]]:
-    """Predicate and text for each of the patterns, which have spaces or commas between them."""
+def path_bounds(setting: str, patterns: str) -> Iterator[tuple[str, str]]:
+    """Yield a predicate and a text for each pattern; patterns are separated by spaces or commas."""
     for kind, text in _read(setting, patterns):
         yield f"{setting}_{kind}", text
 
 
-def in_small_letters(bound: tuple[str, str]) -> tuple[str, str]:
-    """The same for whoever compares it with paths in small letters; letters as rules know them."""
-    return bound[0], bound[1].translate(_SMALL)
+def in_lower_case(bound: tuple[str, str]) -> tuple[str, str]:
+    """Return a bound with its ASCII letters in lower case, as the rules compare it."""
+    return bound[0], bound[1].translate(_LOWER)
 
 
-def is_within(path: str, setting: str, patterns: str) -> bool:
-    """Whether a path is meant, however a file system spells it."""
-    seen = _one_spelling(path)
+def matches_bounds(path: str, setting: str, patterns: str) -> bool:
+    """Return whether a path matches one of the patterns, in any spelling that a file system treats as equal."""
+    name = _normalise(path)
     for kind, text in _read(setting, patterns):
-        wanted = _one_spelling(text)
-        if seen == wanted if kind == "path" else seen.startswith(wanted) if kind == "start" else seen.endswith(wanted):
+        bound = _normalise(text)
+        if name == bound if kind == "path" else name.startswith(bound) if kind == "start" else name.endswith(bound):
             return True
     return False
 
@@ -46,7 +45,7 @@ def _read(setting: str, patterns: str) -> Iterator[tuple[str, str]]:
         parts = pattern.removesuffix("/").split("/")
         ending = pattern.startswith("*.") and len(parts) == 1 and not pattern.endswith("/")
         if {"", ".", ".."} & set(parts) or set("*?[") & set(pattern[2:] if ending else pattern):
-            raise ValueError(f"{setting}: {pattern} is none of folder/, *.ending, name, folder/name")
+            raise ValueError(f"{setting}: {pattern} has none of the forms folder/, *.ending, name, folder/name")
         if ending:
             yield "end", pattern[1:]
         elif pattern.endswith("/"):
@@ -57,6 +56,6 @@ def _read(setting: str, patterns: str) -> Iterator[tuple[str, str]]:
                 yield "end", f"/{pattern}"
 
 
-def _one_spelling(text: str) -> str:
-    """As the least particular file system would compare it."""
+def _normalise(text: str) -> str:
+    """Return the form in which the most tolerant file system compares names."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())

@@ -1,9 +1,9 @@
-"""One kind of error for what an action will not or cannot do. Its text says what, where and what would help."""
+"""The error of an action that is refused or impossible. Its text has the reason, the path and a fix."""
 
 from __future__ import annotations
 
-__all__ = ["Refused"]
+__all__ = ["Refusal"]
 
 
-class Refused(ValueError):
-    """Nothing was changed."""
+class Refusal(ValueError):
+    """An action was refused, and no file was changed."""

@@ -1,14 +1,11 @@
-"""What looks like a credential: where it stands, of which kind it is, and the text without it.
+"""Detect and redact credentials in text.
 
-The scan says which lines have one, and actions take it out of everything that leaves them as text of the repository, of
-git or of tests. Both ask here, so what one finds the other finds. A secret is replaced where it stands; the line breaks
-in it stay, so that lines keep their numbers. Searching happens in the text that is left, or somebody could ask for a
-secret one letter at a time.
+The scan reports the lines with secrets, and actions redact all text of the repository, of git and of tests that they
+return. Redaction keeps line breaks, so that line numbers do not change.
 
-Keys that are made to be recognised are looked for by their form. Otherwise a line counts that gives a text to a name
-such as ``password``, if the text looks random. Code and prose that speak about passwords have to stay readable, so both
-kinds can be wrong; the first seldom is. The texts that each pattern cannot do without are looked for first, which is
-what makes this quick.
+Tokens with a known format are found by a pattern. Otherwise a random-looking value that is assigned to a name such as
+``password`` counts as a secret. Both can be wrong: code and prose about passwords must stay readable. Each pattern runs
+only on texts that contain one of its literal parts, which keeps the search fast.
 """
 
 from __future__ import annotations
@@ -19,7 +16,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["MARK", "Found", "found", "is_redacted", "redacted", "redacted_diff", "secret_lines", "secrets_in"]
+__all__ = [
+    "MARK",
+    "SecretMatch",
+    "find_secrets",
+    "is_redacted",
+    "redact",
+    "redact_diff",
+    "secret_lines",
+    "secret_locations",
+]
 
 MARK: Final = "[redacted: {}]"
 _ASSIGNED: Final = "assigned secret"
@@ -27,14 +33,14 @@ _CODED: Final = re.compile(r"[A-Za-z0-9+/]{60,80}={0,2}")
 _MARKED: Final = re.compile(r"\[redacted: [a-z ]+\]")
 
 
-class Found(NamedTuple):
+class SecretMatch(NamedTuple):
     start: int
     end: int
     kind: str
 
 
-# The kind, what the pattern cannot do without, and the pattern; of it the group ``secret``, if it has one.
-_FORMS: Final = tuple(
+# The kind, the literal parts of which a text must contain one, and the pattern; its group ``secret`` if it has one.
+_FORMATS: Final = tuple(
     (kind, needed.split(), re.compile(pattern))
     for kind, needed, pattern in (
         (
@@ -93,12 +99,12 @@ _QUOTED: Final = re.compile(
     rf"(?i){_NAME}s?['\"]?\s{{0,8}}(?::\s{{0,3}}[A-Za-z_][\w\[\]., |]{{0,40}}=|:=|[:=]>?)\s{{0,8}}[rbuf]{{0,2}}"
     r"(?P<quote>['\"])(?P<secret>[^'\"\s]{8,500})(?P=quote)"
 )
-# As a shell takes it: nothing stands around the sign, so it is no code, and a word may be a password too.
+# Shell syntax has no spaces around ``=``, so this is not code, and an ordinary word can be a password too.
 _EXPORTED: Final = re.compile(
     rf"[ \t]*(?:export[ \t]+|[-+][ \t]*)?\w{{0,60}}{_NAME.upper()}\w{{0,60}}="
     r"(?P<secret>[^\s'\"#$<{(][^\s'\"#(]{5,500})[ \t\r]*(?:#.*)?"
 )
-# As files for settings have it. It could be code, so it has to look very random.
+# Configuration file syntax. It could also be code, so the value must look very random.
 _SET: Final = re.compile(
     rf"(?i)[ \t]*(?:-[ \t]+)?[\w.-]{{0,60}}{_NAME}s?[ \t]*[:=][ \t]*"
     r"(?P<secret>[^\s'\"#<{(\[,;]{10,500})[ \t\r]*(?:#.*)?"
@@ -110,57 +116,57 @@ _PLACEHOLDER: Final = re.compile(
 )
 _USUAL: Final = frozenset({"password", "passwd", "pass", "secret", "pw", "pwd", "token", "key", "...", "postgres"})
 _RANDOM: Final = 2.5
-"""Bits per character from which on a text is no word."""
+"""The entropy, in bits per character, above which a text is not a word."""
 _VERY_RANDOM: Final = 3.0
 _RUNS: Final = 3
-"""How often letters and digits have to change: ``Ed25519Key`` is a name."""
+"""The least number of digit runs in a random value: ``Ed25519Key`` is a name."""
 
 
-def found(text: str) -> list[Found]:
-    """What looks like a credential, in its order; no two of them overlap."""
-    spans: list[Found] = []
-    for kind, needed, pattern in _FORMS:
+def find_secrets(text: str) -> list[SecretMatch]:
+    """Return the secrets in order of position, without overlaps."""
+    spans: list[SecretMatch] = []
+    for kind, needed, pattern in _FORMATS:
         if any(part in text for part in needed):
             named = "secret" in pattern.groupindex
             for match in pattern.finditer(text):
                 if not named:
-                    spans.append(Found(*match.span(), kind))
-                elif not _is_made_up(match["secret"]):
-                    spans.append(Found(*match.span("secret"), kind))
+                    spans.append(SecretMatch(*match.span(), kind))
+                elif not _is_placeholder(match["secret"]):
+                    spans.append(SecretMatch(*match.span("secret"), kind))
     for start, line in _lines_with_names(text):
-        spans += [Found(start + first, start + last, _ASSIGNED) for first, last in _assigned(line)]
-    return _apart(spans)
+        spans += [SecretMatch(start + first, start + last, _ASSIGNED) for first, last in _assigned(line)]
+    return _merge(spans)
 
 
-def secrets_in(text: str) -> tuple[tuple[int, str], ...]:
-    """Line and kind of each, in order."""
+def secret_locations(text: str) -> tuple[tuple[int, str], ...]:
+    """Return the line and the kind of each secret, in order."""
     line, counted, lines = 1, 0, []
-    for start, _, kind in found(text):
+    for start, _, kind in find_secrets(text):
         line += text.count("\n", counted, start)
         counted = start
         lines.append((line, kind))
     return tuple(dict.fromkeys(lines))
 
 
-def redacted(text: str) -> str:
-    """The text with a mark in the place of each of them."""
+def redact(text: str) -> str:
+    """Return the text with a mark in place of each secret."""
     pieces, at = [], 0
-    for start, end, kind in found(text):
+    for start, end, kind in find_secrets(text):
         pieces += [text[at:start], MARK.format(kind), "\n" * text.count("\n", start, end)]
         at = end
     return "".join([*pieces, text[at:]]) if pieces else text
 
 
 def secret_lines(text: str) -> frozenset[str]:
-    """The lines, without their ends, that have some of it in them; such as would not show it by themselves, too."""
-    pairs = zip(text.split("\n"), redacted(text).split("\n"), strict=True)
+    """Return the lines, without line breaks, that contain a part of a secret."""
+    pairs = zip(text.split("\n"), redact(text).split("\n"), strict=True)
     return frozenset(line for line, seen in pairs if line != seen)
 
 
-def redacted_diff(diff: str) -> str:
-    """A diff without them. It may show the middle of a key only, so what is nothing but coded bytes goes as well."""
+def redact_diff(diff: str) -> str:
+    """Redact a diff. It can contain the middle of a key only, so lines of base64 are redacted as well."""
     lines = diff.split("\n")
-    seen = redacted("\n".join(line[1:] for line in lines)).split("\n")
+    seen = redact("\n".join(line[1:] for line in lines)).split("\n")
     return "\n".join(
         line[:1] + (MARK.format("coded bytes") if _CODED.fullmatch(rest) else rest)
         for line, rest in zip(lines, seen, strict=True)
@@ -168,27 +174,29 @@ def redacted_diff(diff: str) -> str:
 
 
 def is_redacted(text: str) -> bool:
-    """Whether a secret was taken out of it: such a text must not be written back."""
+    """Return whether the text has a redaction mark. Such a text must not be written to a file."""
     return _MARKED.search(text) is not None
 
 
 def _assigned(line: str) -> Iterator[tuple[int, int]]:
-    """What a line gives to names that tell."""
+    """Yield the spans of secret values that a line assigns."""
     for match in _QUOTED.finditer(line):
         if _looks_random(match["secret"], _RANDOM):
             yield match.span("secret")
     exported = _EXPORTED.fullmatch(line)
-    if exported is not None and not _is_made_up(exported["secret"]):
+    if exported is not None and not _is_placeholder(exported["secret"]):
         yield exported.span("secret")
-    told = _SET.fullmatch(line)
-    if told is not None and _looks_random(told["secret"], _VERY_RANDOM) and _changes(told["secret"]) >= _RUNS:
-        yield told.span("secret")
+    setting = _SET.fullmatch(line)
+    if setting is None:
+        return
+    if _looks_random(setting["secret"], _VERY_RANDOM) and _digit_runs(setting["secret"]) >= _RUNS:
+        yield setting.span("secret")
 
 
 def _lines_with_names(text: str) -> Iterator[tuple[int, str]]:
-    """Where lines begin that name something secret, and what they hold."""
+    """Yield position and text of each line that contains a name of a secret."""
     lowered = text.lower()
-    if len(lowered) != len(text):  # a letter that grows would move all that come after it
+    if len(lowered) != len(text):  # a letter with a longer lower case would shift all later positions
         lowered = "".join(sign if len(sign.lower()) != 1 else sign.lower() for sign in text)
     starts: set[int] = set()
     for name in _NEEDED:
@@ -203,9 +211,9 @@ def _lines_with_names(text: str) -> Iterator[tuple[int, str]]:
         yield start, text[start:end]
 
 
-def _apart(spans: list[Found]) -> list[Found]:
-    kept: list[Found] = []
-    # Of two in one place the one with a form of its own says more.
+def _merge(spans: list[SecretMatch]) -> list[SecretMatch]:
+    kept: list[SecretMatch] = []
+    # Of two matches at one position, the kind of the known format is more specific.
     for span in sorted(spans, key=lambda one: (one.start, one.kind == _ASSIGNED, one)):
         if kept and span.start < kept[-1].end:
             kept[-1] = kept[-1]._replace(end=max(kept[-1].end, span.end))
@@ -214,19 +222,18 @@ def _apart(spans: list[Found]) -> list[Found]:
     return kept
 
 
-def _is_made_up(value: str) -> bool:
-    """Whether it is one that documentation uses."""
+def _is_placeholder(value: str) -> bool:
+    """Return whether the value is one that documentation uses."""
     return _PLACEHOLDER.search(value) is not None or value.lower() in _USUAL
 
 
 def _looks_random(value: str, bits: float) -> bool:
-    """Not a word, a name or a placeholder."""
-    if _is_made_up(value) or not (any(map(str.isdigit, value)) and any(map(str.isalpha, value))):
+    """Return whether the value is not a word, a name or a placeholder."""
+    if _is_placeholder(value) or not (any(map(str.isdigit, value)) and any(map(str.isalpha, value))):
         return False
     size = len(value)
     return -sum(n / size * math.log2(n / size) for n in Counter(value).values()) >= bits
 
 
-def _changes(value: str) -> int:
-    """How many times digits begin."""
+def _digit_runs(value: str) -> int:
     return len(re.findall(r"[0-9]+", value))

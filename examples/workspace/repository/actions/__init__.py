@@ -1,1 +1,1 @@
-"""What can be done in a repository: read, search, outline, test, patch, commit."""
+"""Actions on a repository: read, search, outline, test, patch and commit."""

@@ -1,8 +1,8 @@
-"""Unified diffs: read, written, turned round, and applied to lines. No files here.
+"""Parse, format, reverse and apply unified diffs. This module does not access files.
 
-A diff is read strictly: what it says about its own size has to be true, and what it cannot say about text (renames,
-modes, binary content) is refused. A hunk fits where it says, or at the only other place where all of its lines are.
-There is no guessing beyond that.
+Parsing is strict: line counts in hunk headers must be correct, and renames, mode changes and binary content are
+refused. A hunk is applied at the line that it states, or at the only other position where all of its lines match. There
+is no fuzzy matching.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Final
 
-from ..refusal import Refused
-from .roots import plain
-from .texts import lines_of
+from ..refusal import Refusal
+from .roots import path_components
+from .texts import split_lines
 
-__all__ = ["CONTEXT", "FileDiff", "Hunk", "applied", "read_diff", "reversed_diff", "written"]
+__all__ = ["CONTEXT", "FileDiff", "Hunk", "apply_diff", "format_diff", "read_diff", "reverse_diff"]
 
 _HUNK: Final = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _ABOUT: Final = ("diff --git ", "index ", "new file mode 100", "deleted file mode 100")
 _REFUSED: Final = {
-    "rename ": "renames a file: delete it and make another",
-    "copy ": "copies a file: make another",
-    "similarity ": "renames a file: delete it and make another",
-    "old mode ": "changes a mode, which is not done here",
-    "new mode ": "changes a mode, which is not done here",
+    "rename ": "renames a file: delete it and create another",
+    "copy ": "copies a file: create another",
+    "similarity ": "renames a file: delete it and create another",
+    "old mode ": "changes a file mode, which is not supported",
+    "new mode ": "changes a file mode, which is not supported",
     "Binary files ": "is about binary content",
     "GIT binary patch": "is about binary content",
 }
@@ -35,15 +35,15 @@ _NO_END: Final = "\\ No newline at end of file\n"
 _MOST_FILES: Final = 100
 CONTEXT: Final = 3
 _SLOW: Final = 3_000
-"""Lines that are compared one by one; a longer change is told as one."""
+"""The most lines that are compared one by one; a longer change becomes one hunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
     start: int
-    """The first of its lines before the change, from 0."""
+    """The index of its first line before the change, from 0."""
     lines: tuple[tuple[str, str], ...]
-    """Each with ``' '``, ``'-'`` or ``'+'``."""
+    """Pairs of a sign (``' '``, ``'-'`` or ``'+'``) and a line."""
 
     @property
     def before(self) -> list[str]:
@@ -69,17 +69,20 @@ class FileDiff:
 
 
 def read_diff(text: str) -> list[FileDiff]:
-    """What a diff says of each file; :class:`Refused` names the line that is wrong."""
-    reader = _Reader(lines_of(text))
+    """Parse a diff into one :class:`FileDiff` for each file.
+
+    Raises :class:`Refusal` with the line number if the diff is malformed.
+    """
+    reader = _Reader(split_lines(text))
     found: list[FileDiff] = []
     while (one := reader.file()) is not None:
         found.append(one)
         if len(found) > _MOST_FILES:
-            raise Refused(f"the patch is about more than {_MOST_FILES} files: make several")
+            raise Refusal(f"the patch changes more than {_MOST_FILES} files: split it")
     if not found:
-        raise Refused("the patch has no '--- a/PATH' line, and so changes nothing")
+        raise Refusal("the patch has no '--- a/PATH' line, and so changes nothing")
     if len({one.path for one in found}) < len(found):
-        raise Refused("the patch is about one file twice: put its hunks together")
+        raise Refusal("the patch names one file twice: put its hunks together")
     return found
 
 
@@ -97,7 +100,7 @@ class _Reader:
                 if line.startswith(word):
                     raise self._wrong(problem)
             if line.strip() and not line.startswith(_ABOUT):
-                raise self._wrong("is no part of a unified diff")
+                raise self._wrong("is not part of a unified diff")
             self._at += 1
         old = self._name()
         if not self._starts("+++ "):
@@ -107,15 +110,15 @@ class _Reader:
         while self._starts("@@ "):
             hunks.append(self._hunk())
         path = _path(old, new)
-        plain(path)
+        path_components(path)
         if not hunks and _NOWHERE not in (old, new):
-            raise Refused(f"the patch has no hunk for {path!r}")
+            raise Refusal(f"the patch has no hunk for {path!r}")
         return FileDiff(path, tuple(hunks), is_new=old == _NOWHERE, is_deleted=new == _NOWHERE)
 
     def _name(self) -> str:
         name = self._lines[self._at][4:].rstrip("\n").partition("\t")[0].rstrip()
         if name.startswith('"'):
-            raise self._wrong("has a quoted name: only plain ones are taken")
+            raise self._wrong("has a quoted file name: only unquoted names are supported")
         self._at += 1
         return name
 
@@ -135,86 +138,89 @@ class _Reader:
             if self._starts("\\"):
                 lines[-1] = (sign, text.removesuffix("\n"))
                 self._at += 1
-        if old < 0 or new < 0 or self._goes_on():
-            raise Refused(f"line {begun + 1} of the patch counts other lines than the hunk has")
-        # A hunk without lines before it is one that stands behind the line that it names.
+        if old < 0 or new < 0 or self._has_more_lines():
+            raise Refusal(f"line {begun + 1} of the patch has line counts that do not match its hunk")
+        # A hunk that only adds lines inserts them after the line that its header names.
         return Hunk(start if not any(sign != "+" for sign, _ in lines) else start - 1, tuple(lines))
 
     def _line(self, begun: int) -> tuple[str, str]:
         if self._at == len(self._lines):
-            raise Refused(f"line {begun + 1} of the patch counts more lines than the hunk has")
+            raise Refusal(f"line {begun + 1} of the patch counts more lines than its hunk has")
         line = self._lines[self._at]
         self._at += 1
-        if line == "\n":  # an empty line of context that lost its space on the way
+        if line == "\n":  # an empty context line whose leading space was stripped
             return " ", line
         if line[0] not in " +-":
             self._at -= 1
             raise self._wrong("should begin with ' ', '+' or '-'")
         return line[0], line[1:] if line.endswith("\n") else f"{line[1:]}\n"
 
-    def _goes_on(self) -> bool:
-        """A line that can only belong to the hunk before it."""
+    def _has_more_lines(self) -> bool:
+        """Return whether the next line can only belong to the current hunk."""
         return self._at < len(self._lines) and self._lines[self._at][0] in " +-" and not self._starts("--- ")
 
     def _starts(self, word: str) -> bool:
         return self._at < len(self._lines) and self._lines[self._at].startswith(word)
 
-    def _wrong(self, problem: str) -> Refused:
+    def _wrong(self, problem: str) -> Refusal:
         line = self._lines[self._at].rstrip("\n")[:80] if self._at < len(self._lines) else ""
-        return Refused(f"line {self._at + 1} of the patch ({line!r}) {problem}")
+        return Refusal(f"line {self._at + 1} of the patch ({line!r}) {problem}")
 
 
 def _path(old: str, new: str) -> str:
     if _NOWHERE in (old, new):
         if old == new:
-            raise Refused("the patch turns nothing into nothing")
+            raise Refusal("the patch names /dev/null as both the old and the new file")
         named, prefix = (new, "b/") if old == _NOWHERE else (old, "a/")
         return named.removeprefix(prefix)
     if old.startswith("a/") and new.startswith("b/"):
         old, new = old[2:], new[2:]
     if old != new:
-        raise Refused(f"the patch names {old!r} and {new!r} for one file: to rename it, delete it and make another")
+        raise Refusal(f"the patch names {old!r} and {new!r} for one file: to rename it, delete it and create another")
     return new
 
 
 # ----------------------------------------------------------------------------------------------------------- applying
 
 
-def applied(diff: FileDiff, before: str, *, exact: bool) -> str:
-    """The text after the change. ``exact``: it is known to be the text that the diff was made from."""
-    lines = lines_of(before)
+def apply_diff(diff: FileDiff, before: str, *, exact: bool) -> str:
+    """Return the text after the change. ``exact``: the hash of ``before`` is that of the diff's original text.
+
+    Raises :class:`Refusal` if a hunk does not match, or matches at several positions.
+    """
+    lines = split_lines(before)
     out: list[str] = []
     taken = shift = 0
     for number, hunk in enumerate(diff.hunks, 1):
         old = hunk.before
-        at = _place(lines, old, hunk.start + shift, taken, exact)
+        at = _position(lines, old, hunk.start + shift, taken, exact)
         if isinstance(at, str):
-            raise Refused(f"{diff.path!r}: hunk {number} (line {hunk.start + 1}) {at}")
+            raise Refusal(f"{diff.path!r}: hunk {number} (line {hunk.start + 1}) {at}")
         shift = at - hunk.start
         out += [*lines[taken:at], *hunk.after]
         taken = at + len(old)
     out += lines[taken:]
     if any(not line.endswith("\n") for line in out[:-1]):
-        raise Refused(f"{diff.path!r}: a line without an end would stand before others")
+        raise Refusal(f"{diff.path!r}: a line without a line break would be followed by other lines")
     return "".join(out)
 
 
-def _place(lines: list[str], old: list[str], wanted: int, least: int, exact: bool) -> int | str:
-    """Where the lines of a hunk are, or why it is not known."""
+def _position(lines: list[str], old: list[str], wanted: int, least: int, exact: bool) -> int | str:
+    """Return the index at which the lines of a hunk match, or a text with the reason why there is none."""
     if least <= wanted <= len(lines) - len(old) and lines[wanted : wanted + len(old)] == old:
         if old or exact or not lines:
             return wanted
-        return "has no lines to be known by, and the file is not the one that it was made for"
+        return "has no context lines, and the file is not the one that the patch was made for"
     if not old:
-        return "stands behind the end of the file"
-    places = [at for at in range(least, len(lines) - len(old) + 1) if lines[at : at + len(old)] == old]
-    if len(places) == 1:
-        return places[0]
-    return "does not fit: its lines are not there" if not places else f"fits at {len(places)} places"
+        return "is after the end of the file"
+    positions = [at for at in range(least, len(lines) - len(old) + 1) if lines[at : at + len(old)] == old]
+    if len(positions) == 1:
+        return positions[0]
+    return "does not fit: its lines are not in the file" if not positions else f"fits at {len(positions)} places"
 
 
-def reversed_diff(diff: FileDiff) -> FileDiff:
-    """The diff that takes the change back."""
+def reverse_diff(diff: FileDiff) -> FileDiff:
+    """Return the diff that reverts the change."""
     turned = {"+": "-", "-": "+", " ": " "}
     hunks, shift = [], 0
     for hunk in diff.hunks:
@@ -226,12 +232,12 @@ def reversed_diff(diff: FileDiff) -> FileDiff:
 # ------------------------------------------------------------------------------------------------------------ writing
 
 
-def written(path: str, before: str | None, after: str | None, context: int = CONTEXT) -> str:
-    """The diff between two texts; None is a file that is not there. Empty if they are the same."""
+def format_diff(path: str, before: str | None, after: str | None, context: int = CONTEXT) -> str:
+    """Return the diff between two texts; empty if they are equal. None stands for a missing file."""
     if before == after:
         return ""
     names = f"--- {_NOWHERE if before is None else f'a/{path}'}\n+++ {_NOWHERE if after is None else f'b/{path}'}\n"
-    old, new = lines_of(before or ""), lines_of(after or "")
+    old, new = split_lines(before or ""), split_lines(after or "")
     same = _same(old, new)
     end = _same(old[same:][::-1], new[same:][::-1])
     first, last = max(same - context, 0), max(end - context, 0)
@@ -246,7 +252,7 @@ def _same(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _hunks(old: list[str], new: list[str], first: int, context: int) -> list[str]:
-    # What is compared begins and ends with context only; of something long, all between is one change.
+    # The common start and end are already reduced to context. A long change becomes one hunk, to bound the run time.
     if len(old) + len(new) > _SLOW:
         head, tail = _same(old, new), 0
         tail = _same(old[head:][::-1], new[head:][::-1])
@@ -259,17 +265,17 @@ def _hunks(old: list[str], new: list[str], first: int, context: int) -> list[str
         ]
     else:
         groups = [list(group) for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(context)]
-    told: list[str] = []
+    output: list[str] = []
     for group in groups:
         (_, old_from, _, new_from, _), (_, _, old_to, _, new_to) = group[0], group[-1]
-        told.append(f"@@ -{_range(old_from, old_to, first)} +{_range(new_from, new_to, first)} @@\n")
+        output.append(f"@@ -{_range(old_from, old_to, first)} +{_range(new_from, new_to, first)} @@\n")
         for kind, old_at, old_end, new_at, new_end in group:
             if kind == "equal":
-                told += map(_told(" "), old[old_at:old_end])
+                output += map(_line_formatter(" "), old[old_at:old_end])
             else:
-                told += map(_told("-"), old[old_at:old_end])
-                told += map(_told("+"), new[new_at:new_end])
-    return told
+                output += map(_line_formatter("-"), old[old_at:old_end])
+                output += map(_line_formatter("+"), new[new_at:new_end])
+    return output
 
 
 def _range(start: int, end: int, first: int) -> str:
@@ -277,5 +283,5 @@ def _range(start: int, end: int, first: int) -> str:
     return f"{first + start + (1 if count else 0)},{count}"
 
 
-def _told(sign: str) -> Callable[[str], str]:
+def _line_formatter(sign: str) -> Callable[[str], str]:
     return lambda line: f"{sign}{line}" if line.endswith("\n") else f"{sign}{line}\n{_NO_END}"

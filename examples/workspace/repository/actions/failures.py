@@ -1,7 +1,7 @@
-"""Failures out of text: tracebacks of Python, and what pytest prints.
+"""Parse failures from text: Python tracebacks and pytest output.
 
-The text is somebody's word, and is read line by line with patterns that cannot run away. What becomes of it is a list
-of places; whoever wants to act on one has to find it in the repository.
+The text is untrusted input. It is parsed line by line with regular expressions that run in linear time. The result is a
+list of code locations; each must be looked up in the repository before it is used.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Annotated, Final, TypedDict
 
 from manglecp import Context, Limits, action
 
-from ..secrets import redacted
-from .places import Frame, is_inside, relative
+from ..secrets import redact
+from .locations import Frame, is_inside, relative_path
 
-__all__ = ["Parsed", "ParsedFailure", "parse_failures"]
+__all__ = ["ParsedFailure", "ParsedOutput", "parse_failures"]
 
 _LONGEST_LINE: Final = 2_000
 _MOST: Final = 50
@@ -34,23 +34,23 @@ _EXCEPTION: Final = re.compile(
 
 class ParsedFailure(TypedDict):
     test: str
-    """Its id as far as the text says; empty for a traceback without a test."""
+    """The test id as far as the text contains it; empty for a traceback without a test."""
     exception: str
     message: str
     file: str
-    """The innermost place in the repository; the innermost of all if none lies there."""
+    """The file of the innermost frame in the repository, or of the innermost frame if none is in the repository."""
     line: int
     frames: list[Frame]
     """Outermost first."""
 
 
-class Parsed(TypedDict):
+class ParsedOutput(TypedDict):
     failures: list[ParsedFailure]
     tests: list[str]
     files: list[str]
-    """Files of the repository, those where errors were raised first."""
+    """Files of the repository; the files in which errors were raised come first."""
     frames: list[Frame]
-    """Places in them, in that order."""
+    """Frames in these files, in the same order."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class _Block:
 
 
 @action(effects=["none"], idempotent=True)
-def parse_failures(context: Context, text: Annotated[str, Limits(min_length=1, max_length=400_000)]) -> Parsed:
+def parse_failures(context: Context, text: Annotated[str, Limits(min_length=1, max_length=400_000)]) -> ParsedOutput:
     """Find failures in a traceback or in the output of pytest: tests, exceptions, files and lines.
 
     Args:
@@ -74,7 +74,7 @@ def parse_failures(context: Context, text: Annotated[str, Limits(min_length=1, m
     """
     reader = _Reader(context.settings.get("root", ""))
     for line in text.split("\n"):
-        reader.take(line.rstrip()[:_LONGEST_LINE])
+        reader.feed(line.rstrip()[:_LONGEST_LINE])
     return reader.parsed()
 
 
@@ -83,10 +83,10 @@ class _Reader:
         self._root = root
         self._blocks: list[_Block] = []
         self._named: dict[str, str] = {}
-        """By the id of a test, what the summary says of it."""
+        """The summary line of each test id."""
         self._in_traceback = False
 
-    def take(self, line: str) -> None:
+    def feed(self, line: str) -> None:
         bare = _BARS.sub("", line)
         text = bare.strip()
         if text.startswith(("Traceback (most recent call last)", "Exception Group Traceback")):
@@ -99,30 +99,30 @@ class _Reader:
             self._in_traceback = False
             self._named[summary[1]] = summary[2] or ""
         elif frame := _FRAME.match(text):
-            if not self._blocks:  # a traceback that was cut, or one of a syntax error
+            if not self._blocks:  # the start of the traceback is missing, or it is a syntax error
                 self._begin("")
             self._in_traceback = True
             self._add(frame[1], frame[2])
         elif self._in_traceback:
-            self._inside(bare, text)
+            self._feed_traceback(bare, text)
         else:
-            self._of_pytest(line, text)
+            self._feed_pytest(line, text)
 
-    def _inside(self, bare: str, text: str) -> None:
-        """Source lines are indented, the exception is not."""
+    def _feed_traceback(self, bare: str, text: str) -> None:
+        # Source lines are indented, the exception line is not.
         if text and not bare.startswith(" ") and (raised := _RAISED.fullmatch(text)):
-            self._raise(raised[1], raised[2] or "")
+            self._set_exception(raised[1], raised[2] or "")
             self._in_traceback = False
 
-    def _of_pytest(self, line: str, text: str) -> None:
+    def _feed_pytest(self, line: str, text: str) -> None:
         if not self._blocks:
             if not (place := _SHORT_FRAME.fullmatch(text)) or not _is_end(place[3]):
                 return
             self._begin("")
         if line.startswith("E  "):
-            said = _RAISED.fullmatch(text[1:].strip())
-            if not self._open.exception and said and _EXCEPTION.fullmatch(said[1]):
-                self._raise(said[1], said[2] or "")
+            raised = _RAISED.fullmatch(text[1:].strip())
+            if not self._open.exception and raised and _EXCEPTION.fullmatch(raised[1]):
+                self._set_exception(raised[1], raised[2] or "")
             elif not self._open.message:
                 self._open.message = text[1:].strip()
         elif (place := _SHORT_FRAME.fullmatch(text)) and not line.startswith(" ") and _is_end(place[3]):
@@ -141,23 +141,23 @@ class _Reader:
 
     def _add(self, file: str, line: str) -> None:
         if len(self._open.frames) < _MOST_FRAMES:
-            self._open.frames.append({"file": relative(file, self._root), "line": int(line)})
+            self._open.frames.append({"file": relative_path(file, self._root), "line": int(line)})
 
-    def _raise(self, exception: str, message: str) -> None:
+    def _set_exception(self, exception: str, message: str) -> None:
         self._open.exception, self._open.message = exception, message
 
-    def parsed(self) -> Parsed:
+    def parsed(self) -> ParsedOutput:
         blocks = [block for block in self._blocks if not block.is_empty]
         for block in blocks:
             block.test = self._id_of(block.test)
-        told = {block.test for block in blocks}
-        for test, said in self._named.items():
-            if test not in told:
-                raised = _RAISED.fullmatch(said)
-                block = _Block(test, *((raised[1], raised[2] or "") if raised else ("", said)))
+        reported = {block.test for block in blocks}
+        for test, summary in self._named.items():
+            if test not in reported:
+                raised = _RAISED.fullmatch(summary)
+                block = _Block(test, *((raised[1], raised[2] or "") if raised else ("", summary)))
                 block.frames.append({"file": test.partition("::")[0], "line": 0})
                 blocks.append(block)
-        failures = [_told(block) for block in blocks[:_MOST]]
+        failures = [_failure(block) for block in blocks[:_MOST]]
         tests = [failure["test"] for failure in failures if "::" in failure["test"]]
         places: list[Frame] = [{"file": failure["file"], "line": failure["line"]} for failure in failures]
         places += [frame for failure in failures for frame in reversed(failure["frames"])]
@@ -172,24 +172,24 @@ class _Reader:
         }
 
     def _id_of(self, header: str) -> str:
-        """The id whose names are those of a headline such as ``TestBasket.test_total``."""
+        """Return the test id for a headline such as ``TestBasket.test_total``; the headline itself if it is unknown."""
         wanted = header.replace(".", "::")
         fitting = [test for test in self._named if test.partition("::")[2] in (header, wanted) or test == header]
         return fitting[0] if len(fitting) == 1 else header
 
 
 def _is_end(text: str) -> bool:
-    """What pytest writes behind a place: nothing, the name of a function, or of what was raised there."""
+    """Return whether ``text`` is what pytest writes after a location: nothing, a function, or an exception."""
     return not text or text.startswith("in ") or _EXCEPTION.fullmatch(text) is not None
 
 
-def _told(block: _Block) -> ParsedFailure:
+def _failure(block: _Block) -> ParsedFailure:
     inside = [frame for frame in block.frames if is_inside(frame["file"])]
     place: Frame = (inside or block.frames or [{"file": "", "line": 0}])[-1]
     return {
-        "test": redacted(block.test),
+        "test": redact(block.test),
         "exception": block.exception,
-        "message": redacted(block.message),
+        "message": redact(block.message),
         "file": place["file"],
         "line": place["line"],
         "frames": block.frames,

@@ -1,8 +1,7 @@
-"""Files of one repository, and of nothing else.
+"""Access to the files of one repository, confined to its root.
 
-A path is plain text that names components below the root. What it names is reached as :mod:`repository.opening` does.
-
-``.git`` is git's: it holds credentials, and what is written there is run. No action reads or writes in it by name.
+Paths are relative and are opened component by component (:mod:`repository.confined_open`). No action reads or writes in
+``.git`` by path: it can hold credentials, and git executes hooks in it.
 """
 
 from __future__ import annotations
@@ -14,57 +13,57 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from ..opening import FOLDER, Stopped, file_in, folder_below, read_at_most
-from ..protection import is_within
-from ..refusal import Refused
+from ..confined_open import FOLDER, OpenError, open_file, open_folder, read_at_most
+from ..protection import matches_bounds
+from ..refusal import Refusal
 
-__all__ = ["LARGEST", "Content", "Root", "is_git", "plain"]
+__all__ = ["LARGEST", "Content", "Root", "is_git", "path_components"]
 
 LARGEST: Final = 4 * 1024 * 1024
-"""Bytes of a file that actions read."""
+"""The largest file, in bytes, that actions read."""
 _LONGEST: Final = 1024
 _COMPONENT: Final = 255
 _NO_FOLDER: Final = (errno.ELOOP, errno.ENOTDIR)
 
 
-def plain(path: str) -> tuple[str, ...]:
-    """The components of a relative path; :class:`Refused` for every other way to write one.
+def path_components(path: str) -> tuple[str, ...]:
+    """Return the components of a relative path.
 
-    A policy goes by names, so a file must have one name only.
+    Raises :class:`Refusal` for any other spelling: the policy compares paths as text, so each file must have one path.
     """
     parts = tuple(path.split("/"))
     if not path or len(path) > _LONGEST:
-        raise Refused(f"a path has 1 to {_LONGEST} characters")
+        raise Refusal(f"a path has 1 to {_LONGEST} characters")
     if path.startswith("/"):
-        raise Refused(f"{path!r} is absolute: paths are relative to the repository")
+        raise Refusal(f"{path!r} is absolute: paths are relative to the repository")
     if "\\" in path:
-        raise Refused(f"{path!r} has a backslash: folders are parted by '/'")
+        raise Refusal(f"{path!r} has a backslash: separate folders by '/'")
     if not path.isprintable():
-        raise Refused(f"{path!r} has characters that nobody sees")
+        raise Refusal(f"{path!r} has characters that are not printable")
     for part in parts:
         if part in ("", ".", ".."):
-            raise Refused(f"{path!r} is no plain path: write it without '.', '..' and empty parts")
+            raise Refusal(f"{path!r} is not a plain path: write it without '.', '..' and empty parts")
         if len(part.encode("utf-8", "surrogatepass")) > _COMPONENT:
-            raise Refused(f"{path!r}: a part is longer than {_COMPONENT} bytes")
+            raise Refusal(f"{path!r}: a part is longer than {_COMPONENT} bytes")
         if is_git(part):
-            raise Refused(f"{path!r} lies in what belongs to git")
+            raise Refusal(f"{path!r} is in the .git folder, which actions do not access")
     return parts
 
 
 def is_git(name: str) -> bool:
-    """Whether some file system takes the name for ``.git``."""
+    """Return whether a file system could treat the name as ``.git``."""
     return name.rstrip(" .").casefold() in (".git", "git~1")
 
 
 class Content(NamedTuple):
-    """A file that was read, and what it was when it was."""
+    """The bytes and the mode of a file at the time of reading."""
 
     data: bytes
     mode: int
 
 
 class Root:
-    """The folder that ``--set root=PATH`` names, held open."""
+    """The folder of the setting ``root``, as an open file descriptor."""
 
     def __init__(self, descriptor: int, path: str, protected: str) -> None:
         self.descriptor: Final = descriptor
@@ -73,14 +72,14 @@ class Root:
 
     @classmethod
     @contextmanager
-    def opened(cls, settings: Mapping[str, str]) -> Iterator[Root]:
+    def open(cls, settings: Mapping[str, str]) -> Iterator[Root]:
         path = settings.get("root", "")
         if not path.startswith("/"):
-            raise Refused("the setting 'root' names no folder: serve the pack with --set root=PATH")
+            raise Refusal("the setting 'root' is not an absolute path: serve the pack with --set root=PATH")
         try:
             descriptor = os.open(path, FOLDER)
         except OSError as error:
-            raise Refused(f"the repository cannot be opened: {error.strerror}") from None
+            raise Refusal(f"the repository cannot be opened: {error.strerror}") from None
         try:
             yield cls(descriptor, path, settings.get("protected", ""))
         finally:
@@ -88,76 +87,76 @@ class Root:
 
     @contextmanager
     def folder(self, parts: tuple[str, ...]) -> Iterator[int]:
-        """A folder below the root, opened component by component."""
+        """Open a folder below the root, component by component."""
         try:
-            with folder_below(self.descriptor, parts) as folder:
+            with open_folder(self.descriptor, parts) as folder:
                 yield folder
-        except Stopped as stopped:
-            raise _refusal(stopped) from None
+        except OpenError as error:
+            raise _refusal(error) from None
 
     def read(self, path: str) -> Content:
-        """A file as it is; :class:`Refused` unless it is a plain one of bearable size."""
-        content = self.look(path)
+        """Return the content of a file. Raises :class:`Refusal` unless it is a regular file within the size limit."""
+        content = self.read_optional(path)
         if content is None:
-            raise Refused(f"there is no file {path!r}")
+            raise Refusal(f"there is no file {path!r}")
         return content
 
-    def look(self, path: str) -> Content | None:
-        """The same; None if there is nothing of that name, or no folder for it."""
-        *folders, name = plain(path)
+    def read_optional(self, path: str) -> Content | None:
+        """Like :meth:`read`, but return None if the file or its folder does not exist."""
+        *folders, name = path_components(path)
         try:
             with self.folder(tuple(folders)) as folder:
                 return read_at(folder, name, path)
-        except Absent:
+        except FileMissing:
             return None
 
     def refuse_protected(self, path: str) -> None:
-        """Rules say the same before; but on this disk a path may have more spellings than they know."""
-        if is_within(path, "protected", self._protected):
-            raise Refused(f"{path!r} is protected: a person has to change it")
+        """Raise :class:`Refusal` for a protected path, in all spellings that a file system treats as equal."""
+        if matches_bounds(path, "protected", self._protected):
+            raise Refusal(f"{path!r} is protected: a person has to change it")
 
     def kind(self, path: str) -> str | None:
-        """``file``, ``folder``, ``other`` or, if there is nothing, None."""
-        *folders, name = plain(path)
+        """Return ``file``, ``folder`` or ``other``; None if the path does not exist."""
+        *folders, name = path_components(path)
         try:
             with self.folder(tuple(folders)) as folder:
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        except (Absent, FileNotFoundError):
+        except (FileMissing, FileNotFoundError):
             return None
         return "file" if stat.S_ISREG(found) else "folder" if stat.S_ISDIR(found) else "other"
 
 
-class Absent(Refused):
-    """There is nothing of that name."""
+class FileMissing(Refusal):
+    """The path does not exist."""
 
 
 def read_at(folder: int, name: str, path: str) -> Content | None:
-    """A plain file in an open folder; None if there is none."""
+    """Return the content of a regular file in an open folder; None if it does not exist."""
     try:
-        with file_in(folder, name, path) as descriptor:
-            about = os.fstat(descriptor)
-            if not stat.S_ISREG(about.st_mode):
-                raise Refused(f"{path!r} is no plain file")
-            if about.st_size > LARGEST:
-                raise Refused(
-                    f"{path!r} has {about.st_size:,} bytes, and {LARGEST:,} are the most: a person has to look at it"
+        with open_file(folder, name, path) as descriptor:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Refusal(f"{path!r} is not a regular file")
+            if status.st_size > LARGEST:
+                raise Refusal(
+                    f"{path!r} has {status.st_size:,} bytes, and the limit is {LARGEST:,}: a person has to look at it"
                 )
             data = read_at_most(descriptor, LARGEST)
-    except Stopped as stopped:
-        if stopped.errno == errno.ENOENT:
+    except OpenError as error:
+        if error.errno == errno.ENOENT:
             return None
-        raise _refusal(stopped) from None
+        raise _refusal(error) from None
     if data is None:
-        raise Refused(f"{path!r} grows while it is read: try again")
-    return Content(data, stat.S_IMODE(about.st_mode))
+        raise Refusal(f"{path!r} grows while it is read: try again")
+    return Content(data, stat.S_IMODE(status.st_mode))
 
 
-def _refusal(stopped: Stopped) -> Refused:
-    path = stopped.filename
-    if stopped.errno == errno.ENOENT:
-        return Absent(f"there is no {path!r}")
-    if stopped.is_link:
-        return Refused(f"{path!r} is a symbolic link: it is not followed")
-    if stopped.errno in _NO_FOLDER:
-        return Refused(f"{path!r} is no folder")
-    return Refused(f"{path!r} cannot be opened: {stopped.strerror}")
+def _refusal(error: OpenError) -> Refusal:
+    path = error.filename
+    if error.errno == errno.ENOENT:
+        return FileMissing(f"there is no {path!r}")
+    if error.is_link:
+        return Refusal(f"{path!r} is a symbolic link: it is not followed")
+    if error.errno in _NO_FOLDER:
+        return Refusal(f"{path!r} is not a folder")
+    return Refusal(f"{path!r} cannot be opened: {error.strerror}")

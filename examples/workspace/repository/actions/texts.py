@@ -1,43 +1,43 @@
-"""Files as lines of text.
+"""File content as lines of text.
 
-A line ends at ``\\n`` and nowhere else: what other tools call line 12 is line 12. What is no UTF-8, or has a NUL in it,
-is no text here, and no action guesses.
+A line ends at ``\\n`` only, so that line numbers are those of other tools. Content that is not UTF-8 or has a NUL byte
+is refused; the encoding is not guessed.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
 
-from ..refusal import Refused
+from ..refusal import Refusal
 
-__all__ = ["digest", "lines_of", "shown", "text_of"]
+__all__ = ["decode_text", "digest", "split_lines", "truncate"]
 
 
 def digest(data: bytes) -> str:
-    """What a file is known by: hexadecimal SHA-256."""
+    """Return the SHA-256 as hexadecimal digits."""
     return sha256(data).hexdigest()
 
 
-def text_of(data: bytes, path: str) -> str:
+def decode_text(data: bytes, path: str) -> str:
     if b"\0" in data:
-        raise Refused(f"{path!r} is binary: only text is read and changed here")
+        raise Refusal(f"{path!r} is binary: only text files are read and changed")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Refused(
-            f"{path!r} is no UTF-8 text: byte {error.start} does not fit; a person has to look at it"
+        raise Refusal(
+            f"{path!r} is not UTF-8 text: byte {error.start} is invalid; a person has to look at it"
         ) from None
 
 
-def lines_of(text: str) -> list[str]:
-    """Lines with their ends; the last one may have none."""
+def split_lines(text: str) -> list[str]:
+    """Return the lines with their line breaks; the last line may have none."""
     lines = text.split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
-def shown(text: str, most: int) -> tuple[str, bool]:
-    """As much of the text as may be told, cut between lines where there are some; and whether it was cut."""
+def truncate(text: str, most: int) -> tuple[str, bool]:
+    """Return at most ``most`` characters, cut after a line if possible, and whether the text was cut."""
     if len(text) <= most:
         return text, False
     end = text.rfind("\n", 0, most) + 1
