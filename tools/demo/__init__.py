@@ -1,12 +1,12 @@
-"""``make demo``: the incident pack behind a real server, and a real client that walks through it.
+"""``make demo``: a server with the incident pack, and a client that runs through ten steps.
 
-    python -m tools.demo [PACK]   PACK is another copy of the pack, to see what a changed rule does to the walk
+    python -m tools.demo [PACK]   PACK is another copy of the pack, to see the effect of a changed rule
 
-Each step shows something and checks it. The first one that does not hold ends the walk, and the exit status is 1. The
-recording is moved to the present, because the server goes by the clock: what was seen a moment ago counts, what was
-seen last week does not. Everything is kept in a folder that is gone afterwards; the pack is only read.
+Each step prints its results and checks them. The first failed check ends the demo with exit status 1. The timestamps of
+the recorded facts are moved to the present, because the rules compare them with the server's clock. All files are in a
+temporary folder; the pack is read-only.
 
-steps    what is shown and checked, in order
-place    the folder, the people and the server
-showing  how it looks in a terminal
+steps        the steps and their checks, in order
+environment  the folder, the users and the server
+terminal     the output
 """

@@ -1,4 +1,4 @@
-"""One step after the other, until one does not hold."""
+"""Run the steps of the demo in order, until one fails."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from typing import Final
 from manglecp.base.text import escape_invisible
 from manglecp.client import Client, ClientError
 from tools.demo import __doc__ as usage
-from tools.demo.place import Place, Server
-from tools.demo.showing import Unexpected, heading
-from tools.demo.steps import STEPS, Walk
+from tools.demo.environment import Environment, ServerProcess
+from tools.demo.steps import STEPS, DemoState
+from tools.demo.terminal import StepFailed, heading
 
 PACK: Final = Path(__file__).resolve().parents[2] / "examples" / "incident"
 PATIENCE: Final = 120.0
-"""Seconds for the whole walk; it takes a few."""
+"""The time limit of the whole demo in seconds; it usually takes a few."""
 
 
-async def walk_through(folder: Path, pack: Path) -> int:
+async def run_steps(folder: Path, pack: Path) -> int:
     number, title = 0, "Start"
-    said: list[str] = []
+    log: list[str] = []
     try:
         async with asyncio.timeout(PATIENCE):
-            place = Place(folder, pack)
-            async with Server.started(place) as server:
-                said = server.said
+            environment = Environment(folder, pack)
+            async with ServerProcess.start(environment) as server:
+                log = server.log
                 url = await server.url()
-                async with Client(url, token=place.kim.token) as client:
-                    walk = Walk(place, server, url, client)
+                async with Client(url, token=environment.kim.token) as client:
+                    demo = DemoState(environment, server, url, client)
                     for number, (title, sentence, work) in enumerate(STEPS, 1):
                         heading(number, title, sentence)
-                        await work(walk)
+                        await work(demo)
     except Exception as error:
-        told = str(error) if isinstance(error, Unexpected | ClientError | OSError) else ""
-        print(f"\nFAILED at step {number}, {title}: {escape_invisible(told or repr(error))}", file=sys.stderr)
-        for line in said[-10:]:
+        message = str(error) if isinstance(error, StepFailed | ClientError | OSError) else ""
+        print(f"\nFAILED at step {number}, {title}: {escape_invisible(message or repr(error))}", file=sys.stderr)
+        for line in log[-10:]:
             print(f"  server: {escape_invisible(line)}", file=sys.stderr)
         return 1
     return 0
@@ -52,7 +52,7 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="manglecp-demo-") as folder:
         try:
-            status = asyncio.run(walk_through(Path(folder), pack))
+            status = asyncio.run(run_steps(Path(folder), pack))
         except KeyboardInterrupt:
             return 130
     if status == 0:

@@ -1,4 +1,4 @@
-"""What the walk needs: a folder of its own, two people whom the server knows, and the server."""
+"""The environment of the demo: a temporary folder, two users with tokens, and the server process."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tools.demo.showing import Unexpected
+from tools.demo.terminal import StepFailed
 
-__all__ = ["Person", "Place", "Server"]
+__all__ = ["Environment", "ServerProcess", "User"]
 
 MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
 @dataclass
-class Person:
-    """Somebody the server knows. The agent has the token; the secret that consent is signed with stays away from it."""
+class User:
+    """A user of the server. The agent gets the token, but not the secret that signs approvals."""
 
     name: str
     permissions: list[str]
@@ -42,8 +42,8 @@ class Person:
         )
 
 
-class Place:
-    """A folder with all that belongs to this walk."""
+class Environment:
+    """The files of the demo, in one folder."""
 
     def __init__(self, folder: Path, pack: Path) -> None:
         self.pack = pack
@@ -51,12 +51,12 @@ class Place:
         self.table = self.workspace / "app" / "routes.toml"
         self.store = folder / "store.db"
         self.export = folder / "ledger.jsonl"
-        self.kim, self.lee = Person("kim", ["fix"]), Person("lee", [])
+        self.kim, self.lee = User("kim", ["fix"]), User("lee", [])
         self.tokens = folder / "tokens.toml"
         self.tokens.touch(mode=0o600)
         self.tokens.write_text(self.kim.entry() + self.lee.entry(), encoding="utf-8")
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("MANGLECP_")}
-        self.environment["MANGLECP_STATE_DIR"] = str(folder / "state")
+        self.variables = {name: value for name, value in os.environ.items() if not name.startswith("MANGLECP_")}
+        self.variables["MANGLECP_STATE_DIR"] = str(folder / "state")
         request = json.loads(self._recorded("diagnose_error.json"))["payload"]
         self.recorded_at = datetime.fromisoformat(request["eval_time"])
         self.moved_by = datetime.now(UTC).replace(microsecond=0) - self.recorded_at
@@ -69,7 +69,7 @@ class Place:
         return (self.pack / "recorded" / name).read_text(encoding="utf-8")
 
     def _moved(self, text: str) -> str:
-        """With every moment in it as long ago as it was when it was recorded."""
+        """Return the text with all timestamps moved by the time since the recording."""
         return MOMENT.sub(
             lambda found: (datetime.fromisoformat(found[0]) + self.moved_by).isoformat(timespec="seconds"), text
         )
@@ -79,36 +79,43 @@ class Place:
         return routes
 
     async def command(self, *args: str) -> tuple[int, str]:
-        """What ``manglecp`` says to this, and its exit status."""
+        """Run a ``manglecp`` command; return its exit status and its output."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "manglecp", *args),
-            env=self.environment,
+            env=self.variables,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        told, _ = await process.communicate()
+        output, _ = await process.communicate()
         assert process.returncode is not None
-        return process.returncode, told.decode("utf-8", "replace").rstrip("\n")
+        return process.returncode, output.decode("utf-8", "replace").rstrip("\n")
 
 
-class Server:
-    """``manglecp serve`` as a process of its own, on a free port of this machine."""
+class ServerProcess:
+    """A ``manglecp serve`` process on a free port."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self.said: list[str] = []
+        self.log: list[str] = []
         self._address: str | None = None
-        self._known = asyncio.Event()
-        self._listening = asyncio.create_task(self._listen())
+        self._has_address = asyncio.Event()
+        self._reader = asyncio.create_task(self._read_log())
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def started(cls, place: Place) -> AsyncIterator[Server]:
+    async def start(cls, environment: Environment) -> AsyncIterator[ServerProcess]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "manglecp", "serve", str(place.pack), "--http", "127.0.0.1:0"),
-            *("--tokens", str(place.tokens), "--store", str(place.store), "--workspace", str(place.workspace)),
+            *(sys.executable, "-m", "manglecp", "serve", str(environment.pack), "--http", "127.0.0.1:0"),
+            *(
+                "--tokens",
+                str(environment.tokens),
+                "--store",
+                str(environment.store),
+                "--workspace",
+                str(environment.workspace),
+            ),
             *("--degrade", "--log-format", "text"),
-            env=place.environment,
+            env=environment.variables,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -119,24 +126,24 @@ class Server:
         finally:
             await server.stop()
 
-    async def _listen(self) -> None:
+    async def _read_log(self) -> None:
         assert self._process.stderr is not None
         async for line in self._process.stderr:
-            self.said.append(line.decode("utf-8", "replace").rstrip("\n"))
-            _, found, url = self.said[-1].partition("serving at ")
+            self.log.append(line.decode("utf-8", "replace").rstrip("\n"))
+            _, found, url = self.log[-1].partition("serving at ")
             if found:
                 self._address = url.split()[0].replace("http://", "ws://") + "/ws"
-                self._known.set()
-        self._known.set()
+                self._has_address.set()
+        self._has_address.set()
 
     async def url(self) -> str:
-        await self._known.wait()
+        await self._has_address.wait()
         if self._address is None:
-            raise Unexpected("the server ended before it served")
+            raise StepFailed("the server ended before it accepted connections")
         return self._address
 
     async def stop(self) -> int:
-        """Asked to end as a service manager does it; its exit status."""
+        """Send SIGTERM, wait for the end, and return the exit status."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -145,5 +152,5 @@ class Server:
         except TimeoutError:
             self._process.kill()
             status = await self._process.wait()
-        await self._listening
+        await self._reader
         return status

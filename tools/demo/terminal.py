@@ -1,4 +1,4 @@
-"""How the walk looks: short headings, a sentence each, and nothing but text where nobody sits at a terminal."""
+"""The output of the demo: headings, sentences and tables; bold type only on a terminal."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Final
 
 from manglecp.base.text import escape_invisible
 
-__all__ = ["Unexpected", "expect", "heading", "say", "table"]
+__all__ = ["StepFailed", "expect", "heading", "show", "table"]
 
 WIDTH: Final = 110
 BOLD: Final = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
-class Unexpected(Exception):
-    """Something is not as it has to be."""
+class StepFailed(Exception):
+    """A check of a step failed."""
 
 
 def expect(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise Unexpected(otherwise)
+        raise StepFailed(otherwise)
 
 
-def say(lines: Iterable[str] | str = "") -> None:
-    """What servers and pages wrote is shown with every character that is not seen written out."""
+def show(lines: Iterable[str] | str = "") -> None:
+    """Print lines, indented and wrapped. Invisible characters are escaped: the text may come from servers and pages."""
     for text in (lines,) if isinstance(lines, str) else lines:
         for line in map(escape_invisible, text.split("\n")):
             further = " " * (len(line) - len(line.lstrip()) + 4)
@@ -44,5 +44,5 @@ def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
 def heading(number: int, title: str, sentence: str) -> None:
     line = f"{number}. {title}"
     print(f"\n\033[1m{line}\033[0m" if BOLD else f"\n{line}", flush=True)
-    say(textwrap.wrap(sentence, 100))
-    say()
+    show(textwrap.wrap(sentence, 100))
+    show()
