@@ -1,8 +1,8 @@
 """Check the project's prose for words that ``docs/reference/glossary.md`` replaces with a term.
 
-``python tools/prose.py [FILE ...]`` checks docstrings, comments and messages of Python files and the text of Markdown
-pages, prints each finding as ``file:line: word: replacement``, and exits with 1 if there is one. Without files it checks
-the whole project.
+``python tools/prose.py [FILE ...]`` checks docstrings, comments and messages of Python files, the text of Markdown
+pages, and the comments and texts of Mangle rules. It prints each finding as ``file:line: word: replacement``, and exits
+with 1 if there is one. Without files it checks the whole project.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["AVOIDED", "check_markdown", "check_python"]
+__all__ = ["AVOIDED", "SPEECH", "check_mangle", "check_markdown", "check_python"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 AVOIDED: Final = {
@@ -28,7 +28,7 @@ AVOIDED: Final = {
     r"carr(?:y|ies|ied|ying) out": "execute",
     r"tak(?:es?|en|ing) up": "resume",
     r"editions?": "pack revision",
-    r"(?:is|are|was|were) none": "is not a",
+    r"(?<!there )(?:is|are|was|were) none(?! of)": "is not a",
     r"thinks? up|made up of whole cloth": "invent",
 }
 """Words to avoid in all text, with what to write instead."""
@@ -38,6 +38,7 @@ SPEECH: Final = {
 """Words to avoid where control flow is described: docstrings and comments."""
 _CODE: Final = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
 _QUOTED: Final = re.compile(r"``[^`]*``|`[^`\n]*`|\"[^\"\n]*\"")
+_MANGLE: Final = re.compile(r"(?P<comment>#[^\n]*)|\bdoc\(\"(?P<doc>(?:\\.|[^\"\\])*)\"|\"(?P<text>(?:\\.|[^\"\\])*)\"")
 
 Finding = tuple[int, str, str]
 
@@ -63,16 +64,32 @@ def check_python(text: str) -> Iterator[Finding]:
             documentation.add(id(node.value))
             source = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
             yield from check_text(_QUOTED.sub(_blank, source.replace('"""', "")), node.lineno, AVOIDED, SPEECH)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            if id(node) not in documentation:
-                yield from ((node.lineno, word, instead) for _, word, instead in check_text(node.value, 0, AVOIDED))
+        elif isinstance(node, ast.Constant) and id(node) not in documentation and _is_message(node.value):
+            yield from ((node.lineno, word, instead) for _, word, instead in check_text(str(node.value), 0, AVOIDED))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield from check_text(_QUOTED.sub(_blank, token.string), token.start[0], AVOIDED, SPEECH)
 
 
+def check_mangle(text: str) -> Iterator[Finding]:
+    """Check the comments, the ``doc`` texts and the messages of Mangle rules."""
+    for found in _MANGLE.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        if found["comment"] is not None or found["doc"] is not None:
+            yield from check_text(_QUOTED.sub(_blank, found["comment"] or found["doc"]), line, AVOIDED, SPEECH)
+        elif _is_message(found["text"]):
+            yield from check_text(found["text"], line, AVOIDED)
+
+
+def _is_message(value: object) -> bool:
+    return isinstance(value, str) and " " in value
+
+
 def _blank(found: re.Match[str]) -> str:
     return "\n" * found[0].count("\n")
+
+
+CHECKS: Final = {".md": check_markdown, ".mg": check_mangle, ".py": check_python}
 
 
 def files() -> Iterator[Path]:
@@ -90,7 +107,7 @@ def main(named: list[str]) -> int:
             continue  # it contains the words
         text = path.read_text("utf-8")
         shown = path.resolve().relative_to(ROOT) if path.resolve().is_relative_to(ROOT) else path
-        for line, word, instead in sorted((check_markdown if path.suffix == ".md" else check_python)(text)):
+        for line, word, instead in sorted(CHECKS[path.suffix](text)):
             print(f"{shown}:{line}: {word!r}: {instead}")
             found += 1
     if found:
