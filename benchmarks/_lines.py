@@ -1,7 +1,6 @@
-"""Load on a server on standard streams: lines of JSON, several of them unanswered at any time.
+"""A load generator for servers on standard streams: lines of JSON, with several pending requests.
 
-A server is started once and asked in rounds. Told apart by their ids, answers may come in any order; lines that answer
-nothing (a manifest, progress) are passed over.
+Responses are matched by id and can arrive in any order. Other lines (a manifest, progress) are skipped.
 """
 
 from __future__ import annotations
@@ -13,46 +12,46 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from _load import Took, cpu_of
+from _load import LoadResult, cpu_of
 
 __all__ = ["Lines", "on_streams"]
 
 
 class Lines:
-    """A server that was started, as its client sees it."""
+    """The client of a server process."""
 
     def __init__(self, process: subprocess.Popen[bytes], failed: Callable[[dict[str, Any]], bool]) -> None:
-        """``failed`` says whether an answer is that of an error."""
+        """``failed`` returns whether a response is an error."""
         assert process.stdin is not None
         assert process.stdout is not None
         self._process = process
         self._in, self._out = process.stdin, process.stdout
         self._failed = failed
 
-    def say(self, *messages: dict[str, Any]) -> None:
+    def send(self, *messages: dict[str, Any]) -> None:
         self._in.write(b"".join(json.dumps(one).encode() + b"\n" for one in messages))
         self._in.flush()
 
-    def hear(self) -> dict[str, Any]:
-        """The next answer."""
+    def receive(self) -> dict[str, Any]:
+        """Return the next response. Raises RuntimeError if it is an error or the server has ended."""
         while True:
             line = self._out.readline()
             if not line:
-                raise RuntimeError("the server is gone")
-            heard: dict[str, Any] = json.loads(line)
-            if heard.get("id") is not None and heard.get("type") != "progress":
-                if self._failed(heard):
-                    raise RuntimeError(f"{heard}")
-                return heard
+                raise RuntimeError("the server has ended")
+            message: dict[str, Any] = json.loads(line)
+            if message.get("id") is not None and message.get("type") != "progress":
+                if self._failed(message):
+                    raise RuntimeError(f"{message}")
+                return message
 
-    def load(self, message: dict[str, Any], times: int, at_once: int) -> Took:
-        """The same message again and again, with another id each time."""
+    def load(self, message: dict[str, Any], times: int, at_once: int) -> LoadResult:
+        """Send a message ``times`` times, each with a new id, with ``at_once`` pending requests."""
         text = json.dumps({**message, "id": "<id>"})
         sent: dict[str, float] = {}
         latencies: list[float] = []
         numbers = iter(range(times))
 
-        def ask(count: int) -> None:
+        def send(count: int) -> None:
             lines = []
             for _, number in zip(range(count), numbers, strict=False):
                 lines.append(text.replace("<id>", f"n{number}"))
@@ -62,11 +61,11 @@ class Lines:
                 self._in.flush()
 
         start, before = time.perf_counter(), cpu_of(self._process.pid)
-        ask(at_once)
+        send(at_once)
         while sent:
-            latencies.append((time.perf_counter() - sent.pop(self.hear()["id"])) * 1_000)
-            ask(1)
-        return Took(time.perf_counter() - start, cpu_of(self._process.pid) - before, sorted(latencies))
+            latencies.append((time.perf_counter() - sent.pop(self.receive()["id"])) * 1_000)
+            send(1)
+        return LoadResult(time.perf_counter() - start, cpu_of(self._process.pid) - before, sorted(latencies))
 
 
 @contextmanager

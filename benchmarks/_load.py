@@ -1,9 +1,8 @@
-"""Load on an HTTP server, from a process of its own: raw requests on connections that stay open, each answered before
-the next. Told on standard input what to send, it says on standard output how long each took, and what that cost the
-server.
+"""A load generator for HTTP servers, in its own process: raw requests on persistent connections, one at a time on each.
 
-The text ``<number>`` in a body is another number each time. Before anything is measured, a connection sends what opens
-its session, if there is such a thing; the session that it is given is named in all that follows.
+It reads the request from standard input, and writes the latencies and the CPU time of the server to standard output.
+The text ``<number>`` in a body is replaced by a counter. Before the measurement each connection sends the opening
+requests, and then uses the session id of their responses.
 """
 
 from __future__ import annotations
@@ -24,38 +23,38 @@ SESSION = b"mcp-session-id:"
 
 
 class Target(NamedTuple):
-    """What is asked, and where."""
+    """The request to send, and the server."""
 
     port: int
     pid: int
-    """Of the server."""
+    """The process id of the server."""
     path: str
     body: str
     headers: tuple[str, ...] = ()
     opening: tuple[str, ...] = ()
-    """What a client says first, to have a session."""
+    """The bodies that open a session."""
 
 
-class Took(NamedTuple):
+class LoadResult(NamedTuple):
     seconds: float
-    """From the first request to the last answer."""
+    """From the first request to the last response."""
     cpu: float
-    """Milliseconds that the server computed in this time, all threads."""
+    """The CPU time of the server in milliseconds, all threads."""
     latencies: list[float]
-    """Milliseconds, sorted."""
+    """In milliseconds, sorted."""
 
 
-def load(target: Target, times: int, connections: int) -> Took:
-    """From another process."""
-    told = json.dumps({"target": target, "times": times, "connections": connections})
+def load(target: Target, times: int, connections: int) -> LoadResult:
+    """Run the load generator in a new process."""
+    order = json.dumps({"target": target, "times": times, "connections": connections})
     done = subprocess.run(
-        [sys.executable, __file__], input=told.encode(), stdout=subprocess.PIPE, timeout=LONGEST, check=True
+        [sys.executable, __file__], input=order.encode(), stdout=subprocess.PIPE, timeout=LONGEST, check=True
     )
-    return Took(*json.loads(done.stdout))
+    return LoadResult(*json.loads(done.stdout))
 
 
 class Connection:
-    """One client, which waits for each answer."""
+    """A client that waits for each response."""
 
     def __init__(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -64,18 +63,18 @@ class Connection:
         self._head = "\r\n".join([*lines, *target.headers, ""]).encode()
 
     @classmethod
-    async def opened(cls, target: Target) -> Connection:
+    async def open(cls, target: Target) -> Connection:
         client = cls(target, *await asyncio.open_connection("127.0.0.1", target.port))
         named = client._head
         for body in target.opening:
-            head, _ = await client.ask(body.encode())
+            head, _ = await client.post(body.encode())
             session = _header(head, SESSION)
             if session is not None:
                 client._head = named + SESSION + b" " + session + b"\r\n"
         return client
 
-    async def ask(self, body: bytes) -> tuple[bytes, bytes]:
-        """The head of the answer, and the answer."""
+    async def post(self, body: bytes) -> tuple[bytes, bytes]:
+        """Send a request; return the head and the body of the response."""
         self._writer.write(self._head + b"content-length: %d\r\n\r\n" % len(body) + body)
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = _header(head, b"content-length:")
@@ -85,7 +84,7 @@ class Connection:
         return head, found
 
     async def _chunks(self) -> bytes:
-        """A body of which nobody said how long it is: a stream of events."""
+        """Read a chunked body: an event stream."""
         found = []
         while length := int(await self._reader.readuntil(b"\r\n"), 16):
             found.append((await self._reader.readexactly(length + 2))[:-2])
@@ -104,15 +103,15 @@ def _header(head: bytes, name: bytes) -> bytes | None:
     return None
 
 
-async def _send(target: Target, times: int, connections: int) -> Took:
+async def _send(target: Target, times: int, connections: int) -> LoadResult:
     left, latencies = iter(range(times)), list[float]()
     async with asyncio.timeout(LONGEST):
-        clients = [await Connection.opened(target) for _ in range(connections)]
+        clients = [await Connection.open(target) for _ in range(connections)]
         start, before = time.perf_counter(), cpu_of(target.pid)
         async with asyncio.TaskGroup() as group:
             for client in clients:
                 group.create_task(_use(client, target.body.encode(), left, latencies))
-        took = Took(time.perf_counter() - start, cpu_of(target.pid) - before, sorted(latencies))
+        took = LoadResult(time.perf_counter() - start, cpu_of(target.pid) - before, sorted(latencies))
         for client in clients:
             await client.close()
     return took
@@ -122,12 +121,12 @@ async def _use(client: Connection, template: bytes, left: Iterator[int], latenci
     for number in left:
         body = template.replace(NUMBER, b"%d" % number)
         start = time.perf_counter()
-        await client.ask(body)
+        await client.post(body)
         latencies.append((time.perf_counter() - start) * 1_000)
 
 
 def cpu_of(pid: int) -> float:
-    """Milliseconds that a process has computed, all threads."""
+    """Return the CPU time of a process in milliseconds, all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * 1_000 / os.sysconf("SC_CLK_TCK")
 
@@ -135,10 +134,10 @@ def cpu_of(pid: int) -> float:
 def main() -> None:
     import uvloop
 
-    told: dict[str, Any] = json.load(sys.stdin)
+    order: dict[str, Any] = json.load(sys.stdin)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        target = Target(*told["target"])
-        print(json.dumps(runner.run(_send(target, told["times"], told["connections"]))))
+        target = Target(*order["target"])
+        print(json.dumps(runner.run(_send(target, order["times"], order["connections"]))))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from manglecp.pack.settings import DomainSettings
 NOW = 1_768_478_400 * 10**9
 NOW_TEXT = "2026-01-15T12:00:00Z"
 PER_INTENT = 15
-"""Tools that speak to one intent."""
+"""The number of tools for each intent."""
 
 SCHEMA = """
 Decl event(Service, Level, Message) temporal descr [direction("input")] bound [/string, /string, /string].
@@ -78,7 +78,7 @@ CONDITIONS = (
     "failing(S)",
     "quiet()",
 )
-"""Half of them look at the clock."""
+"""Half of them depend on the evaluation time."""
 
 
 def tool_rules(count: int) -> Iterator[str]:
@@ -157,7 +157,7 @@ def make_pack(tools: int) -> Pack:
 
 
 def base_facts(count: int) -> list[Fact]:
-    """What a server knows: services, what they depend on, errors it has met, releases, runbooks."""
+    """Return the facts of a server: services, dependencies, known errors, releases, runbooks."""
     rnd = random.Random(1)
     services = count // 10
     facts = [Fact("service", (f"service_{i}", f"team_{i % 200}")) for i in range(services)]
@@ -173,7 +173,7 @@ def base_facts(count: int) -> list[Fact]:
 
 
 def request_bytes(intent: str = "intent_0", facts: int = 50) -> bytes:
-    """Events, failures, durations and versions of the last minutes, for a few services."""
+    """Return a request with recent events, failures, durations and versions of a few services."""
     stated: list[dict[str, Any]] = []
     for i in range(facts):
         service = f"service_{5 * (i % 4)}"

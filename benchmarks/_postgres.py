@@ -1,6 +1,6 @@
-"""A PostgreSQL server for one benchmark, on a socket in a temporary folder, with the settings it comes with.
+"""A PostgreSQL server for one benchmark, on a socket in a temporary folder, with default settings.
 
-``MANGLECP_TEST_POSTGRES`` names another server instead (a URL of a database that may be written to).
+``MANGLECP_TEST_POSTGRES`` is the URL of a writable database to use instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 @contextmanager
 def postgres() -> Iterator[str | None]:
-    """The URL of an empty database; None where there is no PostgreSQL."""
+    """Yield the URL of an empty database; None if PostgreSQL is not installed."""
     if given := os.environ.get("MANGLECP_TEST_POSTGRES"):
         yield given
         return
@@ -55,7 +55,7 @@ def postgres() -> Iterator[str | None]:
             _wait_for(url, server)
             yield url
         finally:
-            server.send_signal(signal.SIGINT)  # end now, politely
+            server.send_signal(signal.SIGINT)  # fast shutdown
             server.wait(60)
 
 
@@ -74,7 +74,7 @@ def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
 
 
 def _programs() -> Path | None:
-    """The folder with initdb and postgres."""
+    """Return the folder of initdb and postgres."""
     found = [shutil.which("initdb"), *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), reverse=True)]
     folders = [Path(initdb).resolve().parent for initdb in found if initdb is not None]
     return next((folder for folder in folders if (folder / "postgres").exists()), None)

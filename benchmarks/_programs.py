@@ -1,4 +1,4 @@
-"""The programs that are measured. Deterministic: the same text on every machine."""
+"""The measured programs. They are deterministic: the same text on all machines."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def intent_rules() -> str:
-    """An agent's request as rules: 127 of them in six layers, with declarations."""
+    """Return 127 rules in six layers for an agent's request, with declarations."""
     return (PROGRAMS / "intent_rules.mg").read_text(encoding="utf-8")
 
 
 def intent_facts() -> str:
-    """The 60 facts of one request."""
+    """Return the 60 facts of one request."""
     return (PROGRAMS / "intent_facts.mg").read_text(encoding="utf-8")
 
 
 def intent_base(count: int) -> list[str]:
-    """Facts a server knows about a code base: symbols, calls between them, files."""
+    """Return facts of a server about a code base: symbols, calls between them, files."""
     rnd = random.Random(5)
     symbols = int(count * 0.6)
     files = int(count * 0.08)
@@ -43,14 +43,14 @@ def intent_base(count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Graph:
-    """A recursive program as text, and how many facts each of its derived predicates has."""
+    """A recursive program as text, with the number of facts of each derived predicate."""
 
     text: str
     expected: Mapping[str, int]
 
 
 def closure_of_chain(nodes: int) -> Graph:
-    """Every pair of nodes on a path through all of them."""
+    """Return the transitive closure of a chain."""
     facts = [f"edge({node}, {node + 1})." for node in range(nodes - 1)]
     rules = ["path(X, Y) :- edge(X, Y).", "path(X, Z) :- path(X, Y), edge(Y, Z)."]
     decls = _declared("number", edge=2, path=2)
@@ -58,7 +58,7 @@ def closure_of_chain(nodes: int) -> Graph:
 
 
 def random_edges(nodes: int, count: int, seed: int) -> list[tuple[int, int]]:
-    """A directed graph without loops, sorted."""
+    """Return the sorted edges of a directed graph without loops."""
     rnd = random.Random(seed)
     edges: set[tuple[int, int]] = set()
     while len(edges) < count:
@@ -69,7 +69,7 @@ def random_edges(nodes: int, count: int, seed: int) -> list[tuple[int, int]]:
 
 
 def reachable_pairs(edges: list[tuple[int, int]], sources: Iterable[int]) -> int:
-    """How many pairs (source, node it reaches) there are: a search from each source."""
+    """Return the number of pairs of a source and a reachable node, by a search from each source."""
     following: dict[int, list[int]] = {}
     for start, end in edges:
         following.setdefault(start, []).append(end)
@@ -87,7 +87,7 @@ def reachable_pairs(edges: list[tuple[int, int]], sources: Iterable[int]) -> int
 
 
 def reachable_from(sources: int) -> Graph:
-    """What the first nodes of a random graph (2,000 nodes, 6,000 edges) reach."""
+    """Return the reachability from the first nodes of a random graph (2,000 nodes, 6,000 edges)."""
     edges = random_edges(2_000, 6_000, seed=7)
     facts = [f"src({node})." for node in range(sources)] + [f"edge({a}, {b})." for a, b in edges]
     rules = ["reach(X, Y) :- src(X), edge(X, Y).", "reach(X, Z) :- reach(X, Y), edge(Y, Z)."]
@@ -96,7 +96,7 @@ def reachable_from(sources: int) -> Graph:
 
 
 def same_generation(depth: int) -> Graph:
-    """Nodes of a complete binary tree that are equally far from its root."""
+    """Return the same-generation program on a complete binary tree."""
     nodes = 2 ** (depth + 1) - 1
     facts = [f"node(/n/{node})." for node in range(1, nodes + 1)]
     facts += [f"par(/n/{node}, /n/{node // 2})." for node in range(2, nodes + 1)]
@@ -106,12 +106,12 @@ def same_generation(depth: int) -> Graph:
 
 
 def points_to(variables: int) -> Graph:
-    """Andersen's analysis of a random program: which objects a variable, or a field of an object, may point to."""
+    """Return Andersen's points-to analysis of a random program."""
     rnd = random.Random(3)
     objects = 400
 
     def variable() -> str:
-        rnd.random()  # one more draw per variable, as in the program whose figures are compared
+        rnd.random()  # one more draw per variable, as in the reference program
         return f"/v/{rnd.randrange(variables)}"
 
     new: set[tuple[str, str]] = set()
@@ -135,7 +135,7 @@ def points_to(variables: int) -> Graph:
 
 
 def _points_to_counts(statements: Mapping[str, set[tuple[str, str]]]) -> dict[str, int]:
-    """The same analysis with sets, again and again until nothing changes."""
+    """Return the same analysis, computed with sets until a fixpoint."""
     held: dict[str, set[str]] = {}
     fields: dict[str, set[str]] = {}
     for variable, target in statements["new"]:

@@ -1,4 +1,4 @@
-"""Measuring and printing: best of several runs, CPU time, peaks of memory, one table."""
+"""Measure CPU time and peak memory, and print tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def best(run: Callable[[], object], times: int = 5) -> float:
-    """The least CPU seconds of several runs."""
+    """Return the least CPU seconds of several runs."""
     results = []
     for _ in range(times):
         start = time.process_time()
@@ -19,7 +19,7 @@ def best(run: Callable[[], object], times: int = 5) -> float:
 
 
 def peak_kilobytes() -> int:
-    """Of this process alone, where the system tells it; getrusage starts with what the parent held."""
+    """Return the peak memory of this process. getrusage would include the peak of the parent before exec."""
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="ascii").splitlines() if status.exists() else []
     peak = next((line.split()[1] for line in lines if line.startswith("VmHWM:")), None)

@@ -1,4 +1,4 @@
-"""A server's turn under the package ``examples/policies/careful``: four requests, each when its input is known."""
+"""A server's turn under the policy package ``examples/policies/careful``, with four requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BASE = "capabilities.change_morphisms"
 
 
 class ServerTurn:
-    """The rows of one turn, and the walk through its states."""
+    """The evidence of one turn, and its transitions."""
 
     def __init__(self, number: int) -> None:
         self.spec = PACKAGE.call_spec(
@@ -100,14 +100,14 @@ class ServerTurn:
         }
 
     def closed(self) -> JoinClosed:
-        """Open, three requests, answer, use, close."""
+        """Return the turn after open, three requests, results, use and close."""
         turn = CallSpec.of(self.template.with_call_id(self.spec["callId"]))
         state = turn.request(self.requests[:2], self.before)
         state = state.request(self.requests[2:3]).request(self.requests[3:])
         return state.answer(self.results).use(self.uses).close(self.protocol, self.shown)
 
     def authorised(self, aid: str, call_id: str, input_digest: str) -> MutationReady:
-        """The same and the right to one call."""
+        """Return the closed turn with the authorisation of one call."""
         mutation = {
             "kind": "effect",
             "action": aid,
@@ -119,7 +119,7 @@ class ServerTurn:
         return self.closed().authorize(mutation)
 
     def document(self) -> dict[str, Any]:
-        """The same turn as a whole."""
+        """Return the turn as one document."""
         evidence = {
             "callSpec": self.spec,
             "toolRequests": self.requests,

@@ -1,11 +1,10 @@
 """Calls through a dispatcher to one warm host: round trip, pipelined calls, and bytes, wall time on a shared machine.
 
-Every call is looked up, held against its schema, made under a lease and told to an auditor. Those above tier 0 bring
-the right to them, which was got before; what that costs is in ``harness.py``. Beside it, in the same run,
-the same two functions in a stdio server of the MCP SDK (extra ``mcp``), called by its own client; without leases, state
-or an auditor.
+Each call is looked up, validated against its schema, executed under a lease and reported to an auditor. Calls above
+tier 0 have an authorisation that was created before; ``harness.py`` measures its cost. For comparison, the same two
+functions run in a stdio server of the MCP SDK (extra ``mcp``) with its own client, without leases, state or an auditor.
 
-A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
+A figure outside of its budget is marked; a slow machine does not fail the benchmark.
 """
 
 from __future__ import annotations
@@ -73,20 +72,20 @@ server.run()
 SMALL = "a"
 BIG = "a" * 65_536
 Calling = Callable[[str, str], Awaitable[None]]
-"""Calls a function by name with a text."""
+"""A function that calls an action by name with a text."""
 
 
 class Figures(NamedTuple):
-    """What is measured of both."""
+    """The measurements of one server."""
 
     round_trip: float
-    """Milliseconds, the median."""
+    """The median in milliseconds."""
     pipelined: float
-    """Calls per second, 32 at a time."""
+    """Calls per second, with 32 pending calls."""
     sent: float
-    """MB/s of 64 KiB texts, small answers."""
+    """MB/s of 64 KiB texts, with small results."""
     echoed: float
-    """MB/s of 64 KiB texts, sent and answered."""
+    """MB/s of 64 KiB texts, in both directions."""
 
 
 async def measured(call: Calling, scale: int) -> Figures:
@@ -144,11 +143,11 @@ async def ours(folder: Path) -> tuple[Figures, float]:
 
 
 async def leased_round_trip(dispatcher: Dispatcher, count: int) -> float:
-    """Of calls whose rights are there. To make them in between would let the host fall asleep."""
+    """Measure calls with prepared authorisations; creating them in between would leave the host idle."""
     aid, text, turn, times = "AID.PLUGIN.LEASED.v1", f'{{"text":"{SMALL}"}}', ServerTurn(1), []
     calls = {f"run/s{number}/1": digest_bytes(text.encode()) for number in range(count)}
     rights = {call_id: turn.authorised(aid, call_id, digest) for call_id, digest in calls.items()}
-    gc.freeze()  # no server holds thousands of rights, so none goes through them now and then
+    gc.freeze()  # keep the garbage collector away from thousands of authorisations, which no real server holds
     for call_id, right in rights.items():
         start = time.perf_counter()
         answer = await dispatcher.call(aid, inputs={"text": SMALL}, call_id=call_id, authority=right)
@@ -196,11 +195,11 @@ async def main() -> None:
         ("round trip", f"{figures.round_trip:.3f} ms", "0.2 ms", figures.round_trip <= 0.2, theirs[0]),
         ("round trip, tier 1", f"{leased:.3f} ms", "0.2 ms", leased <= 0.2, ""),
         ("pipelined", f"{figures.pipelined:,.0f} calls/s", "8,000 calls/s", figures.pipelined >= 8_000, theirs[1]),
-        ("64 KiB in, small answer", f"{figures.sent:.0f} MB/s", "150 MB/s", figures.sent >= 150, theirs[2]),
+        ("64 KiB in, small result", f"{figures.sent:.0f} MB/s", "150 MB/s", figures.sent >= 150, theirs[2]),
         ("64 KiB in and out", f"{figures.echoed:.0f} MB/s", "60 MB/s", figures.echoed >= 60, theirs[3]),
     ]
     print_table(
-        ("what", "measured", "allowed", "", "MCP SDK"),
+        ("measurement", "result", "budget", "", "MCP SDK"),
         [(what, got, allowed, "" if good else "MISSED", peer) for what, got, allowed, good, peer in rows],
     )
 

@@ -1,8 +1,8 @@
-"""Evaluation: requests on a prepared base, closures, same generation, points-to; answers are checked.
+"""Evaluation: requests on a prepared base, closures, same generation, points-to. Results are verified.
 
 The reference is the Go implementation of Mangle on the same kind of machine (2 cores, shared), wall time. Figures here
 are CPU time, best of five; for requests the median of 1,000. clingo, if it is installed, runs in the same process on
-the same graph. A figure over what is allowed is marked; nothing fails because a machine is slow.
+the same graph. A figure over its budget is marked; a slow machine does not fail the benchmark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from manglecp.mangle.syntax import Clause
 
 REQUESTS = 1_000
 MEMORY = "--memory"
-# name, how it is made, what the reference takes, how many milliseconds are allowed, how often it is measured
+# name, program, time of the reference, budget in milliseconds, number of runs
 GRAPHS: list[tuple[str, Callable[[], Graph], str, float | None, int]] = [
     ("tc_chain300", lambda: closure_of_chain(300), "459 ms", 40, 5),
     ("tc_random_100k", lambda: reachable_from(59), "1,781 ms", None, 5),
@@ -44,7 +44,7 @@ GRAPHS: list[tuple[str, Callable[[], Graph], str, float | None, int]] = [
     ("pt_2000", lambda: points_to(1_400), "3,090 ms", 150, 5),
     ("pt_2000_dense", lambda: points_to(900), "59,709 ms", 1_500, 5),
 ]
-# facts in the base, facts derived, what the reference takes, how many milliseconds are allowed
+# facts in the base, derived facts, time of the reference, budget in milliseconds
 INTENT = [
     (0, 296, "8.9 ms", 0.9),
     (1_000, 448, "14.0 ms", 1.0),
@@ -55,7 +55,7 @@ INTENT = [
 
 @dataclass(frozen=True)
 class Row:
-    """A figure in milliseconds or megabytes, and what it may be."""
+    """A figure in milliseconds or megabytes, with its budget."""
 
     what: str
     derived: int | None
@@ -118,12 +118,12 @@ def loading() -> list[Row]:
     text = intent_rules() + intent_facts()
     return [
         Row("load intent.mg", None, "", 1000 * best(lambda: CompiledProgram(loaded(text))), 60),
-        Row("load intent.mg and answer once", 296, "", 1000 * best(lambda: evaluate(loaded(text), now=0))),
+        Row("load intent.mg and evaluate once", 296, "", 1000 * best(lambda: evaluate(loaded(text), now=0))),
     ]
 
 
 def closure() -> list[Row]:
-    """The closure of a graph with 400 nodes and 800 edges; it has to be faster than clingo."""
+    """Measure the closure of a graph with 400 nodes and 800 edges. Budget: the time of clingo."""
     edges = random_edges(400, 800, seed=7)
     want = reachable_pairs(edges, range(400))
     rules = "path(X, Y) :- edge(X, Y).\npath(X, Z) :- path(X, Y), edge(Y, Z).\n"
@@ -142,11 +142,11 @@ def closure() -> list[Row]:
 
 
 def clingo_takes(text: str, want: int) -> float | None:
-    """Milliseconds; None if clingo is not installed."""
+    """Return the time of clingo in milliseconds; None if it is not installed."""
     try:
         import clingo
     except ImportError:
-        print("clingo is not installed, and not compared with")
+        print("clingo is not installed: no comparison")
         return None
 
     def ground() -> clingo.Control:
@@ -161,7 +161,7 @@ def clingo_takes(text: str, want: int) -> float | None:
 
 
 def peak_memory() -> Row:
-    """Of a process that does nothing but evaluate tc_random once."""
+    """Measure the peak memory of a process that evaluates tc_random once."""
     run = subprocess.run([sys.executable, str(Path(__file__)), MEMORY], capture_output=True, text=True, check=True)
     return Row("tc_random, peak memory", None, "1.2 GB", int(run.stdout) / 1024, 400, "MB")
 
@@ -173,7 +173,7 @@ def main() -> None:
         return
     rows = [*(intent_row(*row) for row in INTENT), *loading(), *(graph_row(*row) for row in GRAPHS)]
     rows += [peak_memory(), *closure()]
-    header = ("what", "derived", "Go reference", "at most", "here", "")
+    header = ("program", "derived", "Go reference", "budget", "result", "")
     print_table(header, [row.cells() for row in rows])
 
 

@@ -1,10 +1,10 @@
-"""Judging turns: from a parsed document to the verdict with all its digests.
+"""Judge turns: from a parsed document to the verdict with all its digests.
 
-Budget: 3,000 checks of a five-call turn per second on one core. The other rows say what the parts cost: policies and
-documents, arguments against schemas, a turn that is wrong everywhere, and verifying a witness.
+Budget: 3,000 verdicts on a five-call turn per second on one core. The other rows measure the parts: policies and
+documents, arguments against schemas, a turn with many findings, and the verification of a witness.
 
-A server walks its turns state by state. Budget: 1.2 ms for a turn of four requests under a package with every document
-that there is, its witness included.
+A server advances its turns state by state. Budget: 1.2 ms for a turn of four requests under a policy package with all
+kinds of documents, including its witness.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TURNS = 1_000
 
 
 def turn() -> dict[str, Any]:
-    """Five calls, answered, consumed and rendered; the loop goes on."""
+    """Return a turn of five calls with results, uses and rendering."""
     call_spec = {
         "callId": "turn-0001",
         "modelRef": "model@2026-02-11",
@@ -80,7 +80,7 @@ def turn() -> dict[str, Any]:
 
 
 def governed() -> dict[str, Any]:
-    """The same under policies: allow-list, catalogue, stages, transport, truncation, a mutation with its claims."""
+    """Return the turn under policies: allow-list, catalogue, stages, transport, truncation, a mutation with claims."""
     document = turn()
     evidence = document["evidence"]
     call_spec = evidence["callSpec"]
@@ -119,7 +119,7 @@ def governed() -> dict[str, Any]:
 
 
 def with_arguments() -> dict[str, Any]:
-    """The same with arguments that are held against the schema of their tool."""
+    """Return the turn with arguments that are validated against the schema of their tool."""
     document = governed()
     schema = {
         "type": "object",
@@ -136,7 +136,7 @@ def with_arguments() -> dict[str, Any]:
 
 
 def wrong() -> dict[str, Any]:
-    """The same with nothing used, nothing rendered, nothing allowed and everything too large."""
+    """Return the turn without uses, rendering and permissions, and with all sizes over their limits."""
     document = governed()
     document["evidence"] |= {"toolUse": [], "toolRender": []}
     for row in document["evidence"]["toolResults"]:
@@ -145,17 +145,17 @@ def wrong() -> dict[str, Any]:
 
 
 def judged(document: dict[str, Any]) -> None:
-    """The verdict with its digests."""
+    """Compute the verdict with its digests."""
     _ = judge(document).witness_id
 
 
 def server_turn(turn: ServerTurn) -> None:
-    """Open, three requests, answer, use, close, and the witness of it."""
+    """Open a turn, add three requests, results and uses, close it, and compute its witness."""
     witness_of(turn.closed().judgement)
 
 
 def right_to_a_call(turn: ServerTurn) -> None:
-    """The same, and the right to one call instead of the witness."""
+    """Close the turn and authorise one call, without the witness."""
     turn.authorised("repo.apply_patch", "run-1/s9/1", digest("patch"))
 
 
@@ -165,11 +165,11 @@ def main() -> None:
         ("five calls", "3,000", judged, turn()),
         ("five calls under policies, ready to mutate", "3,000", judged, governed()),
         ("the same with arguments against a schema", "", judged, with_arguments()),
-        ("the same, wrong in 25 places", "", judged, wrong()),
-        ("its witness verified", "", verify, witness),
+        ("the same with 25 findings", "", judged, wrong()),
+        ("verification of its witness", "", verify, witness),
         ("four calls under a whole package, judged once", "", judged, ServerTurn(1).document()),
         ("the same, state by state", "833", server_turn, ServerTurn(1)),
-        ("the same and the right to a call", "", right_to_a_call, ServerTurn(1)),
+        ("the same with the authorisation of a call", "", right_to_a_call, ServerTurn(1)),
     ]
     rows = []
     for name, budget, check, document in measured:
@@ -180,7 +180,7 @@ def main() -> None:
 
         seconds = best(run) / TURNS
         rows.append((name, f"{seconds * 1e6:.0f}", f"{1 / seconds:,.0f}", budget))
-    print_table(("what", "µs", "per second", "budget"), rows)
+    print_table(("measurement", "µs", "per second", "budget"), rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The start of a host, from its launch to its first answer, free and locked in: wall time, the best of many.
+"""The start of a host, from its launch to its first result, with and without sandbox: wall time, the best of many.
 
-Taken in turns, so that a neighbour on a shared machine slows all of them. A figure on the wrong side of what is allowed
-is marked; nothing fails because a machine is slow.
+The variants alternate, so that other load on the machine affects all of them. A figure outside of its budget is marked;
+a slow machine does not fail the benchmark.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ STRICT_MORE = 20.0
 
 
 def bare() -> float:
-    """Milliseconds that an interpreter takes to do nothing."""
+    """Return the milliseconds to start and end an interpreter."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True)
     return (time.perf_counter() - start) * 1_000
 
 
 def first_answer(plugin: Path, *options: str) -> float:
-    """Milliseconds until a host has answered one call."""
+    """Return the milliseconds until a host returns the result of one call."""
     start = time.perf_counter()
     command = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", str(plugin), *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as host:
@@ -50,16 +50,16 @@ def main() -> None:
         plugin.parent.mkdir()
         workspace.mkdir()
         plugin.write_text(PLUGIN)
-        locked = ("--sandbox", "strict", "--workspace", str(workspace))
-        rounds = [(bare(), first_answer(plugin), first_answer(plugin, *locked)) for _ in range(ROUNDS)]
+        sandboxed = ("--sandbox", "strict", "--workspace", str(workspace))
+        rounds = [(bare(), first_answer(plugin), first_answer(plugin, *sandboxed)) for _ in range(ROUNDS)]
     nothing, free, strict = (min(times) for times in zip(*rounds, strict=True))
     rows = [
         ("python -I -S -c pass", nothing, None),
-        ("first answer, none", free, BARE_TIMES * nothing),
-        ("first answer, strict", strict, free + STRICT_MORE),
+        ("first result, sandbox none", free, BARE_TIMES * nothing),
+        ("first result, sandbox strict", strict, free + STRICT_MORE),
     ]
     print_table(
-        ("what", "measured", "allowed", ""),
+        ("measurement", "result", "budget", ""),
         [
             (
                 what,

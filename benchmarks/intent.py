@@ -1,11 +1,11 @@
-"""A request from its bytes to the bytes of the answer, and what the answer costs whoever reads it.
+"""A request from its bytes to the bytes of the response, and the tokens of the response.
 
 Budgets: a request of 50 facts against a pack of 120 rules and 100,000 base facts, decoded, evaluated, rendered and
 encoded in at most 2.5 ms median; a request of 10,000 facts decoded, checked for duplicate keys and validated in at
 most 40 ms. Milliseconds are CPU time, of all threads, in one process.
 
-Then what it takes to be told why. The last table holds the tokens of an answer, without and with its reasons, against
-those of a list of all tools of the pack, as a server without intents sends it.
+The second table measures explanations. The last table compares the tokens of a response, with and without explanations,
+with those of a list of all tools of the pack, as a server without intents sends it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BUDGET = 2.5
 LARGE_BUDGET = 40.0
 TIMES = 400
 TIMES_WITH_REASONS = 20
-SOMEONE = Identity("bench", frozenset({"weekend"}), "user")
+PRINCIPAL = Identity("bench", frozenset({"weekend"}), "user")
 MOST_BYTES = 1 << 24
 
 
@@ -62,7 +62,7 @@ def load() -> Domain:
 
 
 def measure(domain: Domain, data: bytes) -> dict[str, list[float]]:
-    """Each part again and again; rendering is the answer without the evaluation, which is measured beside it."""
+    """Measure each part many times. Rendering is the response without the evaluation, which is measured separately."""
     parts: dict[str, list[float]] = {"decode": [], "evaluate": [], "render": [], "encode": [], "together": []}
     for _ in range(TIMES):
         start = time.process_time_ns()
@@ -70,23 +70,23 @@ def measure(domain: Domain, data: bytes) -> dict[str, list[float]]:
         parts["decode"].append(_milliseconds(start))
         assert isinstance(request, IntentRequest)
         start = time.process_time_ns()
-        evaluate(domain, request, SOMEONE, clock=clock)
+        evaluate(domain, request, PRINCIPAL, clock=clock)
         parts["evaluate"].append(_milliseconds(start))
         start = time.process_time_ns()
-        response = respond(domain, request, SOMEONE, clock).response
+        response = respond(domain, request, PRINCIPAL, clock).response
         parts["render"].append(max(0.0, _milliseconds(start) - parts["evaluate"][-1]))
         start = time.process_time_ns()
         encode(response)
         parts["encode"].append(_milliseconds(start))
         start = time.process_time_ns()
-        answer_bytes(domain, data, SOMEONE, clock)
+        answer_bytes(domain, data, PRINCIPAL, clock)
         parts["together"].append(_milliseconds(start))
     return parts
 
 
 def small(domain: Domain) -> bool:
     data = request_bytes()
-    answer = msgspec.json.decode(answer_bytes(domain, data, SOMEONE, clock))
+    answer = msgspec.json.decode(answer_bytes(domain, data, PRINCIPAL, clock))
     assert answer["type"] == "intent_response", answer
     tools = answer["payload"]["macro_tools"]
     windows = sum("validity" in tool for tool in tools)
@@ -98,39 +98,39 @@ def small(domain: Domain) -> bool:
 
 
 def _spread(times: list[float]) -> list[str]:
-    """On a busy machine the least is closest to what it takes."""
+    """Return least, median and p95; on a busy machine the least is the most precise."""
     return [f"{ms:.3f}" for ms in (min(times), statistics.median(times), statistics.quantiles(times, n=20)[-1])]
 
 
 def reasons(domain: Domain) -> None:
-    """The same request for whoever is told nothing of policy, and asks."""
-    asked: dict[str, dict[str, Any]] = {
-        "nothing": {},
+    """Measure the same request with explanations, for a principal without the permission to see policy."""
+    variants: dict[str, dict[str, Any]] = {
+        "none": {},
         "why": {"include_proof_hints": True},
         "why not": {"x-why_not": [f"tool_{PER_INTENT - 1}"]},
-        "what became of the rules": {"x-rule_coverage": True},
+        "rule coverage": {"x-rule_coverage": True},
     }
     rows = []
-    for question, options in asked.items():
-        data = _asking(options)
+    for name, options in variants.items():
+        data = _request_with(options)
         times = []
         for _ in range(TIMES_WITH_REASONS):
             start = time.process_time_ns()
-            answer_bytes(domain, data, SOMEONE, clock)
+            answer_bytes(domain, data, PRINCIPAL, clock)
             times.append(_milliseconds(start))
-        rows.append([question, *_spread(times)])
+        rows.append([name, *_spread(times)])
     print()
-    print_table(["also asked", "least ms", "median ms", "p95 ms"], rows)
+    print_table(["explanation", "least ms", "median ms", "p95 ms"], rows)
 
 
-def _asking(options: dict[str, Any]) -> bytes:
+def _request_with(options: dict[str, Any]) -> bytes:
     message = msgspec.json.decode(request_bytes())
     message["payload"]["options"] = options
     return msgspec.json.encode(message)
 
 
 def large() -> bool:
-    """The request of the benchmark of decoding, which says more about it."""
+    """Measure the request of the benchmark ``decoding``, which has more details."""
     data = decoding.message(decoding.facts(random.Random(1)))
     profile = Profile.of(Program.load([Source("schema.mg", decoding.DECLARATIONS)]).predicates)
     times = []
@@ -147,18 +147,18 @@ def large() -> bool:
 
 
 def tokens() -> None:
-    """What a model reads: the answer to one intent, or everything there is."""
+    """Print the tokens of a response to one intent, and of a list of all tools."""
     counting = counter()
     print(f"\nTokens ({counting.by}), {PER_INTENT} tools to an intent\n")
     rows = []
     for tools in (10, 100, 1_000):
         domain = Domain.load(make_pack(tools), facts=base_facts(1_000))
-        answer = answer_bytes(domain, request_bytes(), SOMEONE, clock)
+        answer = answer_bytes(domain, request_bytes(), PRINCIPAL, clock)
         shown = len(msgspec.json.decode(answer)["payload"]["macro_tools"])
         listed, told = counting.count(_everything(tools)), counting.count(answer)
-        why = counting.count(answer_bytes(domain, _asking({"include_proof_hints": True}), SOMEONE, clock))
+        why = counting.count(answer_bytes(domain, _request_with({"include_proof_hints": True}), PRINCIPAL, clock))
         rows.append([f"{tools:,}", f"{listed:,}", f"{shown}", f"{told:,}", f"{listed / told:.1f}", f"{why:,}"])
-    headings = ["tools of the pack", "a list of all", "tools shown", "the answer", "times", "with reasons"]
+    headings = ["tools of the pack", "list of all tools", "offered", "response", "ratio", "with explanations"]
     print_table(headings, rows)
 
 

@@ -1,28 +1,27 @@
-"""What an invocation costs beyond the time inside its actions: wall time on a shared machine, the median of many.
+"""The overhead of an invocation, without the time in its actions: wall time on a shared machine, the median of many.
 
-A chain of three steps is invoked, each of which needs the result of the one before it; the store is a file, the host is
-a process of its own and warm. The functions do next to nothing, so that all of the time is the cost. It is printed by
-part:
+The tool is a chain of three steps, each with the result of the previous one as input; the store is a file, the host a
+warm process. The actions return at once, so the total is the overhead. The first table has its parts:
 
-    checks      the tool is looked up in the store, its window, the arguments and consent are held against it
-    arguments   the input of each step is put together, checked and hashed
-    dispatch    each call is made under a lease, and its answer held against its schema
-    harness     the turn is opened, each request judged, the join closed
-    rules       what the pack says about the run, if it has a rule that reads ``ran`` or its kind
-    answer      result, delta, events and what is next, without what is secret
-    ledger      the entry with the witness is written, hashed and committed
+    checks      look up the offer in the store, check its validity, the arguments and the approval
+    arguments   build, validate and hash the input of each step
+    dispatch    execute each call under a lease, and validate its result
+    harness     open the turn, judge each request, close the join
+    rules       evaluate the rules about the run, if the pack has any
+    response    result, delta, events and suggestions, redacted
+    ledger      write, hash and commit the entry with the witness
     rest        tasks, threads and the event loop
 
-Beside it the same three functions in a stdio server of the MCP SDK (extra ``mcp``), called one after the other by its
-own client: without checks, leases, turns, rules or a ledger. ``undisturbed`` is the least median of twenty in a row,
-``CPU`` the time of this process, all threads, without that of the hosts, and ``KB`` what the file of the store grows by
-with each run. Who looks on at the parts costs a little, so the whole is measured without.
+For comparison, the client of the MCP SDK calls the same three functions in a stdio server of the SDK (extra ``mcp``),
+without checks, leases, turns, rules or a ledger. ``undisturbed`` is the least median of twenty runs in a row, ``CPU``
+the time of this process without hosts, all threads, and ``KB`` the growth of the store for each run. The
+instrumentation of the parts costs time, so the total is measured without it.
 
-The second table is about chains of three effects: a run that is accepted, three steps behind a gate each, written down
-before and after, and its end. What the writing alone costs is in ``journal.py``, what a million tools cost in
-``store.py``. The third is about long chains: what a step costs must not grow with the number of steps before it.
+The second table has chains of three effects: admission, three steps with a gate and journal records before and after,
+and the end of the run. ``journal.py`` measures the journal alone, ``store.py`` a store with a million offers. The third
+table has long chains: the cost of a step must not grow with the number of steps before it.
 
-A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
+A figure outside of its budget is marked; a slow machine does not fail the benchmark.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ server.run()
 
 
 def write_pack(folder: Path, action: str, steps: int, more: str = "") -> Path:
-    """A pack with one tool: a chain of calls of one action, each with the result of the one before it."""
+    """Write a pack with one tool: a chain of calls of one action, each with the result of the previous one."""
     rules = ['macro("chain", "A chain.").', 'mandatory("chain") :- intent("go").', 'arg_from("chain", 1, "x", "x").']
     rules += [f'macro_step("chain", {number}, "{action}").' for number in range(1, steps + 1)]
     rules += [f'arg_step("chain", {number}, "x", {number - 1}, "/x").' for number in range(2, steps + 1)]
@@ -118,7 +117,7 @@ def write_pack(folder: Path, action: str, steps: int, more: str = "") -> Path:
 async def serving(
     folder: Path, where: str | Path, synchronous: Synchronous = "normal", point: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[tuple[Invoker, InvokeRequest]]:
-    """A server of a pack, and the request that invokes its tool."""
+    """Yield the invoker of a pack, and the request that invokes its tool."""
     pack = read_pack(folder)
     listing = list_plugin(f"{pack.folder}/actions.py", os.environ, sandbox="none")
     assert isinstance(listing, Listing), listing
@@ -136,15 +135,15 @@ async def serving(
             point=point,
         ) as invoker,
     ):
-        asked = await invoker.offers.evaluate(
+        evaluated = await invoker.offers.evaluate(
             IntentRequest(id="i", payload=IntentPayload(intent=Intent(name="go"))), ME
         )
-        (tool,) = asked.payload.macro_tools
+        (tool,) = evaluated.payload.macro_tools
         yield invoker, InvokeRequest(id="v", payload=InvokePayload(macro_id=tool.macro_id, args={"x": 1}))
 
 
 async def invoked(invoker: Invoker, request: InvokeRequest, times: int) -> list[float]:
-    """Milliseconds of each."""
+    """Return the milliseconds of each invocation."""
     took = []
     for _ in range(times):
         start = time.perf_counter()
@@ -170,14 +169,14 @@ PARTS: Final[dict[str, list[tuple[Any, str]]]] = {
     ],
     "rules": [(RunRules, name) for name in ("__init__", "skips", "denied")],
     "after": [(RunRules, "after")],
-    "answer": [(Answering, "answer")],
+    "response": [(Answering, "answer")],
     "ledger": [(ReadJournal, "ended")],
 }
 
 
 @contextmanager
 def by_part() -> Iterator[dict[str, float]]:
-    """The seconds that were spent in each part since it was last cleared."""
+    """Yield the seconds in each part since the dictionary was last cleared."""
     spent: dict[str, float] = defaultdict(float)
 
     def watched(part: str, work: Callable[..., Any]) -> Callable[..., Any]:
@@ -205,7 +204,7 @@ def by_part() -> Iterator[dict[str, float]]:
 
 
 async def parts_of(folder: Path) -> dict[str, float]:
-    """Milliseconds: the median of each part, of the whole, and of the CPU."""
+    """Return the medians of each part, of the total and of the CPU time, in milliseconds."""
     took: dict[str, list[float]] = defaultdict(list)
     begun = [0.0]
     with by_part() as spent:
@@ -221,7 +220,7 @@ async def parts_of(folder: Path) -> dict[str, float]:
                 begun[0] = time.perf_counter()
                 await invoker.invoke(request, ME)
                 whole = time.perf_counter() - begun[0]
-                spent["answer"] -= spent["after"]  # rules are asked while the answer is put together
+                spent["response"] -= spent["after"]  # rules are evaluated while the response is built
                 spent["rules"] += spent.pop("after")
                 spent["rest"] = whole - sum(spent.values())
                 for part, seconds in spent.items():
@@ -230,7 +229,7 @@ async def parts_of(folder: Path) -> dict[str, float]:
 
 
 async def whole_of(folder: Path, where: str | Path, synchronous: Synchronous = "normal") -> dict[str, float]:
-    """The same without anybody who looks on: the median, the least median of twenty, and the CPU."""
+    """Return the same without instrumentation: the median, the least median of twenty, and the CPU time."""
     async with serving(folder, where, synchronous) as (invoker, request):
         await invoked(invoker, request, WARM)
         gc.collect()
@@ -242,7 +241,7 @@ async def whole_of(folder: Path, where: str | Path, synchronous: Synchronous = "
 
 
 def size_of(where: str | Path) -> int:
-    """Bytes of a file with what is still in its log; 0 of what is no file."""
+    """Return the bytes of a database file with its write-ahead log; 0 if the store is not a file."""
     if isinstance(where, str):
         return 0
     with closing(sqlite3.connect(where)) as file:
@@ -251,7 +250,7 @@ def size_of(where: str | Path) -> int:
 
 
 async def mcp_sdk(folder: Path) -> dict[str, float] | None:
-    """Three calls one after the other, each with the result of the one before."""
+    """Measure three sequential calls, each with the result of the previous one."""
     if importlib.util.find_spec("mcp") is None:
         return None
     from mcp import Client, StdioServerParameters, stdio_client
@@ -289,7 +288,7 @@ async def reads(folder: Path) -> None:
     full = await whole_of(silent, silent / "full.sqlite3", "full")
     peer = await mcp_sdk(folder)
     rows = []
-    for part in ("checks", "arguments", "dispatch", "harness", "rules", "answer", "ledger", "rest"):
+    for part in ("checks", "arguments", "dispatch", "harness", "rules", "response", "ledger", "rest"):
         rows.append((part, *(f"{one.get(part, 0.0):.3f}" for one in found), "", "", "", ""))
     for name in ("whole", "undisturbed", "CPU"):
         missed = name == "whole" and whole[0][name] > ALLOWED
@@ -303,7 +302,7 @@ async def reads(folder: Path) -> None:
             )
         )
     rows.append(("KB", *(f"{one['KB']:.1f}" for one in (*whole, full)), "", "", ""))
-    print_table(("ms (median), 3 reads", "no rules", "with rules", "full", "allowed", "", "MCP SDK"), rows)
+    print_table(("ms (median), 3 reads", "no rules", "with rules", "full", "budget", "", "MCP SDK"), rows)
 
 
 async def effects(folder: Path, url: str | None) -> None:
@@ -318,7 +317,7 @@ async def effects(folder: Path, url: str | None) -> None:
             place = where or pack / f"{synchronous}.sqlite3"
             figures = await whole_of(pack, place, synchronous)
             rows.append((title, *(f"{figures[part]:.3f}" for part in ("whole", "undisturbed", "CPU"))))
-    print_table(("ms (median), 3 effects", "whole", "undisturbed", "CPU"), rows)
+    print_table(("ms (median), 3 effects", "total", "undisturbed", "CPU"), rows)
 
 
 async def long_chains(folder: Path) -> None:
@@ -329,7 +328,7 @@ async def long_chains(folder: Path) -> None:
             await invoked(invoker, request, 3)
             took = statistics.median(await invoked(invoker, request, 600 // steps))
         rows.append((f"{steps} reads", f"{took:.3f}", f"{took / steps:.3f}"))
-    print_table(("ms (median)", "whole", "each step"), rows)
+    print_table(("ms (median)", "total", "each step"), rows)
 
 
 async def main() -> None:

@@ -1,13 +1,12 @@
-"""What it costs to write a step of a run down: wall time on a shared machine, the median of many steps.
+"""The cost of journal records: wall time on a shared machine, the median of many steps.
 
-Beside it, as ``undisturbed``, the least median of twenty steps in a row: what it costs when nobody else is at work.
+``undisturbed`` is the least median of twenty steps in a row, which is close to the time on an idle machine.
 
-A step is two transactions: it is about to be sent (with the witness of its turn in the ledger), and what came of it.
-The values are sealed with a key, as they are where it matters. ``accept`` is the transaction that acknowledges a run
-(with its ledger entry), ``end`` the one that deletes its values, ``heartbeat`` renews the claims of 100 runs,
-``claim`` takes over a run of 20 steps.
+A step is two transactions: before it is sent (with the witness of its turn in the ledger), and its outcome. Values are
+encrypted, as in production. ``accept`` is the transaction that admits a run (with its ledger entry), ``end`` deletes
+its values, ``heartbeat`` renews the ownership of 100 runs, and ``claim`` takes over a run of 20 steps.
 
-A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
+A figure outside of its budget is marked; a slow machine does not fail the benchmark.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def new_run(run_id: str) -> NewRun:
 
 
 class Journal:
-    """The transactions that are measured."""
+    """The measured transactions."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -100,7 +99,7 @@ def milliseconds(do: Callable[..., object], *args: object) -> float:
 
 
 def measure(where: str | Path, synchronous: Synchronous, runs: int) -> dict[str, float]:
-    """Medians in milliseconds."""
+    """Return the medians in milliseconds."""
     store = open_store(where, synchronous=synchronous, key=os.urandom(32))
     journal = Journal(store)
     took: dict[str, list[float]] = {name: [] for name in ("accept", "step", "heartbeat", "end", "claim")}
@@ -144,7 +143,7 @@ def main() -> None:
         verdict = "" if most is None or measured["step"] <= most else "MISSED"
         cells = [f"{measured[what]:.3f}" for what in ("step", "undisturbed", "accept", "end", "heartbeat", "claim")]
         rows.append((name, cells[0], "" if most is None else f"{most:.1f}", verdict, *cells[1:]))
-    print_table(("ms (median)", "step", "allowed", "", "undisturbed", "accept", "end", "heartbeat", "claim"), rows)
+    print_table(("ms (median)", "step", "budget", "", "undisturbed", "accept", "end", "heartbeat", "claim"), rows)
 
 
 if __name__ == "__main__":

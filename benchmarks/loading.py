@@ -1,8 +1,8 @@
-"""Loading facts in bulk: from files into what a base takes, and a base of a million facts.
+"""Load facts in bulk: read fact files, and prepare a base of a million facts.
 
 Budgets: 300,000 facts a second from CSV of short strings; a million facts over 20 predicates prepared in 10 s from CSV
-or tuples and in 20 s from Mangle text, below 1 GB. Seconds are CPU seconds, of all threads. Each measurement runs in a
-process of its own, because its peak of memory is part of it.
+or tuples and in 20 s from Mangle text, below 1 GB. Seconds are CPU seconds, of all threads. Each measurement runs in
+its own process, because it includes the peak memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def rows(count: int) -> Iterator[tuple[str, str, int]]:
 
 
 def write_files(folder: Path) -> None:
-    """The same facts in every format."""
+    """Write the same facts in all formats."""
     strings = [(item, group, f"x{count}") for item, group, count in rows(STRINGS)]
     (folder / "strings.csv").write_text("a,b,c\n" + "".join(f"{a},{b},{c}\n" for a, b, c in strings))
     objects = (json.dumps({"pred": "strings", "args": row}) for row in strings)
@@ -65,7 +65,7 @@ def write_parquet(path: Path, strings: list[tuple[str, str, str]]) -> None:
     pyarrow.parquet.write_table(pyarrow.table({name: list(column) for name, column in columns}), path)
 
 
-# --- what is measured -------------------------------------------------------------------------------------------------
+# --- measurements -----------------------------------------------------------------------------------------------------
 
 
 def read(*paths: Path) -> None:
@@ -83,12 +83,12 @@ def from_tuples(check: bool) -> None:
 
 
 def as_program(path: Path) -> None:
-    """The facts as a part of the program, analysed like everything in it."""
+    """Load the facts as part of the program, with the full analysis."""
     Program.load([Source("schema.mg", DECLS), Source("million.mg", path.read_text())]).base()
 
 
 def measured(run: Callable[..., None], *args: object) -> tuple[float, int]:
-    """CPU seconds and the peak of memory in MB, of a fresh process."""
+    """Return CPU seconds and peak memory in MB of a new process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measure, (run, args))
 

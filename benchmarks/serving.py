@@ -1,28 +1,28 @@
 """``manglecp serve`` in one process: intent evaluations, and invocations beside a server of the MCP SDK.
 
-What is fair: both servers are one process with uvicorn, uvloop and httptools; both are asked by the same program, which
-runs in a process of its own, on eight connections that stay open, each answered before the next request; both are asked
-in turn, round after round, so that whatever disturbs the machine disturbs both; and the tool is the same function. They
-do different work for it, and that is what is compared: theirs calls the function, ours proves, isolates and records it.
+The comparison is fair: both servers are one process with uvicorn, uvloop and httptools; the same load generator, in its
+own process, uses eight persistent connections with one pending request each; the rounds alternate, so that other load
+on the machine affects both; and the tool is the same function. The work differs, and that is compared: the MCP server
+calls the function, manglecp proves, isolates and records the call.
 
-    evaluate same    the recorded question of the incident example, asked again and again: its tools are kept already
-    evaluate other   the same with a fact that no other question has: its tools are written to the store each time
-    invoke           a macro-tool of one action that says how long a text is: looked up in the store, checked, called in
-                     its host under a lease, judged by the harness, entered in the ledger
-    MCP              the same function in a server of the MCP SDK (extra ``mcp``), without any of that, called in the
-                     server itself; as the SDK has it by default: every client has a session, answers are streams
-    MCP, JSON        the same with its options for speed: no sessions, answers are JSON
+    evaluate same    the recorded request of the incident example, repeated: its offers are already in the store
+    evaluate other   the same with a fact that no other request has: its offers are written to the store each time
+    invoke           a macro-tool of one action that returns the length of a text: looked up in the store, checked,
+                     executed in its host under a lease, judged by the harness, entered in the ledger
+    MCP              the same function in a server of the MCP SDK (extra ``mcp``), executed in the server process, with
+                     the defaults of the SDK: each client has a session, responses are event streams
+    MCP, JSON        the same with its options for speed: no sessions, responses are JSON
     MCP, modern      the same with these options and a request of its protocol of 2026-07-28
-    … on stdio       the same on standard streams: one client that has eight requests unanswered
+    … on stdio       the same on standard streams: one client with eight pending requests
 
-``per second`` is the best of the rounds, the latencies are those of that round, and ``CPU`` is the time of the server
-process for one request, all threads, the least of the rounds; hosts are not in it. On a busy machine CPU says more than
-the rate. ``core`` is an evaluation through the message core alone, one after the other, without HTTP.
+``per second`` is the best of the rounds, with the latencies of that round. ``CPU`` is the time of the server process
+for one request without hosts, all threads, the least of the rounds; on a busy machine it is more precise than the rate.
+``core`` is an evaluation through the message core alone, sequentially and without HTTP.
 
-Budget: 800 evaluations a second, and twice the calls of the MCP SDK as it is by default, which is what whoever follows
-its manual has, over HTTP. The second table sets ``invoke`` against all of them.
+Budget: 800 evaluations a second, and twice the calls of the MCP SDK with its defaults over HTTP. The second table
+compares ``invoke`` with all variants.
 
-A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
+A figure outside of its budget is marked; a slow machine does not fail the benchmark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _lines import Lines, on_streams
-from _load import NUMBER, Target, Took, load
+from _load import NUMBER, LoadResult, Target, load
 from _table import print_table
 
 from manglecp.invoke import PackOptions
@@ -114,7 +114,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def running(command: Sequence[str], path: str) -> Iterator[Server]:
-    """A server in a process of its own that listens on the port at the end of its command."""
+    """Run a server process that listens on the port at the end of its command."""
     port = int(command[-1].rpartition(":")[2])
     paths = os.pathsep.join(path for path in sys.path if path)
     with subprocess.Popen([sys.executable, *command], env={**os.environ, "PYTHONPATH": paths}) as process:
@@ -141,7 +141,7 @@ def _serve(pack: Path, store: Path) -> list[str]:
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, path: str) -> None:
-    """Until it answers at this path; with anything but 503."""
+    """Wait until the server responds at this path with a status other than 503."""
     until = time.monotonic() + PATIENCE
     request = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n\r\n".encode()
     while time.monotonic() < until:
@@ -159,7 +159,7 @@ def _wait(process: subprocess.Popen[bytes], port: int, path: str) -> None:
     raise TimeoutError("the server is not ready")
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def same() -> str:
@@ -167,14 +167,14 @@ def same() -> str:
 
 
 def other() -> str:
-    """The recorded question on another page each time."""
+    """Return the recorded request with another page each time."""
     fact = {"pred": "current_url", "args": [f"https://shop.example/{NUMBER.decode()}"]}
     facts = [one for one in RECORDED["payload"]["facts"] if one["pred"] != "current_url"]
     return json.dumps({**RECORDED, "payload": {**RECORDED["payload"], "facts": [*facts, fact]}})
 
 
 def invocation(port: int) -> str:
-    """Of the only tool that there is."""
+    """Return the invocation of the only offered tool."""
     question = {**WIRE, "type": "intent_request", "id": "i", "payload": {"intent": {"name": "go"}, "facts": []}}
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/evaluate", json.dumps(question).encode(), {"content-type": "application/json"}
@@ -186,7 +186,7 @@ def invocation(port: int) -> str:
 
 
 def mcp_session(peer: Server) -> Target:
-    """Of a client that has a session."""
+    """Return the request of a client with a session."""
     about = {"protocolVersion": SESSIONS, "clientInfo": CLIENT, "capabilities": {}}
     opening = [
         {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about},
@@ -208,59 +208,59 @@ def mcp_call(peer: Server, version: str = SESSIONS, headers: tuple[str, ...] = (
     return Target(peer.port, peer.pid, "/mcp", json.dumps(body), accepted + headers)
 
 
-def on_our_streams(stack: ExitStack, pack: Path, store: Path) -> Callable[[int], Took]:
-    """How to load an invocation on ``manglecp serve --stdio``."""
+def on_our_streams(stack: ExitStack, pack: Path, store: Path) -> Callable[[int], LoadResult]:
+    """Return the load function for an invocation on ``manglecp serve --stdio``."""
     command = [sys.executable, *_serve(pack, store), "--stdio"]
-    lines = stack.enter_context(on_streams(command, lambda heard: heard["type"] == "error"))
-    lines.say({**WIRE, "type": "intent_request", "id": "i", "payload": {"intent": {"name": "go"}, "facts": []}})
-    (tool,) = lines.hear()["payload"]["macro_tools"]
+    lines = stack.enter_context(on_streams(command, lambda response: response["type"] == "error"))
+    lines.send({**WIRE, "type": "intent_request", "id": "i", "payload": {"intent": {"name": "go"}, "facts": []}})
+    (tool,) = lines.receive()["payload"]["macro_tools"]
     payload = {"macro_id": tool["macro_id"], "args": {"text": "a"}}
     return _loading(lines, {**WIRE, "type": "invoke_request", "payload": payload})
 
 
-def on_mcp_streams(stack: ExitStack, script: Path) -> Callable[[int], Took]:
-    """The same on a server of the MCP SDK."""
-    failed = lambda heard: "error" in heard or heard["result"].get("isError", False)  # noqa: E731
+def on_mcp_streams(stack: ExitStack, script: Path) -> Callable[[int], LoadResult]:
+    """Return the load function for a server of the MCP SDK."""
+    failed = lambda response: "error" in response or response["result"].get("isError", False)  # noqa: E731
     lines = stack.enter_context(on_streams([sys.executable, str(script), "stdio"], failed))
     about = {"protocolVersion": SESSIONS, "clientInfo": CLIENT, "capabilities": {}}
-    lines.say({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about})
-    lines.hear()
-    lines.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    lines.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about})
+    lines.receive()
+    lines.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
     params = {"name": "length", "arguments": {"text": "a"}}
     return _loading(lines, {"jsonrpc": "2.0", "method": "tools/call", "params": params})
 
 
-def _loading(lines: Lines, message: dict[str, Any]) -> Callable[[int], Took]:
+def _loading(lines: Lines, message: dict[str, Any]) -> Callable[[int], LoadResult]:
     return lambda times: lines.load(message, times, CONNECTIONS)
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+# --- measurements -----------------------------------------------------------------------------------------------------
 
 
 class Figures(NamedTuple):
     rate: float
     middle: float
-    """Of the latencies, in milliseconds."""
+    """The median latency in milliseconds."""
     late: float
-    """What one in a hundred takes longer than."""
+    """The 99th percentile of the latencies in milliseconds."""
     cpu: float
 
 
-def measured(loads: dict[str, Callable[[int], Took]]) -> dict[str, Figures]:
-    """All of them in turn, several times."""
+def measured(loads: dict[str, Callable[[int], LoadResult]]) -> dict[str, Figures]:
+    """Run all loads alternately for several rounds."""
     found: dict[str, list[Figures]] = {name: [] for name in loads}
-    for asked in loads.values():
-        asked(TIMES // 4)  # warm
+    for run in loads.values():
+        run(TIMES // 4)  # warm-up
     for _ in range(ROUNDS):
-        for name, asked in loads.items():
-            took = asked(TIMES)
+        for name, run in loads.items():
+            took = run(TIMES)
             middle, late = took.latencies[TIMES // 2], took.latencies[TIMES * 99 // 100]
             found[name].append(Figures(TIMES / took.seconds, middle, late, took.cpu / TIMES))
     return {name: max(rounds)._replace(cpu=min(one.cpu for one in rounds)) for name, rounds in found.items()}
 
 
 async def through_the_core(folder: Path) -> float:
-    """CPU milliseconds of an evaluation, the least of several rounds."""
+    """Return the CPU milliseconds of an evaluation, the least of several rounds."""
     options = PackOptions(INCIDENT, sandbox=SandboxPolicy(degrade=True))
     store = partial(open_store, str(folder / "core.sqlite3"))
     least, body = float("inf"), same().encode()
@@ -299,7 +299,7 @@ def main() -> None:
             targets["MCP"] = mcp_session(plain)
             targets["MCP, JSON"] = mcp_call(fast)
             targets["MCP, modern"] = mcp_modern(fast)
-        loads: dict[str, Callable[[int], Took]] = {
+        loads: dict[str, Callable[[int], LoadResult]] = {
             name: partial(load, target, connections=CONNECTIONS) for name, target in targets.items()
         }
         loads["invoke on stdio"] = on_our_streams(stack, folder / "pack", folder / "streams.sqlite3")
@@ -315,7 +315,7 @@ def main() -> None:
         missed = "MISSED" if least is not None and one.rate < least else ""
         shown = "" if least is None else f"{least:,.0f}"
         rows.append([what, f"{one.rate:,.0f}", f"{one.middle:.2f}", f"{one.late:.2f}", f"{one.cpu:.3f}", shown, missed])
-    print_table(["what", "per second", "p50 ms", "p99 ms", "CPU ms", "allowed", ""], rows)
+    print_table(["request", "per second", "p50 ms", "p99 ms", "CPU ms", "budget", ""], rows)
     if "MCP" not in found:
         print("\nthe MCP SDK is not installed (make setup-bench)")
         return
@@ -325,7 +325,7 @@ def main() -> None:
             invoke = found["invoke on stdio" if what.endswith("stdio") else "invoke"]
             rows.append([what, f"{invoke.rate / one.rate:.2f}", f"{invoke.cpu / one.cpu:.2f}"])
     print()
-    print_table(["invoke against", "times the calls", "times the CPU"], rows)
+    print_table(["invoke compared with", "ratio of calls", "ratio of CPU"], rows)
 
 
 if __name__ == "__main__":

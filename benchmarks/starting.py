@@ -1,14 +1,14 @@
-"""From the start of a process to its first word: what whoever starts a server on demand waits for.
+"""The time from the start of a process to its first output line.
 
-Budgets: help within 200 ms, the first manifest over stdio within 300 ms. That manifest says ``booting`` and is told
-before the pack is loaded; ``ready`` is the manifest that follows it, when the hosts of the pack are up.
+Budgets: help within 200 ms, the first manifest over stdio within 300 ms. That manifest has the status ``booting`` and
+is sent before the pack is loaded; ``ready`` is the next manifest, when the hosts of the pack have started.
 
-Beside it an interpreter that does nothing else, and a stdio server of the MCP SDK (extra ``mcp``) with one function, up
-to its answer to ``initialize``.
+For comparison: an interpreter without imports, and a stdio server of the MCP SDK (extra ``mcp``) with one function,
+until its response to ``initialize``.
 
-Medians of several rounds, each of which starts everything once. Bytecode is written before the first round, as an
-installation does. CPU is that of the process itself up to that word, all threads; on a busy machine it says more than
-the clock. So the budgets are held against the least time: the others measure what else is running.
+The figures are medians of several rounds, each of which starts every program once. Bytecode is written before the first
+round, as an installation does. CPU is the time of the process up to that line, all threads. Budgets are compared with
+the least time, because other load on the machine affects the median.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ INITIALIZE = {
 
 class Program(NamedTuple):
     lines: tuple[str, ...]
-    """What each line that is waited for is."""
+    """A name for each measured output line."""
     arguments: list[str]
-    said: bytes = b""
+    stdin: bytes = b""
     budgets: tuple[float | None, ...] = (None,)
-    """Milliseconds to each of the lines."""
+    """The budget for each line in milliseconds."""
 
 
 class Figures(NamedTuple):
@@ -88,7 +88,7 @@ def programs(folder: Path) -> list[Program]:
 
 
 def started(program: Program, environment: dict[str, str]) -> list[Figures]:
-    """How long each of its lines took."""
+    """Return the figures of each output line."""
     begun = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, *program.arguments],
@@ -99,14 +99,14 @@ def started(program: Program, environment: dict[str, str]) -> list[Figures]:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    clock = (~process.pid << 3) | 2  # the number that Linux gives to the CPU clock of another process
+    clock = (~process.pid << 3) | 2  # the id of the CPU clock of another process on Linux
     with process.stdin as stdin, process.stdout as stdout:
-        if program.said:
-            stdin.write(program.said)
+        if program.stdin:
+            stdin.write(program.stdin)
             stdin.flush()
         found = []
         for what in program.lines:
-            assert stdout.readline(), f"{what}: nothing was said"
+            assert stdout.readline(), f"{what}: no output"
             found.append(Figures(time.perf_counter() - begun, time.clock_gettime(clock)))
         stdin.close()
         stdout.read()
@@ -134,7 +134,7 @@ def main() -> int:
                     [what, f"{wall:.0f}", f"{least:.0f}", f"{cpu:.0f}", "" if budget is None else f"{budget:.0f}"]
                 )
                 kept = kept and (budget is None or least <= budget)
-    print_table([f"median of {ROUNDS}", "ms", "least ms", "CPU ms", "at most"], rows)
+    print_table([f"median of {ROUNDS}", "ms", "least ms", "CPU ms", "budget"], rows)
     if importlib.util.find_spec("mcp") is None:
         print("\nthe MCP SDK is not installed")
     if not kept:

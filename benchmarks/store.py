@@ -1,10 +1,10 @@
-"""What the store costs: wall time on a shared machine, in milliseconds, the median of many.
+"""The cost of store transactions: wall time on a shared machine, in milliseconds, the median of many.
 
 ``commit`` is a transaction with one small row (a nonce), ``ledger`` one with one entry of the ledger, ``ledger x 10``
-one with ten. ``find`` is the lookup of a macro-tool among a million, each in a transaction of its own, and ``keep`` the
-announcement of eight tools to an identity among as many. ``verify`` is for a thousand entries.
+one with ten. ``find`` looks up one of a million offers, each in its own transaction, and ``keep`` stores eight offers
+for a principal among as many. ``verify`` verifies a thousand entries.
 
-A figure on the wrong side of what is allowed is marked; nothing fails because a machine is slow.
+A figure outside of its budget is marked; a slow machine does not fail the benchmark.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from manglecp.store.database import Dialect, Synchronous
 IDENTITIES: Final = 10_000
 TOOLS: Final = 100
 DOCUMENTS: Final = 1_000
-"""Definitions are shared: many identities are told of the same tool."""
+"""The number of tool definitions; many principals have offers of the same definition."""
 
 ALLOWED: Final = 0.2
-"""For a lookup among a million."""
+"""The budget of a lookup among a million offers, in milliseconds."""
 
 NOW: Final = 1_800_000_000_000
 HOUR: Final = 3_600_000
@@ -67,7 +67,7 @@ FILL: Final[dict[Dialect, str]] = {
 
 
 def fill(store: Store) -> int:
-    """A million entries, and how many there are."""
+    """Insert a million entries, and return their number."""
     dialect = store.database.dialect
     contents = [f"definition {number} ".encode() * 90 for number in range(DOCUMENTS)]
     row = (PACK, NOW + HOUR, NOW, NOW + 2 * HOUR)
@@ -82,7 +82,7 @@ def fill(store: Store) -> int:
 
 
 class Transactions:
-    """What is measured. Each is one transaction."""
+    """The measured operations, each in one transaction."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -122,7 +122,7 @@ class Transactions:
 
 
 def median(run: Callable[[], None], times: int) -> float:
-    """Milliseconds."""
+    """Return the median in milliseconds."""
     took = []
     for _ in range(times):
         start = time.perf_counter()
@@ -144,7 +144,7 @@ def measure(where: str | Path, synchronous: Synchronous, *, registry: bool) -> l
             entries = store.ledger.head(tx).seq
         cells.append(median(do.verify, 3) * 1_000 / entries)
         assert fill(store) == IDENTITIES * TOOLS
-        median(do.find, 500)  # what everybody asks for is in memory
+        median(do.find, 500)  # warm the cache
         cells += [median(do.find, 3_000), median(do.keep, 300)]
     store.close()
     return [f"{cell:.3f}" for cell in cells]

@@ -1,9 +1,9 @@
 """A long transcript: 10,000 turns from log to verdict.
 
-Budget: 10 s and 300 MB, reading and judging together. The same work in three shapes: one conversation of 10,000 turns
-as one list of messages; the same, a message per line; and 500 conversations of 20 turns as exchanges, where every
-request repeats its conversation. Seconds are CPU seconds; each measurement runs in a process of its own, because its
-peak of memory is part of it.
+Budget: 10 s and 300 MB for reading and judging. The same work in three formats: one conversation of 10,000 turns as one
+list of messages; the same with one message per line; and 500 conversations of 20 turns as exchanges, where each request
+repeats its conversation. Seconds are CPU seconds. Each measurement runs in its own process, because it includes the
+peak memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOOLS = [
 
 
 def turns(count: int, rnd: random.Random, name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """A reply with two calls, and the message that answers it with a kilobyte each."""
+    """Yield replies with two calls, and messages with their results of one kilobyte each."""
     for i in range(count):
         calls = [f"toolu_{name}_{i}_{k}" for k in (0, 1)]
         uses = [
@@ -76,7 +76,7 @@ def check(path: Path) -> None:
 
 
 def measured(path: Path) -> tuple[float, int]:
-    """CPU seconds and the peak of memory in MB, of a fresh process."""
+    """Return CPU seconds and peak memory in MB of a new process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measure, (path,))
 
@@ -96,7 +96,7 @@ def main() -> None:
             seconds, peak = measured(path)
             size = f"{path.stat().st_size / 1e6:,.0f} MB"
             rows.append((path.name, size, f"{seconds:.1f}", "10", f"{peak:,}", "300"))
-        print_table((f"{TURNS:,} turns, judged", "log", "CPU seconds", "at most", "peak MB", "at most"), rows)
+        print_table((f"{TURNS:,} turns, judged", "log", "CPU seconds", "budget", "peak MB", "budget"), rows)
 
 
 if __name__ == "__main__":
