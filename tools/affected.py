@@ -3,10 +3,10 @@
     python tools/affected.py [--list]
 
 A change is every file that differs from BASE, plus untracked files. BASE is an environment variable; without it, the
-commit where this branch left `main` or `origin/main`, whichever is nearer; on that commit itself, its parent. A changed
-module affects every module that imports it, directly or not; an import from a package that only passes a name on leads
-to the module that defines it. A changed file of another kind affects the modules that name it, or else its folder.
-With ALL=1 every test module is chosen. `--list` prints the chosen modules and runs nothing.
+merge base with `main` or `origin/main`, whichever is nearer; on that commit itself, its parent. A changed module
+affects all modules that import it, directly or indirectly; an import of a re-exported name counts as an import of the
+module that defines it. A changed file of another kind affects the modules that name it, or else its folder. With ALL=1
+all test modules are selected. `--list` prints the selected modules and runs no test.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PYTEST = [".venv/bin/pytest", "-m", "fast and not soak", "-n", "2", "--dist", "w
 NO_TESTS_COLLECTED = 5
 
 Import = tuple[str, str | None]
-"""A module, and the name that is imported from it; no name for the module itself."""
+"""A module and the name that is imported from it; None for the module itself."""
 
 
 class Modules:
@@ -69,7 +69,7 @@ class Modules:
 
     @cached_property
     def _importers(self) -> dict[tuple[str, bool], set[str]]:
-        """The modules that import a module, by whether what it imports counts for them."""
+        """The modules that import a module; the flag is false if they only use a name that it re-exports."""
         found: dict[tuple[str, bool], set[str]] = defaultdict(set)
         for name, imports in self._imports.items():
             for one in imports:
@@ -86,7 +86,7 @@ class Modules:
         return reached
 
     def _resolved(self, one: Import) -> Iterator[tuple[str, bool]]:
-        """Yield the modules that an import leads to, and whether what they import counts, too."""
+        """Yield the modules to which an import resolves; the flag is false for one that only re-exports the name."""
         module, name = one
         if name is not None and f"{module}.{name}" in self.paths:
             yield f"{module}.{name}", True
@@ -100,7 +100,7 @@ class Modules:
     # --- other files -------------------------------------------------------------------------------------------------
 
     def _naming(self, path: PurePosixPath) -> set[str]:
-        """Return the modules that depend on a file which no module imports."""
+        """Return the modules that depend on a file that is not a module."""
         if path.parts[0] == "docs" or (len(path.parts) == 1 and path.suffix == ".md"):
             return {name for name in self.paths if name.startswith("tests.docs.")} | self._with_words(path.name)
         if path.parts[0] == "examples":
@@ -131,7 +131,7 @@ def _name(path: str) -> str:
 
 
 def _read_imports(paths: dict[str, str]) -> dict[str, list[Import]]:
-    """Return what each module imports, from a cache where the file is as it was."""
+    """Return the imports of each module, from a cache if the file is unchanged."""
     try:
         known: dict[str, tuple[float, list[Import]]] = pickle.loads(CACHE.read_bytes())
     except (OSError, ValueError, EOFError, pickle.UnpicklingError):

@@ -1,4 +1,4 @@
-"""Run the project's checks, all that have to pass or the steps named, and say at the end which ones failed."""
+"""Run the project's checks, or only the named steps, and print which of them failed."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 
-# Three on two cores: many tests wait for processes of theirs.
+# Three workers on two cores: many tests wait for child processes.
 PYTEST = ["pytest", "-n", "3", "--dist", "worksteal"]
 STEPS: dict[str, list[list[str]]] = {
     "lint": [["ruff", "check", "."], ["ruff", "format", "--check", "."]],
@@ -18,7 +18,7 @@ STEPS: dict[str, list[list[str]]] = {
     "docs": [["mkdocs", "build", "--strict", "--quiet", "--clean"]],
     "tests": [[*PYTEST, "--durations", "10"]],
 }
-# Only when they are named. Coverage makes Python three times as slow.
+# Steps that run only when they are named. Coverage makes Python three times slower.
 FURTHER = {
     "affected": [["python", "tools/affected.py"]],
     "coverage": [[*PYTEST, "--cov", "--cov-report", "term"]],
@@ -28,7 +28,7 @@ FURTHER = {
 def main(chosen: list[str]) -> int:
     steps = STEPS | FURTHER
     if unknown := [step for step in chosen if step not in steps]:
-        print(f"unknown step: {', '.join(unknown)} (there are: {', '.join(steps)})", file=sys.stderr)
+        print(f"unknown step: {', '.join(unknown)} (the steps are: {', '.join(steps)})", file=sys.stderr)
         return 2
     report: list[tuple[str, bool, float]] = []
     for step in chosen or STEPS:
@@ -46,7 +46,7 @@ def main(chosen: list[str]) -> int:
 
 def run(step: str, command: list[str]) -> bool:
     print(f"\n== {step}: {' '.join(command)}", flush=True)
-    # The tests start thousands of processes, each of which would compile all modules anew.
+    # The tests start thousands of processes, each of which would compile all modules again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, env=environment, check=False)
     return done.returncode == 0

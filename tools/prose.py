@@ -96,8 +96,8 @@ def files() -> Iterator[Path]:
     """Yield the files that are checked. Pages of ``docs`` join when they are rewritten."""
     yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))
     yield ROOT / "docs" / "reference" / "glossary.md"
-    yield from sorted((ROOT / "src").rglob("*.py"))
-    yield from sorted((ROOT / "tools").rglob("*.py"))
+    for folder in ("src", "tools", "examples", "benchmarks"):
+        yield from sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in CHECKS)
 
 
 def main(named: list[str]) -> int:

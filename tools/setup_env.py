@@ -1,12 +1,12 @@
-"""Make .venv hold what a make target needs, and do nothing when it already does.
+"""Create or update .venv with the packages that a make target needs; return at once if they are installed.
 
-    tools/python tools/setup_env.py run     the package and what it needs to run
-    tools/python tools/setup_env.py dev     the same plus everything for tests, checks and documentation
-    tools/python tools/setup_env.py bench   the same plus the peers that benchmarks compare with
+    tools/python tools/setup_env.py run     the package and its dependencies
+    tools/python tools/setup_env.py dev     the same plus the tools for tests, checks and documentation
+    tools/python tools/setup_env.py bench   the same plus the projects that benchmarks compare with
 
-Every package comes from the hash-pinned files in requirements/. A complete environment carries a stamp with a
-digest of all that went into it; one without a stamp was interrupted and is built anew. Each set contains the
-one before it, and a complete environment is never shrunk.
+Packages come from the hash-pinned files in requirements/. A complete environment has a stamp with a digest of its
+inputs; an environment without a stamp was interrupted and is built again. Each set contains the previous one, and a
+complete environment never loses packages.
 """
 
 import fcntl
@@ -24,14 +24,14 @@ VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
 COMMAND = VENV / "bin" / "manglecp"
 STAMP = VENV / "manglecp-setup.json"
-PYTHON: str = getattr(sys, "_base_executable", sys.executable)  # not .venv's own, should that be activated
+PYTHON: str = getattr(sys, "_base_executable", sys.executable)  # not the one of .venv, which may be activated
 
-SETS = ("run", "dev", "bench")  # each contains the one before it
-OLDEST_PIP = (22, 3)  # the first with `pip --python`
+SETS = ("run", "dev", "bench")  # each contains the previous one
+OLDEST_PIP = (22, 3)  # the first version with `pip --python`
 
 NO_INSTALLER = f"""\
-error: found neither uv nor pip {".".join(map(str, OLDEST_PIP))} or newer to fill .venv with.
-Any one of these helps:
+error: found neither uv nor pip {".".join(map(str, OLDEST_PIP))} or newer to install packages into .venv.
+Install one of them:
   Debian, Ubuntu   apt-get install python3-pip
   Fedora           dnf install python3-pip
   elsewhere        install pip for {PYTHON}, or uv
@@ -42,7 +42,7 @@ def main() -> int:
     if len(sys.argv) != 2 or sys.argv[1] not in SETS:
         print(f"usage: setup_env.py {{{','.join(SETS)}}}", file=sys.stderr)
         return 2
-    with Path(__file__).open("rb") as lock:  # two makes at once: the second waits, then finds the work done
+    with Path(__file__).open("rb") as lock:  # a second make waits here, and then finds a complete environment
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             set_up(sys.argv[1])
@@ -51,13 +51,13 @@ def main() -> int:
             print(f"error: set-up failed: exit status {error.returncode} from\n  {command}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            print("\nset-up interrupted; the next run starts it anew", file=sys.stderr)
+            print("\nset-up interrupted; the next run starts again", file=sys.stderr)
             return 130
     return 0
 
 
 def set_up(wanted: str) -> None:
-    """Leave a complete environment behind that holds at least the set `wanted`."""
+    """Create a complete environment with at least the set `wanted`."""
     stamp = read_stamp()
     wanted = max(wanted, stamp.get("set", wanted), key=SETS.index)
     complete = {"set": wanted, "interpreter": describe_interpreter(), "digest": digest_of_inputs(wanted)}
@@ -87,7 +87,7 @@ def set_up(wanted: str) -> None:
 
 
 def read_stamp() -> dict[str, str]:
-    """What the environment was completed with; empty if it is absent, interrupted or damaged."""
+    """Return the stamp of the environment; empty if the environment is missing, incomplete or damaged."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -97,7 +97,7 @@ def read_stamp() -> dict[str, str]:
 
 
 def describe_interpreter() -> str:
-    """An environment is tied to its interpreter and, through its scripts, to the place it lies in."""
+    """Return the identity of the interpreter and the path of .venv, which is part of its scripts."""
     return f"{sys.version} | {sys.base_prefix} | {VENV}"
 
 
@@ -107,22 +107,22 @@ def digest_of_inputs(wanted: str) -> str:
 
 
 def find_installer() -> tuple[str, list[str]]:
-    """Name and command prefix of what can install into .venv, the fastest first."""
+    """Return the name and the command prefix of an installer for .venv, the fastest first."""
     if uv := shutil.which("uv"):
         return "uv", [uv, "pip", "install", "--quiet", "--python", str(VENV_PYTHON)]
     quiet = ["install", "-qq", "--no-input", "--disable-pip-version-check"]
     for python in dict.fromkeys((PYTHON, shutil.which("python3") or PYTHON)):
         if pip_version(python) >= OLDEST_PIP:
             return "pip", [python, "-m", "pip", "--python", str(VENV_PYTHON), *quiet]
-    carried = subprocess.run([VENV_PYTHON, "-m", "ensurepip"], capture_output=True, check=False)
-    if carried.returncode == 0:
-        return "the pip that Python carries", [str(VENV_PYTHON), "-m", "pip", *quiet]
+    bundled = subprocess.run([VENV_PYTHON, "-m", "ensurepip"], capture_output=True, check=False)
+    if bundled.returncode == 0:
+        return "the pip that is bundled with Python", [str(VENV_PYTHON), "-m", "pip", *quiet]
     sys.exit(NO_INSTALLER)
 
 
 def pip_version(python: str) -> tuple[int, ...]:
-    answer = subprocess.run([python, "-m", "pip", "--version"], capture_output=True, text=True, check=False)
-    found = re.match(r"pip (\d+)\.(\d+)", answer.stdout)
+    done = subprocess.run([python, "-m", "pip", "--version"], capture_output=True, text=True, check=False)
+    found = re.match(r"pip (\d+)\.(\d+)", done.stdout)
     return tuple(map(int, found.groups())) if found else ()
 
 

@@ -1,7 +1,7 @@
-"""Write requirements/*.txt anew: the newest versions that pyproject.toml allows, with all their hashes.
+"""Write requirements/*.txt: the newest versions that pyproject.toml allows, with all their hashes.
 
-The result holds for every platform and every Python from 3.11 on, and names no index: whoever installs uses
-the one that their own machine is set up for, and the hashes say whether it served the right files.
+The result is valid for all platforms and for Python 3.11 and newer. It names no package index: an installation uses the
+index that is configured on its machine, and the hashes verify the files.
 """
 
 import shutil
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SETS: dict[str, list[str]] = {
     "run": ["--extra", "server", "--extra", "client", "--extra", "testing"],
     "dev": ["--extra", "dev"],
-    "bench": ["--extra", "dev", "--extra", "mcp"],  # and the peers that benchmarks measure in the same run
+    "bench": ["--extra", "dev", "--extra", "mcp"],  # and the projects that benchmarks compare with
 }
 COMPILE = [
     *("pip", "compile", "pyproject.toml", "--group", "build", "--quiet", "--upgrade", "--generate-hashes"),

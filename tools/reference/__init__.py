@@ -1,6 +1,6 @@
-"""The parts of the documentation that are written from the code, so that they cannot say something else.
+"""The parts of the documentation that are generated from the code.
 
-A page has such a part between two marks, ``<!-- generated: NAME -->`` and ``<!-- end -->``; what stands around them is
-written by people. :data:`BLOCKS` knows each name. ``make reference`` writes all of them, and a test fails while a page
-differs from what would be written.
+A generated block is between the marks ``<!-- generated: NAME -->`` and ``<!-- end -->`` of a page; the text around it
+is written by hand. :data:`pages.BLOCKS` has the generator of each name. ``make reference`` writes all blocks, and a
+test fails while a page differs.
 """

@@ -1,4 +1,4 @@
-"""``python -m tools.reference`` writes what the documentation takes from the code, and says which pages changed."""
+"""``python -m tools.reference`` writes the generated blocks of the documentation, and prints the changed pages."""
 
 from tools.reference.pages import DOCS, pages
 

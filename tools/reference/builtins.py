@@ -1,4 +1,4 @@
-"""Functions, predicates and reducers of the language, from the tables that the checker and the engine read."""
+"""The tables of built-in functions, predicates and reducers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _row(name: str, takes: str, gives: str, meaning: str) -> tuple[str, str, str
 
 
 def _family(name: str) -> str:
-    """``fn:time:add`` belongs to ``fn:time``."""
+    """Return the group of a function: ``fn:time`` for ``fn:time:add``."""
     parts = name.strip("`").split(":")
     return "General" if len(parts) == 2 else ":".join(parts[:2])
 

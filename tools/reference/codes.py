@@ -1,4 +1,4 @@
-"""The registry of errors as a table."""
+"""The table of error codes."""
 
 from __future__ import annotations
 

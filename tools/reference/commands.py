@@ -1,4 +1,4 @@
-"""What can be typed: the usage of each verb, and the meaning of its options, as the verbs themselves know them."""
+"""The usage and the options of each command-line verb, from their click definitions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tools.reference.tables import cell, code, table, wrapped
 
 __all__ = ["blocks"]
 
-_OWN_WORDS: Final = ("toolhost",)
-"""Verbs that read their arguments themselves: a host starts without the library that reads ours."""
+_WITHOUT_CLICK: Final = ("toolhost",)
+"""Verbs that parse their own arguments: a host process starts without click."""
 _SHARED: Final = 3
-"""What so many verbs take, and mean the same by, is described once."""
+"""An option with the same meaning in at least this number of verbs is described once."""
 
 
 def blocks() -> dict[str, Callable[[], str]]:
-    verbs = [verb for verb in VERBS if verb not in _OWN_WORDS]
+    verbs = [verb for verb in VERBS if verb not in _WITHOUT_CLICK]
     return {
         "verbs": _verbs,
         "options of several verbs": _shared_table,
@@ -91,13 +91,13 @@ def _key(option: click.Option) -> tuple[str, str]:
 def _meaning(option: click.Option) -> str:
     text = " ".join((option.help or "").split())
     variables = option.envvar if isinstance(option.envvar, str) else ""
-    return text + (f" ${variables} says it too." if variables and variables not in text else "")
+    return text + (f" Default: ${variables}." if variables and variables not in text else "")
 
 
 def _homes() -> dict[tuple[str, str], list[str]]:
     homes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for verb in VERBS:
-        if verb not in _OWN_WORDS:
+        if verb not in _WITHOUT_CLICK:
             for key in dict.fromkeys(_key(one) for _, command in _leaves(verb) for one in _options_of(command)):
                 homes[key].append(verb)
     return homes

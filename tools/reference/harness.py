@@ -1,4 +1,4 @@
-"""The states of a turn and the classes that keep it from reaching them, from their table."""
+"""The states of a turn, and the fail-closed classes that block each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The predicates of the kernel, in the groups that its vocabulary makes of them."""
+"""The predicates of the kernel, grouped by the headings of its vocabulary file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The members of every message, from the JSON Schemas that are made of the structs that read and write them."""
+"""The members of all messages, from the JSON Schemas of their structs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _members() -> str:
     shown = [
         definitions[struct.__name__]["properties"][_ENVELOPE]["$ref"].removeprefix(_REF) for struct in TYPES.values()
     ]
-    for name in shown:  # grows while it is gone through
+    for name in shown:  # the list grows during the iteration
         shown += [one for one in _named_in(definitions[name]) if one not in shown]
     parts = []
     for name in shown:
@@ -68,7 +68,7 @@ def _named_in(schema: Any) -> Iterator[str]:
 
 
 def _shown(schema: Mapping[str, Any]) -> str:
-    """In a few words; ``manglecp schema`` has it in full."""
+    """Return a short description of a schema; ``manglecp schema`` prints the whole."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(_REF)
         return f"[{name}](#{name.lower()})"

@@ -1,4 +1,4 @@
-"""What ``/metrics`` exposes, and what spans carry."""
+"""The metrics of ``/metrics``, and the attributes of spans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPANS: Final = {
     "intent": "the intent, if the pack declares it",
     "tool": "the tool, if there is one of that name",
 }
-"""What each attribute has; one without a meaning, and a meaning without one, is an error."""
+"""The meaning of each attribute; an attribute without a meaning, or the reverse, is an error."""
 
 
 def blocks() -> dict[str, Callable[[], str]]:

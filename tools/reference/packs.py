@@ -1,6 +1,6 @@
-"""The keys of ``pack.toml``. Which there are, what they take and their defaults is what the reader asks a file for.
+"""The keys of ``pack.toml``. Names, types and defaults are recorded while the settings reader parses an example.
 
-What a key means is written here; a key without a meaning, and a meaning without a key, is an error.
+The meanings are written here; a key without a meaning, or the reverse, is an error.
 """
 
 from __future__ import annotations
@@ -27,53 +27,55 @@ key = 1
 _MEANINGS: Final = {
     "pack.name": "letters, digits, `.`, `_`, `-`",
     "pack.version": "a version such as `1.4.0`",
-    "pack.description": "what it is for, in a sentence",
-    "domain.id": "what the manifest calls the domain",
-    "domain.description": "the same for the domain",
+    "pack.description": "the purpose, in a sentence",
+    "domain.id": "the id of the domain in the manifest",
+    "domain.description": "the purpose of the domain",
     "domain.categories": f"of {', '.join(f'`{name}`' for name in CATEGORIES)}, or with `x-` before it",
     "domain.affinities.KEY": "a weight",
-    "intents[].name": "is needed",
-    "intents[].description": "is needed",
+    "intents[].name": "required",
+    "intents[].description": "required",
     "intents[].required_facts": "names of predicates; a request without them is refused",
-    "intents[].optional_facts": "names of predicates that a client may bring",
+    "intents[].optional_facts": "names of predicates that a client may assert",
     "limits.max_message_bytes": "the longest message",
-    "limits.max_facts_per_request": "facts that a client may send at once",
-    "limits.max_derived_facts": "facts that the rules derive for a request",
-    "limits.max_intervals_per_atom": "times at which one fact may hold",
-    "limits.max_compute_ms": "of one evaluation",
-    "limits.max_base_facts": "facts that the rules derive when the pack is loaded",
-    "limits.max_load_ms": "how long that may take",
-    "disclosure.full": "the least score of a tool that is told in full",
-    "disclosure.condensed": "the least score of one that is told in short",
-    "disclosure.minimal": "the least score of one that is named; the three have to fall",
-    "disclosure.tokens": "who counts tokens",
-    "disclosure.inline_skill_tokens": "longer skills are referenced",
+    "limits.max_facts_per_request": "the most facts of a request",
+    "limits.max_derived_facts": "the most facts that the rules derive for a request",
+    "limits.max_intervals_per_atom": "the most intervals in which one fact holds",
+    "limits.max_compute_ms": "the time limit of one evaluation",
+    "limits.max_base_facts": "the most facts that the rules derive when the pack is loaded",
+    "limits.max_load_ms": "the time limit of that derivation",
+    "disclosure.full": "the lowest score of a tool with detail level `full`",
+    "disclosure.condensed": "the lowest score of a tool with detail level `condensed`",
+    "disclosure.minimal": "the lowest score of a tool with detail level `minimal`; the three must decrease",
+    "disclosure.tokens": "the tokenizer that counts tokens",
+    "disclosure.inline_skill_tokens": "the most tokens of an inline skill; longer skills are referenced",
     "invocation.max_execution_ms": (
-        "of a whole run, actions included; see [Invocations](invocation.md#settings-of-a-pack)"
+        "the time limit of a run, actions included; see [Invocations](invocation.md#settings-of-a-pack)"
     ),
-    "invocation.max_events": "how many events a client is told of a run",
-    "invocation.max_delta_facts": "how many facts a client is told of a run; more are rolled up",
-    "invocation.retention_ms": "how long a tool without a validity window can be invoked after it was announced",
-    "auth.required": "does the server have to ask for a credential?",
+    "invocation.max_events": "the most events of a run that a client receives",
+    "invocation.max_delta_facts": "the most facts of a run that a client receives; more are rolled up",
+    "invocation.retention_ms": "how long an offer without a validity window can be invoked",
+    "auth.required": "whether the server requires a credential",
     "auth.schemes": "of `bearer`, `oauth2`, `api_key`; `oauth2` needs the `token_url`",
-    "auth.token_url": "an `http` or `https` address that names no user",
+    "auth.token_url": "an `http` or `https` address without a user name",
     "params.NAME.description": (
-        "of a setting of whoever runs the pack, `--set NAME=VALUE`; rules see it as `setting(Name, Value)`"
+        "the description of a setting that the operator passes, `--set NAME=VALUE`; a fact for rules: "
+        "`setting(Name, Value)`"
     ),
-    "params.NAME.default": "without one it is required",
-    "params.NAME.required": "says the same, for readers",
-    "params.NAME.kind": "a folder is open to the hosts of the pack, so only whoever runs it can name one",
-    "params.NAME.writable": "may actions write in the folder?",
+    "params.NAME.default": "a setting without a default is required",
+    "params.NAME.required": "the same for readers of the file",
+    "params.NAME.kind": "the hosts of the pack can access a folder, so only the operator can name it",
+    "params.NAME.writable": "whether actions may write in the folder",
     "sandbox.profile": (
-        "how it wishes its hosts to be [locked in](../explanation/sandbox.md). Less than `strict` is a warning, and "
-        "holds only where whoever runs it allows it: `--allow-weaker`, or `Server(…, allow_weaker=True)`"
+        "the [sandbox](../explanation/sandbox.md) profile of the hosts. A profile weaker than `strict` is a warning, "
+        "and needs permission of the operator: `--allow-weaker`, or `Server(…, allow_weaker=True)`"
     ),
     "extensions.structured_facts": (
-        "may clients write facts as [clauses without a body](messages.md#structured-clauses)? "
-        "The manifest says so under `x-structured_facts`"
+        "whether clients may write facts as [clauses without a body](messages.md#structured-clauses); "
+        "in the manifest: `x-structured_facts`"
     ),
     "governance.digest": (
-        "the [policy package](policy-packages.md) that its invocations are bound to: a pin; see [Policies](#policies)"
+        "the digest of the [policy package](policy-packages.md) to which invocations are bound; see "
+        "[Policies](#policies)"
     ),
 }
 _ENDLESS: Final = 1 << 40
@@ -89,35 +91,35 @@ def blocks() -> dict[str, Callable[[], str]]:
 
 
 def _keys() -> str:
-    asked: dict[str, tuple[str, str]] = {}
-    with mock.patch.object(settings, "read_toml", lambda *given: _Noting.over(read_toml(*given), asked)):
+    keys: dict[str, tuple[str, str]] = {}
+    with mock.patch.object(settings, "read_toml", lambda *given: _RecordingTable.over(read_toml(*given), keys)):
         settings.read_settings(_EXAMPLE, "folder", Problems())
-    if asked.keys() != _MEANINGS.keys():
-        raise ValueError(f"keys without a meaning, or the other way round: {asked.keys() ^ _MEANINGS.keys()}")
-    rows = [(f"`{key}`", takes, _SPECIAL.get(key, default), _MEANINGS[key]) for key, (takes, default) in asked.items()]
+    if keys.keys() != _MEANINGS.keys():
+        raise ValueError(f"keys without a meaning, or the reverse: {keys.keys() ^ _MEANINGS.keys()}")
+    rows = [(f"`{key}`", takes, _SPECIAL.get(key, default), _MEANINGS[key]) for key, (takes, default) in keys.items()]
     return table(("key", "takes", "default", "meaning"), rows)
 
 
-class _Noting(TomlTable):
-    """A section that notes what it is asked for."""
+class _RecordingTable(TomlTable):
+    """A TOML table that records the keys that are read."""
 
-    asked: dict[str, tuple[str, str]]
+    keys: dict[str, tuple[str, str]]
 
     @classmethod
-    def over(cls, section: TomlTable, asked: dict[str, tuple[str, str]]) -> _Noting:
-        noting = cls.__new__(cls)
-        noting.__dict__.update(section.__dict__)
-        noting.asked = asked
-        return noting
+    def over(cls, section: TomlTable, keys: dict[str, tuple[str, str]]) -> _RecordingTable:
+        recording = cls.__new__(cls)
+        recording.__dict__.update(section.__dict__)
+        recording.keys = keys
+        return recording
 
     def _at(self, path: tuple[str | int, ...], table: dict[str, Any]) -> TomlTable:
-        return self.over(super()._at(path, table), self.asked)
+        return self.over(super()._at(path, table), self.keys)
 
     def _note(self, key: str, takes: str, default: object) -> None:
         path = ".".join("[]" if isinstance(step, int) else step for step in (*self._path, key)).replace(".[]", "[]")
         path = re.sub(r"^params\.name\.", "params.NAME.", path)
         path = re.sub(r"^domain\.affinities\..*", "domain.affinities.KEY", path)
-        self.asked[path] = (takes, _default(default))
+        self.keys[path] = (takes, _default(default))
 
     def text(self, key: str, default: Any, **more: Any) -> Any:
         self._note(key, "text", default)

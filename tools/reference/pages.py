@@ -1,4 +1,4 @@
-"""Find the marks in a page, and put what is generated between them."""
+"""Find the marks in the pages, and replace the text between them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def pages() -> Iterator[tuple[Path, str, str]]:
-    """Each page that has such parts: where it is, what it says, and what it should say."""
+    """Yield each page with generated blocks: its path, its text, and the text with current blocks."""
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         if _MARKED.search(text):
@@ -35,15 +35,15 @@ def pages() -> Iterator[tuple[Path, str, str]]:
 
 
 def current(text: str) -> str:
-    """The page with all that is generated written anew."""
+    """Return the page with its generated blocks replaced."""
 
-    def written(found: re.Match[str]) -> str:
+    def replacement(found: re.Match[str]) -> str:
         start, name, _, end = found.groups()
         return f"{start}\n{BLOCKS[name]().strip()}\n\n{end}"
 
-    return _MARKED.sub(written, text)
+    return _MARKED.sub(replacement, text)
 
 
 def used() -> set[str]:
-    """The names of the parts that some page has."""
+    """Return the names of all blocks in the pages."""
     return {found[2] for _, text, _ in pages() for found in _MARKED.finditer(text)}

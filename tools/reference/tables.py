@@ -12,24 +12,24 @@ _WIDTH: Final = 120
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are Markdown already; see :func:`cell` for text that is not."""
+    """Return a Markdown table. Cells are Markdown; see :func:`cell` for plain text."""
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def cell(text: str) -> str:
-    """Plain text, as it can stand in a cell."""
+    """Return plain text, escaped for a cell."""
     return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
 
 
 def code(text: str) -> str:
-    """As code in a cell. A bar ends a cell, and readers of Markdown disagree about how to write one in backticks."""
+    """Return code for a cell. A bar ends a cell, and Markdown dialects differ in how to escape one in backticks."""
     return f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def wrapped(words: Iterable[str], indent: str = "    ") -> str:
-    """Words that are not torn apart, in lines of at most 120 characters."""
+    """Join words into lines of at most 120 characters."""
     lines = [""]
     for word in words:
         if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > _WIDTH:

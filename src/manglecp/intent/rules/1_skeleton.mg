@@ -1,4 +1,4 @@
-# Phase 1: what the intent cannot do without. Contract 1: every tool that is returned serves the intent.
+# Phase 1: the mandatory tools of the intent. Contract 1: each returned tool serves the intent.
 
 candidate(Tool, 100, "skeleton") :- mandatory(Tool).
 

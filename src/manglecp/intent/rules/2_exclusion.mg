@@ -1,5 +1,5 @@
-# Phase 2: what must not be offered, whatever speaks for it. Contract 2: these rules never look at what was selected, so
-# nothing that is selected can weaken them.
+# Phase 2: the tools that must not be offered. Contract 2: these rules do not depend on the selection, so no selected tool
+# can weaken them.
 
 named(Tool) :- candidate(Tool, _, _).
 named(Tool) :- named(Other), requires(Other, Tool).

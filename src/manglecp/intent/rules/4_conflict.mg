@@ -1,11 +1,11 @@
-# Phase 4: of rivals the better one stays; names decide between equals. Contract 3.
+# Phase 4: of two tools in conflict the one with the higher score is kept; equal scores are decided by name. Contract 3.
 #
-# Rivals meet only after everything that a candidate needs has been brought in (able, pulled), so that no dependency can
-# bring a rival back. Whoever needs a loser goes with it.
+# Conflicts are decided after all dependencies of candidates are added (able, pulled), so that a dependency cannot bring
+# back a tool that lost. A tool that requires a loser is dropped with it.
 #
-# Every pair is decided once, by strength alone. A tool that was beaten stays out although its winner falls to a third,
-# or goes with something that it needs: else what is offered would depend on the order in which pairs are looked at, and
-# one more conflict far away could bring tools in.
+# Each pair is decided once, by strength alone. A loser stays out even if its winner loses to a third tool, or is dropped
+# with a dependency. Otherwise the result would depend on the order of evaluation, and an unrelated conflict could add
+# tools.
 
 broken(Tool) :- requires(Tool, Needed), barred(Needed).
 broken(Tool) :- requires(Tool, Needed), broken(Needed).

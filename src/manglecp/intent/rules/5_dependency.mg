@@ -1,4 +1,4 @@
-# Phase 5: what the chosen tools need comes with them, and nothing else. Contract 4.
+# Phase 5: the dependencies of the chosen tools are added, and no other tool. Contract 4.
 
 kept(Tool) :- chosen(Tool, _, _).
 needed(Tool) :- kept(Other), requires(Other, Tool).

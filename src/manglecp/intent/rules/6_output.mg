@@ -1,4 +1,4 @@
-# Phase 6: the answer, and why the rest is not in it.
+# Phase 6: the offered tools, and the reasons for the excluded ones.
 
 worth(Tool, Score) :- chosen(Tool, Score, _).
 worth(Tool, 80) :- needed(Tool).

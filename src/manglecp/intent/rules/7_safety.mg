@@ -1,5 +1,5 @@
-# What is dangerous about a tool follows from its actions, and no rule of a pack can take it back. Undoing a step is part
-# of what a tool may do.
+# The effects of a tool and its need for approval follow from its actions, and no rule of a pack can remove them. Undo
+# actions count as well.
 
 may_run(Tool, Action) :- macro_step(Tool, _, Action).
 may_run(Tool, Action) :- undo_step(Tool, _, Action).
