@@ -1,11 +1,11 @@
 # It is noon, and the shop fails. Which tools may the agent see right now, and why?
 
-# What is known. Some facts hold only for a while: closed intervals in UTC, _ for an open end.
+# Facts. Temporal facts hold in closed intervals in UTC; _ is an open end.
 
 Decl alert(Service, Kind) temporal bound [/name, /name].
 Decl deployed(Service, Version) temporal bound [/name, /number].
 Decl on_call(Person, Team) temporal bound [/name, /name].
-Decl frozen(Service) temporal descr [doc("Nobody may change the service.")] bound [/name].
+Decl frozen(Service) temporal descr [doc("Changes of the service are forbidden.")] bound [/name].
 
 service(/app, /web). service(/shop, /web). service(/payments, /core). service(/ledger, /data).
 depends(/app, /shop). depends(/shop, /payments). depends(/payments, /ledger).
@@ -17,13 +17,13 @@ alert(/ledger, /disk)@[2026-01-15T09:10:00Z, 2026-01-15T09:25:00Z].  # long over
 deployed(/payments, 118)@[2026-01-15T11:38:00Z].
 deployed(/shop, 42)@[2026-01-14T16:00:00Z].
 on_call(/noor, /core)@[2026-01-12, 2026-01-19].
-on_call(/kim, /data)@[2026-01-08, 2026-01-15].  # ended at midnight, and nobody took over
+on_call(/kim, /data)@[2026-01-08, 2026-01-15].  # ended at midnight, without a successor
 frozen(/ledger)@[2026-01-15T08:00:00Z, 2026-01-15T18:00:00Z].
 
 tool(/read_logs). tool(/restart). tool(/rollback). tool(/failover). tool(/page). tool(/drop_table).
 changes(/restart). changes(/rollback). changes(/failover). changes(/drop_table).
 
-# What follows. The root of the trouble is what fails although nothing fails that it needs.
+# Derived facts. A root is a failing service of which no dependency fails.
 
 needs(A, B) :- depends(A, B).
 needs(A, C) :- depends(A, B), needs(B, C).
@@ -35,7 +35,7 @@ blamed(S, Version) :- root(S), <-[30m] deployed(S, Version).
 impact(S, Count) :- root(S), needs(A, S) |> do fn:group_by(S), let Count = fn:count().
 attended(S) :- service(S, Team), on_call(_, Team)@[now].
 
-# Which tools would help, on which service.
+# The helpful tools, by service.
 
 relevant(/read_logs, S, "it has an alert") :- firing(S).
 relevant(/restart, S, "it is the root of the trouble") :- root(S).
@@ -48,15 +48,15 @@ relevant(/page, S, Reason) :-
   Count > 1,
   Reason = fn:string:concat(Count, " services need it").
 
-# Which of them must not be used, whatever they would help.
+# The tools that must not be used.
 
 prohibited(T, S, "it is frozen") :- relevant(T, S, _), changes(T), frozen(S)@[now].
-prohibited(T, S, "nobody is on call") :- relevant(T, S, _), changes(T), !attended(S).
+prohibited(T, S, "no engineer is on call") :- relevant(T, S, _), changes(T), !attended(S).
 prohibited(/restart, S, "it would hide what a rollback cures") :-
   relevant(/restart, S, _),
   blamed(S, _).
 
-# What the agent sees, and the answers when somebody asks.
+# The offered tools, and the explanations.
 
 offered(T, S) :- relevant(T, S, _), !prohibited(T, S, _).
 hidden(T) :- tool(T), !offered(T, _).

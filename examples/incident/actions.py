@@ -1,7 +1,7 @@
-"""What the incident pack can do: read a recorded session and a log, find what led to what, and mend a table of routes.
+"""The actions of the incident pack: read a recorded session and a log, correlate them, and fix a route table.
 
-Files are looked up in the workspace, where the host works, and then among those that were recorded with the pack. Only
-the workspace is ever written.
+Files are searched in the workspace, the working directory of the host, and then in the recorded files of the pack. Only
+the workspace is written.
 """
 
 import difflib
@@ -24,7 +24,7 @@ class Request(TypedDict):
     status: int
 
 
-class Seen(TypedDict):
+class ConsoleError(TypedDict):
     at: str
     message: str
 
@@ -36,20 +36,20 @@ class LogLine(TypedDict):
 
 
 class Link(TypedDict):
-    error: Seen
+    error: ConsoleError
     request: Request | None
 
 
-def place(file: str, root: Path) -> Path:
-    """A plain relative path: other spellings of it would slip past a policy that goes by names."""
+def resolve(file: str, root: Path) -> Path:
+    """Return the path below the root. Raises ValueError for a spelling that a policy on paths would not match."""
     if PurePosixPath(file).as_posix() != file or file.startswith("/") or ".." in file.split("/"):
         raise ValueError(f"{file!r} is not a plain relative path")
     return root / file
 
 
 def read(file: str) -> str:
-    found = place(file, Path.cwd())
-    return (found if found.is_file() else place(file, RECORDED)).read_text(encoding="utf-8")
+    found = resolve(file, Path.cwd())
+    return (found if found.is_file() else resolve(file, RECORDED)).read_text(encoding="utf-8")
 
 
 def digest(text: str) -> str:
@@ -58,10 +58,10 @@ def digest(text: str) -> str:
 
 @action(effects=["filesystem"], mutates=False, idempotent=True)
 def failed_requests(har: str, url_contains: str = "") -> dict[str, list[Request]]:
-    """List the requests of a HAR file that failed, oldest first.
+    """List the failed requests of a HAR file, oldest first.
 
     Args:
-        url_contains: only requests whose address has this text
+        url_contains: only requests whose URL contains this text
     """
     found: list[Request] = []
     for entry in json.loads(read(har))["log"]["entries"]:
@@ -73,8 +73,8 @@ def failed_requests(har: str, url_contains: str = "") -> dict[str, list[Request]
 
 
 @action(effects=["none"], idempotent=True)
-def correlate(requests: list[Request], errors: list[Seen]) -> dict[str, list[Link]]:
-    """Put before each console error the last request that failed before it."""
+def correlate(requests: list[Request], errors: list[ConsoleError]) -> dict[str, list[Link]]:
+    """Return each console error with the last request that failed before it."""
     chain: list[Link] = []
     for error in sorted(errors, key=lambda error: error["at"]):
         before = [request for request in requests if request["at"][:19] <= error["at"][:19]]
@@ -87,7 +87,7 @@ def read_log(file: str, lines: Annotated[int, Limits(ge=1, le=200)] = 20) -> dic
     """Read the newest errors of a log.
 
     Args:
-        lines: how many at most
+        lines: the maximum number of lines
     """
     parts = [line.split(maxsplit=2) for line in read(file).splitlines()]
     errors = [part for part in parts if len(part) == 3 and part[1] == "ERROR"]
@@ -96,10 +96,10 @@ def read_log(file: str, lines: Annotated[int, Limits(ge=1, le=200)] = 20) -> dic
 
 @action(effects=["none"], idempotent=True)
 def name_cause(chain: list[Link], log: list[LogLine]) -> dict[str, object]:
-    """Name the cause of the first error that a failed request explains, and what would mend it."""
+    """Return the cause of the first error that follows a failed request, and a fix."""
     link = next((link for link in chain if link["request"]), None)
     if link is None or link["request"] is None:
-        raise ValueError("no failed request came before any of the errors")
+        raise ValueError("none of the errors follows a failed request")
     error, request = link["error"], link["request"]
     path, status = urlsplit(request["url"]).path, request["status"]
     logged = next((line for line in log if path in line["message"]), None)
@@ -119,13 +119,13 @@ def name_cause(chain: list[Link], log: list[LogLine]) -> dict[str, object]:
 
 @action(effects=["filesystem"], mutates=False, idempotent=True)
 def propose_patch(file: str, fix: str) -> dict[str, str]:
-    """Show what a file would be after a change, as a diff and as a whole."""
+    """Return the content of a file after a change, and the diff, without changing the file."""
     kind, _, path = fix.partition(" ")
     if kind != "add_route" or not path.startswith("/api/"):
-        raise ValueError(f"{fix!r} is no change that can be made here")
+        raise ValueError(f"{fix!r} is not supported: only 'add_route /api/…' is")
     before = read(file)
     if path in tomllib.loads(before)["routes"]:
-        raise ValueError(f"{path} has a route already")
+        raise ValueError(f"{path} already has a route")
     after = before.rstrip("\n") + f'\n{json.dumps(path)} = "{path.split("/")[2]}.index"\n'
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{file}", f"b/{file}")
     return {"diff": "".join(lines), "after": after, "digest": digest(before)}
@@ -133,16 +133,16 @@ def propose_patch(file: str, fix: str) -> dict[str, str]:
 
 @action(effects=["filesystem"], reversible=True)
 def replace_file(file: str, text: str, expected: str) -> dict[str, str]:
-    """Write a file of the workspace, unless it changed since it was read."""
-    target = place(file, Path.cwd())
+    """Write a file of the workspace. Raises ValueError if it has changed since it was read."""
+    target = resolve(file, Path.cwd())
     previous = target.read_text(encoding="utf-8")
     if digest(previous) != expected:
-        raise ValueError(f"{file} has changed meanwhile")
+        raise ValueError(f"{file} has changed since it was read")
     target.write_text(text, encoding="utf-8")
     return {"file": file, "previous": previous, "digest": digest(text)}
 
 
 @action(effects=["filesystem"], mutates=False, idempotent=True)
 def check_routes(file: str) -> dict[str, list[str]]:
-    """Read the table of routes again; fails if it is no longer one."""
+    """Read the route table again, and fail if it is invalid."""
     return {"routes": sorted(tomllib.loads(read(file))["routes"])}

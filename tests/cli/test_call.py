@@ -92,7 +92,7 @@ def test_without_consent_nothing_happens(run: Run, work: Path, state: Path) -> N
     before = (work / ROUTES).read_text()
     shown = run("call", *APPLY, "--workspace", str(work))
     assert (shown.exit_code, shown.stdout) == (1, "")
-    assert shown.stderr.startswith("apply_fix: Makes the change in the workspace.")
+    assert shown.stderr.startswith("apply_fix: Changes the file in the workspace.")
     assert "error[confirmation_required]" in shown.stderr
     assert shown.stderr.endswith("  add --confirm to agree to this\n")
     assert (work / ROUTES).read_text() == before
@@ -148,10 +148,10 @@ def test_what_an_action_said_is_for_the_owner_of_the_machine(run: Run, work: Pat
     shown = run(*asked)
     assert shown.exit_code == 1
     assert "error[execution_failed]: Step 1 (propose_patch) failed; nothing was changed\n" in shown.stderr
-    assert "\n  propose_patch: ValueError: /api/users has a route already\n" in shown.stderr
+    assert "\n  propose_patch: ValueError: /api/users already has a route\n" in shown.stderr
     for other in (run(*asked, "--as", "kim"), run(*asked, "--json")):
         assert other.exit_code == 1
-        assert "has a route already" not in other.output
+        assert "already has a route" not in other.output
 
 
 def test_whoever_calls_says_which_of_the_programs_that_a_pack_names_are_started(run: Run, letters: str) -> None:

@@ -71,8 +71,8 @@ def test_a_table_and_what_the_best_tool_needs(intent: Run) -> None:
     ]
     _, best, last = shown.stdout.split("\n\n")
     assert best.startswith("full_stack_diagnosis: Traces console errors")
-    assert "  Lately a request was answered with 404." in best
-    assert "  lines (integer, optional): how many at most" in best
+    assert "  A recent request failed with status 404." in best
+    assert "  lines (integer, optional): the maximum number of lines" in best
     assert "  skills: backend-logs, failed-requests" in best
     assert "  read file://api.log: the log of api" in best
     assert last.startswith("3 tools at 2026-02-19T14:30:10Z, ")

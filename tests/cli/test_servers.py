@@ -100,7 +100,7 @@ def test_the_tools_of_a_server(run: Run, url: str, way: str) -> None:
     assert second.split()[:2] == ["list_failures", "condensed"]
     assert third.split() == ["read_errors", "minimal", "-", "-", "-", "-"], "what is not disclosed is not shown"
     assert "full_stack_diagnosis: Traces console errors" in shown.stdout
-    assert "lines (integer, optional): how many at most" in shown.stdout
+    assert "lines (integer, optional): the maximum number of lines" in shown.stdout
     assert "why full_stack_diagnosis: flesh, 95" in shown.stdout
     assert "why not frontend_diagnosis\n  conflict: yields to full_stack_diagnosis" in shown.stdout
     assert "3 tools at 2026-02-19T14:30:10Z" in shown.stdout

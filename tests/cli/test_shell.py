@@ -194,7 +194,7 @@ def test_the_first_line_that_fails_ends_it(say: Say, line: str, told: str) -> No
     assert ended.exit_code == 1
     assert told in ended.stderr
     assert f"line 2 failed: {line}" in ended.stderr
-    assert "See what went wrong lately" not in ended.stdout
+    assert "List recent failures" not in ended.stdout
 
 
 def test_tools_that_are_not_there_and_suggestions_that_are_not(say: Say) -> None:

@@ -64,7 +64,7 @@ def test_tools_are_there_with_what_the_rules_say_of_them(incident: Pack, facts: 
     assert not tool.needs_confirmation
     assert not tool.reversible
     assert tool.description.startswith("Traces console errors through failed requests")
-    assert tool.instructions.splitlines()[0] == "Lately a request was answered with 404."
+    assert tool.instructions.splitlines()[0] == "A recent request failed with status 404."
     assert repr(tool) == "<tool full_stack_diagnosis, full, 95>"
     assert [one.name for one in answer] == answer.names
     assert len(answer) == 3
@@ -128,7 +128,7 @@ def test_what_a_proof_rests_on(incident: Pack, facts: list[Any]) -> None:
 
 
 def test_an_intent_that_is_refused(incident: Pack) -> None:
-    with pytest.raises(Refused, match="fixing needs to know who asks") as refused:
+    with pytest.raises(Refused, match="anonymous clients cannot fix errors") as refused:
         incident.asking("anonymous").intent("fix_error", facts=FIX, now=NOW)
     assert refused.value.code == "auth_required"
     with pytest.raises(Refused, match="missing: console_event"):

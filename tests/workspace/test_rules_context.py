@@ -194,7 +194,7 @@ def test_what_pytest_is_told_matters_to_all_tests(pack: Pack) -> None:
 def test_what_no_test_rests_on_is_changed_without_tests(pack: Pack) -> None:
     tool = pack.intent("change", facts=['to_change("README.md")']).tool("safe_change")
     assert tool.steps == ("make_patch", "apply_patch")
-    assert "No test rests on these files" in tool.instructions
+    assert "No test depends on these files" in tool.instructions
 
 
 def test_skills_come_with_what_they_are_about(pack: Pack) -> None:

@@ -101,7 +101,7 @@ def test_a_link_is_no_way_around(untidy: Pack) -> None:
 
 
 def test_another_repository_in_this_one_is_left_alone(untidy: Pack) -> None:
-    untidy.intent("change", facts=['to_change("nested/new.py")']).lacks("safe_change", because="another repository")
+    untidy.intent("change", facts=['to_change("nested/new.py")']).lacks("safe_change", because="nested repository")
     assert "safe_change" in wanting(untidy, "nested.py")
 
 
@@ -132,7 +132,7 @@ def test_who_has_to_be_asked(pack: Pack, path: str, asks: bool) -> None:
 def test_generated_files_are_not_changed_by_the_way(untidy: Pack) -> None:
     answer = untidy.intent("change", facts=['to_change("src/odd/tables.py")'])
     assert answer.tool("safe_change").needs_confirmation
-    assert "is written by a program" in answer.tool("safe_change").instructions
+    assert "is a generated file" in answer.tool("safe_change").instructions
 
 
 # --- no commit on the default branch ---------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_tests_that_call_out_do_not_get_through(tmp_path: Path) -> None:
 def test_nobody_in_particular_changes_nothing(pack: Pack) -> None:
     nobody = pack.asking("anonymous")
     for intent, fact in (("change", 'to_change("pricing/tax.py")'), ("undo", 'applied("r-1", "pricing/tax.py")')):
-        with pytest.raises(Refused, match="who they are"):
+        with pytest.raises(Refused, match="anonymous clients"):
             nobody.intent(intent, facts=[fact])
     assert "read_lines" in nobody.intent("explore")
     review = nobody.intent("review", facts=['commit_to("mine")'])

@@ -1,4 +1,4 @@
-# What the facts come to. "Lately" is the last ten minutes; tools that rest on it expire with it.
+# The situation. "Recent" means the last ten minutes; tools that depend on recent facts expire with them.
 
 console_error(Message)@[At] :- console_event(_, "error", Message, At).
 

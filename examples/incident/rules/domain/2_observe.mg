@@ -1,7 +1,7 @@
-# observe: look, and touch nothing. The same tools stand by, with less detail, while something is diagnosed.
+# observe: read-only tools. They are also offered, with a lower detail level, for diagnose_error.
 
-macro("list_failures", "Lists the requests of the recorded session that failed, with method, address, status and time.").
-macro_summary("list_failures", "List the requests that failed.").
+macro("list_failures", "Lists the failed requests of the recorded session, with method, URL, status and time.").
+macro_summary("list_failures", "List failed requests.").
 macro_step("list_failures", 1, "failed_requests").
 arg_value("list_failures", 1, "har", File) :- setting("recording", File).
 

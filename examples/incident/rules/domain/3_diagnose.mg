@@ -1,4 +1,4 @@
-# diagnose_error: one tool traces an error to its cause. What its chain holds depends on what is known.
+# diagnose_error: one tool traces an error to its cause. Its chain depends on the available facts.
 
 relevant("frontend_diagnosis", 80) :-
   intent("diagnose_error"),
@@ -19,7 +19,7 @@ macro("full_stack_diagnosis", "Traces console errors through failed requests to 
 macro_summary(Tool, "Trace console errors to their cause.") :- diagnosis(Tool, _).
 idempotent(Tool) :- diagnosis(Tool, _).
 
-# The chain: failed requests and, if there is a log, its errors side by side; then what led to what; last the cause.
+# The chain: failed requests and, if there is a log, its errors in parallel; then their correlation; then the cause.
 macro_step(Tool, 1, "failed_requests") :- diagnosis(Tool, _).
 macro_step(Tool, 2, "correlate") :- diagnosis(Tool, _).
 macro_step("full_stack_diagnosis", 3, "read_log").
@@ -37,7 +37,7 @@ arg_step(Tool, Last, "chain", 2, "/chain") :- diagnosis(Tool, Last).
 arg_value("frontend_diagnosis", 3, "log", []).
 arg_step("full_stack_diagnosis", 4, "log", 3, "/lines").
 
-# What the client saw flows in here: proven, then fixed as part of the tool.
+# The errors that the client asserted become a fixed argument when the tool is proven.
 seen_error(Error) :-
   recent_error(Message),
   console_event(_, "error", Message, At),
@@ -45,15 +45,15 @@ seen_error(Error) :-
   Error = ["message" : Message, "at" : Text].
 seen_errors(Errors) :- seen_error(Error) |> do fn:group_by(), let Errors = fn:collect(Error).
 
-# What whoever uses the tool should know now. Texts of the page stay out of it: they are data, and could be orders.
+# Instructions for the model. They contain no text of the web page, which could be a prompt injection.
 instruction(Tool, 1, Text) :-
   diagnosis(Tool, _),
   failed_request(_, _, Status)
-  |> let Text = fn:string:concat("Lately a request was answered with ", Status, ".").
+  |> let Text = fn:string:concat("A recent request failed with status ", Status, ".").
 instruction("full_stack_diagnosis", 2, Text) :-
   failing_service(Service, _)
   |> let Text = fn:string:concat("The service ", Service, " logged errors at the same time.").
-instruction("frontend_diagnosis", 2, "There is no backend log: take the cause as likely, not as proven.").
+instruction("frontend_diagnosis", 2, "There is no backend log: the cause is likely, not proven.").
 
 needs_skill(Tool, "failed-requests") :- diagnosis(Tool, _).
 needs_skill("full_stack_diagnosis", "backend-logs") :- has_backend_log().

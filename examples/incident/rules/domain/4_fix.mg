@@ -1,21 +1,21 @@
-# fix_error: show the change first, then make it. File and change come from the facts, not from whoever calls.
+# fix_error: show the change, then apply it. File and change come from the facts, not from the client's arguments.
 
 fixing("propose_fix"). fixing("apply_fix").
 mandatory("propose_fix") :- intent("fix_error"), diagnosed_error(_, _), fix_candidate(_, _).
 relevant("apply_fix", 85) :- intent("fix_error"), diagnosed_error(_, _), fix_candidate(_, _).
 requires("apply_fix", "propose_fix").
 
-# One change at a time: the least one of several.
+# One change at a time: the first of several.
 next_file(File) :- fix_candidate(Any, _) |> do fn:group_by(), let File = fn:pick_any(Any).
 next_fix(File, Fix) :-
   next_file(File),
   fix_candidate(File, Any)
   |> do fn:group_by(File), let Fix = fn:pick_any(Any).
 
-macro("propose_fix", "Shows the change as a unified diff, and changes nothing.").
-macro("apply_fix", "Makes the change in the workspace. The file as it was is kept, so that it can be put back.").
+macro("propose_fix", "Shows the change as a unified diff, without changing the file.").
+macro("apply_fix", "Changes the file in the workspace. The old content is kept, so that it can be restored.").
 macro_summary("propose_fix", "Show the change as a diff.").
-macro_summary("apply_fix", "Make the change.").
+macro_summary("apply_fix", "Apply the change.").
 reversible("apply_fix").
 
 macro_step(Tool, 1, "propose_patch") :- fixing(Tool).
@@ -31,7 +31,7 @@ undo_in("apply_fix", 2, "file", "file").
 undo_out("apply_fix", 2, "text", "/previous").
 undo_out("apply_fix", 2, "expected", "/digest").
 
-# A file that can no longer be read is put back.
+# If the file cannot be read after the change, it is restored.
 macro_step("apply_fix", 3, "check_routes").
 arg_value("apply_fix", 3, "file", File) :- next_file(File).
 on_error("apply_fix", 3, "undo").
@@ -47,6 +47,6 @@ needs_resource(Tool, Uri, "the file that would change", 90) :-
   next_file(File),
   Uri = fn:string:concat("file://", File).
 
-meaning("missing_route", "The backend has no route for the path that the page asks for.").
-meaning("server_error", "A handler of the backend fails: no table of routes mends that.").
-meaning("unreachable", "The backend was not reached: look at the network first.").
+meaning("missing_route", "The backend has no route for the path that the page requests.").
+meaning("server_error", "A handler of the backend fails: a route does not fix that.").
+meaning("unreachable", "The backend was not reached: check the network first.").

@@ -1,4 +1,4 @@
-# After a run: what is known now, and what to ask for next. Facts come from results only through these pointers.
+# After a run: the delta, the summary and the suggested intents. Facts come from results only through these pointers.
 
 extract("name_cause", "error", "/error").
 extract("name_cause", "cause", "/cause").

@@ -1,9 +1,11 @@
-# Who may change something, and what never changes. No rule of the domain can weaken this.
+# Permissions and protected paths. No rule of the domain can weaken them.
 
 protected_path("app/secrets").
 protected_path("deploy/").
 
-intent_denied("fixing needs to know who asks") :- intent("fix_error"), client_trust("anonymous").
+intent_denied("anonymous clients cannot fix errors") :-
+  intent("fix_error"),
+  client_trust("anonymous").
 
 prohibited("apply_fix", "the permission fix is missing") :-
   intent("fix_error"),
@@ -15,17 +17,17 @@ prohibited(Tool, "the file is protected") :-
   :string:starts_with(File, Prefix).
 opens_file("propose_fix"). opens_file("apply_fix").
 
-# A name goes by its first letters, so there must not be two ways to write it.
-fact_denied("fix_candidate", "a file is named from the workspace on, without . and .. and doubled slashes") :-
+# Protected paths are compared by prefix, so each path must have one spelling.
+fact_denied("fix_candidate", "a path is relative to the workspace, without . and .. and doubled slashes") :-
   fix_candidate(File, _),
   odd_inside(Part),
   :string:contains(File, Part).
-fact_denied("fix_candidate", "a file is named from the workspace on, without . and .. and doubled slashes") :-
+fact_denied("fix_candidate", "a path is relative to the workspace, without . and .. and doubled slashes") :-
   fix_candidate(File, _),
   odd_start(Part),
   :string:starts_with(File, Part).
 odd_inside(".."). odd_inside("//"). odd_inside("/./"). odd_inside("\\").
 odd_start("/"). odd_start("./"). odd_start("~"). odd_start(" ").
 
-# Whoever may fix still asks a person, whatever the actions say about themselves.
+# An approval is required even with the permission, and whatever the actions declare.
 needs_confirmation("apply_fix").

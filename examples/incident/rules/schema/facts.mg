@@ -1,4 +1,4 @@
-# What clients may say. A direction publishes a predicate; the manifest lists it with these names and texts.
+# The facts that clients may assert. A predicate with a direction is public; the manifest lists it with these texts.
 
 Decl current_url(Url)
   descr [doc("The page that the browser shows."), direction("input")]
@@ -11,7 +11,7 @@ Decl console_event(SessionId, Level, Message, Timestamp)
   bound [/string, /string, /string, /time].
 Decl network_request(RequestId, Method, Url, Status) temporal
   descr [
-    doc("A request of the page, when it was answered; status 0 if it never was."),
+    doc("A request of the page at the time of its response; status 0 if there was no response."),
     direction("input"),
   ]
   bound [/string, /string, /string, /number].
@@ -19,10 +19,10 @@ Decl backend_log(Service, Level, Message) temporal
   descr [doc("A line of the log of a service; level is ERROR, WARN or INFO."), direction("input")]
   bound [/string, /string, /string].
 
-# What a diagnosis finds and the next request brings back: it travels both ways.
+# The results of a diagnosis, which the client sends with the next request: both directions.
 
 Decl undiagnosed_error(Error)
-  descr [doc("Nobody knows yet why."), direction("both")]
+  descr [doc("An error without a known cause."), direction("both")]
   bound [/string].
 Decl diagnosed_error(Error, Cause)
   descr [
@@ -32,16 +32,14 @@ Decl diagnosed_error(Error, Cause)
   bound [/string, /string].
 Decl fix_candidate(File, Fix)
   descr [
-    doc("A change that would mend the cause, such as \"add_route /api/users\"."),
+    doc("A change that would fix the cause, such as \"add_route /api/users\"."),
     direction("both"),
   ]
   bound [/string, /string].
 
-# What the server knows itself. Without a direction nobody else can say it.
+# Facts of the server. Without a direction, clients cannot assert them.
 
-Decl log_file(Service, File)
-  descr [doc("Where the log of a service lies.")]
-  bound [/string, /string].
+Decl log_file(Service, File) descr [doc("The log file of a service.")] bound [/string, /string].
 Decl protected_path(Prefix)
-  descr [doc("No tool changes what lies there."), owner("policy")]
+  descr [doc("No tool changes files with this prefix."), owner("policy")]
   bound [/string].

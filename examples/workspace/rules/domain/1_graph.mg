@@ -1,6 +1,6 @@
-# What rests on what. Nothing is closed over the whole repository: each request follows the graph from where it begins.
+# The dependency graph. No transitive closure of the whole repository is computed: each request starts at its own files.
 
-# Importing a file runs the packages around it; a test runs the conftest files above it.
+# An import executes the __init__.py files of its packages; a test file also depends on its conftest.py files.
 rests_on(File, On) :- imports_file(File, On).
 rests_on(File, Init) :- imports_file(File, On), in_package(On, Init).
 rests_on(File, Init) :- in_package(File, Init).
@@ -11,7 +11,7 @@ fan_in(File, Count) :-
   Other != File
   |> do fn:group_by(File), let Count = fn:count().
 
-# --- what a change touches: from the files that are meant, against the arrows ------------------------------------------
+# --- files that a change affects: from the changed files to their dependents -------------------------------------------
 
 touched(File) :- intent("change"), to_change(File).
 touched(File) :- intent("review"), changed(File, _).
@@ -21,7 +21,7 @@ affected(File) :- touched(File).
 affected(File) :- affected(On), rests_on(File, On).
 
 affected_test(File) :- affected(File), test_file(File).
-# What pytest is told, it is told for all of them.
+# A change of the pytest configuration affects all tests.
 affected_test(File) :-
   touched(Settings),
   config_file(Settings, Tool),
@@ -29,7 +29,7 @@ affected_test(File) :-
   test_file(File).
 rules_tests("pytest"). rules_tests("python project"). rules_tests("tox").
 
-# Too many are run as a whole: without names pytest takes all there are.
+# More than 200 files: run all tests, which is an empty list for pytest.
 affected_count(Count) :- affected_test(_) |> do fn:group_by(), let Count = fn:count().
 tests_to_run(Files) :-
   affected_count(Count),
@@ -39,7 +39,7 @@ tests_to_run(Files) :-
 tests_to_run([]) :- affected_count(Count), Count > 200.
 has_tests() :- affected_count(_).
 
-# --- where a failure may come from: from the failing tests, along the arrows, a few steps ------------------------------
+# --- possible causes of a failure: from the failing tests to their dependencies, up to five steps ----------------------
 
 failing_file(File) :- failing_test(Id), test(Id, File, _).
 failing_file(File) :-

@@ -1,4 +1,4 @@
-# How careful one should be with a file.
+# The risk of changing a file.
 
 worn(File) :- churn(File, Commits), Commits >= 15.
 central(File) :- fan_in(File, Count), Count >= 8.

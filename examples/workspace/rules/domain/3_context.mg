@@ -1,6 +1,6 @@
-# Which files are worth reading, with a reason and a number for each. Files with secrets are never among them.
+# The files that are useful to read, each with a reason and a score. Files with secrets are never among them.
 
-# --- explore: names and paths that have a word of the question ---------------------------------------------------------
+# --- explore: names and paths that contain a word of the question ------------------------------------------------------
 
 matches(File, 90, Why) :-
   intent("explore"),
@@ -36,7 +36,7 @@ matches(File, 75, Why) :-
   :string:contains(Small, Word),
   Why = fn:string:concat("has ", Word, " in its name").
 wanted(Small) :- intent("explore"), topic(Word), in_small_letters(Word, Small).
-# One name of a file is enough: a short word is in very many of them.
+# One matching name per file is enough: a short word occurs in many names.
 name_like(File, Word, Name) :-
   intent("explore"),
   topic(Word),
@@ -56,7 +56,7 @@ matches(File, 50, Why) :-
   test(Id, File, _),
   Why = fn:string:concat("tests ", Word).
 
-# --- diagnose_failure: how near, how fresh, and what the traceback says ------------------------------------------------
+# --- diagnose_failure: distance to the test, age of the last change, and the traceback ---------------------------------
 
 clue(File, 50, Why) :-
   intent("diagnose_failure"),
@@ -79,7 +79,7 @@ clue(File, 70, "it has changed since the last commit") :- edited(File).
 fresh_edit() :- edited(_).
 edited(File) :- distance(File, _), changed(File, _), !test_file(File).
 
-# A failure that nobody saw at once may come from the commits before the last one, less likely with each.
+# A failure may be older than the last commit; the score decreases with each earlier commit.
 clue(File, 35, "of what the test rests on it changed last") :-
   committed_at(File, Time),
   newest(Time),
@@ -159,7 +159,7 @@ matches(File, Sum, Why) :-
   Sum <= 60,
   best_clue(File, Most),
   clue(File, Most, Why).
-# Many clues together still have an order: what is above 60 counts for a quarter.
+# Sums above 60 count for a quarter, so that files with many clues keep their order below the maximum.
 matches(File, Points, Why) :-
   suspicion(File, Sum),
   Sum > 60,
@@ -169,7 +169,7 @@ matches(File, Points, Why) :-
   More = fn:div(Over, 4),
   Points = fn:plus(60, More).
 
-# --- change and review: the files, their tests, and what rests on them -------------------------------------------------
+# --- change and review: the files, their tests, and their dependents ---------------------------------------------------
 
 matches(File, 95, "it is to be changed") :- intent("change"), to_change(File), file(File, _, _, _).
 matches(File, 90, How) :-
@@ -187,13 +187,13 @@ matches(File, 50, Why) :-
   imports_file(File, Changed),
   Why = fn:string:concat("imports ", Changed).
 
-# --- a few, not all ----------------------------------------------------------------------------------------------------
+# --- limit the number of files -----------------------------------------------------------------------------------------
 
 hushed(File) :- secret_in(File, _, _).
 hushed(File) :- odd_name(File).
 hushed(File) :- matches(File, _, _), :string:contains(File, ":").  # it could pass for another address
 
-# Of files that fit equally well those come first that fit more words, and that others import.
+# Of files with equal scores, those that match more words or have more importers come first.
 best(File, Points) :-
   matches(File, Any, _),
   !hushed(File)
@@ -221,6 +221,6 @@ needs_resource(Tool, File, Why, Points) :-
   shown(File, Points),
   best(File, Most),
   matches(File, Most, Why).
-instruction(Tool, 90, "Too many files fit to name them all: use more telling words, or search.") :-
+instruction(Tool, 90, "More files match than are listed: use more specific words, or search.") :-
   guide(Tool),
   crowded().

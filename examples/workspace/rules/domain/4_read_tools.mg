@@ -1,4 +1,4 @@
-# Looking, which changes nothing. The tool that comes first for an intent carries the files that are worth reading.
+# Read-only tools. The first tool of an intent is sent with the files that are useful to read.
 
 guide("find_text") :- intent("explore").
 guide("run_failing_tests") :- intent("diagnose_failure"), can_run().
@@ -29,8 +29,8 @@ relevant("outline_file", 60) :- intent("explore").
 relevant("outline_file", 30) :- intent("diagnose_failure").
 relevant("outline_file", 30) :- intent("change").
 
-macro("find_text", "Finds lines that have a text, or fit a regular expression, in files that git does not ignore.").
-macro_summary("find_text", "Find lines that have a text.").
+macro("find_text", "Finds lines that contain a text or match a regular expression, in files that git does not ignore.").
+macro_summary("find_text", "Find lines that contain a text.").
 macro_step("find_text", 1, "search_text") :- !many().
 macro_step("find_text", 1, "search") :- many().
 nothing_to_undo("find_text", 1) :- many().
@@ -57,7 +57,7 @@ arg_value("read_traceback", 1, "text", Text) :- traceback(Text).
 idempotent("read_traceback").
 mandatory("read_traceback") :- intent("diagnose_failure"), traceback(_).
 
-macro("run_failing_tests", "Runs the failing tests, locked in and without a network, and says how each of them ends.").
+macro("run_failing_tests", "Runs the failing tests in a sandbox without network, and reports the result of each test.").
 macro_summary("run_failing_tests", "Run the failing tests.").
 macro_step("run_failing_tests", 1, "run_tests").
 arg_value("run_failing_tests", 1, "tests", Tests) :-
@@ -73,12 +73,12 @@ needs_skill("read_traceback", "finding-causes").
 instruction("run_failing_tests", 1, Text) :-
   edited(File),
   !hushed(File),
-  Text = fn:string:concat(File, " is not committed as it is.").
+  Text = fn:string:concat(File, " has uncommitted changes.").
 
-# --- what is not committed ---------------------------------------------------------------------------------------------
+# --- uncommitted changes -----------------------------------------------------------------------------------------------
 
-macro("show_changes", "Shows what differs from the last commit, as a diff without secrets.").
-macro_summary("show_changes", "Show what is not committed.").
+macro("show_changes", "Shows the differences from the last commit, as a diff without secrets.").
+macro_summary("show_changes", "Show uncommitted changes.").
 macro_step("show_changes", 1, "git_diff").
 arg_value("show_changes", 1, "staged", /false).
 arg_value("show_changes", 1, "refuse", /false).
@@ -86,8 +86,8 @@ idempotent("show_changes").
 mandatory("show_changes") :- intent("review").
 relevant("show_changes", 55) :- intent("diagnose_failure"), changed(_, _).
 
-macro("run_affected_tests", "Runs the tests that rest on what has changed, and says how each of them ends.").
-macro_summary("run_affected_tests", "Run the tests that rest on what has changed.").
+macro("run_affected_tests", "Runs the tests that depend on the changed files, and reports the result of each test.").
+macro_summary("run_affected_tests", "Run the tests that depend on the changed files.").
 macro_step("run_affected_tests", 1, "run_tests").
 arg_value("run_affected_tests", 1, "tests", Files) :- tests_to_run(Files).
 arg_value("run_affected_tests", 1, "memory_mb", Most) :- limit_of_tests("memory", Most).
@@ -99,7 +99,7 @@ needs_skill("show_changes", "reviewing").
 
 review_note(Text) :-
   reviewer(File, Owner),
-  Text = fn:string:concat(File, " belongs to ", Owner, ": they have to look at it.").
+  Text = fn:string:concat(File, " belongs to ", Owner, ", who has to review the change.").
 review_note(Text) :-
   touched(File),
   risky(File),
@@ -109,13 +109,13 @@ review_note(Text) :-
 review_note(Text) :-
   touched(File),
   generated(File, _),
-  Text = fn:string:concat(File, " is written by a program: change what it is made from.").
+  Text = fn:string:concat(File, " is a generated file: change its source instead.").
 review_note(Text) :-
   touched(File),
   syntax_error(File, Line),
   Text = fn:string:concat(File, " cannot be parsed, see line ", Line, ".").
 instruction("show_changes", 2, Text) :- review_note(Text).
-instruction("show_changes", 3, "No test rests on these changes.") :-
+instruction("show_changes", 3, "No test depends on these changes.") :-
   intent("review"),
   touched(_),
   !has_tests().

@@ -1,32 +1,32 @@
-# change, commit and undo. Which files, which tests: both are proven with the tool, and whoever calls it cannot add any.
+# The intents change, commit and undo. Files and tests are fixed when a tool is proven; the client cannot add any.
 
 to_change_list(Files) :- to_change(File) |> do fn:group_by(), let Files = fn:collect(File).
 
-macro("propose_change", "Makes a diff from edits and says whether it applies. Nothing is changed.").
-macro_summary("propose_change", "Make a diff, and change nothing.").
+macro("propose_change", "Creates a diff from edits and reports whether it applies. No file is changed.").
+macro_summary("propose_change", "Create a diff without changing files.").
 macro_step("propose_change", 1, "make_patch").
 arg_value("propose_change", 1, "only", Files) :- to_change_list(Files).
 arg_value("propose_change", 1, "refuse", /false).
 idempotent("propose_change").
 relevant("propose_change", 70) :- intent("change").
 
-macro("try_patch", "Says what a unified diff would change here, and whether it applies. Nothing is changed.").
-macro_summary("try_patch", "Say whether a diff applies.").
+macro("try_patch", "Reports what a unified diff would change, and whether it applies. No file is changed.").
+macro_summary("try_patch", "Check whether a diff applies.").
 macro_step("try_patch", 1, "check_patch").
 idempotent("try_patch").
 relevant("try_patch", 35) :- intent("change").
 relevant("try_patch", 35) :- intent("review").
 
-# --- safe_change: try, test, change, test, and take it back if the tests got worse -------------------------------------
+# --- safe_change: create the patch, test, apply, test, and revert if tests got worse -----------------------------------
 
-macro("safe_change", "Changes files: tries the edits, runs the affected tests before and after, and takes everything back if they got worse.").
-macro_summary("safe_change", "Change files, and take it back if tests get worse.").
+macro("safe_change", "Changes files: checks the edits, runs the affected tests before and after, and reverts the change if tests got worse.").
+macro_summary("safe_change", "Change files, and revert the change if tests get worse.").
 mandatory("safe_change") :- intent("change").
 
 macro_step("safe_change", 1, "make_patch").
 arg_value("safe_change", 1, "only", Files) :- to_change_list(Files).
 arg_value("safe_change", 1, "refuse", /false).
-skip_step(N, "The edits cannot be made: see problems.") :- cannot_be_made(), after_first(N).
+skip_step(N, "The edits cannot be applied: see problems.") :- cannot_be_made(), after_first(N).
 cannot_be_made() :- run_of("safe_change"), step_value(1, "applies", /false).
 after_first(2). after_first(3). after_first(4). after_first(5). after_first(6).
 skip_step(N, Why) :- no_tests_here(Why), after_first(N), N > 2.
@@ -76,7 +76,7 @@ skip_step(6, "The tests did not get worse.") :-
 
 on_error("safe_change", 4, "undo") :- has_tests().
 on_error("safe_change", 5, "undo") :- has_tests().
-# Tests run where nothing of the repository can be written.
+# The repository is read-only for tests, so they have no effect to undo.
 nothing_to_undo("safe_change", N) :- test_step(N), has_tests().
 reversible("safe_change").
 
@@ -93,7 +93,7 @@ instruction("safe_change", 1, Text) :-
   affected_count(Count),
   intent("change"),
   Text = fn:string:concat("Test files that will run before and after: ", Count, ".").
-instruction("safe_change", 1, "No test rests on these files: nothing will be run, so read twice.") :-
+instruction("safe_change", 1, "No test depends on these files: no test will run, so review the change carefully.") :-
   intent("change"),
   to_change(_),
   !has_tests().
@@ -101,7 +101,7 @@ instruction("safe_change", 2, Text) :- intent("change"), review_note(Text).
 
 # --- commit ------------------------------------------------------------------------------------------------------------
 
-macro("commit_changes", "Commits files as they are to the branch that was named. What is checked out stays as it is.").
+macro("commit_changes", "Commits the current content of files to the named branch. The checked-out branch does not change.").
 macro_summary("commit_changes", "Commit files to a branch.").
 macro_step("commit_changes", 1, "commit").
 arg_value("commit_changes", 1, "branch", Branch) :- branch_to_use(Branch).
@@ -110,7 +110,7 @@ arg_value("commit_changes", 1, "refuse", /false).
 arg_value("commit_changes", 1, "paths", Files) :-
   to_be_committed(File)
   |> do fn:group_by(), let Files = fn:collect(File).
-instruction("commit_changes", 1, "Files whose names cannot be written plainly stay as they are.") :-
+instruction("commit_changes", 1, "Files with special characters in their names are not committed.") :-
   intent("review"),
   changed(File, _),
   oddly_named(File).
@@ -119,7 +119,7 @@ relevant("commit_changes", 65) :- intent("review"), commit_to(_), to_be_committe
 
 # --- undo --------------------------------------------------------------------------------------------------------------
 
-# One run at a time: the one that the parameter names, or some of several. Which came last nobody can tell from here.
+# One run at a time: the run of the parameter, or any one of several. The facts do not contain which run was the last.
 run_named(Run) :- intent("undo"), intent_param("run", Run), applied(Run, _).
 any_named() :- run_named(_).
 run_to_undo(Run) :- run_named(Run).
@@ -131,8 +131,8 @@ instruction("undo_change", 1, "Several runs can be undone, the last one first: n
   Count > 1,
   !any_named().
 
-macro("undo_change", "Puts files back as they were before a run changed them. Files that somebody changed since are left alone.").
-macro_summary("undo_change", "Put files back as they were.").
+macro("undo_change", "Reverts the change of an earlier run. It is refused if the files have changed since.").
+macro_summary("undo_change", "Revert the change of an earlier run.").
 macro_step("undo_change", 1, "revert_patch").
 arg_kept("undo_change", 1, "backup", Run, "backup") :- run_to_undo(Run).
 arg_value("undo_change", 1, "force", /false).

@@ -1,4 +1,4 @@
-# After a run: what is known now, and what to ask for next.
+# After a run: the delta, the summary and the suggested intents.
 
 extract("make_patch", "applies", "/applies").
 extract("make_patch", "problems", "/problems").
@@ -20,8 +20,8 @@ extract("commit", "commit", "/commit").
 extract("commit", "problem", "/problem").
 extract("compare_runs", "outcome", "/outcome").
 
-# What it takes to undo a change outlives the request. What would undo the undoing does not: it would bring back what
-# tests or a person have turned down, and neither would be asked again.
+# The backup of a change is stored with the run. The backup of a revert is not: it could restore a change that tests or a
+# person have rejected, without a new check.
 keep("apply_patch", "backup", "/backup").
 
 changed_file(N, File) :-
@@ -29,7 +29,7 @@ changed_file(N, File) :-
   :list:member(One, Files),
   :match_entry(One, "path", File).
 
-# Errors of actions are not told to clients, for they may hold anything. What an agent has to learn is in results.
+# Error texts of actions are not sent to clients, because they are untrusted. Results contain what an agent needs.
 problem(Text) :-
   step_value(1, "problems", Problems),
   :list:member(One, Problems),
@@ -72,12 +72,12 @@ suggests("review", Params, "See what the change affects, and commit it.") :-
   |> let Params = ["run" : Run].
 summary(Text) :- made(_, File), Text = fn:string:concat("Changed ", File, ".").
 
-summary("Its tests could not be run to their end, neither before nor after: see tests.") :-
+summary("The test run did not complete, neither before nor after: see tests.") :-
   made(_, _),
   step_value(5, "outcome", Outcome),
   stopped(Outcome).
 stopped("timeout"). stopped("unusable"). stopped("interrupted").
-summary("Whoever serves the pack can give them more time: --set test_seconds=N.") :-
+summary("The operator can increase the time limit: --set test_seconds=N.") :-
   made(_, _),
   step_value(5, "outcome", "timeout").
 
@@ -112,7 +112,7 @@ retracts("failing_test", [/_]) :-
   step_value(1, "outcome", "passed"),
   step_value(1, "missing", []).
 
-# Where errors passed through the repository. What is installed, or belongs to Python, has a path that begins at the top.
+# The frames in the repository. Installed packages and the standard library have absolute paths.
 passed_through(File, Line) :-
   runs_tests(Tool),
   ran(Tool),
@@ -158,8 +158,7 @@ told_frame(File, Line) :-
   :match_entry(Frame, "line", Line).
 frame(Known, Line) :- told_frame(File, Line), Line > 0, known_as(File, Known).
 
-# A traceback of another machine has other folders before the paths of this repository, and one that was made in a
-# folder of it has fewer.
+# Paths in a traceback from another machine have another prefix; paths from a run in a subfolder lack a prefix.
 known_as(File, File) :- told_frame(File, _), file(File, _, _, _).
 known_as(File, Known) :-
   told_frame(File, _),

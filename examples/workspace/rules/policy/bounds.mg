@@ -1,6 +1,6 @@
-# What nobody may do here. No rule of the domain can weaken this; the actions and their sandbox hold most of it once more.
+# The limits for all clients. No rule of the domain can weaken them; actions and sandbox enforce most of them again.
 
-# --- nothing outside the root, and no second way to write a path --------------------------------------------------------
+# --- only paths below the root, in one spelling -------------------------------------------------------------------------
 
 named_path("to_change", File) :- to_change(File).
 named_path("to_commit", File) :- to_commit(File).
@@ -20,11 +20,11 @@ odd_start("-").
 odd_end("/").
 odd_end(" ").
 
-fact_denied(Predicate, "a path goes from the root down, without . and .. and doubled slashes") :-
+fact_denied(Predicate, "a path is relative to the root, without . and .. and doubled slashes") :-
   named_path(Predicate, File),
   odd_inside(Part),
   :string:contains(File, Part).
-fact_denied(Predicate, "a path goes from the root down, without . and .. and doubled slashes") :-
+fact_denied(Predicate, "a path is relative to the root, without . and .. and doubled slashes") :-
   named_path(Predicate, File),
   odd_start(Part),
   :string:starts_with(File, Part).
@@ -33,7 +33,7 @@ fact_denied(Predicate, "a path names a file") :-
   odd_end(Part),
   :string:ends_with(File, Part).
 
-# --- no edits to protected paths, nor through links ---------------------------------------------------------------------
+# --- no edits of protected paths or through links -----------------------------------------------------------------------
 
 guarded(File) :- in_small_letters(File, Path), protected_path(Path).
 guarded(File) :-
@@ -45,7 +45,7 @@ guarded(File) :- to_change(File), link(File, _).
 guarded(File) :- to_change(File), unreadable(File, "link out of the root").
 guarded(File) :- to_change(File), lock_file(File, _).
 
-# A file system may take two names for one that differ only in the case of letters.
+# On a case-insensitive file system, names that differ in case are one file.
 in_small_letters(File, Path) :- smaller(File, 26, Path).
 smaller(File, 0, File) :- to_change(File).
 smaller(Word, 0, Word) :- topic(Word).
@@ -65,7 +65,7 @@ letter(24, "Y", "y"). letter(25, "Z", "z").
 writes("safe_change").
 writes("propose_change").
 prohibited(Tool, "a protected path is among the files") :- writes(Tool), guarded(_).
-prohibited(Tool, "a file belongs to another repository, which lies in this one") :-
+prohibited(Tool, "a file belongs to a nested repository") :-
   writes(Tool),
   to_change(File),
   unreadable(Folder, Why),
@@ -73,17 +73,17 @@ prohibited(Tool, "a file belongs to another repository, which lies in this one")
   Start = fn:string:concat(Folder, "/"),
   :string:starts_with(File, Start).
 other_repository("submodule"). other_repository("nested repository").
-prohibited(Tool, "a file with secrets is for a person to change") :-
+prohibited(Tool, "a person has to change a file with secrets") :-
   writes(Tool),
   to_change(File),
   secret_in(File, _, _).
 
-# --- no commit on the default branch, and none in the middle of something ------------------------------------------------
+# --- no commit to the default branch or during a merge -------------------------------------------------------------------
 
-prohibited("commit_changes", "nothing is committed to the default branch") :-
+prohibited("commit_changes", "the default branch is protected") :-
   commit_to(Branch),
   default_branch(Branch).
-prohibited("commit_changes", "the name of the branch could be taken for another one") :-
+prohibited("commit_changes", "the name of the branch is ambiguous") :-
   commit_to(Branch),
   odd_branch(Start),
   :string:starts_with(Branch, Start).
@@ -97,28 +97,28 @@ prohibited("commit_changes", "a merge or rebase is not finished") :- commit_to(_
 prohibited("commit_changes", "a file with secrets is among the files") :-
   to_be_committed(File),
   secret_in(File, _, _).
-prohibited("commit_changes", "who commits has to say who they are") :- client_trust("anonymous").
+prohibited("commit_changes", "anonymous clients cannot commit") :- client_trust("anonymous").
 prohibited("commit_changes", "a conflict is not resolved") :- changed(_, "conflicted").
 
-# What has changed and was named; if none was, all that has a name that can be written plainly.
+# The changed files that the client names; without names, all changed files without special characters in their names.
 to_be_committed(File) :- to_commit(File), changed(File, _).
 to_be_committed(File) :- changed(File, _), !some_named(), !oddly_named(File).
 some_named() :- to_commit(_).
 oddly_named(File) :- odd_name(File).
 oddly_named(File) :- changed(File, _), :string:contains(File, "\\").
 
-# --- network never, and nobody without a name changes anything -----------------------------------------------------------
+# --- no network, and no changes by anonymous clients ---------------------------------------------------------------------
 
 prohibited(Tool, "nothing here uses the network") :- macro_effect(Tool, "network").
 effect_denied(Action, "nothing here uses the network") :- action_effect(Action, "network").
-intent_denied("who changes something has to say who they are") :-
+intent_denied("anonymous clients cannot change files") :-
   changing(Intent),
   intent(Intent),
   client_trust("anonymous").
 changing("change").
 changing("undo").
 
-# --- what a person has to agree to ---------------------------------------------------------------------------------------
+# --- changes that need an approval ---------------------------------------------------------------------------------------
 
 needs_confirmation("safe_change") :- to_change(File), !in_area(File).
 needs_confirmation("safe_change") :- to_change(File), risky(File).
