@@ -122,7 +122,7 @@ def propose_patch(file: str, fix: str) -> dict[str, str]:
     """Return the content of a file after a change, and the diff, without changing the file."""
     kind, _, path = fix.partition(" ")
     if kind != "add_route" or not path.startswith("/api/"):
-        raise ValueError(f"{fix!r} is not supported: only 'add_route /api/…' is")
+        raise ValueError(f"{fix!r} is not supported: only 'add_route /api/PATH' is")
     before = read(file)
     if path in tomllib.loads(before)["routes"]:
         raise ValueError(f"{path} already has a route")

@@ -27,7 +27,7 @@ def facts(run: Run, query: str, clock: str = "12:00") -> list[str]:
 
 def test_incident_as_its_page_says(run: Run) -> None:
     page = (EXAMPLES / "first" / "README.md").read_text("utf-8")
-    answer = re.search(r"answers:\n\n```\n(.*?)```", page, re.DOTALL)
+    answer = re.search(r"prints:\n\n```\n(.*?)```", page, re.DOTALL)
     assert answer is not None
     assert facts(run, "why(Tool, Service, Reason)") == answer[1].splitlines()
 

@@ -266,7 +266,7 @@ def test_from_a_cause_to_its_fix(domain: Domain, tmp_path: Path) -> None:
         if step == 2:
             (tmp_path / "app" / "routes.toml").write_text("[routes]\n")
 
-    with pytest.raises(Refused, match="changed meanwhile"):
+    with pytest.raises(Refused, match="changed since it was read"):
         run(apply, tmp_path, meddle)
     made = run(apply, tmp_path)
     assert set(made) == {"diff", "routes"}
