@@ -21,7 +21,7 @@ from typing import Final, TypeAlias, TypeVar
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Span
 from manglecp.mangle import printer
-from manglecp.mangle.builtins import PREDICATES, REDUCERS
+from manglecp.mangle.builtins import PREDICATES
 from manglecp.mangle.declarations import Acceptance, Merge, Predicate
 from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import Asked, Externals, ask, check_names
@@ -31,7 +31,8 @@ from manglecp.mangle.model import MOST_SKIPPED, Limits, Relation, Statistics
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program, Rule, built_columns, parts
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Premise, Term, Transform, Variable
+from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Premise, Term, Variable
+from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import order_key
 
 Call: TypeAlias = tuple[Key, Args]
@@ -328,7 +329,7 @@ class NaiveEvaluation:
     def _transformed(self, clause: Clause, rows: list[Row]) -> list[Row]:
         for transform in clause.transforms:
             try:
-                rows = self._transform(transform, rows)
+                rows = transform_rows(transform, rows, self.now)
             except ValueFault as fault:
                 raise self.error_at(str(fault), transform.span, clause) from None
         return rows
@@ -403,47 +404,6 @@ class NaiveEvaluation:
             yield from solutions
         elif next(solutions, None) is None:
             yield row
-
-    def _transform(self, transform: Transform, rows: list[Row]) -> list[Row]:
-        if transform.do is None:
-            return [self.let(transform, row) for row in rows]
-        keys = [arg.name for arg in transform.do.args if isinstance(arg, Variable)]
-        groups: dict[Args, list[Row]] = {}
-        for row in rows:
-            groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-        return [
-            self.reduce(transform, dict(zip(keys, group, strict=True)), members) for group, members in groups.items()
-        ]
-
-    def let(self, transform: Transform, row: Row) -> Row:
-        """Return the row with the values of the transform added."""
-        for let in transform.lets:
-            row = {**row, let.variable.name: value_of(let.expression, row, self.now)}
-        return row
-
-    def reduce(self, transform: Transform, group: Row, members: list[Row]) -> Row:
-        """Return the row of a group with the values of its reducers added."""
-        for let in transform.lets:
-            reducer = REDUCERS.get(let.expression.function)
-            if reducer is None:
-                value = value_of(let.expression, group, self.now)
-            else:
-                rows = self._reducer_rows(let.expression, group, members, reducer.skips_failing_rows)
-                value = reducer.reduce(rows)
-            group = {**group, let.variable.name: value}
-        return group
-
-    def _reducer_rows(self, expression: Apply, group: Row, members: list[Row], lenient: bool) -> list[Args]:
-        if not expression.args:
-            return [tuple(row[name] for name in sorted(row)) for row in members]
-        rows = []
-        for row in members:
-            try:
-                rows.append(tuple(value_of(arg, {**row, **group}, self.now) for arg in expression.args))
-            except ValueFault:
-                if not lenient:
-                    raise
-        return rows
 
     # --- deferred predicates ---------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Acceptance, Predicate, is_text
-from manglecp.mangle.engine.aggregate import Aggregation
 from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled
 from manglecp.mangle.engine.maintenance import Maintained, maintainable
 from manglecp.mangle.engine.plan import RuleSteps, take_apart
@@ -23,6 +22,7 @@ from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import GivenFact, Program, Rule, built_columns
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Key, Literal, Now, Premise, TimeBound
+from manglecp.mangle.transforms import Aggregation
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
 # Problems of facts belong to the analysis, except an interval that ends before it starts, which is a run-time error as

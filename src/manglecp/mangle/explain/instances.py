@@ -14,6 +14,7 @@ from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, head_interval, instant_of, window
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal, Transform, Variable
+from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time, Value, order_key
 
 # A premise reads coalesced intervals (D12); a proof names the intervals as given. A box needs those that cover its
@@ -223,14 +224,14 @@ class Instances:
     def _step(self, step: Transform, results: list[Derived]) -> Iterator[Derived]:
         if step.do is None:
             for one in results:
-                yield Derived(self.solver.let(step, one.row), one.members)
+                yield Derived(transform_rows(step, [one.row], self.solver.now)[0], one.members)
             return
         keys = [arg.name for arg in step.do.args if isinstance(arg, Variable)]
         groups: dict[Args, list[Derived]] = {}
         for one in results:
             groups.setdefault(tuple(one.row[key] for key in keys), []).append(one)
-        for group, ones in groups.items():
-            row = self.solver.reduce(step, dict(zip(keys, group, strict=True)), [one.row for one in ones])
+        for ones in groups.values():
+            row = transform_rows(step, [one.row for one in ones], self.solver.now)[0]
             yield Derived(row, tuple(member for one in ones for member in one.members))
 
     def head(self, rule: Rule, row: Row) -> Timed | None:

@@ -8,12 +8,22 @@ from typing import Any, TypeAlias
 from manglecp.mangle.builtins import FUNCTIONS, REDUCERS
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.facts import holds_somewhere
-from manglecp.mangle.matching import head_interval
+from manglecp.mangle.matching import Row, head_interval
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Term, Transform, Variable, premise_variables
 
 RowTuple: TypeAlias = tuple[Any, ...]
 Expression: TypeAlias = Callable[[RowTuple, int], Any]
+Step: TypeAlias = Callable[[Iterable[RowTuple], int], Iterable[RowTuple]]
+
+
+def transform_rows(transform: Transform, rows: list[Row], now: int) -> list[Row]:
+    """Apply a transform to rows that bind the same variables."""
+    if not rows:
+        return []
+    names = sorted(rows[0])
+    step, after = compile_transform(transform, names)
+    return [dict(zip(after, row, strict=True)) for row in step([tuple([r[n] for n in names]) for r in rows], now)]
 
 
 def compile_term(term: Term, names: list[str]) -> Expression:
@@ -40,9 +50,9 @@ class Aggregation:
     def __init__(self, rule: Rule, temporal: bool) -> None:
         clause = rule.clause
         names = sorted({v.name for p in rule.premises for v in premise_variables(p) if not v.anonymous})
-        self.steps: list[Callable[[Iterable[RowTuple], int], Iterable[RowTuple]]] = []
+        self.steps: list[Step] = []
         for transform in clause.transforms:
-            step, names = _group(transform, names) if transform.do is not None else _lets(transform, names)
+            step, names = compile_transform(transform, names)
             self.steps.append(step)
         self.names = names
         self.head = [compile_term(arg, names) for arg in clause.head.args]
@@ -63,7 +73,12 @@ class Aggregation:
         return found, skipped
 
 
-def _lets(transform: Transform, names: list[str]) -> tuple[Any, list[str]]:
+def compile_transform(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
+    """Return a function of rows with the columns ``names``, and the columns of its result."""
+    return _lets(transform, names) if transform.do is None else _group(transform, names)
+
+
+def _lets(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
     expressions = []
     for let in transform.lets:
         expressions.append(compile_term(let.expression, names))
@@ -80,7 +95,7 @@ def _lets(transform: Transform, names: list[str]) -> tuple[Any, list[str]]:
     return step, names
 
 
-def _group(transform: Transform, names: list[str]) -> tuple[Any, list[str]]:
+def _group(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
     assert transform.do is not None
     keys = [arg.name for arg in transform.do.args if isinstance(arg, Variable)]
     positions = [names.index(key) for key in keys]
