@@ -160,15 +160,13 @@ class Code:
         owner = f"views[{i}]" if layer == "o" else f"views[{i}].base"
         return self.handle(f"{layer}{i}_{'_'.join(map(str, columns))}", f"{owner}.index({columns!r})")
 
+    def _read_layers(self, key: Key) -> str:
+        return self.layers(key).replace("x", "b") if self.loose else self.layers(key)
+
     def _together(self, key: Key, read: Callable[[str], str]) -> str:
         found = []
-        for layer in self.layers(key):
-            if layer == "x" and self.loose:
-                found.append(read("b"))
-            elif layer == "x":
-                found.append(f"live({read('b')}, {self.facts(key, 'r')})")
-            else:
-                found.append(read(layer))
+        for layer in self._read_layers(key):
+            found.append(f"live({read('b')}, {self.facts(key, 'r')})" if layer == "x" else read(layer))
         return found[0] if len(found) == 1 else f"chain({', '.join(found)})" if found else "E"
 
     def everything(self, key: Key) -> str:
@@ -179,7 +177,7 @@ class Code:
 
     def contains(self, key: Key, fact: str) -> str:
         tests = []
-        for layer in self.layers(key).replace("x", "b") if self.loose else self.layers(key):
+        for layer in self._read_layers(key):
             if layer == "x":
                 tests.append(f"{fact} in {self.facts(key, 'b')} and {fact} not in {self.facts(key, 'r')}")
             else:
@@ -189,7 +187,7 @@ class Code:
     def exists(self, key: Key, columns: tuple[int, ...], wanted: str) -> str:
         """Return an expression that tests for a fact with these values in these columns, or any fact."""
         tests = []
-        for layer in self.layers(key).replace("x", "b") if self.loose else self.layers(key):
+        for layer in self._read_layers(key):
             if layer == "x":
                 bucket = f"{self.index(key, 'b', columns)}.get({wanted}, E)" if columns else self.facts(key, "b")
                 tests.append(f"live({bucket}, {self.facts(key, 'r')})")

@@ -87,16 +87,7 @@ def changed_index(index: Index, columns: Columns, added: Facts, removed: Facts) 
 
 
 def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) -> SetIndex:
-    index: SetIndex = {}
-    key = itemgetter(*columns)
-    for fact in facts:
-        wanted = key(fact)
-        bucket = index.get(wanted)
-        if bucket is None:
-            index[wanted] = {fact[value]}
-        else:
-            bucket.add(fact[value])
-    return index
+    return {key: {fact[value] for fact in bucket} for key, bucket in build_index(facts, columns).items()}
 
 
 class Frozen:
@@ -176,9 +167,14 @@ class View:
     def index(self, columns: Columns) -> Index:
         index = self.indexes.get(columns)
         if index is None:
-            index = build_index(self.facts, columns)
-            self._keep_index(columns, index)
+            index = build_index(self.overlay(), columns)
+            if self.indexes is _UNINDEXED:
+                self.indexes = {}
+            self.indexes[columns] = index
         return index
+
+    def overlay(self) -> Iterable[FactTuple]:
+        return self.facts
 
     def matching(self, columns: Columns, wanted: Any) -> list[FactTuple]:
         """Return the facts with these values in these columns; of one column it is the value itself."""
@@ -189,12 +185,6 @@ class View:
         if self.facts:
             found += self.index(columns).get(wanted, ())
         return found
-
-    def _keep_index(self, columns: Columns, index: Index) -> None:
-        if self.indexes is _UNINDEXED:
-            self.indexes = {columns: index}
-        else:
-            self.indexes[columns] = index
 
     def set_index(self, columns: Columns, value: int) -> SetIndex:
         """Like :meth:`index`, with the set of values in column ``value``."""
@@ -217,11 +207,14 @@ class View:
             return False
         self.facts |= new
         self.set_indexes = _UNINDEXED
+        self._index_more(new)
+        return True
+
+    def _index_more(self, facts: Iterable[FactTuple]) -> None:
         for columns, index in self.indexes.items():
             key = itemgetter(*columns)
-            for fact in new:
+            for fact in facts:
                 index.setdefault(key(fact), []).append(fact)
-        return True
 
     def added(self) -> int:
         return len(self.facts)
@@ -259,8 +252,7 @@ class Grouped(View):
     """A binary relation as one set of second values per first value.
 
     Where a rule passes the second column of a premise to its head, whole sets are united and subtracted, which is
-    several
-    times faster on closures and takes a fraction of the memory.
+    several times faster on closures and takes a fraction of the memory.
     """
 
     __slots__ = ("flat", "groups", "known")
@@ -284,23 +276,14 @@ class Grouped(View):
                 own |= seconds
             self.known += len(seconds)
         if self.indexes:
-            facts = [(first, second) for first, seconds in new.items() for second in seconds]
-            for columns, index in self.indexes.items():
-                key = itemgetter(*columns)
-                for fact in facts:
-                    index.setdefault(key(fact), []).append(fact)
+            self._index_more([(first, second) for first, seconds in new.items() for second in seconds])
         return bool(new)
 
     def pending(self) -> int:
         return sum(map(len, self.new.values()))
 
-    def index(self, columns: Columns) -> Index:
-        index = self.indexes.get(columns)
-        if index is None:
-            facts = ((first, second) for first, seconds in self.groups.items() for second in seconds)
-            index = build_index(facts, columns)
-            self._keep_index(columns, index)
-        return index
+    def overlay(self) -> Iterable[FactTuple]:
+        return ((first, second) for first, seconds in self.groups.items() for second in seconds)
 
     def set_index(self, columns: Columns, value: int) -> SetIndex:
         return self.groups if columns == (0,) else super().set_index(columns, value)
@@ -312,7 +295,7 @@ class Grouped(View):
     def facts(self) -> set[FactTuple]:
         """Flatten; only after the last addition."""
         if self.flat is None:
-            self.flat = {(first, second) for first, seconds in self.groups.items() for second in seconds}
+            self.flat = set(self.overlay())
         return self.flat
 
     @facts.setter
