@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Trust
-from manglecp.mangle import Fact, Key, Program, fact_text
+from manglecp.mangle import Fact, Key, Program
 from manglecp.mangle.syntax import Clause, Literal, Variable, term_variables
 from manglecp.pack import Pack
 from manglecp.wire import snake_case
@@ -160,7 +160,7 @@ class Sight:
             REDACTED if i in hidden else scrub(arg[:MOST_OF_A_VALUE]) if type(arg) is str else arg
             for i, arg in enumerate(fact.args)
         )
-        text = fact_text(fact.predicate, args, fact.interval)
+        text = fact._replace(args=args).text
         return _short(scrub(text[: 2 * MOST_OF_A_VALUE]), MOST_CHARACTERS) if own else self.text(text)
 
     def wire(self, fact: Fact) -> dict[str, Any]:

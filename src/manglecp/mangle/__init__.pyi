@@ -1,6 +1,5 @@
 from ..base.source import (
     Source as Source,
-    Span as Span,
     Trust as Trust,
 )
 from .builtins.calendar import parse_duration as parse_duration, parse_rfc3339 as parse_rfc3339, zone as zone
@@ -41,7 +40,6 @@ from .matching import (
     constant_value as constant_value,
     evaluate_term as evaluate_term,
     head_interval as head_interval,
-    mentions_now as mentions_now,
 )
 from .model import Limits as Limits, Statistics as Statistics
 from .parser import (
@@ -52,14 +50,12 @@ from .parser import (
 from .printer import (
     NotPlain as NotPlain,
     duration_text as duration_text,
-    fact_text as fact_text,
     instant_text as instant_text,
     plain as plain,
     value_text as value_text,
 )
 from .program import (
     Program as Program,
-    Rule as Rule,
 )
 from .result import (
     Result as Result,
