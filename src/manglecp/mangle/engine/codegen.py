@@ -76,7 +76,6 @@ def live(facts: Iterable[Any], removed: set[Any]) -> list[Any]:
 _RUNTIME: Final[Mapping[str, Any]] = {
     "live": live,
     "chain": chain,
-    "clamp": clamp,
     "E": (),
     "Time": Time,
     "wrap": wrap_int64,
@@ -518,12 +517,6 @@ class Generator(Code):
         operator = step.operator
         sign = 1 if operator.is_future else -1
         first, last = f"first{step.position}", f"last{step.position}"
-        if all(isinstance(bound.value, Duration) for bound in operator.bounds):
-            offsets = [sign * bound.value.ns for bound in operator.bounds if isinstance(bound.value, Duration)]
-            offsets += [0] if len(offsets) == 1 else []
-            self.handle(first, f"clamp(now + {self.given(min(offsets), 'K')})")
-            self.handle(last, f"clamp(now + {self.given(max(offsets), 'K')})")
-            return first, last
         ends = ["now"] if len(operator.bounds) == 1 else []
         fixed = True
         for bound in operator.bounds:

@@ -6,7 +6,7 @@ their order, so that errors are deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from manglecp.base.diagnostic import Diagnostic
@@ -36,26 +36,13 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
         if evaluation.compiled.program.predicates[key].deferred:
             continue
         view = evaluation.views[i]
-        relation = interpreter.relations.get(key)
-        facts = set() if relation is None else set(as_tuples(relation))
+        stored = interpreter.relations[key].facts if key in interpreter.relations else {}
+        facts = {args if at is None else (*args, *at) for args, intervals in stored.items() for at in intervals}
         fresh = View(view.base)
         fresh.replace(facts - view.base.facts)
         fresh.removed = view.base.facts - facts
         fresh.skipped = {(*args, *interval) for skipped, args, interval in interpreter.skipped if skipped == key}
         evaluation.views[i] = fresh
-
-
-def matching(evaluation: Evaluation) -> Callable[[Atom, Row], bool]:
-    """Return a function that tests whether an atom has a match in a finished evaluation."""
-    interpreter = _Interpreter(evaluation)
-    return interpreter.holds
-
-
-def as_tuples(relation: Relation) -> Iterable[FactTuple]:
-    """Return uncoalesced facts, with the ends of their interval as columns."""
-    for args, intervals in relation.facts.items():
-        for interval in intervals:
-            yield args if interval is None else (*args, *interval)
 
 
 def as_fact(fact: FactTuple, temporal: bool) -> Timed:
@@ -100,7 +87,7 @@ class _Integrity:
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
         self.compiled = evaluation.compiled
-        self._interpreted = matching(evaluation)
+        self._interpreted = _Interpreter(evaluation).holds
 
     def violations(self, key: Key) -> Iterable[Diagnostic]:
         predicate = self.compiled.program.predicates[key]
