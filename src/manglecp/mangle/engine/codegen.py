@@ -290,6 +290,8 @@ class Generator(Code):
         scan = next((s for s in steps if isinstance(s, Scan) and last in s.literal.atom.args), None)
         if scan is None or scan.temporal or self.layers(scan.literal.atom.key) not in ("", "o"):
             return None
+        if len(scan.literal.atom.args) != 2:
+            return None
         key, position = scan.literal.atom.key, scan.literal.atom.args.index(last)
         if key in self.grouped and position == 0:
             return None
@@ -370,7 +372,7 @@ class Generator(Code):
         columns = tuple(position for position, _ in known)
         wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
         if self.whole is not None and any(name == self.whole for name, _ in fresh):
-            self._scan_whole(step, known, fresh, targets, checks)
+            self._scan_whole(step, known, fresh, targets)
             return
         if key in self.grouped:
             self._scan_grouped(step, known, targets, checks)
@@ -424,45 +426,29 @@ class Generator(Code):
             elif second != "_":
                 self.loop(f"for {second} in {column}:")
 
-    def _scan_whole(
-        self, step: Scan, known: list[tuple[int, str]], fresh: list[Any], targets: list[str], checks: list[Any]
-    ) -> None:
+    def _scan_whole(self, step: Scan, known: list[tuple[int, str]], fresh: list[Any], targets: list[str]) -> None:
+        """Bind the set of all values of one column; the relation has one other column."""
         key = step.literal.atom.key
         i = self.ids[key]
-        args = step.literal.atom.args
-        position = next(p for p, a in enumerate(args) if isinstance(a, Variable) and a.name == self.whole)
-        column = "column"
-        open_columns = [p for p, t in enumerate(targets) if p != position and p not in dict(known)]
-        if step.position == self.delta or (key in self.grouped and not known):
+        position = 1 if targets[1] == f"v_{self.whole}" else 0
+        other = targets[1 - position]
+        if key in self.grouped and (step.position == self.delta or not known):
             place = "delta" if step.position == self.delta else "groups"
-            if key not in self.grouped:
-                raise NotCompiled("the delta is not grouped")
-            first = targets[0] if not known else self.temporary()
-            self.loop(f"for {first}, {column} in views[{i}].{place}.items():")
+            other = self.temporary() if known else other
+            self.loop(f"for {other}, column in views[{i}].{place}.items():")
             if known:
-                self.unless(f"{first} != {known[0][1]}")
-        elif open_columns:
-            columns = tuple(p for p in range(len(args)) if p != position)
-            index = self.handle(f"w{i}_{position}", f"views[{i}].set_index({columns!r}, {position})")
-            names = [targets[p] if p in open_columns else self.temporary() for p in columns]
-            self.loop(f"for {self._targets(names) if len(names) > 1 else names[0]}, {column} in {index}.items():")
-            for p, value in known:
-                self.unless(f"{names[columns.index(p)]} != {value}")
-            for left, right in checks:  # a repeated variable
-                self.unless(f"{left} != {right}")
+                self.unless(f"{other} != {known[0][1]}")
+        elif step.position == self.delta:
+            raise NotCompiled("the delta is not grouped")
         else:
-            columns = tuple(p for p, _ in known)
-            if columns:
-                wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
-                index = self.handle(f"w{i}_{position}", f"views[{i}].set_index({columns!r}, {position})")
-                self.write(f"{column} = {index}.get({wanted})")
+            index = self.handle(f"w{i}_{position}", f"views[{i}].set_index({(1 - position,)!r}, {position})")
+            if known:
+                self.write(f"column = {index}.get({known[0][1]})")
+                self.unless("not column")
             else:
-                self.write(f"{column} = {{fact[0] for fact in {self.everything(key)}}}")
-            self.unless(f"not {column}")
+                self.loop(f"for {other}, column in {index}.items():")
         for name, target in fresh:
-            if name != self.whole:
-                self.bound[name] = target
-        self.bound[self.whole or ""] = column
+            self.bound[name] = "column" if name == self.whole else target
 
     def _in_time(self, step: Scan) -> str | None:
         """Use the timeline index, if the window is the same for every row."""
