@@ -1,13 +1,11 @@
 """The canonical layout of a file, with comments: ``manglecp fmt``.
 
 A statement is one line if it fits. Otherwise it is *broken*: head, then each premise, transform or part of a
-declaration
-on its own line. Facts that shared a line still do.
+declaration on its own line. Facts that shared a line still do.
 
 A statement consists of *leaves*, which no layout breaks. A comment belongs after the leaf that ends on its line, or
-else
-before the next leaf. A comment between two leaves breaks the statement; one inside a leaf moves before it. The order of
-comments is kept, and the layout is idempotent.
+else before the next leaf. A comment between two leaves breaks the statement; one inside a leaf moves before it. The
+order of comments is kept, and the layout is idempotent.
 """
 
 from __future__ import annotations

@@ -108,8 +108,7 @@ class Program:
         """Parse, analyse and stratify. Raises the errors of the first stage that finds any.
 
         Parsed units are not parsed again. ``bounds="off"`` skips the type checker. ``owners`` assigns predicates to
-        trust levels
-        and overrides declarations and clauses.
+        trust levels and overrides declarations and clauses.
         """
         sources = list(sources)
         texts = (source.source if isinstance(source, Unit) else source for source in sources)

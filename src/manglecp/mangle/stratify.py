@@ -1,8 +1,7 @@
 """Stratification: components of the dependency graph, in evaluation order.
 
 A dependency is *strict* if it needs the finished relation: negation, aggregation, and merge predicates. A program with
-a
-strict dependency inside a component is rejected. Annotations and operators make no difference (D13).
+a strict dependency inside a component is rejected. Annotations and operators make no difference (D13).
 """
 
 from __future__ import annotations
@@ -78,8 +77,7 @@ class Dependencies:
         """Return a diagnostic for each cycle with a strict dependency.
 
         It is placed at the strict premise, unless a less trusted source takes part: then at that source's clause, which
-        closed
-        the cycle, once for all cycles it closes.
+        closed the cycle, once for all cycles it closes.
         """
         diagnostics = []
         for component in self.components:

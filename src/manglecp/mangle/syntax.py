@@ -1,8 +1,7 @@
 """The syntax tree.
 
 Nodes are frozen; equality and hashing ignore spans. A constant is the value itself (:mod:`manglecp.mangle.values`), not
-a
-node; :func:`manglecp.mangle.parser.argument_span` finds where it was written.
+a node; :func:`manglecp.mangle.parser.argument_span` finds where it was written.
 
 Lists, maps and structs are applications of ``fn:list``, ``fn:map`` and ``fn:struct``; ``A < B`` is the atom
 ``:lt(A, B)``. The printer writes the short forms.

@@ -4,8 +4,8 @@
 runs at C speed. That also separates kinds: ``1``, ``1.0``, ``"1"`` and ``/1`` differ, as do ``0.0`` and ``-0.0``.
 
 *Flat order.* :func:`order_key` maps a value to a flat tuple whose comparison is the value order of the language.
-Nothing
-recurses, so values may be nested deeply; their size as text is bounded, because sharing can make it exponential.
+Nothing recurses, so values may be nested deeply; their size as text is bounded, because sharing can make it
+exponential.
 
 The extreme instants ``NEG_INF`` and ``POS_INF`` are infinite and print as ``_`` in annotations.
 """

@@ -285,8 +285,7 @@ class CompiledProgram:
         """Return the functions for the layers that hold facts.
 
         ``full`` applies every rule to everything; ``delta`` only to the delta of the component's own predicates;
-        ``insert`` only
-        to what the overlay adds.
+        ``insert`` only to what the overlay adds.
         """
         if isinstance(views[component.heads[0]], Grouped):
             mode = f"{mode} grouped"
