@@ -214,7 +214,6 @@ def _is_exactly(own: Type, wanted: Type) -> bool:
 
 
 MOST_STATES: Final = 200
-_COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
 
 
 def check_types(
@@ -409,7 +408,7 @@ class _RuleCheck:
         if isinstance(premise, Equality):
             return [self._equality(premise, state)]
         name = premise.atom.predicate
-        if name in _COMPARISONS:
+        if name in printer.INFIX:
             return [self._comparison(premise, state)]
         if name in (":match_field", ":match_entry"):
             return [self._entry(premise, state)]

@@ -18,6 +18,7 @@ from manglecp.base.gc_pause import gc_paused
 from manglecp.base.source import Source, Span, Trust
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
+from manglecp.mangle.printer import INFIX
 from manglecp.mangle.syntax import (
     NOW,
     Annotation,
@@ -380,7 +381,7 @@ class TermParser:
 MAX_ERRORS: Final = 50
 LONG_TEXT: Final = 100_000  # length from which the garbage collector is paused
 
-COMPARISONS: Final = {"<": ":lt", "<=": ":le", ">": ":gt", ">=": ":ge"}
+COMPARISONS: Final = {symbol: predicate for predicate, symbol in INFIX.items()}
 
 _ARG: Final = r'(?:(?:/[A-Za-z0-9.\-_~%/]+|-?\d{1,18})(?=[ \t\r\n\f,)])|"[^"\\\r]*")'
 _FACT: Final = re.compile(

@@ -31,6 +31,7 @@ from manglecp.mangle.engine.plan import (
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.facts import clamp, holds_somewhere
+from manglecp.mangle.printer import INFIX
 from manglecp.mangle.syntax import (
     Apply,
     Key,
@@ -51,7 +52,6 @@ Ending: TypeAlias = OneOf["head", "fact", "row", "known", "exists", "fires"]
 GROWING: Final = 1_000_000  # assumed size of a relation that is still growing
 MOST_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
 
-_INFIX: Final = {":lt": "<", ":le": "<=", ":gt": ">", ":ge": ">="}
 _INSIDE: Final = {"number": "", "string": "", "name": ".text", "time": ".ns", "duration": ".ns", "float64": ".value"}
 _ARITHMETIC: Final = {"fn:plus": " + ", "fn:minus": " - ", "fn:mult": " * "}
 
@@ -599,11 +599,11 @@ class Generator(Code):
     def _quick_test(self, literal: Literal) -> str | None:
         name, args = literal.atom.predicate, literal.atom.args
         kinds = [self.inference.of(arg) for arg in args]
-        if name in _INFIX and kinds[0] == kinds[1] and len(kinds[0]) == 1:
+        if name in INFIX and kinds[0] == kinds[1] and len(kinds[0]) == 1:
             inside = _INSIDE.get(next(iter(kinds[0])))
             if inside is not None:
                 left, right = (f"{self._operand(arg)}{inside}" for arg in args)
-                return f"{left} {_INFIX[name]} {right}"
+                return f"{left} {INFIX[name]} {right}"
         if name.startswith(":string:") and all(kind == {"string"} for kind in kinds):
             text, pattern = (self._operand(arg) for arg in args)
             if name == ":string:contains":

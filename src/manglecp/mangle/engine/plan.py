@@ -19,6 +19,7 @@ from typing import Final, Literal as OneOf, TypeAlias
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
 from manglecp.mangle.checker import signature
 from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.printer import INFIX
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import (
     Annotation,
@@ -78,7 +79,6 @@ _TOTAL: Final[Mapping[str, str]] = {
 _NEVER_RAISE: Final = frozenset(
     {":list:member", ":match_cons", ":match_nil", ":match_pair", ":match_entry", ":match_field", ":filter"}
 )
-_COMPARISONS: Final = frozenset({":lt", ":le", ":gt", ":ge"})
 
 
 def kinds_of(type_: Type) -> Kinds:
@@ -122,7 +122,7 @@ class KindInference:
         args = [self.of(arg) for arg in premise.atom.args]
         if name in _NEVER_RAISE:
             return False
-        if name in _COMPARISONS:
+        if name in INFIX:
             return not (args[0] == args[1] and len(args[0]) == 1 and args[0] <= ORDERABLE)
         if name == ":match_prefix":
             return args[1] != {"name"}
@@ -157,7 +157,7 @@ class KindInference:
 
     def _follow_literal(self, premise: Literal) -> None:
         atom = premise.atom
-        if atom.predicate in _COMPARISONS:
+        if atom.predicate in INFIX:
             left, right = atom.args
             common = self.of(left) & self.of(right) & ORDERABLE
             self._meet(left, common)
