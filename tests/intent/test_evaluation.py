@@ -68,7 +68,7 @@ def test_facts_of_the_client_are_session_facts_whatever_they_claim() -> None:
     assert [str(fact) for fact in found.session] == ['seen("red")']
     proof = found.result.explain('seen("red")')
     assert proof is not None
-    assert found.result.model.outside_origin(found.session[0]) == "session"
+    assert found.result.model.origin(found.session[0]) == "session"
 
 
 @pytest.mark.req("EVAL-02")

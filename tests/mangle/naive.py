@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from manglecp.mangle.engine.model import EvaluatedModel
+from manglecp.mangle.engine.views import FactTuple
 from manglecp.mangle.errors import EvalError
-from manglecp.mangle.externals import Externals
+from manglecp.mangle.externals import Asked, Externals
 from manglecp.mangle.facts import Fact, Timed
-from manglecp.mangle.model import EvaluatedModel, Limits, Relation, program_facts, violations
+from manglecp.mangle.model import Index, Limits, Origin, Relation, program_facts, violations
 from manglecp.mangle.naive import NaiveEvaluation
-from manglecp.mangle.program import Program
+from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.result import Result
 from manglecp.mangle.syntax import Key
 
@@ -40,10 +42,35 @@ class _WholeProgram(NaiveEvaluation):
         self.statistics.skipped_inverted = len(self.skipped)
 
 
-class NaiveModel(EvaluatedModel):
+class BareModel(EvaluatedModel):
+    """A model without an evaluation of the engine, and so without indexes and counts."""
+
+    def __init__(self, program: Program, now: int, limits: Limits, asked: Asked) -> None:
+        self.program = program
+        self.now = now
+        self.limits = limits
+        self._asked = asked
+
+    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:  # noqa: ARG002
+        return None
+
+    def rows(self, key: Key) -> list[FactTuple]:
+        return [args if at is None else (*args, *at) for args, at in self.relations.get(key, ())]
+
+    def rules_fired(self) -> int | None:
+        return None
+
+    def kept_heads(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002
+        return None
+
+    def origin(self, fact: Fact) -> Origin | None:
+        return "given" if fact in self._stated else None
+
+
+class NaiveModel(BareModel):
     def __init__(self, evaluation: NaiveEvaluation) -> None:
         super().__init__(evaluation.program, evaluation.now, evaluation.limits, evaluation.asked)
-        self.relations: Mapping[Key, Relation] = evaluation.relations
+        self.relations = evaluation.relations
         self._externals = evaluation.externals
         self._added: tuple[Fact, ...] = ()
 
@@ -55,5 +82,6 @@ class NaiveModel(EvaluatedModel):
         return found
 
     def stored_as_derived(self, key: Key) -> Iterable[Timed]:
-        facts = self.relations[key].facts if key in self.relations else {}
-        return ((args, interval) for args, intervals in facts.items() for interval in intervals)
+        relation = self.relations.get(key, Relation())
+        assert isinstance(relation, Relation)
+        return ((args, interval) for args, intervals in relation.facts.items() for interval in intervals)

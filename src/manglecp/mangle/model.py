@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
-from itertools import chain, islice
-from typing import Any, Final, Literal as LiteralType, Protocol, TypeAlias
+from itertools import islice
+from typing import Final, Literal as LiteralType, Protocol, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import FunctionalDependency, Predicate
 from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
-from manglecp.mangle.externals import Asked
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, coalesce, holds_somewhere
 from manglecp.mangle.matching import Row, head_interval
 from manglecp.mangle.printer import fact_text, value_text
-from manglecp.mangle.program import GivenFact, Program, Rule
-from manglecp.mangle.syntax import Atom, Key, Literal, Term, Variable
-from manglecp.mangle.values import Value
+from manglecp.mangle.program import GivenFact, Program
+from manglecp.mangle.syntax import Atom, Literal, Term, Variable
 
 MOST_SKIPPED: Final = 10_000  # limit of skipped derivations (D20); a count of this many means this many or more
 
@@ -110,88 +106,6 @@ class Index(Protocol):
 
 Origin: TypeAlias = LiteralType["given", "server", "session", "external"]
 """The source of a given fact: program, base, request, or external predicate."""
-
-
-FactRow: TypeAlias = tuple[Any, ...]
-Finder: TypeAlias = Callable[[Key, Value], list[FactRow]]
-
-
-class EvaluatedModel(ABC):
-    """The model of one evaluation. An external predicate holds for the inputs it was called with."""
-
-    relations: Mapping[Key, Facts]  # facts without duplicates, temporal ones coalesced
-
-    def __init__(self, program: Program, now: int, limits: Limits, asked: Asked) -> None:
-        self.program = program
-        self.now = now
-        self.limits = limits
-        self._asked = asked
-
-    @abstractmethod
-    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
-        """Return the facts of a relation before coalescing."""
-
-    def outside_origin(self, fact: Fact) -> Origin | None:  # noqa: ARG002
-        """Return the origin of a fact that is not in the program."""
-        return None
-
-    @abstractmethod
-    def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
-        """Return a model with facts added, evaluated within other limits. External predicates are not called again."""
-
-    def rows(self, key: Key) -> list[FactRow]:
-        """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
-        return [args if at is None else (*args, *at) for args, at in self.relations.get(key, ())]
-
-    def finder(self, column: int = 0) -> Finder:
-        """Return a function that finds the rows of a predicate with a value in this column."""
-        return lambda key, value: [row for row in self.rows(key) if row[column] == value]
-
-    def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
-        """Return those of the predicates whose facts the request changed."""
-        return tuple(keys)
-
-    def rules_fired(self) -> int | None:
-        """Return the number of rules that derive at least one fact; None if the caller has to count."""
-        return None
-
-    def facts(self, key: Key) -> Iterable[Timed]:
-        """Return the facts of a predicate, including results of an external one."""
-        return self._with_answers(key, self.relations.get(key, ()))
-
-    def derived(self, key: Key) -> Iterable[Timed]:
-        """Return the facts before coalescing."""
-        return self._with_answers(key, self.stored_as_derived(key))
-
-    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:  # noqa: ARG002
-        """Return an index of the facts, or with ``raw`` of those before coalescing; None if the model has none."""
-        return None
-
-    def kept_heads(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002
-        """Return a cache of derived facts per rule id that is valid for every request, or None."""
-        return None
-
-    def _with_answers(self, key: Key, stored: Iterable[Timed]) -> Iterable[Timed]:
-        if key not in self._asked:
-            return stored
-        answers = self._asked[key].values()
-        return dict.fromkeys(chain(stored, ((args, None) for rows in answers for args in rows)))
-
-    @cached_property
-    def _stated(self) -> frozenset[Fact]:
-        return frozenset(program_facts(self.program, self.now))
-
-    def origin(self, fact: Fact) -> Origin | None:
-        """Return the origin of a given fact, with the interval as given; None if it was not given."""
-        if fact in self._stated:
-            return "given"
-        return self.outside_origin(fact) or ("external" if self._answered(fact) else None)
-
-    def _answered(self, fact: Fact) -> bool:
-        if fact.key not in self._asked:
-            return False
-        inputs = tuple(fact.args[i] for i in self.program.predicates[fact.key].inputs())
-        return fact.args in self._asked[fact.key].get(inputs, ())
 
 
 def program_facts(program: Program, now: int) -> Iterator[Fact]:

@@ -14,7 +14,7 @@ from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Matcher
-from manglecp.mangle.model import EvaluatedModel, FactRow, Facts, Finder, Relation, Statistics
+from manglecp.mangle.model import Facts, Relation, Statistics
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program
@@ -22,6 +22,8 @@ from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, TimeB
 from manglecp.mangle.values import Value
 
 if TYPE_CHECKING:
+    from manglecp.mangle.engine.model import EvaluatedModel, Finder
+    from manglecp.mangle.engine.views import FactTuple
     from manglecp.mangle.explain import Alternatives, Coverage, Explainer, Probe, Proof, Unused, WhyNot
     from manglecp.mangle.explain.expiry import Expiry
 
@@ -69,11 +71,11 @@ class Result:
             raise EvalError([Diagnostic("eval", str(fault), literal.span)]) from None
         return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
 
-    def rows(self, key: Key) -> list[FactRow]:
+    def rows(self, key: Key) -> list[FactTuple]:
         """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
         return self.model.rows(key)
 
-    def find(self, key: Key, value: Value, column: int = 0) -> list[FactRow]:
+    def find(self, key: Key, value: Value, column: int = 0) -> list[FactTuple]:
         """Return the rows with this value in this column, by index."""
         return self.model.finder(column)(key, value)
 

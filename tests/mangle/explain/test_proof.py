@@ -10,10 +10,11 @@ import pytest
 from manglecp.base.source import Source
 from manglecp.mangle.explain import Explainer, Node
 from manglecp.mangle.facts import Fact, Timed
-from manglecp.mangle.model import EvaluatedModel, Limits, Origin
+from manglecp.mangle.model import Limits, Origin
 from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Name
+from tests.mangle.naive import BareModel
 
 from .asking import about, evaluated, proof
 from .checking import check
@@ -293,7 +294,7 @@ def test_origins() -> None:
 # --- size and form ---------------------------------------------------------------------------------------------------
 
 
-class Chain(EvaluatedModel):
+class Chain(BareModel):
     """A chain whose model is known without evaluating it."""
 
     def __init__(self, length: int, rules: str) -> None:

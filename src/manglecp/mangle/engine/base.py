@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.evaluation import Evaluation, Layer
 from manglecp.mangle.engine.interpreter import check_constraints
-from manglecp.mangle.engine.model import EngineModel
+from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.engine.views import FactTuple
 from manglecp.mangle.externals import Externals, check_names
 from manglecp.mangle.facts import Fact
@@ -132,4 +132,4 @@ def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: in
 
 def as_result(evaluation: Evaluation) -> Result:
     check_constraints(evaluation)
-    return Result(EngineModel(evaluation), evaluation.statistics)
+    return Result(EvaluatedModel(evaluation), evaluation.statistics)

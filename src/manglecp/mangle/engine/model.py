@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
+from typing import TypeAlias
 
 from manglecp.mangle.engine.codegen import NotCompiled
 from manglecp.mangle.engine.compiled import CompiledRule
@@ -14,7 +15,7 @@ from manglecp.mangle.engine.views import NOTHING, FactTuple, Found, LookUp, View
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.externals import recorded
 from manglecp.mangle.facts import Fact, Timed
-from manglecp.mangle.model import EvaluatedModel, Finder, Index, Limits, Origin
+from manglecp.mangle.model import Facts, Index, Limits, Origin, program_facts
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal
 from manglecp.mangle.values import Value
@@ -38,11 +39,33 @@ class Relations(Mapping[Key, Found]):
         return sum(1 for _ in self)
 
 
-class EngineModel(EvaluatedModel):
+Finder: TypeAlias = Callable[[Key, Value], list[FactTuple]]
+
+
+class EvaluatedModel:
+    """The model of one evaluation. An external predicate holds for the inputs it was called with."""
+
     def __init__(self, evaluation: Evaluation) -> None:
-        super().__init__(evaluation.compiled.program, evaluation.now, evaluation.limits, evaluation.asked)
         self.evaluation = evaluation
-        self.relations = Relations(evaluation)
+        self.program = evaluation.compiled.program
+        self.now = evaluation.now
+        self.limits = evaluation.limits
+        self.relations: Mapping[Key, Facts] = Relations(evaluation)  # without duplicates, temporal facts coalesced
+        self._asked = evaluation.asked
+
+    def facts(self, key: Key) -> Iterable[Timed]:
+        """Return the facts of a predicate, including results of an external one."""
+        return self._with_answers(key, self.relations.get(key, ()))
+
+    def derived(self, key: Key) -> Iterable[Timed]:
+        """Return the facts before coalescing."""
+        return self._with_answers(key, self.stored_as_derived(key))
+
+    def _with_answers(self, key: Key, stored: Iterable[Timed]) -> Iterable[Timed]:
+        if key not in self._asked:
+            return stored
+        answers = self._asked[key].values()
+        return dict.fromkeys(chain(stored, ((args, None) for rows in answers for args in rows)))
 
     def stored_as_derived(self, key: Key) -> Iterable[Timed]:
         i = self.evaluation.compiled.ids[key]
@@ -60,6 +83,7 @@ class EngineModel(EvaluatedModel):
         return View(self.evaluation.base.raw.get(i, NOTHING)) if view is None else view
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
+        """Return an index of the facts, or with ``raw`` of those before coalescing; None if the model has none."""
         i = self.evaluation.compiled.ids.get(key)
         if i is None or key in self._asked:
             return None
@@ -70,10 +94,12 @@ class EngineModel(EvaluatedModel):
         return LookUp(view, positions, key[1], temporal)
 
     def rows(self, key: Key) -> list[FactTuple]:
+        """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
         number = self.evaluation.compiled.ids.get(key)
         return [] if number is None else list(self.evaluation.views[number])
 
     def finder(self, column: int = 0) -> Finder:
+        """Return a function that finds the rows of a predicate with a value in this column."""
         columns = (column,)
         ids, views = self.evaluation.compiled.ids, self.evaluation.views
 
@@ -84,13 +110,16 @@ class EngineModel(EvaluatedModel):
         return find
 
     def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
+        """Return those of the predicates whose facts the request changed."""
         ids, views = self.evaluation.compiled.ids, self.evaluation.views
         return tuple([key for key in keys if key in ids and views[ids[key]].changed])
 
     def rules_fired(self) -> int | None:
+        """Return the number of rules that derive at least one fact; None if the caller has to count."""
         return _rules_fired(self.evaluation)
 
     def kept_heads(self, rule: Rule) -> dict[int, int] | None:
+        """Return a cache of derived facts per rule id that is valid for every request, or None."""
         evaluation = self.evaluation
         ids, predicates = evaluation.compiled.ids, self.program.predicates
         if predicates[rule.head.key].deferred or ids[rule.head.key] not in self._settled:
@@ -102,13 +131,14 @@ class EngineModel(EvaluatedModel):
                     return None
         return evaluation.base.heads
 
-    def with_facts(self, added: Iterable[Fact], limits: Limits) -> EngineModel:
+    def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
+        """Return a model with facts added, evaluated within other limits."""
         compiled = self.evaluation.compiled
         externals = recorded(self._asked, self.program.predicates)
         evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=externals)
         evaluation.run(compiled.intake.sort(added, check=False))
         check_constraints(evaluation)
-        return EngineModel(evaluation)
+        return EvaluatedModel(evaluation)
 
     @cached_property
     def _settled(self) -> frozenset[int]:
@@ -124,12 +154,22 @@ class EngineModel(EvaluatedModel):
         evaluation.run(self.evaluation.given)
         return evaluation.freeze()
 
-    def outside_origin(self, fact: Fact) -> Origin | None:
+    @cached_property
+    def _stated(self) -> frozenset[Fact]:
+        return frozenset(program_facts(self.program, self.now))
+
+    def origin(self, fact: Fact) -> Origin | None:
+        """Return the origin of a given fact, with the interval as given; None if it was not given."""
+        if fact in self._stated:
+            return "given"
         i = self.evaluation.compiled.ids[fact.key]
         given = fact.args if fact.interval is None else (*fact.args, *fact.interval)
         if given in self.evaluation.base.given[i]:
             return "server"
-        return "session" if given in self.evaluation.given.get(i, ()) else None
+        if given in self.evaluation.given.get(i, ()):
+            return "session"
+        inputs = tuple(fact.args[n] for n in self.program.predicates[fact.key].inputs())
+        return "external" if fact.args in self._asked.get(fact.key, {}).get(inputs, ()) else None
 
 
 def _rules_fired(evaluation: Evaluation) -> int | None:

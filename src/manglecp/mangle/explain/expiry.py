@@ -21,7 +21,7 @@ from typing import Any, Final, Literal as OneOf, TypeAlias
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled, tuple_text
 from manglecp.mangle.engine.compiled import CompiledProgram
-from manglecp.mangle.engine.model import EngineModel
+from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, take_apart
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.explain.instances import Instance, Instances, Support
@@ -29,7 +29,6 @@ from manglecp.mangle.explain.search import Merged, Replay
 from manglecp.mangle.explain.solver import Finished, read_fact
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
-from manglecp.mangle.model import EvaluatedModel
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, Variable, premise_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, order_key
@@ -308,7 +307,6 @@ class Expiry:
     """Ends of the facts of one finished model, memoised."""
 
     def __init__(self, model: EvaluatedModel) -> None:
-        assert isinstance(model, EngineModel)
         self.model = model
         self.engine = model.evaluation
         known = backwards(self.engine.compiled)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.candidates import Candidates
 from manglecp.mangle.explain.coverage import Coverage, Unused, Use
 from manglecp.mangle.explain.instances import Instances
@@ -16,7 +17,6 @@ from manglecp.mangle.explain.solver import furthest, read_fact, row_key
 from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
-from manglecp.mangle.model import EvaluatedModel
 from manglecp.mangle.printer import interval_text, value_text
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key

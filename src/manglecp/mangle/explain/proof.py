@@ -9,12 +9,13 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.mangle.declarations import Acceptance
+from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, covers, useful
 from manglecp.mangle.explain.search import FEW, LEAF, Choice, Search, TooWide
 from manglecp.mangle.explain.shape import RuleRef, bindings_text
 from manglecp.mangle.explain.solver import Finished
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.model import EvaluatedModel, Origin
+from manglecp.mangle.model import Origin
 from manglecp.mangle.values import Value
 
 NodeOrigin: TypeAlias = Origin | Literal["derived", "absent"]

@@ -10,10 +10,11 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Span
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle.clauses import ClauseCheck
+from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseError, ValueFault
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
-from manglecp.mangle.model import EvaluatedModel, Facts, Index, Relation
+from manglecp.mangle.model import Facts, Index, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule

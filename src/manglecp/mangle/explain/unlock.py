@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Final
 
 from manglecp.mangle.checker import check_types
+from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.explain.abduction import Abduction, Effort, Exhausted
 from manglecp.mangle.explain.candidates import Assertable, Candidates
@@ -24,7 +25,6 @@ from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import Finished, furthest, satisfying
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
-from manglecp.mangle.model import EvaluatedModel
 from manglecp.mangle.printer import instant_text
 from manglecp.mangle.program import Dependence, GivenFact, Rule
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, Premise, TimeBound, Variable
