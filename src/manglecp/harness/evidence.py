@@ -647,13 +647,14 @@ class Evidence(Record, frozen=True):
 
 
 read_evidence: Final = reader_of(Evidence)
+_LISTS: Final = [
+    (name, field, read) for name, (field, read) in members_of(Evidence).items() if isinstance(read, RowList)
+]
 
 
 def check_arranged(evidence: Evidence) -> None:
     """Raise :class:`InvalidEvidence` if recorded evidence is not in canonical order or contradicts itself."""
-    for name, (field, read) in members_of(Evidence).items():
-        if not isinstance(read, RowList):
-            continue
+    for name, field, read in _LISTS:
         rows = getattr(evidence, field) or ()
         try:
             if read.arrange([*enumerate(rows)]) != rows:
