@@ -196,7 +196,8 @@ class Invoker:
         stops it between two steps.
         """
         payload = request.payload
-        key, now_ns = checked_key(payload.request_key), read_eval_time(payload.eval_time, self._clock)
+        key = checked_key(payload.request_key)
+        now_ns = self._clock() if payload.eval_time is None else read_eval_time(payload.eval_time, self._clock)
         if UNKEEPABLE in payload.macro_id:
             raise not_found()
         digested = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)

@@ -142,7 +142,7 @@ class Answering(msgspec.Struct, frozen=True):
             following = next_of(said, self.domain, self._caps.max_delta_facts)
             following = _mapped(following, lambda value: hide(scrub_json(value)))
         return InvokeResult(
-            result=hide(result),
+            result=result if hide is unchanged else hide(result),
             state_delta=delta,
             observability=observed if hide is unchanged else _mapped(observed, hide),
             next=following,
@@ -186,6 +186,8 @@ class Answering(msgspec.Struct, frozen=True):
 
     @property
     def _hide(self) -> Callable[[Any], Any]:
+        if not self.hidden and not self.plan.secrets:
+            return unchanged
         return hiding(text for text in self._secrets() if len(text) >= _LEAST_SECRET)
 
     def _secrets(self) -> list[str]:
