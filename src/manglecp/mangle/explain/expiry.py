@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final, Literal as OneOf, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled, tuple_text
@@ -37,7 +37,6 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, orde
 # ``<+[a, b]`` until E - a and ``[+[a, b]`` until E - b. Premises with a fixed window, premises that bind the ends of
 # the interval, and negated premises have no end.
 FOREVER: Final = INT_MAX
-Always: TypeAlias = OneOf[True]
 
 
 def asks_for_now(premise: Literal) -> bool:
@@ -106,7 +105,7 @@ class Lasting:
                 limited.add(head)
                 found.append(head)
         self.limited = frozenset(limited)
-        self._first: dict[Key, frozenset[Value] | Always] = {}
+        self._firsts = {key: self._first_args(key) for key in limited}
 
     def limits(self, rule: Rule) -> bool:
         """Return whether the rule has a premise about now, or one on a limited predicate."""
@@ -114,21 +113,15 @@ class Lasting:
 
     def can_expire(self, key: Key, first: Value) -> bool:
         """Return whether time can falsify a fact of this predicate with this first argument."""
-        if key not in self.limited:
-            return False
-        known = self._first.get(key)
-        if known is None:
-            known = self._first[key] = self._firsts(key)
-        return known is True or first in known
+        known = self._firsts.get(key, frozenset())
+        return known is None or first in known
 
-    def _firsts(self, key: Key) -> frozenset[Value] | Always:
-        """Return the first arguments of facts that time can falsify; True if the rules do not determine them."""
-        heads = [rule.head.args for rule in self.rules.get(key, ()) if self.limits(rule)]
-        if self.predicates[key].merge is not None or not key[1]:
-            return True
-        if any(isinstance(args[0], Variable | Apply) for args in heads):
-            return True
-        return frozenset(args[0] for args in heads)  # type: ignore[misc]  # constants
+    def _first_args(self, key: Key) -> frozenset[Value] | None:
+        """Return the first arguments of facts that time can falsify; None if the rules do not determine them."""
+        firsts = [rule.head.args[:1] for rule in self.rules.get(key, ()) if self.limits(rule)]
+        if self.predicates[key].merge is not None or any(not f or isinstance(f[0], Variable | Apply) for f in firsts):
+            return None
+        return frozenset(first[0] for first in firsts)  # type: ignore[misc]  # constants
 
 
 def stored(rule: Rule) -> Iterator[Literal]:
