@@ -294,7 +294,7 @@ class Dependence:
         for rule in program.rules:
             for premise in rule.premises:
                 if isinstance(premise, syntax.Literal) and not premise.atom.predicate.startswith(":"):
-                    self._edge(rule.head.key, premise.atom.key, _upsets(rule, premise))
+                    self._edge(rule.head.key, premise.atom.key, _upsets(rule.clause, premise))
         for predicate in program.predicates.values():
             if predicate.merge is not None:
                 self._edge(predicate.key, predicate.merge.predicate, upsets=True)
@@ -329,12 +329,18 @@ class Dependence:
         return found
 
 
-def _upsets(rule: Rule, premise: syntax.Literal) -> bool:
+def upset_by(clause: Clause) -> set[Key]:
+    """Return the predicates of the premises whose new facts could retract what the rule derived."""
+    literals = [premise for premise in clause.premises if isinstance(premise, syntax.Literal)]
+    return {p.atom.key for p in literals if _upsets(clause, p) and not p.atom.predicate.startswith(":")}
+
+
+def _upsets(clause: Clause, premise: syntax.Literal) -> bool:
     """Return whether more facts for this premise can make the rule hold less often.
 
     By negation, aggregation, and intervals that grow where a variable takes their ends.
     """
-    return premise.negated or rule.clause.aggregates or any(_ends(premise))
+    return premise.negated or clause.aggregates or any(_ends(premise))
 
 
 def _ends(premise: syntax.Literal) -> Iterator[Variable]:

@@ -20,13 +20,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import Candidates, intervals_for
-from manglecp.mangle.explain.instances import free_ends
+from manglecp.mangle.explain.instances import Absence, free_ends
 from manglecp.mangle.explain.proof import NOTHING, Assumed, Prover, Sets
 from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import row_key
 from manglecp.mangle.facts import Args, Fact, Interval, Timed, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
-from manglecp.mangle.program import Dependence
+from manglecp.mangle.program import Dependence, upset_by
 from manglecp.mangle.syntax import (
     Apply,
     Equality,
@@ -208,20 +208,56 @@ class Abduction:
                 else:
                     changed |= self._conclude(table, shape, start, state)
             if unforeseen:  # its group may also lose rows
-                self._upset(self._takers(shape), NOTHING, progress)
+                self._upset(self._takers(shape, start), NOTHING, progress)
         if merge is not None:
             self._upset(self.dependence.upsetters(table.key), NOTHING, progress)
         for one in progress:
             changed |= table.progress.add(one)
         return changed
 
-    def _takers(self, shape: Shape) -> set[Key]:
+    def _takers(self, shape: Shape, start: Row) -> set[Key]:
         """Return the predicates whose new facts could remove rows of a body."""
+        keys = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
+        found = self.dependence.needs(key for key, negated in keys.items() if negated)
+        found = found.union(*map(self.dependence.upsetters, keys))
+        if self.candidates.keys.isdisjoint(found):
+            return found
+        instances = self.prover.instances
+        try:
+            rows = [derived for rows in instances.heads(shape, start).values() for derived in rows]
+        except EvalError:
+            return found
+        found = set()
+        for derived in rows:
+            instance = instances.instance(shape, derived, start)
+            absent = [ground.literal.atom.key for ground in instance.grounds if isinstance(ground, Absence)]
+            found = found.union(self.dependence.needs(absent), *map(self._retractors, instance.facts()))
+        return found
+
+    def _deniers(self, premise: Literal, row: Row) -> set[Key]:
+        """Return the predicates whose new facts could make a negation hold that fails now."""
+        key = premise.atom.key
+        found = self.dependence.upsetters(key)
+        if self.candidates.keys.isdisjoint(found) or self.solver.predicate(key).deferred:
+            return found
+        matcher, facts = self.solver.look_up(premise, row)
+        denied = [Fact(key[0], *fact) for fact in facts if matcher.match(row, *fact) is not None]
+        return self._retractors(min(denied, key=lambda fact: fact.text)) if denied else found
+
+    def _retractors(self, fact: Fact) -> set[Key]:
+        """Return the predicates whose new facts could retract a fact.
+
+        It disappears only if every proof is lost, so one proof is examined.
+        """
+        proof = self.prover.proof(fact)
+        if proof is None:
+            return self.dependence.upsetters(fact.key)
         found: set[Key] = set()
-        for premise in shape.rule.premises:
-            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
-                key = premise.atom.key
-                found |= self.dependence.needs([key]) if premise.negated else self.dependence.upsetters(key)
+        for node in proof.nodes():
+            if node.ground is not None and self.solver.predicate(node.ground.key).merge is not None:
+                found |= self.dependence.upsetters(node.ground.key)
+            if node.rule is not None:
+                found |= self.dependence.needs(upset_by(node.rule.clause))
         return found
 
     def _upset(self, keys: set[Key], assumed: Assumed, progress: Sets) -> None:
@@ -274,7 +310,7 @@ class Abduction:
             if not premise.negated:
                 yield from self._not_yet(premise, ready, raw, progress)
             elif not rows:
-                self._upset(self.dependence.upsetters(premise.atom.key), ready.assumed, progress)
+                self._upset(self._deniers(premise, ready.row), ready.assumed, progress)
 
     def _needed(self, premise: Premise, row: Row) -> set[str]:
         if isinstance(premise, Equality) and not premise.negated:
