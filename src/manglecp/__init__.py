@@ -7,4 +7,4 @@ and clients import from here; each name is imported on first use.
 from manglecp.base.lazy import attach
 
 __version__ = "0.1.0.dev0"
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

@@ -22,6 +22,13 @@ def test_every_export_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
+def test_dir_lists_the_exports(name: str) -> None:
+    package = importlib.import_module(name)
+    assert set(exported_names(str(package.__file__))) <= set(dir(package))
+    assert "__name__" in dir(package)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
 def test_no_export_has_the_name_of_a_module(name: str) -> None:
     """The import of a submodule would replace it."""
     package = importlib.import_module(name)

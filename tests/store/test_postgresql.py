@@ -255,7 +255,7 @@ def test_no_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "psycopg")
     monkeypatch.setattr(builtins, "__import__", without)
     open_store(":memory:").close()
-    with pytest.raises(Unusable, match=r"pip install 'manglecp\[postgres\]'") as caught:
+    with pytest.raises(Unusable, match=r"psycopg is not installed.*CHECKOUT\[postgres\]") as caught:
         open_store("postgresql://kim:hunter2@db/x")
     assert "hunter2" not in str(caught.value)
 

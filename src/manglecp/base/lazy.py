@@ -11,27 +11,31 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
-__all__ = ["attach", "exported_names"]
 
-
-def attach(package: str, init_file: str) -> Callable[[str], object]:
-    """Return a module ``__getattr__`` for ``package`` that resolves the exports of the stub beside ``init_file``."""
+def attach(package: str, init_file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package, for the exports of the stub beside ``init_file``."""
     modules: dict[str, str] = {}
+
+    def exports() -> dict[str, str]:
+        if not modules:
+            modules.update(exported_names(init_file))
+        return modules
 
     def __getattr__(name: str) -> object:
         if name.startswith("__") and name != "__all__":  # the import system probes for some of these on every import
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if not modules:
-            modules.update(exported_names(init_file))
         if name == "__all__":
-            return list(modules)
-        if name not in modules:
+            return list(exports())
+        if name not in exports():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(modules[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return __getattr__
+    def __dir__() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *exports()})
+
+    return __getattr__, __dir__
 
 
 def exported_names(init_file: str) -> dict[str, str]:

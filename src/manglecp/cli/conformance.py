@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from manglecp.base.extras import missing_extra
 from manglecp.cli import Trouble
 from manglecp.cli.output import Progress, json_text, write_lines
 
@@ -71,7 +72,7 @@ def command(
     try:
         from manglecp.conformance import PlanError, read_plan, run
     except ModuleNotFoundError as error:
-        raise Trouble(f"{error.name} is not installed; the extra manglecp[client] brings it") from None
+        raise Trouble(missing_extra(error.name, "client")) from None
     try:
         plan = None if plan_file is None else read_plan(plan_file)
     except PlanError as error:

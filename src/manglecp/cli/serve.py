@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from manglecp.base.extras import missing_extra
 from manglecp.cli import Trouble
 from manglecp.cli.files import combine, group
 from manglecp.cli.options import RuntimeOptions, pack_argument, refusing_packs, runtime_options
@@ -29,7 +30,6 @@ _HELP: Final = {
     errno.EACCES: "; ports below 1024 are for administrators. Take a higher one with --http HOST:PORT",
     errno.EADDRNOTAVAIL: "; it is no address of this machine. 127.0.0.1 is, and 0.0.0.0 stands for all of them",
 }
-EXTRA: Final = "manglecp[server]"
 DEFAULT: Final = ("127.0.0.1", 8_000)
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -182,7 +182,7 @@ def report_failures(work: Callable[[], None]) -> None:
         except Refused as error:
             raise click.UsageError(str(error)) from None
         except ModuleNotFoundError as error:
-            raise click.ClickException(f"{error.name} is missing; install {EXTRA}") from None
+            raise click.ClickException(missing_extra(error.name, "server")) from None
 
 
 def status_of(work: Callable[[], None]) -> int:

@@ -12,4 +12,4 @@ processes or randomness.
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

@@ -7,4 +7,4 @@ rendering. Proof hints, exclusions and unlocking facts are read from the same ev
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

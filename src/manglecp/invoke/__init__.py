@@ -12,4 +12,4 @@ Three ideas:
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

@@ -12,4 +12,4 @@ memory, integrity   operations and queries; audit, export and import of the log
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

@@ -11,4 +11,4 @@ factfiles                        bulk loading of fact files
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

@@ -9,4 +9,4 @@ its log can be verified and replayed (:mod:`.log`, :mod:`.playback`).
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

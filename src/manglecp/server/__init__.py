@@ -11,4 +11,4 @@ Transports own sockets and streams only: messages enter and leave the core as by
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

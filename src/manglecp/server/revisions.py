@@ -96,7 +96,7 @@ class RevisionHandle:
                     await resuming
         except Exception as error:
             if self._open.done():
-                _log.exception("an edition of the pack did not end well")
+                _log.exception("closing a pack revision failed")
             else:
                 self._open.set_exception(error)
 
@@ -267,7 +267,7 @@ class RevisionManager:
                 else:
                     _log.exception("the pack cannot be loaded")
                 if before is not None:
-                    how = "The newest edition of the pack cannot be loaded; the one before it is served"
+                    how = "The newest pack revision cannot be loaded; the previous one is served"
                     self.degrade(_RELOAD, how)
                 return "broken"
             after = self.current

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from manglecp.base.extras import missing_extra
 from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
 from manglecp.store.schema import Part, create_parts, has_parts
@@ -76,7 +77,7 @@ class PostgresDatabase:
         try:
             import psycopg
         except ImportError:
-            raise Unusable(f"{url} needs psycopg, which is not installed: pip install 'manglecp[postgres]'") from None
+            raise Unusable(f"{url}: {missing_extra('psycopg', 'postgres')}") from None
         self._psycopg = psycopg
         self._url = url
         self._patience = patience

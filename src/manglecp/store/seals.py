@@ -12,6 +12,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING, Final
 
+from manglecp.base.extras import missing_extra
 from manglecp.base.json import canonical
 from manglecp.store.errors import Invalid, Unusable
 
@@ -41,9 +42,7 @@ class Seals:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
-            raise Unusable(
-                "a store key needs cryptography, which is not installed: pip install 'manglecp[encryption]'"
-            ) from None
+            raise Unusable(f"store key: {missing_extra('cryptography', 'encryption')}") from None
         self._cipher = AESGCM(key)
         self._key_id = hashlib.sha256(b"manglecp store key\0" + key).digest()[:_KEY_ID]
 

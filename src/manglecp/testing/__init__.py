@@ -10,4 +10,4 @@ Everything is synchronous, and nothing needs a network. The fixture ``pack`` and
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

@@ -11,4 +11,4 @@ This module imports nothing: a host process pays only for what it uses.
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

@@ -12,4 +12,4 @@ response_text, vocabulary  parts of responses as text; constants of the protocol
 
 from manglecp.base.lazy import attach
 
-__getattr__ = attach(__name__, __file__)
+__getattr__, __dir__ = attach(__name__, __file__)

@@ -102,4 +102,4 @@ def test_without_pyarrow_the_message_says_what_to_install(wrong: Wrong, monkeypa
     data = parquet(x=[1], y=[2])
     monkeypatch.setattr(builtins, "__import__", without)
     ((_, message),) = wrong("loose.parquet", data)
-    assert message.endswith("reading Parquet needs pyarrow")
+    assert message.endswith("reading Parquet needs pyarrow, which is not installed")

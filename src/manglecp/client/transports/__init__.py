@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
+from manglecp.base.extras import missing_extra
 from manglecp.client.errors import ConnectionLost, Refused
 from manglecp.client.transports.session import MAX_ANSWER_BYTES, SessionTransport, Transport
 
@@ -108,5 +109,5 @@ def _over_a_network(url: str, options: dict[str, Any]) -> Transport:
 
             return WebSocketTransport(url, **options)
     except ModuleNotFoundError as missing:
-        raise Refused("not_installed", f"{missing.name} is missing: pip install 'manglecp[client]'") from None
+        raise Refused("not_installed", missing_extra(missing.name, "client")) from None
     raise ValueError("a server has an address with http, https, ws or wss, or is a command as a list of words")

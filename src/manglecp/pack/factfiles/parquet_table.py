@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from manglecp.base.diagnostic import Diagnostic, FileLocation
+from manglecp.base.extras import how_to_install
 from manglecp.mangle import Bytes, Duration, Fact, Interval, Source, Time, Value
 from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, refuse
 from manglecp.pack.factfiles.tables import Layout, instant, interval, layout
@@ -27,7 +28,7 @@ def read_parquet(
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        refuse(file, "reading Parquet needs pyarrow", "install manglecp[parquet]")
+        refuse(file, "reading Parquet needs pyarrow, which is not installed", how_to_install("parquet"))
     try:
         parquet = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data))
         if parquet.metadata.num_rows > limits.facts:
