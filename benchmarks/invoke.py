@@ -50,7 +50,7 @@ from manglecp.invoke import AutoConfirm, Invoker, executor
 from manglecp.invoke.calls import ActionRunner
 from manglecp.invoke.gate import Turn, Turns
 from manglecp.invoke.journal import ReadJournal
-from manglecp.invoke.results import Answering
+from manglecp.invoke.results import ResponseBuilder
 from manglecp.invoke.run_rules import RunRules
 from manglecp.pack import read_pack
 from manglecp.store import open_store
@@ -160,7 +160,7 @@ def undisturbed(took: list[float], together: int = 20) -> float:
 # --- by part --------------------------------------------------------------------------------------------------------
 
 PARTS: Final[dict[str, list[tuple[Any, str]]]] = {
-    "arguments": [(executor, "call_of")],
+    "arguments": [(executor, "build_call")],
     "dispatch": [(ActionRunner, "call")],
     "harness": [
         (Turns, "__init__"),
@@ -169,7 +169,7 @@ PARTS: Final[dict[str, list[tuple[Any, str]]]] = {
     ],
     "rules": [(RunRules, name) for name in ("__init__", "skips", "denied")],
     "after": [(RunRules, "after")],
-    "response": [(Answering, "answer")],
+    "response": [(ResponseBuilder, "answer")],
     "ledger": [(ReadJournal, "ended")],
 }
 

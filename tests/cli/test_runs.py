@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from manglecp.invoke import decode_response
 from manglecp.store import open_store
+from manglecp.wire import WireError
 from tests.cli.conftest import Run
 from tests.cli.journals import journal
 from tests.cli.letters import write_pack
@@ -114,12 +116,14 @@ def test_an_aborted_run_keeps_an_answer_that_says_so(run: Run, store: Path) -> N
     }
     opened = open_store(store)
     with opened.read_transaction() as tx:
-        answer = json.loads(opened.runs.answer(tx, doubted) or b"")
+        response = decode_response(opened.runs.answer(tx, doubted) or b"")
         (entry,) = opened.ledger.rows(tx, kind="decision")
     opened.close()
     assert entry.identity == "lee"
-    assert answer["details"]["reason"] == "aborted"
-    assert answer["details"]["effects"] == [{"step": 2, "action": "write", "status": "unknown"}]
+    assert isinstance(response, WireError)
+    assert response.details is not None
+    assert response.details["reason"] == "aborted"
+    assert response.details["effects"] == [{"step": 2, "action": "write", "status": "unknown"}]
 
 
 @pytest.mark.parametrize(

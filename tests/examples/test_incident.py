@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from manglecp.cli import cli
-from manglecp.intent import ANONYMOUS, Answer, Definition, Domain, Identity, manifest, respond
+from manglecp.intent import ANONYMOUS, Definition, Domain, Identity, ToolSelection, manifest, respond
 from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import Fact
 from manglecp.pack import read_pack
@@ -38,7 +38,7 @@ def recorded(name: str) -> dict[str, Any]:
     return request
 
 
-def ask(domain: Domain, request: dict[str, Any], identity: Identity = LEE) -> Answer:
+def ask(domain: Domain, request: dict[str, Any], identity: Identity = LEE) -> ToolSelection:
     return respond(domain, msgspec.convert(request, IntentRequest), identity, clock=lambda: 0)
 
 
@@ -48,11 +48,11 @@ def without(request: dict[str, Any], predicate: str) -> dict[str, Any]:
     return {**request, "payload": {**payload, "facts": kept}}
 
 
-def tools(answer: Answer) -> dict[str, str]:
+def tools(answer: ToolSelection) -> dict[str, str]:
     return {tool.name: tool.disclosure_level for tool in answer.response.payload.macro_tools}
 
 
-def definition(answer: Answer, name: str) -> Definition:
+def definition(answer: ToolSelection, name: str) -> Definition:
     (found,) = (each for each in answer.definitions if each.tool == name)
     return found
 

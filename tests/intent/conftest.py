@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent.evaluation import Evaluation
+from manglecp.intent.evaluation import IntentEvaluation
 from tests.intent.contracts import verify
 from tests.invoke.conftest import pytest_pyfunc_call
 
@@ -16,12 +16,12 @@ __all__ = ["pytest_pyfunc_call"]
 
 @pytest.fixture(scope="session", autouse=True)
 def _checked_evaluations() -> Iterator[None]:
-    make = Evaluation.__init__
+    make = IntentEvaluation.__init__
 
-    def make_and_verify(self: Evaluation, **members: Any) -> None:
+    def make_and_verify(self: IntentEvaluation, **members: Any) -> None:
         make(self, **members)
         verify(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Evaluation, "__init__", make_and_verify)
+        patch.setattr(IntentEvaluation, "__init__", make_and_verify)
         yield

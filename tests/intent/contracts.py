@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from manglecp.intent.evaluation import Evaluation
+    from manglecp.intent.evaluation import IntentEvaluation
 
 DEPENDENCY_SCORE = 80
 
@@ -31,7 +31,7 @@ class PackClaims:
     requires: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, evaluation: Evaluation) -> PackClaims:
+    def of(cls, evaluation: IntentEvaluation) -> PackClaims:
         def rows(predicate: str, arity: int) -> list[tuple[str, ...]]:
             return evaluation.result.rows((predicate, arity))
 
@@ -98,7 +98,7 @@ def broken_contracts(said: PackClaims, offered: Mapping[str, int]) -> list[str]:
     ]
 
 
-def verify(evaluation: Evaluation) -> None:
+def verify(evaluation: IntentEvaluation) -> None:
     offered = {selected.tool: selected.score for selected in evaluation.selected}
     broken = broken_contracts(PackClaims.of(evaluation), offered)
     if len(offered) != len(evaluation.selected):
@@ -143,6 +143,6 @@ def _lost(said: PackClaims, standing: set[str]) -> dict[str, str]:
     return lost
 
 
-def _permits(evaluation: Evaluation) -> bool:
+def _permits(evaluation: IntentEvaluation) -> bool:
     program, key = evaluation.domain.program, ("permitted", 1)
     return any(rule.head.key == key for rule in program.rules) or any(fact.key == key for fact in program.facts)

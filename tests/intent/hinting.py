@@ -12,7 +12,7 @@ import msgspec
 
 from manglecp.intent.definition import Definition, SafetyData
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.evaluation import IntentEvaluation, evaluate
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.proof_hints import Hints, rule_coverage
 from manglecp.pack import Pack
@@ -47,7 +47,7 @@ def evaluated(
     identity: Identity = ANONYMOUS,
     why_not: Iterable[str] = (),
     **more: Any,
-) -> Evaluation:
+) -> IntentEvaluation:
     loaded = source if isinstance(source, Domain) else Domain.load(source)
     options = {"include_proof_hints": True, "x-why_not": list(why_not)}
     return evaluate(loaded, request(intent, facts, options=options, **more), identity, clock=clock)
@@ -60,7 +60,7 @@ def defined(tool: str) -> Definition:
     )
 
 
-def hints_of(evaluation: Evaluation, returned: Iterable[str] | None = None) -> ProofHints:
+def hints_of(evaluation: IntentEvaluation, returned: Iterable[str] | None = None) -> ProofHints:
     """The hints of an answer that returns all selected tools, or only some."""
     names = [one.tool for one in evaluation.selected] if returned is None else returned
     return Hints(evaluation, time.monotonic() + 600).about([defined(name) for name in names])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from manglecp.intent.budget import Fitted, at_first, fit, whole
-from manglecp.intent.definition import Definition, Resource, SafetyData, Step
+from manglecp.intent.definition import ChainStep, Definition, Resource, SafetyData
 from manglecp.intent.domain import Domain
 from manglecp.intent.rendering import Shown
 from manglecp.intent.tokens import ESTIMATE, Counter, counter
@@ -28,7 +28,7 @@ def definition(name: str, score: int = 80, **changes: Any) -> Definition:
         "macro_id": f"m-{name * 16}",
         "description": f"Does {name}. Carefully.",
         "summary": f"Does {name}.",
-        "steps": (Step(1, "look"),),
+        "steps": (ChainStep(1, "look"),),
         "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
         "safety": SafetyData(requires_user_confirmation=False, side_effects=("none",)),
         "score": score,

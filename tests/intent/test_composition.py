@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from manglecp.base.cache import LruCache
 from manglecp.intent.composition import CACHED, Composer
-from manglecp.intent.definition import Argument, Definition, Flaw, Step, Undo
+from manglecp.intent.definition import Argument, ChainStep, Definition, Flaw, Undo
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import evaluate
 from manglecp.intent.identity import ANONYMOUS
@@ -57,7 +57,7 @@ def call(param: str, name: str | None = None) -> Argument:
 @pytest.mark.req("TOOL-23")
 def test_one_action_behind_a_tool() -> None:
     made = composed('macro_step("t", 1, "look").')
-    assert made.steps == (Step(1, "look", (call("path"), call("depth"))),)
+    assert made.steps == (ChainStep(1, "look", (call("path"), call("depth"))),)
     assert made.ordered
     assert made.results == ()
     assert made.input_schema["required"] == ["path"]
@@ -76,9 +76,9 @@ def test_a_chain_runs_in_the_order_of_its_numbers_and_exposes_what_is_left_open(
         """
     )
     assert made.steps == (
-        Step(2, "look", (call("path"), Argument("depth", "value", 7))),
-        Step(4, "look", (call("path", "file"), Argument("depth", "value", 1))),
-        Step(30, "patch", (Argument("path", "value", "out.txt"), Argument("text", "step", "/lines/0", 4))),
+        ChainStep(2, "look", (call("path"), Argument("depth", "value", 7))),
+        ChainStep(4, "look", (call("path", "file"), Argument("depth", "value", 1))),
+        ChainStep(30, "patch", (Argument("path", "value", "out.txt"), Argument("text", "step", "/lines/0", 4))),
     )
     assert list(made.input_schema["properties"]) == ["path", "file"]
 
@@ -130,7 +130,7 @@ def test_of_several_values_the_least_counts() -> None:
     )
     assert made.description == "Also."
     assert made.summary == "Y."
-    assert made.steps == (Step(1, "look", (Argument("path", "value", "/a"), call("depth")), on_error="continue"),)
+    assert made.steps == (ChainStep(1, "look", (Argument("path", "value", "/a"), call("depth")), on_error="continue"),)
     assert made.results == (("k", 1, "/a"),)
 
 
@@ -173,7 +173,7 @@ def test_undoing_and_results() -> None:
         """
     )
     undo = Undo("restore", (Argument("copy", "step", "/copy", 1), call("path")))
-    assert made.steps == (Step(1, "patch", (call("path"), call("text")), on_error="undo", undo=undo),)
+    assert made.steps == (ChainStep(1, "patch", (call("path"), call("text")), on_error="undo", undo=undo),)
     assert made.results == (("all", 1, ""), ("where", 1, "/path"))
 
 

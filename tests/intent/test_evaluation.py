@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, Selected, evaluate
+from manglecp.intent.evaluation import IntentEvaluation, Selected, evaluate
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import External
@@ -35,7 +35,7 @@ def domain(rules: str = RULES, **parts: Any) -> Domain:
     return Domain.load(pack(rules, schema=parts.pop("schema", SCHEMA), **parts))
 
 
-def ask(given: Domain | None = None, *args: Any, identity: Identity = ME, **parts: Any) -> Evaluation:
+def ask(given: Domain | None = None, *args: Any, identity: Identity = ME, **parts: Any) -> IntentEvaluation:
     return evaluate(given or domain(), request(*args, **parts), identity, clock=clock)
 
 

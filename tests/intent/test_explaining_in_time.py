@@ -10,7 +10,7 @@ import pytest
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
-from manglecp.intent.responder import Answer, respond
+from manglecp.intent.responder import ToolSelection, respond
 from manglecp.mangle import LimitError, Program, Source
 from manglecp.wire import WireError
 from manglecp.wire.messages import ProofHints
@@ -24,7 +24,7 @@ relevant("t", 90) :- intent("i"), <-[10m] ev(X), <-[10m] ev(Y), X != Y.
 """
 
 
-def ask(options: dict[str, Any], milliseconds: int, facts: int) -> Answer:
+def ask(options: dict[str, Any], milliseconds: int, facts: int) -> ToolSelection:
     domain = Domain.load(pack(PAIRS))
     seen = [{"pred": "ev", "args": [number], "t": {"at": "now"}} for number in range(facts)]
     asked = request("i", seen, constraints={"max_compute_ms": milliseconds}, options=options)

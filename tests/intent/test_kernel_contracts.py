@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.evaluation import IntentEvaluation, evaluate
 from manglecp.intent.identity import Identity
 from manglecp.wire import WireError
 from tests.effort import examples
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.no_cover
 SLOW = settings(deadline=None)
 
 
-def ask(case: Case, domain: Domain | None = None, **changes: Any) -> Evaluation:
+def ask(case: Case, domain: Domain | None = None, **changes: Any) -> IntentEvaluation:
     identity = Identity("me", case.permissions, "user")
     return evaluate(domain or Domain.load(case.pack), case.request(**changes), identity, clock=clock)
 
 
-def tools(evaluation: Evaluation) -> set[str]:
+def tools(evaluation: IntentEvaluation) -> set[str]:
     return {selected.tool for selected in evaluation.selected}
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.intent.chain import macro_id
-from manglecp.intent.definition import Argument, Step, Undo
+from manglecp.intent.definition import Argument, ChainStep, Undo
 from tests.intent.answering import tools
 from tests.intent.packs import ACTIONS, SCHEMA, pack
 
@@ -34,7 +34,7 @@ bound = st.lists(arguments, max_size=2, unique_by=lambda one: one.param).map(
 undoing = st.none() | st.builds(Undo, st.sampled_from(["undo", "redo"]), bound)
 steps = st.lists(
     st.builds(
-        Step,
+        ChainStep,
         st.integers(1, 3),
         st.sampled_from(["look", "patch"]),
         bound,
@@ -68,7 +68,7 @@ def exact(value: Any) -> Any:
         return (value.param, value.source, exact(value.value), value.step)
     if isinstance(value, Undo):
         return (value.action, exact(value.arguments))
-    if isinstance(value, Step):
+    if isinstance(value, ChainStep):
         return (value.number, value.action, exact(value.arguments), value.after, value.on_error, exact(value.undo))
     return (type(value).__name__, repr(value))
 
@@ -81,7 +81,7 @@ def test_ids_are_equal_exactly_if_the_contents_are(one: dict[str, Any], other: d
 
 
 def test_an_id_is_short_and_says_what_it_is() -> None:
-    made = macro_id("t", [Step(1, "look")], ordered=True, results=(), input_schema={}, side_effects=["none"])
+    made = macro_id("t", [ChainStep(1, "look")], ordered=True, results=(), input_schema={}, side_effects=["none"])
     assert made.startswith("m-")
     assert len(made) == 18
     assert int(made[2:], 16) >= 0
@@ -89,7 +89,7 @@ def test_an_id_is_short_and_says_what_it_is() -> None:
 
 def test_the_order_in_which_arguments_were_found_means_nothing() -> None:
     two = (Argument("a", "value", 1), Argument("b", "call", "x"))
-    step = Step(1, "look", two)
+    step = ChainStep(1, "look", two)
     rest: dict[str, Any] = {"ordered": True, "results": (), "input_schema": {}, "side_effects": ["none"]}
     assert macro_id("t", [step], **rest) == macro_id("t", [replace(step, arguments=two[::-1])], **rest)
 
@@ -164,7 +164,7 @@ def test_two_tools_with_one_composition_have_two_ids() -> None:
 def test_every_process_gives_the_same_id() -> None:
     program = (
         "from manglecp.intent.chain import macro_id; from manglecp.intent.definition import *;"
-        "print(macro_id('t', [Step(1, 'look', (Argument('a', 'value', {'x': 1, 'b': [True]}),))], ordered=True,"
+        "print(macro_id('t', [ChainStep(1, 'look', (Argument('a', 'value', {'x': 1, 'b': [True]}),))], ordered=True,"
         " results=(), input_schema={'type': 'object'}, side_effects={'network', 'filesystem'}))"
     )
     found = {

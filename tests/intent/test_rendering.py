@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from manglecp.intent.definition import Definition, Resource, SafetyData, Step
+from manglecp.intent.definition import ChainStep, Definition, Resource, SafetyData
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
 from manglecp.intent.rendering import Shown, render, required_skills, skill as rendered_skill
@@ -37,7 +37,7 @@ definitions = st.builds(
     macro_id=st.just("m-0123456789abcdef"),
     description=st.text(max_size=20),
     summary=st.sampled_from(["Does it.", ""]),
-    steps=st.just((Step(1, "look"),)),
+    steps=st.just((ChainStep(1, "look"),)),
     input_schema=st.just({"type": "object", "properties": {}, "additionalProperties": False}),
     output_schema=st.sampled_from([None, {"type": "object"}]),
     safety=st.builds(

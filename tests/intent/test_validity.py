@@ -9,7 +9,7 @@ import pytest
 from manglecp.intent.composition import Composer, validity
 from manglecp.intent.definition import Flaw
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.evaluation import IntentEvaluation, evaluate
 from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact
 from manglecp.mangle.explain.expiry import Expiry
@@ -31,7 +31,7 @@ def logged(word: str, minutes_ago: int) -> dict[str, Any]:
     return {"pred": "logged", "args": [word], "t": {"at": f"2026-01-15T11:{60 - minutes_ago:02}:00Z"}}
 
 
-def evaluated(rules: str, *facts: dict[str, Any] | tuple[str, ...]) -> Evaluation:
+def evaluated(rules: str, *facts: dict[str, Any] | tuple[str, ...]) -> IntentEvaluation:
     domain = Domain.load(pack(TOOLS + rules, schema=SCHEMA, intents=["observe"]))
     return evaluate(domain, request(facts=facts), Identity(), clock=clock)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import MOST_NAMES
+from manglecp.intent.evaluation import MAX_WHY_NOT_NAMES
 from manglecp.intent.identity import Identity
 from manglecp.mangle import Fact
 from manglecp.server.auth import LOCAL
@@ -349,7 +349,7 @@ def test_without_a_question_there_is_no_answer() -> None:
 
 
 def test_names_are_answered_in_order_each_once() -> None:
-    names = [f"n{i}" for i in range(MOST_NAMES)]
+    names = [f"n{i}" for i in range(MAX_WHY_NOT_NAMES)]
     answers = hints(domain(RULES), why_not=["n0", *names]).why_not
     assert isinstance(answers, tuple)
     assert [one.tool for one in answers] == names
@@ -357,10 +357,10 @@ def test_names_are_answered_in_order_each_once() -> None:
 
 def test_more_names_than_are_answered_are_refused() -> None:
     with pytest.raises(WireError) as caught:
-        evaluated(domain(RULES), why_not=[f"n{i}" for i in range(MOST_NAMES + 1)])
+        evaluated(domain(RULES), why_not=[f"n{i}" for i in range(MAX_WHY_NOT_NAMES + 1)])
     error = caught.value
     assert error.code == "malformed_message"
-    assert f"names {MOST_NAMES + 1} tools, and at most {MOST_NAMES} are answered" in error.message
+    assert f"names {MAX_WHY_NOT_NAMES + 1} tools, and at most {MAX_WHY_NOT_NAMES} are answered" in error.message
     assert "$.payload.options.x-why_not" in text_of(error.answering("r").payload)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from manglecp.intent import Domain, manifest
 from manglecp.invoke.delta import next_of, state_delta
-from manglecp.invoke.run_rules import AFTER
+from manglecp.invoke.run_rules import AFTER_RUN_ARITIES
 from manglecp.mangle import TRUE, Fact, Float, List, Time
 from manglecp.wire.messages import InvokeResult, StateDelta
 from tests.effort import examples
@@ -255,7 +255,7 @@ def test_facts_survive_the_way_out_and_in(
     n: int, text: str, fraction: float, items: list[Any], span: tuple[int, int]
 ) -> None:
     values = List(tuple(items))
-    said: dict[str, list[tuple[Any, ...]]] = {name: [] for name in AFTER}
+    said: dict[str, list[tuple[Any, ...]]] = {name: [] for name in AFTER_RUN_ARITIES}
     said["continues_with"] = [("a", List((n, text, Float(fraction), TRUE))), ("b", List((values, n, Time(span[0]))))]
     said["asserts_during"] = [("b", List((values, text, Time(NOW))), "server", Time(min(span)), Time(max(span)))]
     written = [*next_of(said, shapes()).continuation_facts, *state_delta(said, shapes()).asserts]

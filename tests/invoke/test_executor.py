@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import asyncio
 
-from manglecp.invoke.executor import TRANSITIONS, Event, RunExecutor, State
+from manglecp.invoke.executor import TRANSITIONS, ExecutorEvent, ExecutorState, RunExecutor
 
-FINAL = {State.ENDED, State.RELEASED}
+FINAL = {ExecutorState.ENDED, ExecutorState.RELEASED}
 
 
 def test_every_state_but_the_final_ones_has_transitions() -> None:
-    assert set(TRANSITIONS) == set(State) - FINAL
-    assert {event for events in TRANSITIONS.values() for event in events} == set(Event)
+    assert set(TRANSITIONS) == set(ExecutorState) - FINAL
+    assert {event for events in TRANSITIONS.values() for event in events} == set(ExecutorEvent)
 
 
 def test_every_state_is_reached_and_reaches_an_end() -> None:
-    reached, work = {State.OPENING}, [State.OPENING]
+    reached, work = {ExecutorState.OPENING}, [ExecutorState.OPENING]
     while work:
         for target in TRANSITIONS.get(work.pop(), {}).values():
             if target not in reached:
                 reached.add(target)
                 work.append(target)
-    assert reached == set(State)
+    assert reached == set(ExecutorState)
     for state, events in TRANSITIONS.items():
-        assert events[Event.UNDECIDED] is State.ENDED, state
+        assert events[ExecutorEvent.UNDECIDED] is ExecutorState.ENDED, state
 
 
 def test_an_effect_is_under_way_only_behind_the_gate() -> None:
     before = {
-        (state, event) for state, events in TRANSITIONS.items() for event, to in events.items() if to is State.ACTING
+        (state, event)
+        for state, events in TRANSITIONS.items()
+        for event, to in events.items()
+        if to is ExecutorState.ACTING
     }
-    assert before == {(State.AUTHORIZING, Event.AUTHORIZED)}
+    assert before == {(ExecutorState.AUTHORIZING, ExecutorEvent.AUTHORIZED)}
 
 
 def test_a_run_is_released_only_between_rounds() -> None:
-    before = {state for state, events in TRANSITIONS.items() if State.RELEASED in events.values()}
-    assert before == {State.SELECTING}
+    before = {state for state, events in TRANSITIONS.items() if ExecutorState.RELEASED in events.values()}
+    assert before == {ExecutorState.SELECTING}
 
 
 async def test_a_cancellation_reaches_reads_under_way() -> None:

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from manglecp.invoke.runtime import sweep_rounds, tidy
+from manglecp.invoke.runtime import run_retention, sweep_store
 from manglecp.store import Kept, Store, open_store
 from tests.deadlines import patience
 
@@ -26,9 +26,9 @@ def test_old_tools_and_nonces_go() -> None:
     kept(store, 3, now_ms=0)
     with store.write_transaction() as tx:
         assert store.nonces.burn(tx, "me", "n", 500)
-    assert tidy(store, 400) == (0, 0, 0, 0)
-    assert tidy(store, DAY_MS)[:2] == (3, 1)
-    assert tidy(store, DAY_MS) == (0, 0, 0, 0)
+    assert sweep_store(store, 400) == (0, 0, 0, 0)
+    assert sweep_store(store, DAY_MS)[:2] == (3, 1)
+    assert sweep_store(store, DAY_MS) == (0, 0, 0, 0)
 
 
 @pytest.mark.req("INVK-13")
@@ -36,14 +36,14 @@ def test_too_many_tools_inside_their_window_are_a_warning(caplog: pytest.LogCapt
     store = open_store(":memory:")
     kept(store, 5, now_ms=0, expires_at_ms=DAY_MS)
     with caplog.at_level(logging.WARNING):
-        assert tidy(store, 10, most_tools=3).tools == 2
+        assert sweep_store(store, 10, most_tools=3).tools == 2
     assert "2 were dropped before their validity ended" in caplog.text
 
 
 async def test_rounds_go_on_in_the_background() -> None:
     store = open_store(":memory:")
     kept(store, 1, now_ms=0)
-    sweeping = asyncio.create_task(sweep_rounds(store, clock=lambda: DAY_MS * 1_000_000, pause=0.01))
+    sweeping = asyncio.create_task(run_retention(store, clock=lambda: DAY_MS * 1_000_000, pause=0.01))
     async with asyncio.timeout(patience(30)):
         while True:
             with store.read_transaction() as tx:

@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
     watch(invoker, "args_digest")
     watch(AdmissionService, "check")
-    watch(executor, "call_of")
+    watch(executor, "build_call")
     watch(run_rules, "to_value")
     watch(calls, "_done")
     return found
@@ -52,7 +52,7 @@ async def test_who_is_kept_waiting(asked: dict[str, bool], count: int, at_once: 
     async with shop(one_step()) as s:
         answer = await s.invoke("t", {"v": list(range(count))})
     assert answer.result == {"v": list(range(count))}
-    assert asked == dict.fromkeys(("args_digest", "check", "call_of", "to_value", "_done"), at_once)
+    assert asked == dict.fromkeys(("args_digest", "check", "build_call", "to_value", "_done"), at_once)
 
 
 async def test_what_is_wrong_with_something_large_is_told() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke.calls import Outcome
+from manglecp.invoke.calls import StepOutcome
 from manglecp.invoke.progress import events_of, summary_of
 from manglecp.wire.messages import InvokeResult
 from tests.invoke.chains import chain, steps
@@ -66,7 +66,7 @@ async def test_the_number_of_events_is_a_setting(limits: Any, most: int) -> None
 @pytest.mark.parametrize("failures", [(), (0,), (6,), (1, 4, 6), tuple(range(7))])
 def test_events_never_exceed_their_number(most: int, failures: tuple[int, ...]) -> None:
     outcomes = [
-        Outcome(call=None, number=n, action=f"a{n}", status="failed" if n in failures else "done") for n in range(7)
+        StepOutcome(call=None, number=n, action=f"a{n}", status="failed" if n in failures else "done") for n in range(7)
     ]
     events = events_of(outcomes, most)
     assert len(events) == min(most, 7)

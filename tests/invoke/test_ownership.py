@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from manglecp.invoke.invoker import InvokeSettings, Worker
-from manglecp.invoke.ownership import Claims
+from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.store import Busy, Fenced, RunState, open_store
 from manglecp.wire import WireError
 from tests.deadlines import patience
@@ -49,7 +49,7 @@ async def lapsed() -> None:
 
 async def test_a_run_that_is_claimed_again_is_lost_to_its_first_claim() -> None:
     store = open_store(":memory:")
-    claims = Claims(store, CLAIM_MS)
+    claims = OwnershipRegistry(store, CLAIM_MS)
     first = claims.hold("r", 1, time.monotonic() - 1.0)
     second = claims.hold("r", 2, time.monotonic())
     with pytest.raises(Fenced):

@@ -15,7 +15,7 @@ import pytest
 from manglecp.intent import Domain
 from manglecp.invoke import fact_refresh
 from manglecp.invoke.approval import AutoConfirm
-from manglecp.invoke.fact_refresh import kept_up_to_date
+from manglecp.invoke.fact_refresh import refresh_facts
 from manglecp.pack import GeneratorDescription, Pack
 from manglecp.toolhost import Answer, failure
 from manglecp.toolhost.passes import Generated
@@ -90,7 +90,7 @@ async def served(
     troubles: list[Any] = []
     async with asyncio.timeout(PATIENCE), shop(found, auto_confirm=AUTO, **more) as one:
         one.invoker.offers.renew(Domain.load(found, generated=generated))
-        async with kept_up_to_date(one.invoker, generated, lambda name, why: troubles.append((name, why))):
+        async with refresh_facts(one.invoker, generated, lambda name, why: troubles.append((name, why))):
             yield one, troubles
 
 
@@ -116,7 +116,7 @@ async def test_a_change_is_answered_by_and_named_in_the_proof() -> None:
 async def test_an_answer_about_effects_waits_for_a_look_that_begins_after_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fact_refresh, "PATIENCE", 10 * PATIENCE)
+    monkeypatch.setattr(fact_refresh, "SETTLE_SECONDS", 10 * PATIENCE)
     world = World()
 
     def write(_: Any) -> dict[str, Any]:
@@ -160,7 +160,7 @@ async def test_each_gate_asks_policy_by_the_newest_facts() -> None:
 
 
 async def test_an_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fact_refresh, "PATIENCE", 0.05)
+    monkeypatch.setattr(fact_refresh, "SETTLE_SECONDS", 0.05)
     world = World()
     async with served(world) as (one, _):
         tool = (await one.tools())["t"]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from manglecp.cli import cli
 from manglecp.harness.policy import PolicyPackage, package_of
 from manglecp.invoke import PackOptions, open_packs
-from manglecp.invoke.gate import trial
+from manglecp.invoke.gate import check_policy_package
 from manglecp.pack import Pack, PackError, SandboxPolicy, default_governance
 from manglecp.store import open_store
 from manglecp.toolhost import profile_of
@@ -73,7 +73,7 @@ async def test_a_package_that_no_turn_can_satisfy_is_refused(documents: dict[str
 @pytest.mark.parametrize("documents", USABLE, ids=lambda documents: next(iter(documents), "as shipped"))
 async def test_a_package_that_merely_admits_less_is_not(documents: dict[str, Any]) -> None:
     package = changed(default_governance(), **documents)
-    assert trial(bound(package), "strict") == ()
+    assert check_policy_package(bound(package), "strict") == ()
     async with shop(bound(package)):
         pass
 
@@ -82,17 +82,17 @@ def test_the_trial_is_that_of_the_turns_that_are_made_later() -> None:
     """What a run would be refused for is what the trial names, whichever tier the run has."""
     one_tier = {"low": {"controlProfileRef": "c://x"}}
     package = changed(default_governance(), risk_tiers={"tiers": one_tier, "defaultTier": "low"})
-    (problem,) = trial(bound(package), "strict")
+    (problem,) = check_policy_package(bound(package), "strict")
     assert "governance.risk_tier_profile_missing" in problem.message
 
 
 def test_a_pack_may_tell_less_instead() -> None:
     package = changed(default_governance(), queue={"maxBatchSize": 3})
     talkative = bound(package)
-    (problem,) = trial(talkative, "strict")
+    (problem,) = check_policy_package(talkative, "strict")
     assert problem.fix == "a run tells up to 20 events: raise maxBatchSize, or lower [invocation] max_events to it"
     settings = replace(talkative.settings, invocation=replace(talkative.settings.invocation, max_events=3))
-    assert trial(replace(talkative, settings=settings), "strict") == ()
+    assert check_policy_package(replace(talkative, settings=settings), "strict") == ()
 
 
 @pytest.mark.parametrize(("admitted", "finished"), [(1, False), (2, False), (3, True)])
@@ -114,18 +114,18 @@ async def test_a_chain_that_takes_more_turns_than_policy_admits_is_not_begun(adm
 class TestTheSandbox:
     def test_another_profile_than_the_hosts_run_in_is_refused(self) -> None:
         package = changed(default_governance(), sandbox={"profile": "standard"})
-        (problem,) = trial(bound(package), "strict")
+        (problem,) = check_policy_package(bound(package), "strict")
         assert problem.file == "governance/sandbox"
         assert "the sandbox standard, and the hosts run in strict" in problem.message
-        assert trial(bound(package), "standard") == ()
+        assert check_policy_package(bound(package), "standard") == ()
 
     def test_a_package_may_leave_it_open(self) -> None:
         contents = {kind: said for kind, said in default_governance().contents.items() if kind != "sandbox"}
         package = package_of({"name": "open", "version": "1"}, contents)
-        assert trial(bound(package), "spawn") == ()
+        assert check_policy_package(bound(package), "spawn") == ()
 
     def test_the_shipped_package_speaks_for_nobody(self) -> None:
-        assert trial(pack(RULES), "spawn") == ()
+        assert check_policy_package(pack(RULES), "spawn") == ()
 
     @pytest.mark.parametrize(
         ("wished", "programs", "weaker", "used"),

@@ -8,7 +8,7 @@ from manglecp.harness import Forged, MutationReady, ToolRequests
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.states import redeem_call
-from manglecp.invoke.calls import Call
+from manglecp.invoke.calls import ActionCall
 from manglecp.invoke.evidence import Reads
 from manglecp.invoke.gate import Turns
 from manglecp.pack import default_governance
@@ -125,7 +125,7 @@ def test_an_effect_is_the_mutation_of_one_turn_and_a_row_of_the_next() -> None:
     assert last["turn"]["evidence"]["trajectoryRefs"] == [f"run://{RUN}/2"]
 
 
-def redeemed(ready: MutationReady, one: Call) -> bool:
+def redeemed(ready: MutationReady, one: ActionCall) -> bool:
     try:
         redeem_call(ready, call_id=one.call_id, tool_name=one.action.aid, input_digest=one.input_digest)
     except Forged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.invoke.calls import Outcome
+from manglecp.invoke.calls import StepOutcome
 from manglecp.invoke.evidence import Reads
 from manglecp.invoke.gate import GateRefused, Resumption, Turns
 from tests.invoke.turns import ADMISSION, RUN, call, check_witnesses, claims, outcome, rows, run_tier_0, terms
@@ -21,7 +21,7 @@ def test_a_failed_read_that_the_chain_lives_with_is_an_error_that_was_looked_at(
     turn.answer([outcome(failing[0], "failed", "tool_error")])
     turn.request(failing[1:])
     turn.answer([outcome(failing[1], "failed", "timeout")])
-    turn.answer([Outcome(call=None, number=3, action="read", status="skipped", why="nothing to read")])
+    turn.answer([StepOutcome(call=None, number=3, action="read", status="skipped", why="nothing to read")])
     run_tier_0(turn, call("read", 4))
     states = {1: "failed", 2: "failed", 3: "skipped", 4: "done"}
     witness = turn.finish(reads=Reads(steps=frozenset({1}), answer=frozenset({1, 4})), states=states)

@@ -10,7 +10,7 @@ from msgspec.structs import replace as replaced
 
 from manglecp.base.digest import digest_text
 from manglecp.harness import Witness
-from manglecp.invoke.calls import Call, Outcome, Status
+from manglecp.invoke.calls import ActionCall, Status, StepOutcome
 from manglecp.invoke.evidence import Reads
 from manglecp.invoke.gate import GateRefused, Turns
 from manglecp.pack import default_governance
@@ -37,10 +37,10 @@ def test_every_chain_closes(rounds: Sequence[Sequence[str]], data: st.DataObject
     turn.admit()
     reads = Reads(*(frozenset(data.draw(st.sets(st.integers(1, 18)))) for _ in "ab"))
     witnesses: list[Witness] = []
-    done: list[Outcome] = []
+    done: list[StepOutcome] = []
     number = 0
     for together in rounds:
-        calls: list[Call] = []
+        calls: list[ActionCall] = []
         for name in together:
             number += 1
             known = [one.number for one in done if one.status == "done"]

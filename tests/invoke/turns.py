@@ -10,8 +10,8 @@ import msgspec
 from manglecp.base.digest import digest_bytes
 from manglecp.harness import verify
 from manglecp.harness.policy import PolicyPackage, package_of
-from manglecp.intent import Step, Undo
-from manglecp.invoke.calls import Call, Outcome, Status
+from manglecp.intent import ChainStep, Undo
+from manglecp.invoke.calls import ActionCall, Status, StepOutcome
 from manglecp.invoke.evidence import BASE_CLAIM, ChainTerms, RunTerms, claim_of
 from manglecp.invoke.gate import Turns
 from manglecp.pack import ActionDescription, default_governance
@@ -87,11 +87,11 @@ def call(
     attempt: int = 1,
     sources: tuple[int, ...] = (),
     described: ActionDescription | None = None,
-) -> Call:
+) -> ActionCall:
     sent = msgspec.json.encode({"text": f"{MARKER} {name} {number}"})
-    return Call(
+    return ActionCall(
         run=RUN,
-        step=Step(number, name) if kind == "do" else Undo(name),
+        step=ChainStep(number, name) if kind == "do" else Undo(name),
         number=number,
         kind=kind,
         attempt=attempt,
@@ -102,17 +102,17 @@ def call(
     )
 
 
-def outcome(of: Call, status: Status = "done", code: str | None = None, **more: Any) -> Outcome:
+def outcome(of: ActionCall, status: Status = "done", code: str | None = None, **more: Any) -> StepOutcome:
     said: dict[str, Any] = {"call": of, "number": of.number, "kind": of.kind, "action": of.action.name}
     if status == "done":
         output = {"text": f"{MARKER} out of {of.call_id}"}
         said |= {"output": output, "output_digest": digest_bytes(msgspec.json.encode(output))}
     else:
         said |= {"code": code, "detail": f"{MARKER} went wrong"}
-    return Outcome(status=status, **(said | more))
+    return StepOutcome(status=status, **(said | more))
 
 
-def event(of: Outcome) -> dict[str, Any]:
+def event(of: StepOutcome) -> dict[str, Any]:
     return {"action": of.action, "status": "success" if of.status == "done" else "failure", "detail": MARKER}
 
 
@@ -120,7 +120,7 @@ def claims(names: Iterable[str]) -> list[str]:
     return [BASE_CLAIM, *(claim_of(ACTIONS[name]) for name in names)]
 
 
-def run_tier_0(turn: Any, *calls: Call) -> list[Outcome]:
+def run_tier_0(turn: Any, *calls: ActionCall) -> list[StepOutcome]:
     """Request calls one after the other and have them answered."""
     found = []
     for one in calls:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.intent import Domain
-from manglecp.invoke.fact_refresh import PATIENCE
+from manglecp.invoke.fact_refresh import SETTLE_SECONDS
 from manglecp.toolhost.generator import facts
 from manglecp.toolhost.passes import MOST_BYTES
 from tests.pack.folders import SMALL, write
@@ -50,5 +50,5 @@ def test_the_table_has_every_option_and_its_default() -> None:
 
 def test_its_numbers_are_true() -> None:
     assert f"{MOST_BYTES >> 20} MiB in one pass" in SECTION
-    assert PATIENCE == 2.0
+    assert SETTLE_SECONDS == 2.0
     assert "up to two seconds" in SECTION

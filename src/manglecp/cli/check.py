@@ -62,7 +62,7 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
 
 def _check_pack(folder: str, options: RuntimeOptions, as_json: bool) -> int:
     from manglecp.intent import survey
-    from manglecp.invoke import trial
+    from manglecp.invoke import check_policy_package
 
     checked = Path(folder).resolve().name
     about: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def _check_pack(folder: str, options: RuntimeOptions, as_json: bool) -> int:
         domain, problems = survey(Path(folder), options.settings, partial(_serve, options), sandbox=options.sandbox)
     if domain is not None:
         pack = domain.pack
-        problems = (*problems, *trial(pack, pack.settings.sandbox))
+        problems = (*problems, *check_policy_package(pack, pack.settings.sandbox))
         rules = sum(
             rule.head.span is not None and rule.head.span.source in pack.sources for rule in domain.program.rules
         )

@@ -29,7 +29,7 @@ from manglecp.cli.servers import Person, Server, agreed, asked_at_terminal, talk
 from manglecp.cli.tool_text import answer_lines, failure_lines, what_to_state
 from manglecp.client import Client, Question, Tool
 from manglecp.intent import Identity, request_message
-from manglecp.invoke import Answer, Invoker, Opened, RunObserver, open_packs, progress_reporter, with_approval
+from manglecp.invoke import Invoker, OpenPacks, RunObserver, RunResponse, open_packs, progress_reporter, with_approval
 from manglecp.store import RunState, StoreError
 from manglecp.wire import WireError, encode, read_instant, why_not_lines
 from manglecp.wire.messages import (
@@ -74,7 +74,7 @@ async def call(folder: Path, request: CallRequest, identity: Identity, runtime: 
             try:
                 tool = await session.find()
                 loading.close()  # the progress line would overwrite a prompt
-                answer: Answer = await session.invoke(tool)
+                answer: RunResponse = await session.invoke(tool)
             except WireError as error:
                 answer = error
     print_answer(answer, as_json=request.as_json, overheard=overheard, workspace=bool(runtime.workspace))
@@ -90,14 +90,14 @@ def keep_failures(lines: list[str]) -> Callable[[str, str], None]:
     return keep
 
 
-def status_of(answer: Answer) -> int:
+def status_of(answer: RunResponse) -> int:
     if isinstance(answer, InvokeResult):
         return 0
     return INTERRUPTED if answer.code == "cancelled" else 1
 
 
 class _Session:
-    def __init__(self, request: CallRequest, identity: Identity, opened: Opened) -> None:
+    def __init__(self, request: CallRequest, identity: Identity, opened: OpenPacks) -> None:
         self._request = request
         self._identity = identity
         self._opened = opened
@@ -207,7 +207,7 @@ def interruptible() -> Iterator[asyncio.Event]:
 
 
 def print_answer(
-    answer: Answer, *, as_json: bool, overheard: Sequence[str] = (), workspace: bool | None = None
+    answer: RunResponse, *, as_json: bool, overheard: Sequence[str] = (), workspace: bool | None = None
 ) -> None:
     """Print the result or the error. ``workspace`` is whether there was one, if known."""
     if as_json:
@@ -265,7 +265,7 @@ def call_server(url: str, server: Server, request: CallRequest, who: str | None)
         return outcome.answer
 
     try:
-        answer: Answer = talk(url, server, work)
+        answer: RunResponse = talk(url, server, work)
     except WireError as error:
         answer = _at_another_time(error, at)
     print_answer(answer, as_json=request.as_json)

@@ -167,7 +167,7 @@ async def _resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, *, a
 
     from manglecp.cli.invocation import interruptible, keep_failures, print_answer, status_of
     from manglecp.cli.output import Progress
-    from manglecp.invoke import decoded, open_packs
+    from manglecp.invoke import decode_response, open_packs
 
     overheard: list[str] = []
     opening = open_packs([runtime.of_pack(folder)], runtime.open_store, on_failure=keep_failures(overheard))
@@ -189,7 +189,7 @@ async def _resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, *, a
                 kept = opened.store.runs.answer(tx, run)
     if kept is None:
         raise click.ClickException(f"run {run} is over, and its answer is kept no longer")
-    answer = decoded(kept)
+    answer = decode_response(kept)
     print_answer(answer, as_json=as_json, overheard=overheard)
     return status_of(answer)
 
@@ -203,7 +203,7 @@ async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity
 
 def _ready(store: Store, run: str, digest: str, by: str) -> str:
     """Return the identity of a run that can be claimed here. Raises ``NotOpen`` with what to do otherwise."""
-    from manglecp.invoke import decide, doubted_step
+    from manglecp.invoke import decide, find_undecided_step
     from manglecp.store import NoRun, NotOpen, RunState
 
     with store.read_transaction() as tx:
@@ -220,7 +220,7 @@ def _ready(store: Store, run: str, digest: str, by: str) -> str:
             "Give the files as they were then, with the same --set"
         )
     if found.state == RunState.NEEDS_DECISION:
-        doubted = doubted_step(shown)
+        doubted = find_undecided_step(shown)
         if doubted is not None:
             raise NotOpen(f"step {doubted} of run {run} is in doubt: see `manglecp runs show {run}`, and decide first")
         decide(store, run, "resume", by)
@@ -267,7 +267,7 @@ def _row(shown: RunView) -> tuple[str, ...]:
 def _detail(shown: RunView) -> Iterator[str]:
     from manglecp.base.text import escape_invisible
     from manglecp.cli.tool_text import what_to_decide
-    from manglecp.invoke import doubted_step
+    from manglecp.invoke import find_undecided_step
     from manglecp.store import RunState
 
     run = shown.run
@@ -289,7 +289,7 @@ def _detail(shown: RunView) -> Iterator[str]:
         yield from _columns(("STEP", "ACTION", "STATE", "CODE", "BY"), map(_step_row, shown.steps))
     if run.state == RunState.NEEDS_DECISION:
         yield ""
-        yield from (line.removeprefix("  ") for line in what_to_decide(run.run_id, doubted_step(shown)))
+        yield from (line.removeprefix("  ") for line in what_to_decide(run.run_id, find_undecided_step(shown)))
 
 
 def _step_row(step: Step) -> tuple[str, ...]:

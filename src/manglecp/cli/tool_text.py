@@ -16,7 +16,7 @@ from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, 
 from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, UnsetType
 
 if TYPE_CHECKING:
-    from manglecp.intent import Answer
+    from manglecp.intent import ToolSelection
 
 _UNKNOWN: Final = "-"
 
@@ -42,7 +42,7 @@ HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 _RIGHT: Final = 2
 
 
-def lines(answer: Answer, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
+def lines(answer: ToolSelection, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
     """Render the result of a pack. ``why`` includes derivations, exclusions and unused facts."""
     from manglecp.intent import describe_fully
 

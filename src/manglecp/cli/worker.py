@@ -15,7 +15,7 @@ import click
 from manglecp.cli.options import PACK, RuntimeOptions, refusing_packs, runtime_options
 
 if TYPE_CHECKING:
-    from manglecp.invoke import Opened
+    from manglecp.invoke import OpenPacks
     from manglecp.store import Store
 
 _MOST_CLAIMED: Final = 100
@@ -107,7 +107,7 @@ def _undecided(store: Store, runs: Collection[str]) -> set[str]:
     return {one.run.run_id for one in found if one is not None and one.run.state == RunState.NEEDS_DECISION}
 
 
-def _claimed(opened: Opened) -> int:
+def _claimed(opened: OpenPacks) -> int:
     """Count the runs of these packs that a process owns, which may be gone."""
     from manglecp.store import RunState
 

@@ -1,9 +1,9 @@
 from .definition import (
     Argument as Argument,
+    ChainStep as ChainStep,
     Definition as Definition,
     Flaw as Flaw,
     Resource as Resource,
-    Step as Step,
     Undo as Undo,
 )
 from .domain import Domain as Domain
@@ -29,7 +29,7 @@ from .redaction import (
 )
 from .rendering import describe_fully as describe_fully
 from .responder import (
-    Answer as Answer,
+    ToolSelection as ToolSelection,
     request_message as request_message,
     respond as respond,
     warm_up as warm_up,

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from manglecp.base.json import canonical
 from manglecp.base.text import escape_invisible, has_invisible
-from manglecp.intent.definition import Argument, Flaw, SafetyData, Step, Undo
+from manglecp.intent.definition import Argument, ChainStep, Flaw, SafetyData, Undo
 from manglecp.intent.input_schema import Exposed, input_schema, result_schema
 from manglecp.mangle import NotPlain, Value, plain
 from manglecp.pack import ActionDescription
@@ -54,7 +54,7 @@ def _script(letter: str) -> tuple[str, ...]:
 # runs under an old id. An id is no secret and authorises nothing.
 def macro_id(
     tool: str,
-    steps: Sequence[Step],
+    steps: Sequence[ChainStep],
     *,
     ordered: bool,
     results: Sequence[tuple[str, int, str]],
@@ -73,7 +73,7 @@ def macro_id(
     return "m-" + hashlib.sha256(canonical(content)).hexdigest()[:16]
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: ChainStep) -> dict[str, Any]:
     return {
         "number": step.number,
         "action": step.action,
@@ -148,7 +148,7 @@ class Chain:
     """The part of a definition that determines execution."""
 
     macro_id: str
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
     ordered: bool
     results: tuple[tuple[str, int, str], ...]
     input_schema: Mapping[str, Any]
@@ -205,7 +205,7 @@ class _Builder:
 
     def _step(
         self, number: int, numbers: Mapping[int, str], bound: Mapping[str, Argument], undo: Undo | None, ordered: bool
-    ) -> Step:
+    ) -> ChainStep:
         action = self._action(numbers[number])
         arguments = tuple(self._arguments(action, bound, f"step {number}"))
         sources = {one.step for one in arguments if one.step is not None}
@@ -216,7 +216,7 @@ class _Builder:
         what = next((str(w) for _, n, w in self.rows["on_error"] if n == number), "stop")
         if what not in _ON_ERROR:
             raise Flaw(f"on_error of step {number} is {what!r}", f"write one of {', '.join(_ON_ERROR)}")
-        return Step(
+        return ChainStep(
             number=number,
             action=action.name,
             arguments=arguments,

@@ -21,7 +21,7 @@ from manglecp.intent.tokens import counter
 from manglecp.mangle import INT_MAX, Duration, Fact, Time, part_size
 
 if TYPE_CHECKING:
-    from manglecp.intent.evaluation import Evaluation, Selected
+    from manglecp.intent.evaluation import IntentEvaluation, Selected
 
 
 # A tool is valid until the end that rules give it, else as long as it stays selected: until the last reason for its
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SPOKEN_FOR: Final = (("mandatory", 1), ("relevant", 2))
 
 
-def validity(evaluation: Evaluation, tool: str) -> tuple[int | None, int | None] | None:
+def validity(evaluation: IntentEvaluation, tool: str) -> tuple[int | None, int | None] | None:
     """Return ``not_before`` and ``expires_at`` in nanoseconds, both None without a window; None if the tool has
     expired."""
     end = _ruled(evaluation, tool)
@@ -43,13 +43,13 @@ def validity(evaluation: Evaluation, tool: str) -> tuple[int | None, int | None]
     return evaluation.now, end
 
 
-def expired(evaluation: Evaluation, tool: str) -> bool:
+def expired(evaluation: IntentEvaluation, tool: str) -> bool:
     """Return whether rules give the tool an end that has passed."""
     end = _ruled(evaluation, tool)
     return end is not None and end < evaluation.now
 
 
-def _ruled(evaluation: Evaluation, tool: str) -> int | None:
+def _ruled(evaluation: IntentEvaluation, tool: str) -> int | None:
     spans = evaluation.lookup.rows("valid_for", 2, tool)
     until = evaluation.lookup.rows("valid_until", 2, tool)
     if not spans and not until:
@@ -58,7 +58,7 @@ def _ruled(evaluation: Evaluation, tool: str) -> int | None:
     return min([*ends, *(cast(Time, end).ns for _, end in until)])
 
 
-def _selected(evaluation: Evaluation, tool: str) -> int | None:
+def _selected(evaluation: IntentEvaluation, tool: str) -> int | None:
     lookup, result = evaluation.lookup, evaluation.result
     reasons: list[Fact] = []
     if lookup.rows("kept", 1, tool):
@@ -106,7 +106,7 @@ _LARGEST: Final = 1000  # in parts of values of a key; sixteen characters are on
 
 
 class Composer:
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: IntentEvaluation) -> None:
         self.evaluation = evaluation
         self._find = evaluation.result.finder()
         self._changed = evaluation.result.changed(_KEYS)

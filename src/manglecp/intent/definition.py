@@ -43,7 +43,7 @@ class Undo:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     number: int
     action: str
     arguments: tuple[Argument, ...] = ()
@@ -74,7 +74,7 @@ class Definition:
     macro_id: str
     description: str
     summary: str
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
     ordered: bool = True  # whether steps run in the order of their numbers; otherwise ``after`` is the partial order
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None = None

@@ -75,7 +75,7 @@ def _row_order(row: Row) -> list[object]:
     return [order_key(value) for value in row]
 
 
-MOST_NAMES: Final = 16  # limit of names in x-why_not
+MAX_WHY_NOT_NAMES: Final = 16  # limit of names in x-why_not
 PHASES: Final = 6
 _VALUE: Final = re.compile(r"""['"`\[{(].*|(?<=\bthe )(?:[a-z0-9]+) [^a-z ].*|(?<= )-?\d.*""", re.DOTALL)
 _log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Effective(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class IntentEvaluation:
     domain: Domain
     request: IntentRequest
     identity: Identity
@@ -134,12 +134,14 @@ def evaluate(
     identity: Identity,
     *,
     clock: Callable[[], int] = time.time_ns,
-) -> Evaluation:
+) -> IntentEvaluation:
     """Evaluate a request. Raises WireError."""
     started = time.perf_counter_ns()
     payload = request.payload
-    if len(set(payload.options.why_not)) > MOST_NAMES:
-        message = f"x-why_not names {len(set(payload.options.why_not))} tools, and at most {MOST_NAMES} are answered"
+    if len(set(payload.options.why_not)) > MAX_WHY_NOT_NAMES:
+        message = (
+            f"x-why_not names {len(set(payload.options.why_not))} tools, and at most {MAX_WHY_NOT_NAMES} are answered"
+        )
         raise malformed(message, "$.payload.options.x-why_not", "ask in several requests")
     limits = _effective(domain, request)
     now = read_eval_time(payload.eval_time, clock)
@@ -157,7 +159,7 @@ def evaluate(
     selected = sorted(
         (Selected(*cast("tuple[str, int, Phase]", row)) for row in rows), key=lambda one: (-one.score, one.tool)
     )
-    return Evaluation(
+    return IntentEvaluation(
         domain=domain,
         request=request,
         identity=identity,

@@ -12,7 +12,7 @@ import msgspec
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import MOST_NAMES
+from manglecp.intent.evaluation import MAX_WHY_NOT_NAMES
 from manglecp.intent.fact_sources import Generated
 from manglecp.intent.redaction import told_secrets
 from manglecp.pack import (
@@ -42,7 +42,7 @@ from manglecp.wire.messages import (
 
 EXTENSIONS: Final = {
     "x-why_not": {
-        "option": f'options["x-why_not"]: array of at most {MOST_NAMES} tool names',
+        "option": f'options["x-why_not"]: array of at most {MAX_WHY_NOT_NAMES} tool names',
         "answer": 'proof_hints["x-why_not"]: what blocks each and which facts would unlock it',
     },
     "x-rule_coverage": {

@@ -31,14 +31,14 @@ from manglecp.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from manglecp.intent.evaluation import Evaluation, Selected
+    from manglecp.intent.evaluation import IntentEvaluation, Selected
 
 
 # Rule coverage counts all rules, including the kernel's; fired, dormant and inapplicable rules add up to the total.
 # Details are limited to the pack's own rules, by predicate names.
 
 
-def rule_coverage(evaluation: Evaluation) -> RuleCoverage:
+def rule_coverage(evaluation: IntentEvaluation) -> RuleCoverage:
     """Return counts of all rules, and details of the dormant ones that the caller may see."""
     coverage = evaluation.result.coverage(selector="intent")
     sight = Sight(evaluation.domain, evaluation.identity)
@@ -90,7 +90,7 @@ def hints_wanted(options: Options) -> bool:
 
 
 class Hints:
-    def __init__(self, evaluation: Evaluation, deadline: float) -> None:
+    def __init__(self, evaluation: IntentEvaluation, deadline: float) -> None:
         self.evaluation = evaluation
         self.result = evaluation.result
         self.sight = Sight(evaluation.domain, evaluation.identity)

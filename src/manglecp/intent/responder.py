@@ -21,7 +21,7 @@ from manglecp.intent.budget import Fitted, at_first, capped, fit, level_of, leve
 from manglecp.intent.composition import Composer
 from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.domain import Domain
-from manglecp.intent.evaluation import Evaluation, evaluate
+from manglecp.intent.evaluation import IntentEvaluation, evaluate
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.proof_hints import Hints, hints_wanted, rule_coverage
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolSelection:
     """The response for the client, and the definitions that the server keeps."""
 
     response: IntentResponse
@@ -57,7 +57,7 @@ class Answer:
 
 def respond(
     domain: Domain, request: IntentRequest, identity: Identity, clock: Callable[[], int] = time.time_ns
-) -> Answer:
+) -> ToolSelection:
     """Answer a request. Raises :class:`WireError`."""
     started = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
@@ -81,10 +81,10 @@ def respond(
         required_skills=fitted.skills,
         diagnostics=diagnostics,
     )
-    return Answer(IntentResponse(id=request.id, payload=result), definitions, flaws)
+    return ToolSelection(IntentResponse(id=request.id, payload=result), definitions, flaws)
 
 
-def _explain_in_time(evaluation: Evaluation) -> float:
+def _explain_in_time(evaluation: IntentEvaluation) -> float:
     limit = evaluation.result.model.limits.seconds
     deadline = time.monotonic() + (math.inf if limit is None else max(limit - evaluation.duration_ns / 1e9, 0.0))
     evaluation.result.explain_until(deadline)
@@ -97,7 +97,7 @@ def _late(error: LimitError) -> WireError:
     return budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
 
 
-def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:
+def _disclosed(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:
     """Return the disclosed tools, best first: by score, preference and upgrade, then the cap (OPEN-21)."""
     payload = evaluation.request.payload
     settings, preference = evaluation.domain.pack.settings.disclosure, payload.options.disclosure_preference
@@ -119,7 +119,7 @@ def _disclosed(evaluation: Evaluation) -> tuple[list[tuple[Definition, Level]], 
 
 
 def _fitted(
-    evaluation: Evaluation, tools: list[tuple[Definition, Level]], sources: dict[str, tuple[str, ...]]
+    evaluation: IntentEvaluation, tools: list[tuple[Definition, Level]], sources: dict[str, tuple[str, ...]]
 ) -> Fitted:
     pack = evaluation.domain.pack
     settings = pack.settings.disclosure
@@ -144,7 +144,7 @@ def _sources(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _diagnostics(evaluation: Evaluation, fitted: Fitted) -> Diagnostics:
+def _diagnostics(evaluation: IntentEvaluation, fitted: Fitted) -> Diagnostics:
     by = counter(evaluation.domain.pack.settings.disclosure.tokens).by
     changes: dict[str, object] = {"tokens": {"count": fitted.tokens, "by": by}}
     if len(fitted.tools) < len(evaluation.selected):

@@ -21,7 +21,7 @@ from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
 from manglecp.wire.messages import WhyNot
 
 if TYPE_CHECKING:
-    from manglecp.intent.evaluation import Evaluation, Lookup
+    from manglecp.intent.evaluation import IntentEvaluation, Lookup
 
 
 OUTPUT: Final = "output"  # the phase that leaves out selected tools
@@ -30,7 +30,7 @@ OUTPUT: Final = "output"  # the phase that leaves out selected tools
 class Exclusions:
     """Reasons of one evaluation whose response has the tools ``returned``."""
 
-    def __init__(self, evaluation: Evaluation, sight: Sight, returned: Collection[str]) -> None:
+    def __init__(self, evaluation: IntentEvaluation, sight: Sight, returned: Collection[str]) -> None:
         self.evaluation = evaluation
         self.lookup: Lookup = evaluation.lookup
         self.sight = sight
@@ -105,7 +105,7 @@ class Unlocking:
     that the caller may know (:class:`manglecp.mangle.explain.candidates.Assertable`).
     """
 
-    def __init__(self, evaluation: Evaluation, sight: Sight, probe: Probe, deadline: float) -> None:
+    def __init__(self, evaluation: IntentEvaluation, sight: Sight, probe: Probe, deadline: float) -> None:
         self.evaluation = evaluation
         self.sight = sight
         self.probe = probe
@@ -185,7 +185,7 @@ _INTENT: Final[Key] = ("intent", 1)
 
 
 class WhyNots:
-    def __init__(self, evaluation: Evaluation, sight: Sight, exclusions: Exclusions, deadline: float) -> None:
+    def __init__(self, evaluation: IntentEvaluation, sight: Sight, exclusions: Exclusions, deadline: float) -> None:
         self.evaluation = evaluation
         self.sight = sight
         self.exclusions = exclusions

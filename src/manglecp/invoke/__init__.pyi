@@ -7,7 +7,7 @@ from .confirmation_secret import (
     SECRET_FILE as SECRET_FILE,
     local_secrets as local_secrets,
 )
-from .gate import trial as trial
+from .gate import check_policy_package as check_policy_package
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import (
     PackOptions as PackOptions,
@@ -16,16 +16,16 @@ from .pack_loader import (
 from .progress import OnProgress as OnProgress, RunObserver as RunObserver, progress_reporter as progress_reporter
 from .recovery import (
     decide as decide,
-    doubted_step as doubted_step,
+    find_undecided_step as find_undecided_step,
 )
 from .results import (
-    Answer as Answer,
-    decoded as decoded,
+    RunResponse as RunResponse,
+    decode_response as decode_response,
 )
 from .runtime import (
-    Opened as Opened,
+    OpenPacks as OpenPacks,
     PackRuntime as PackRuntime,
     open_packs as open_packs,
-    open_swept as open_swept,
+    open_store_with_retention as open_store_with_retention,
     serve_pack_actions as serve_pack_actions,
 )

@@ -22,10 +22,10 @@ from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
 from manglecp.intent import Identity, Offer, OfferCodec, hiding, secret_values
 from manglecp.invoke.approval import AutoConfirm, Consent, Secrets, challenge, consent_text, verify
-from manglecp.invoke.calls import Call, Outcome
+from manglecp.invoke.calls import ActionCall, StepOutcome
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
-from manglecp.invoke.ownership import Claims
+from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.mangle import instant_text
 from manglecp.pack import Pack
@@ -41,22 +41,22 @@ from manglecp.wire.messages import InvokePayload
 
 # --- requests ------------------------------------------------------------------------------------------------------
 
-UNKEEPABLE: Final = "\0"
+NUL: Final = "\0"
 """PostgreSQL has no text with it. Nothing of ours has it in its name."""
 _LONGEST_KEY: Final = 128
 _PLANS: Final = 4_096
 
 
-def checked_key(key: str | None) -> str | None:
+def check_request_key(key: str | None) -> str | None:
     """A request key, if it can be one."""
-    if key is not None and (not 1 <= len(key) <= _LONGEST_KEY or UNKEEPABLE in key):
+    if key is not None and (not 1 <= len(key) <= _LONGEST_KEY or NUL in key):
         raise malformed(
             f"x-request_key has 1 to {_LONGEST_KEY} characters, none of them NUL", "$.payload.x-request_key"
         )
     return key
 
 
-def conflict() -> WireError:
+def key_conflict() -> WireError:
     """For a request key that comes again with something else."""
     return WireError("x-request_key_conflict", "The request key was used for another macro-tool or other arguments")
 
@@ -95,10 +95,10 @@ class InvocationKey(msgspec.Struct, frozen=True):
 class History:
     """The record of a run that another process began."""
 
-    outcomes: tuple[Outcome, ...] = ()
-    carried: tuple[Outcome, ...] = ()
+    outcomes: tuple[StepOutcome, ...] = ()
+    carried: tuple[StepOutcome, ...] = ()
     """Outcomes of the effects that the last witness permitted: rows of the next turn."""
-    unfinished: tuple[Call, ...] = ()
+    unfinished: tuple[ActionCall, ...] = ()
     """Sent, without an outcome on record."""
     attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """How often each step (by kind and number) was attempted."""
@@ -135,7 +135,7 @@ class AdmissionService:
     pack_digest: str
     codec: OfferCodec
     store: Store
-    claims: Claims
+    claims: OwnershipRegistry
     secrets: Secrets
     auto_confirm: AutoConfirm
     _plans: LruCache[Offer, Plan] = field(default_factory=lambda: LruCache(_PLANS))
@@ -151,12 +151,12 @@ class AdmissionService:
     def check(self, kept: Kept | None, payload: InvokePayload, asked: InvocationKey, now_ms: int) -> CheckedInvocation:
         """``kept`` is the offer that is known under this macro_id for this identity."""
         if kept is None or kept.pack_digest != self.pack_digest:
-            raise not_found()
+            raise macro_not_found()
         offer = self.codec.read(kept.document)
         try:
             plan = self.plan_of(offer)
         except Unplannable:
-            raise not_found() from None
+            raise macro_not_found() from None
         _in_time(kept, now_ms)
         if errors := schema_errors(payload.args, offer.definition.input_schema):
             raise refused_arguments(errors)
@@ -255,7 +255,7 @@ class AdmissionService:
         await self.store.writer.write(write, [note])
 
 
-def not_found() -> WireError:
+def macro_not_found() -> WireError:
     """For a tool that never was, has expired, or is somebody else's: nobody learns which."""
     return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
 

@@ -20,7 +20,7 @@ import msgspec
 
 from manglecp.base.digest import digest
 from manglecp.base.text import escape_invisible
-from manglecp.intent import Argument, Definition, Step
+from manglecp.intent import Argument, ChainStep, Definition
 from manglecp.mangle import instant_text
 from manglecp.wire import CONFIRMATION_PURPOSE, WireError, confirmation_mac, sign_confirmation
 from manglecp.wire.messages import InvokeResult
@@ -172,12 +172,14 @@ def _steps(definition: Definition, hide: Callable[[Any], Any]) -> Iterator[str]:
             yield f"   undone by {_called(undo.action, undo.arguments, hide, of=step)}"
 
 
-def _called(action: str, arguments: tuple[Argument, ...], hide: Callable[[Any], Any], *, of: Step | None = None) -> str:
+def _called(
+    action: str, arguments: tuple[Argument, ...], hide: Callable[[Any], Any], *, of: ChainStep | None = None
+) -> str:
     given = (f"{_line(one.param)} = {_value(one, hide, of)}" for one in arguments)
     return f"{_line(action)}({', '.join(given)})"
 
 
-def _value(one: Argument, hide: Callable[[Any], Any], of: Step | None) -> str:
+def _value(one: Argument, hide: Callable[[Any], Any], of: ChainStep | None) -> str:
     if one.source == "value":
         return _cut(_json(hide(one.value)), _LONGEST_VALUE)
     if one.source == "call":

@@ -17,8 +17,8 @@ import msgspec
 from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.base.json import resolve_pointer
 from manglecp.harness import MutationReady, ToolRequests
-from manglecp.intent import Argument, Step, Undo
-from manglecp.invoke.ownership import Claim
+from manglecp.intent import Argument, ChainStep, Undo
+from manglecp.invoke.ownership import Ownership
 from manglecp.pack import ActionDescription
 from manglecp.toolhost import Answer, Dispatcher, DispatchError, PlanPermit, Slots
 from manglecp.wire import is_valid, value_size
@@ -41,11 +41,11 @@ EVENT_STATUS: Final[Mapping[Status, Literal["success", "failure", "skipped"]]] =
 """How a step's end is told to clients (OBS-02) and to rules (``step_status``)."""
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at one step, or at undoing one: exactly what is hashed, permitted and sent."""
 
     run: str
-    step: Step | Undo
+    step: ChainStep | Undo
     number: int
     kind: Literal["do", "undo"] = "do"
     attempt: int = 1
@@ -74,10 +74,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return self.action.tier > 0
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one step ended, as far as it is known now."""
 
-    call: Call | None
+    call: ActionCall | None
     """None for a step that was skipped before there was a call."""
     number: int
     kind: Literal["do", "undo"] = "do"
@@ -120,13 +120,13 @@ _DATA: Final = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are data, not schemas."""
 
 
-class NoCall(Exception):
+class UncallableStep(Exception):
     """A step cannot be called. ``code`` says why for events, the text for logs."""
 
     code = "invalid_input"
 
 
-class ArgumentMissing(NoCall):
+class ArgumentMissing(UncallableStep):
     """What one of its arguments is to be taken from is not there."""
 
     code = "argument_missing"
@@ -161,16 +161,16 @@ def _is_secret(schema: Any, shared: Mapping[str, Any], seen: frozenset[str]) -> 
     return any(_is_secret(one, shared, seen) for key, one in schema.items() if key not in _DATA)
 
 
-def call_of(
+def build_call(
     run: str,
-    step: Step,
+    step: ChainStep,
     action: ActionDescription,
     args: Mapping[str, Any],
     outputs: Mapping[int, Any],
     attempt: int = 1,
     secrets: frozenset[str] = frozenset(),
     kept: Mapping[str, Any] | None = None,
-) -> Call:
+) -> ActionCall:
     """The call of a step. ``args`` have their defaults; ``outputs`` are those of the steps that are done; ``kept`` is
     what earlier runs left for it, by parameter."""
     inputs: dict[str, Any] = {}
@@ -206,7 +206,9 @@ def call_of(
     )
 
 
-def undo_of(run: str, undo: Undo, done: Call, output: Any, action: ActionDescription, *, attempt: int = 1) -> Call:
+def build_undo_call(
+    run: str, undo: Undo, done: ActionCall, output: Any, action: ActionDescription, *, attempt: int = 1
+) -> ActionCall:
     """The call that takes back a step that is done. Arguments come from what it was called with and what it said."""
     given: Mapping[str, Any] = msgspec.json.decode(done.input_json) if done.input_json else {}
     inputs: dict[str, Any] = {}
@@ -235,7 +237,7 @@ def _from_step(one: Argument, number: int, outputs: Mapping[int, Any]) -> Any:
 
 def _call(
     run: str,
-    step: Step | Undo,
+    step: ChainStep | Undo,
     number: int,
     action: ActionDescription,
     inputs: Mapping[str, Any],
@@ -244,11 +246,11 @@ def _call(
     sources: tuple[int, ...],
     secret: bool,
     undo: bool = False,
-) -> Call:
+) -> ActionCall:
     if not is_valid(inputs, action.input_schema):
-        raise NoCall(f"what would be given to {action.name} does not fit its schema")
+        raise UncallableStep(f"what would be given to {action.name} does not fit its schema")
     sent = _encode(inputs)
-    return Call(
+    return ActionCall(
         run=run,
         step=step,
         number=number,
@@ -313,13 +315,13 @@ _BAD_OUTPUT: Final = "bad_output"
 class ActionRunner:
     """The actions of a pack, through its dispatcher, on behalf of one identity."""
 
-    def __init__(self, dispatcher: Dispatcher, identity: str, claim: Claim | None = None) -> None:
+    def __init__(self, dispatcher: Dispatcher, identity: str, claim: Ownership | None = None) -> None:
         """``claim`` is the ownership of a run with effects."""
         self._dispatcher = dispatcher
         self._identity = identity
         self._claim = claim
 
-    async def call(self, call: Call, permit: Permit, slots: Slots, seconds: float) -> tuple[Outcome, Slots]:
+    async def call(self, call: ActionCall, permit: Permit, slots: Slots, seconds: float) -> tuple[StepOutcome, Slots]:
         """Run a call and return its outcome and the state slots after it. Raises :class:`Fenced`."""
         if self._claim is not None:
             await self._claim.sure()
@@ -341,12 +343,12 @@ class ActionRunner:
             return await run_in_thread_if(len(answer.output_json) > LARGE_TEXT, _done, call, answer, took), answer.slots
         return _not_done(call, answer, took), slots
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: ActionCall) -> None:
         """Fail a call that is under way; its action may go on for a while."""
         self._dispatcher.cancel(call.call_id)
 
 
-def _done(call: Call, answer: Answer, took: int) -> Outcome:
+def _done(call: ActionCall, answer: Answer, took: int) -> StepOutcome:
     try:
         output = msgspec.json.decode(answer.output_json)
     except (ValueError, RecursionError):
@@ -356,7 +358,7 @@ def _done(call: Call, answer: Answer, took: int) -> Outcome:
     return _outcome(call, "done", took, output=output, output_digest=digest_text(answer.output_json))
 
 
-def _not_done(call: Call, error: DispatchError, took: int) -> Outcome:
+def _not_done(call: ActionCall, error: DispatchError, took: int) -> StepOutcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
     sent = error["type"] != "exception"  # the code of a call that could not be encoded
     doubtful = sent and (code in _IN_DOUBT or (call.action.idempotent and code in _LOST))
@@ -365,7 +367,7 @@ def _not_done(call: Call, error: DispatchError, took: int) -> Outcome:
     return _outcome(call, status, took, code=code, detail=error["detail"], happened=happened)
 
 
-def _outcome(call: Call, status: Status, took: int, **more: Any) -> Outcome:
-    return Outcome(
+def _outcome(call: ActionCall, status: Status, took: int, **more: Any) -> StepOutcome:
+    return StepOutcome(
         call=call, number=call.number, kind=call.kind, action=call.action.name, status=status, duration_ms=took, **more
     )

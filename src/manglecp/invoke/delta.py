@@ -21,17 +21,17 @@ from manglecp.mangle import Fact, List, NotPlain, Time, Value, plain, row_accept
 from manglecp.wire import PROVENANCE_CATEGORIES, WILDCARD, Category, Fault
 from manglecp.wire.messages import UNSET, Next, StateDelta, SuggestedIntent
 
-MOST_FACTS: Final = 50
-MOST_SUGGESTIONS: Final = 10
+MAX_FACTS: Final = 50
+MAX_SUGGESTIONS: Final = 10
 _ASSERTED: Final = "bulk_asserted"
 _RETRACTED: Final = "bulk_retracted"
 _SERVER: Final = "server"
 _log = logging.getLogger(__name__)
 
-Said = Mapping[str, Sequence[tuple[Value, ...]]]
+RuleRows = Mapping[str, Sequence[tuple[Value, ...]]]
 
 
-def state_delta(said: Said, domain: Domain, most: int = MOST_FACTS) -> StateDelta:
+def state_delta(said: RuleRows, domain: Domain, most: int = MAX_FACTS) -> StateDelta:
     """What to assert and to retract. More than ``most`` of either are rolled up."""
     asserted = list(_asserted(said, domain))
     retracted = list(_retracted(said, domain))
@@ -41,7 +41,7 @@ def state_delta(said: Said, domain: Domain, most: int = MOST_FACTS) -> StateDelt
     )
 
 
-def next_of(said: Said, domain: Domain, most: int = MOST_FACTS) -> Next:
+def next_of(said: RuleRows, domain: Domain, most: int = MAX_FACTS) -> Next:
     """The intents that rules suggest, of those that the manifest has, and the facts to go on with."""
     facts = [
         one
@@ -52,7 +52,7 @@ def next_of(said: Said, domain: Domain, most: int = MOST_FACTS) -> Next:
     suggested = [
         _suggestion(str(name), params, str(why)) for name, params, why in said["suggests"] if not known or name in known
     ]
-    return Next(suggested_intents=tuple(suggested[:MOST_SUGGESTIONS]), continuation_facts=tuple(facts[:most]))
+    return Next(suggested_intents=tuple(suggested[:MAX_SUGGESTIONS]), continuation_facts=tuple(facts[:most]))
 
 
 def _suggestion(name: str, params: Value, why: str) -> SuggestedIntent:
@@ -68,7 +68,7 @@ def _suggestion(name: str, params: Value, why: str) -> SuggestedIntent:
 # --- facts -----------------------------------------------------------------------------------------------------------
 
 
-def _asserted(said: Said, domain: Domain) -> Iterator[dict[str, Any]]:
+def _asserted(said: RuleRows, domain: Domain) -> Iterator[dict[str, Any]]:
     for predicate, args, category in said["asserts"]:
         yield from _stated(domain, str(predicate), args, str(category), None)
     for predicate, args, category, start, end in said["asserts_during"]:
@@ -89,7 +89,7 @@ def _stated(
         yield written
 
 
-def _retracted(said: Said, domain: Domain) -> Iterator[dict[str, Any]]:
+def _retracted(said: RuleRows, domain: Domain) -> Iterator[dict[str, Any]]:
     for predicate, args in said["retracts"]:
         written = _written(domain, str(predicate), args, wildcards=True)
         if written is not None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.invoke.calls import Effect, Outcome
+from manglecp.invoke.calls import Effect, StepOutcome
 from manglecp.invoke.gate import GateRefused
 from manglecp.wire import SchemaError, WireError
 
@@ -27,7 +27,7 @@ _WITHOUT_STEP: Final = {
 _APPROVAL: Final = "governance.risk_tier_profile_missing"
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
     """What every failure of a run says in ``details``."""
 
     run_id: str
@@ -37,7 +37,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     tried: bool = False
     """Was an effect sent? An action that reports an error may have changed something before that."""
 
-    def details(self, reason: str, culprit: Outcome | None = None, **more: Any) -> dict[str, Any]:
+    def details(self, reason: str, culprit: StepOutcome | None = None, **more: Any) -> dict[str, Any]:
         """The details of the error; ``culprit`` is the step that is to blame, if one is."""
         said: dict[str, Any] = {"reason": reason}
         if culprit is not None:
@@ -56,7 +56,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(effect for effect in self.effects if effect.lasting and effect.status != "undone")
 
 
-def failed(culprit: Outcome | None, told: Told, reason: str = "step_failed") -> WireError:
+def failure_error(culprit: StepOutcome | None, told: FailureContext, reason: str = "step_failed") -> WireError:
     """A step failed, the run had no more time, or its rules failed afterwards."""
     if not told.effects and culprit is not None:
         before = _before_any_effect(culprit)
@@ -69,12 +69,12 @@ def failed(culprit: Outcome | None, told: Told, reason: str = "step_failed") -> 
     return WireError("execution_failed", f"{where}; {_standing(told)}", told.details(reason, culprit))
 
 
-def _missing(culprit: Outcome) -> str:
+def _missing(culprit: StepOutcome) -> str:
     """Which argument could not be found. That text is made of what the chain says, and of no values."""
     return f" ({culprit.detail})" if culprit.code == "argument_missing" and culprit.detail else ""
 
 
-def _before_any_effect(culprit: Outcome) -> WireError | None:
+def _before_any_effect(culprit: StepOutcome) -> WireError | None:
     """Nothing has happened yet, and the code says that it might work later, or never."""
     if culprit.code in _BUSY:
         message = f"The action {culprit.action} is busy or failed too often; try again later"
@@ -88,12 +88,12 @@ def _before_any_effect(culprit: Outcome) -> WireError | None:
     return None
 
 
-def cancelled(told: Told) -> WireError:
+def cancellation_error(told: FailureContext) -> WireError:
     """Somebody wanted no more of it. What had happened by then stands."""
     return WireError("cancelled", f"The run was cancelled; {_standing(told)}", told.details("cancelled"))
 
 
-def needs_decision(culprit: Outcome, told: Told) -> WireError:
+def decision_error(culprit: StepOutcome, told: FailureContext) -> WireError:
     """A person has to say how a step ended before the run can go on."""
     message = (
         f"Nobody but a person can say how step {culprit.number} ({culprit.action}) ended; see the run {told.run_id}"
@@ -101,7 +101,7 @@ def needs_decision(culprit: Outcome, told: Told) -> WireError:
     return WireError("execution_failed", message, told.details("needs_decision", culprit))
 
 
-def gate_refused(refused: GateRefused, told: Told) -> WireError:
+def gate_error(refused: GateRefused, told: FailureContext) -> WireError:
     """The evidence did not carry the first effect: nothing has happened."""
     if _CLAIM in refused.classes:
         return WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
@@ -111,7 +111,7 @@ def gate_refused(refused: GateRefused, told: Told) -> WireError:
     return WireError("execution_failed", "The evidence of the run does not permit its effect", details)
 
 
-def interrupted(run_id: str, *, acknowledged: bool) -> WireError:
+def server_failure_error(run_id: str, *, acknowledged: bool) -> WireError:
     """The server itself failed. A run with effects goes on elsewhere, from its record: nobody is to repeat it."""
     if not acknowledged:
         return WireError("internal_error", "The server failed on this invocation", {"run_id": run_id})
@@ -119,7 +119,7 @@ def interrupted(run_id: str, *, acknowledged: bool) -> WireError:
     return WireError("execution_failed", message, {"reason": "interrupted", "run_id": run_id})
 
 
-def left_behind(run_id: str, *, acknowledged: bool, keyed: bool) -> WireError:
+def shutdown_error(run_id: str, *, acknowledged: bool, keyed: bool) -> WireError:
     """The server goes before the run is over. Whoever has a key may ask again for what came of it, and nothing is
     lost by repeating a run without effects; another one goes on from its record, and nobody is to repeat it."""
     if keyed or not acknowledged:
@@ -130,14 +130,14 @@ def left_behind(run_id: str, *, acknowledged: bool, keyed: bool) -> WireError:
     return WireError("execution_failed", message, {"reason": "interrupted", "run_id": run_id})
 
 
-def result_refused(errors: Sequence[SchemaError], told: Told) -> WireError:
+def bad_result_error(errors: Sequence[SchemaError], told: FailureContext) -> WireError:
     """The result breaks the tool's own promise, and is not sent (OPEN-34)."""
     details = told.details("bad_result", schema_errors=msgspec.to_builtins(list(errors)))
     message = f"The result does not fit the schema that the macro-tool promises; {_standing(told)}"
     return WireError("execution_failed", message, details)
 
 
-def _standing(told: Told) -> str:
+def _standing(told: FailureContext) -> str:
     if not told.effects:
         return "none of its effects was completed" if told.tried else "nothing was changed"
     if not told.standing:

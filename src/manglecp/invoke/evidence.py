@@ -19,7 +19,7 @@ import msgspec
 from manglecp.base.digest import digest_text
 from manglecp.harness import TurnBuilder, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage
-from manglecp.invoke.calls import EVENT_STATUS, Call, Outcome
+from manglecp.invoke.calls import EVENT_STATUS, ActionCall, StepOutcome
 from manglecp.pack import ActionDescription
 
 # --- call spec -----------------------------------------------------------------------------------------------------
@@ -258,11 +258,11 @@ class TurnCall:
     action: str
     ref: str
     """The name of its result."""
-    call: Call | None = None
+    call: ActionCall | None = None
     """None for the admission."""
     answer: int | None = None
     """The position of its answer among those of the turn; None if there is none."""
-    outcome: Outcome | None = None
+    outcome: StepOutcome | None = None
     """None for the admission, and while there is no answer."""
     retry: str | None = None
     """The id of the attempt that is made instead."""
@@ -307,7 +307,7 @@ class TurnEvidence:
         ref = f"admission:{self._terms.admission_digest}"
         return TurnCall(name, row, "admission", turn, ADMIT, ref, answer=self._next())
 
-    def requested(self, calls: Sequence[Call]) -> list[TurnCall]:
+    def requested(self, calls: Sequence[ActionCall]) -> list[TurnCall]:
         """Calls as they would be recorded next."""
         group = "+".join([call.group for call in calls])
         found = [self._turn_call(call, len(self._calls) + place, group) for place, call in enumerate(calls)]
@@ -316,7 +316,7 @@ class TurnEvidence:
                 one.row["branchId"] = call.group
         return found
 
-    def _turn_call(self, call: Call, position: int, group: str) -> TurnCall:
+    def _turn_call(self, call: ActionCall, position: int, group: str) -> TurnCall:
         action, chain = call.action, self._chain
         row = _request_row(call.call_id, action.aid, chain.schema_of(action), call.input_digest, position, group)
         if (example := chain.examples.get(action.aid)) is not None:
@@ -330,11 +330,11 @@ class TurnEvidence:
             self._calls[one.name] = one
         self.widest = max(self.widest, len(calls))
 
-    def record_ungated(self, call: Call) -> None:
+    def record_ungated(self, call: ActionCall) -> None:
         """No gate opened for this effect. It is on record, and no turn that holds it is ever closed."""
         self._ungated.append(call.call_id)
 
-    def answer(self, outcomes: Iterable[Outcome]) -> None:
+    def answer(self, outcomes: Iterable[StepOutcome]) -> None:
         """Match outcomes to calls. One that belongs to no open call is kept as a stray."""
         for outcome in outcomes:
             call = outcome.call
@@ -529,14 +529,14 @@ def _request_row(name: str, tool: str, schema: str, input_digest: str, position:
     }
 
 
-def _code_of(outcome: Outcome) -> str:
+def _code_of(outcome: StepOutcome) -> str:
     """The code of an error. Text that is none could be the action's own words, and stays out."""
     if outcome.code is None:
         return _UNKNOWN if outcome.status == "unknown" else "failed"
     return outcome.code if _CODE.fullmatch(outcome.code) else "unlisted_code"
 
 
-def _digest_of(outcome: Outcome) -> str:
+def _digest_of(outcome: StepOutcome) -> str:
     """Of the output, or of the message of an error."""
     if outcome.status == "done":
         return outcome.output_digest or digest(outcome.output)

@@ -17,21 +17,21 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from manglecp.harness import MutationReady, Witness
-from manglecp.intent import Step
+from manglecp.intent import ChainStep
 from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.calls import (
+    ActionCall,
     ActionRunner,
-    Call,
     Effect,
     EffectStatus,
-    NoCall,
-    Outcome,
     Permit,
     Status,
-    call_of,
+    StepOutcome,
+    UncallableStep,
+    build_call,
+    build_undo_call,
     is_large,
     run_in_thread_if,
-    undo_of,
 )
 from manglecp.invoke.evidence import BASE_CLAIM, Reads, claim_of
 from manglecp.invoke.gate import GateRefused, Turn, Turns
@@ -41,7 +41,7 @@ from manglecp.mangle import MangleError
 from manglecp.toolhost import Slots, apply_state, state_delta
 
 
-class State(Enum):
+class ExecutorState(Enum):
     """What a run is doing."""
 
     OPENING = auto()  # the first turn is opened, with what an earlier process left
@@ -54,7 +54,7 @@ class State(Enum):
     RELEASED = auto()  # left to another process between two rounds
 
 
-class Event(Enum):
+class ExecutorEvent(Enum):
     """What a state ends with."""
 
     OPENED = auto()
@@ -70,26 +70,43 @@ class Event(Enum):
     UNDECIDED = auto()  # only an operator can say how the run continues
 
 
-TRANSITIONS: Final[Mapping[State, Mapping[Event, State]]] = {
-    State.OPENING: {Event.OPENED: State.SELECTING, Event.UNDECIDED: State.ENDED},
-    State.SELECTING: {
-        Event.READS: State.READING,
-        Event.EFFECTS: State.AUTHORIZING,
-        Event.SKIPPED: State.SELECTING,
-        Event.STOP: State.UNDOING,
-        Event.RELEASE: State.RELEASED,
-        Event.FINISHED: State.ENDED,
-        Event.UNDECIDED: State.ENDED,
+TRANSITIONS: Final[Mapping[ExecutorState, Mapping[ExecutorEvent, ExecutorState]]] = {
+    ExecutorState.OPENING: {
+        ExecutorEvent.OPENED: ExecutorState.SELECTING,
+        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
     },
-    State.READING: {Event.SETTLED: State.SELECTING, Event.UNDECIDED: State.ENDED},
-    State.AUTHORIZING: {Event.AUTHORIZED: State.ACTING, Event.UNDECIDED: State.ENDED},
-    State.ACTING: {Event.SETTLED: State.SELECTING, Event.UNDONE: State.UNDOING, Event.UNDECIDED: State.ENDED},
-    State.UNDOING: {Event.EFFECTS: State.AUTHORIZING, Event.FINISHED: State.ENDED, Event.UNDECIDED: State.ENDED},
+    ExecutorState.SELECTING: {
+        ExecutorEvent.READS: ExecutorState.READING,
+        ExecutorEvent.EFFECTS: ExecutorState.AUTHORIZING,
+        ExecutorEvent.SKIPPED: ExecutorState.SELECTING,
+        ExecutorEvent.STOP: ExecutorState.UNDOING,
+        ExecutorEvent.RELEASE: ExecutorState.RELEASED,
+        ExecutorEvent.FINISHED: ExecutorState.ENDED,
+        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
+    },
+    ExecutorState.READING: {
+        ExecutorEvent.SETTLED: ExecutorState.SELECTING,
+        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
+    },
+    ExecutorState.AUTHORIZING: {
+        ExecutorEvent.AUTHORIZED: ExecutorState.ACTING,
+        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
+    },
+    ExecutorState.ACTING: {
+        ExecutorEvent.SETTLED: ExecutorState.SELECTING,
+        ExecutorEvent.UNDONE: ExecutorState.UNDOING,
+        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
+    },
+    ExecutorState.UNDOING: {
+        ExecutorEvent.EFFECTS: ExecutorState.AUTHORIZING,
+        ExecutorEvent.FINISHED: ExecutorState.ENDED,
+        ExecutorEvent.UNDECIDED: ExecutorState.ENDED,
+    },
 }
 """A missing entry is a programming error. A refused gate before any effect leaves the machine as an exception."""
 
 StopReason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
-_Results: TypeAlias = list[tuple[Outcome, Slots]]
+_Results: TypeAlias = list[tuple[StepOutcome, Slots]]
 """The outcome of each call, and the state slots after it."""
 
 _UNWATCHED_SECONDS: Final = 0.02
@@ -105,7 +122,7 @@ class Released(Exception):
 class _Undecided(Exception):
     """Only an operator can say how the run continues."""
 
-    def __init__(self, culprit: Outcome) -> None:
+    def __init__(self, culprit: StepOutcome) -> None:
         super().__init__(culprit.code)
         self.culprit = culprit
 
@@ -113,13 +130,13 @@ class _Undecided(Exception):
 class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a chain ended. ``turn`` is still open, because it is closed on the response; None if the run has none."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StepOutcome, ...]
     effects: tuple[Effect, ...]
     turn: Turn | None
     reads: Reads
     reason: StopReason | None = None
     """None: the chain ran to its end."""
-    culprit: Outcome | None = None
+    culprit: StepOutcome | None = None
 
     def undecided(self, refused: GateRefused) -> ChainResult:
         """Return the same for a run whose last turn cannot be closed after effects."""
@@ -127,7 +144,7 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, reason="needs_decision", culprit=culprit)
 
     @property
-    def standing(self) -> tuple[Outcome, ...]:
+    def standing(self) -> tuple[StepOutcome, ...]:
         """The steps that were not undone, in order."""
         undone = {effect.step for effect in self.effects if effect.status == "undone"}
         return tuple(one for one in self.outcomes if one.kind == "do" and one.number not in undone)
@@ -146,7 +163,7 @@ class RunExecutor:
         rules: RunRules,
         observer: RunObserver,
         seconds: float,
-        events: Callable[[Sequence[Outcome]], list[dict[str, Any]]],
+        events: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
     ) -> None:
         """``turns`` is None if no turn of the run is judged, which takes a plan without effects."""
         self._run_id = run.admission.run
@@ -164,11 +181,11 @@ class RunExecutor:
         self._seconds = seconds
         """The time limit of the run; each undo has as long again."""
         self._deadline = time.monotonic() + seconds
-        self.state = State.OPENING
-        self.outcomes: list[Outcome] = []
-        self._unknown: dict[tuple[str, int], Outcome] = {}
+        self.state = ExecutorState.OPENING
+        self.outcomes: list[StepOutcome] = []
+        self._unknown: dict[tuple[str, int], StepOutcome] = {}
         """By kind and number: effects that were sent, whose outcome is unknown, and which are repeated."""
-        self._unsaved: list[Outcome] = []
+        self._unsaved: list[StepOutcome] = []
         self._slots: Slots = {}
         self._attempts: dict[tuple[str, int], int] = {}
         if run.history is not None:
@@ -178,10 +195,10 @@ class RunExecutor:
             self._attempts |= run.history.attempts
         self._cancelling: asyncio.Task[None] | None = None
         self._turn: Turn | None = None
-        self._calls: Sequence[Call] = ()
+        self._calls: Sequence[ActionCall] = ()
         self._authority: tuple[MutationReady, Witness] | None = None
         self._reason: StopReason | None = None
-        self._culprit: Outcome | None = None
+        self._culprit: StepOutcome | None = None
 
     async def run(self) -> ChainResult:
         """Execute the chain and return how it ended. After an effect a refused gate and failed rules need an operator.
@@ -190,12 +207,12 @@ class RunExecutor:
         was refused before any effect, and what the journal raises.
         """
         handlers = {
-            State.OPENING: self._open,
-            State.SELECTING: self._select,
-            State.READING: self._read,
-            State.AUTHORIZING: self._authorize,
-            State.ACTING: self._act,
-            State.UNDOING: self._undo,
+            ExecutorState.OPENING: self._open,
+            ExecutorState.SELECTING: self._select,
+            ExecutorState.READING: self._read,
+            ExecutorState.AUTHORIZING: self._authorize,
+            ExecutorState.ACTING: self._act,
+            ExecutorState.UNDOING: self._undo,
         }
         while (handler := handlers.get(self.state)) is not None:
             try:
@@ -207,7 +224,7 @@ class RunExecutor:
                     raise
                 event = self._give_up(self._failed_at_last(error))
             self.state = TRANSITIONS[self.state][event]
-        if self.state is State.RELEASED:
+        if self.state is ExecutorState.RELEASED:
             raise Released
         return self._result()
 
@@ -224,15 +241,15 @@ class RunExecutor:
 
     # --- states ------------------------------------------------------------------------------------------------------
 
-    async def _open(self) -> Event:
+    async def _open(self) -> ExecutorEvent:
         if self._turns is not None:
             self._turn = self._open_turn(first=True)
-        return Event.OPENED
+        return ExecutorEvent.OPENED
 
-    async def _select(self) -> Event:
+    async def _select(self) -> ExecutorEvent:
         if self._unknown and (repeated := await self._repeat()):
             self._calls = repeated
-            return Event.EFFECTS
+            return ExecutorEvent.EFFECTS
         culprit = self._failure()
         if culprit is not None:
             if culprit.code == "cancelled" and self._cancelled:  # a read that was cancelled
@@ -244,17 +261,17 @@ class RunExecutor:
             return self._stop("timeout")
         steps = self._plan.ready({one.number for one in self.outcomes if one.kind == "do"})
         if not steps:
-            return Event.FINISHED
+            return ExecutorEvent.FINISHED
         if time.monotonic() >= self._deadline:
             return self._stop("timeout")
         if self._observer.leaving() and self._can_be_released():
-            return Event.RELEASE
+            return ExecutorEvent.RELEASE
         self._calls = await self._round(steps)
         if not self._calls:
-            return Event.SKIPPED
-        return Event.EFFECTS if self._calls[0].is_effect else Event.READS
+            return ExecutorEvent.SKIPPED
+        return ExecutorEvent.EFFECTS if self._calls[0].is_effect else ExecutorEvent.READS
 
-    async def _read(self) -> Event:
+    async def _read(self) -> ExecutorEvent:
         calls = self._calls
         permit: Permit | None = self._permit
         if permit is None:
@@ -277,9 +294,9 @@ class RunExecutor:
         self._slots = self._merged(results)
         for outcome in outcomes:
             self._settle(outcome)
-        return Event.SETTLED
+        return ExecutorEvent.SETTLED
 
-    async def _authorize(self) -> Event:
+    async def _authorize(self) -> ExecutorEvent:
         assert self._turn is not None
         denied = self._rules.denied(self.outcomes)
         granted = [claim_of(action) for name, action in self._plan.actions.items() if name not in denied]
@@ -291,9 +308,9 @@ class RunExecutor:
             states=step_states(self.outcomes),
         )
         self._reach("gate")
-        return Event.AUTHORIZED
+        return ExecutorEvent.AUTHORIZED
 
-    async def _act(self) -> Event:
+    async def _act(self) -> ExecutorEvent:
         assert self._authority is not None
         calls, (ready, witness), self._authority = self._calls, self._authority, None
         await self._journal.starting(calls, witness, self._unsaved, self._slots)
@@ -315,33 +332,35 @@ class RunExecutor:
             turn.retried(outcome.call, outcome)
         if unknown and not repeated:
             raise _Undecided(next((one for one in unknown if not _is_repeatable(one)), unknown[0]))
-        return Event.UNDONE if calls[0].kind == "undo" else Event.SETTLED
+        return ExecutorEvent.UNDONE if calls[0].kind == "undo" else ExecutorEvent.SETTLED
 
-    async def _undo(self) -> Event:
+    async def _undo(self) -> ExecutorEvent:
         culprit = self._culprit
         asked = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
         if not self._plan.has_effects or not (asked or self._plan.definition.safety.reversible):
-            return Event.FINISHED
+            return ExecutorEvent.FINISHED
         if self._reason == "cancelled" and not self._journal.cancel_asked:
             await self._journal.cancelling()
         done = self._next_to_undo()
         undo = None if done is None else self._plan.step(done.number).undo
         if done is None or done.call is None or undo is None:
-            return Event.FINISHED
+            return ExecutorEvent.FINISHED
         attempt = self._count_attempt("undo", done.number)
         try:
-            call = undo_of(self._run_id, undo, done.call, done.output, self._plan.actions[undo.action], attempt=attempt)
-        except NoCall as error:
+            call = build_undo_call(
+                self._run_id, undo, done.call, done.output, self._plan.actions[undo.action], attempt=attempt
+            )
+        except UncallableStep as error:
             self._settle(_uncallable(done.number, "undo", undo.action, error))
-            return Event.FINISHED
+            return ExecutorEvent.FINISHED
         # The run's own deadline may have passed: that is one of the reasons to undo it.
         self._deadline = time.monotonic() + self._seconds
         self._calls = [call]
-        return Event.EFFECTS
+        return ExecutorEvent.EFFECTS
 
-    def _stop(self, reason: StopReason, culprit: Outcome | None = None) -> Event:
+    def _stop(self, reason: StopReason, culprit: StepOutcome | None = None) -> ExecutorEvent:
         self._reason, self._culprit = reason, culprit
-        return Event.STOP
+        return ExecutorEvent.STOP
 
     # --- selection ---------------------------------------------------------------------------------------------------
 
@@ -350,24 +369,26 @@ class RunExecutor:
         asked = self._observer.cancelled.is_set() or self._journal.cancel_asked
         return asked or (self._history is not None and self._history.cancelled)
 
-    async def _round(self, steps: Sequence[Step]) -> list[Call]:
+    async def _round(self, steps: Sequence[ChainStep]) -> list[ActionCall]:
         """Return the calls of a round; steps that the rules skip, or that cannot be called, are settled."""
         skips = self._rules.skips(self.outcomes)
-        calls: list[Call] = []
+        calls: list[ActionCall] = []
         for step in steps:
             if step.number in skips:
                 self._settle(
-                    Outcome(call=None, number=step.number, action=step.action, status="skipped", why=skips[step.number])
+                    StepOutcome(
+                        call=None, number=step.number, action=step.action, status="skipped", why=skips[step.number]
+                    )
                 )
                 continue
             self._require_secrets([step])
             try:
                 calls.append(await self._call(step))
-            except NoCall as error:
+            except UncallableStep as error:
                 self._settle(_uncallable(step.number, "do", step.action, error))
         return calls
 
-    async def _repeat(self) -> list[Call]:
+    async def _repeat(self) -> list[ActionCall]:
         """Return the calls that repeat effects with an unknown outcome. A cancellation waits until it is known."""
         unknown = [one for (kind, _), one in self._unknown.items() if kind == "do"]
         if unknown and time.monotonic() >= self._deadline:
@@ -376,29 +397,29 @@ class RunExecutor:
         self._require_secrets(steps)
         try:
             return [await self._call(step) for step in steps]
-        except NoCall:  # a value that an earlier run kept has been deleted since
+        except UncallableStep:  # a value that an earlier run kept has been deleted since
             raise _Undecided(unknown[0]) from None
 
-    async def _call(self, step: Step) -> Call:
+    async def _call(self, step: ChainStep) -> ActionCall:
         attempt = self._count_attempt("do", step.number)
         outputs = {one.number: one.output for one in self.outcomes if one.kind == "do" and one.status == "done"}
         kept = {one.param: await self._journal.kept(**one.value) for one in step.arguments if one.source == "kept"}
         given = self._run_id, step, self._plan.actions[step.action], self._args, outputs, attempt
         return await run_in_thread_if(
-            is_large(self._args) or (bool(outputs) and is_large(outputs)), call_of, *given, self._plan.secrets, kept
+            is_large(self._args) or (bool(outputs) and is_large(outputs)), build_call, *given, self._plan.secrets, kept
         )
 
     def _count_attempt(self, kind: str, number: int) -> int:
         attempt = self._attempts[kind, number] = self._attempts.get((kind, number), 0) + 1
         return attempt
 
-    def _failure(self) -> Outcome | None:
+    def _failure(self) -> StepOutcome | None:
         """Return the failure that ends the chain: one to be undone rather than one that only stops it."""
         failed = [one for one in self.outcomes if one.status == "failed" and one.kind == "do"]
         ending = [one for one in failed if self._plan.step(one.number).on_error != "continue"]
         return min(ending, key=lambda one: self._plan.step(one.number).on_error != "undo", default=None)
 
-    def _next_to_undo(self) -> Outcome | None:
+    def _next_to_undo(self) -> StepOutcome | None:
         """Return the last effect that stands. None if there is none, or if undoing one after it failed: an effect may
         rest on those before it."""
         for done in reversed([one for one in self.outcomes if one.kind == "do" and _may_stand(one)]):
@@ -411,17 +432,17 @@ class RunExecutor:
                 return None
         return None
 
-    def _require_secrets(self, steps: Sequence[Step]) -> None:
+    def _require_secrets(self, steps: Sequence[ChainStep]) -> None:
         """Secret arguments are never stored: a process that resumes a run does not have them."""
         if self._history is None:
             return
         for step in steps:
             if self._needs_secret(step):
                 raise _Undecided(
-                    Outcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
+                    StepOutcome(call=None, number=step.number, action=step.action, status="failed", code="secret_lost")
                 )
 
-    def _needs_secret(self, step: Step) -> bool:
+    def _needs_secret(self, step: ChainStep) -> bool:
         return any(one.source == "call" and one.value in self._plan.secrets for one in step.arguments)
 
     def _can_be_released(self) -> bool:
@@ -460,11 +481,11 @@ class RunExecutor:
             self._turn = turn
             raise _Undecided(stuck[0])
 
-    def _give_up(self, culprit: Outcome) -> Event:
+    def _give_up(self, culprit: StepOutcome) -> ExecutorEvent:
         self._reason, self._culprit = "needs_decision", culprit
-        return Event.UNDECIDED
+        return ExecutorEvent.UNDECIDED
 
-    def _failed_at_last(self, error: GateRefused | MangleError) -> Outcome:
+    def _failed_at_last(self, error: GateRefused | MangleError) -> StepOutcome:
         """Return a failure after the last step; effects that would have been repeated count as unknown."""
         self._give_up_unknown()
         if isinstance(error, GateRefused):
@@ -479,12 +500,12 @@ class RunExecutor:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    async def _dispatch(self, calls: Sequence[Call], permit: Permit) -> _Results:
+    async def _dispatch(self, calls: Sequence[ActionCall], permit: Permit) -> _Results:
         if len(calls) == 1:
             return [await self._dispatch_one(calls[0], permit)]
         return list(await asyncio.gather(*(self._dispatch_one(call, permit) for call in calls)))
 
-    async def _dispatch_one(self, call: Call, permit: Permit) -> tuple[Outcome, Slots]:
+    async def _dispatch_one(self, call: ActionCall, permit: Permit) -> tuple[StepOutcome, Slots]:
         self._observer.progress(call.action.name, len(self.outcomes), len(self._plan.definition.steps))
         seconds = max(self._deadline - time.monotonic(), 0.001)
         outcome, slots = await self._actions.call(call, permit, self._slots, seconds)
@@ -497,10 +518,10 @@ class RunExecutor:
             self._observer.point(f"finished:{call.group}")
         return outcome, slots
 
-    def _watch_cancellation(self, calls: Sequence[Call]) -> None:
+    def _watch_cancellation(self, calls: Sequence[ActionCall]) -> None:
         self._cancelling = asyncio.create_task(self._cancel_reads(calls))
 
-    async def _cancel_reads(self, calls: Sequence[Call]) -> None:
+    async def _cancel_reads(self, calls: Sequence[ActionCall]) -> None:
         """Cancel reads when the caller cancels the run. Effects that were sent are waited for."""
         await self._observer.cancelled.wait()
         for call in calls:
@@ -521,7 +542,7 @@ class RunExecutor:
 
     # --- outcomes ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settle(self, outcome: StepOutcome) -> None:
         self.outcomes.append(outcome)
         self._unsaved.append(outcome)
 
@@ -530,11 +551,11 @@ class RunExecutor:
         self.outcomes.extend(self._unknown.values())
         self._unknown.clear()
 
-    def _stuck(self, code: str) -> Outcome:
+    def _stuck(self, code: str) -> StepOutcome:
         """Return a failure of the next step, or of the last one if all are settled."""
         ready = self._plan.ready({one.number for one in self.outcomes if one.kind == "do"})
         step = next(iter(ready), self._plan.definition.steps[-1])
-        return Outcome(call=None, number=step.number, action=step.action, status="failed", code=code)
+        return StepOutcome(call=None, number=step.number, action=step.action, status="failed", code=code)
 
     def _result(self) -> ChainResult:
         self._give_up_unknown()
@@ -548,7 +569,7 @@ class RunExecutor:
         )
 
 
-def effects_of(outcomes: Sequence[Outcome]) -> tuple[Effect, ...]:
+def effects_of(outcomes: Sequence[StepOutcome]) -> tuple[Effect, ...]:
     """Return the effects that happened, or may have, in order."""
     undone: dict[int, Status] = {one.number: one.status for one in outcomes if one.kind == "undo"}
     return tuple(
@@ -556,42 +577,42 @@ def effects_of(outcomes: Sequence[Outcome]) -> tuple[Effect, ...]:
             step=one.number,
             action=one.action,
             status=_effect_status(one, undone.get(one.number)),
-            lasting=not isinstance(one.call.step, Step) or one.call.step.lasting,
+            lasting=not isinstance(one.call.step, ChainStep) or one.call.step.lasting,
         )
         for one in outcomes
         if one.kind != "undo" and one.call is not None and one.call.is_effect and _may_stand(one)
     )
 
 
-def step_states(outcomes: Sequence[Outcome]) -> dict[str, str]:
+def step_states(outcomes: Sequence[StepOutcome]) -> dict[str, str]:
     """Return the status of each step, for the state view of a turn."""
     return {f"{one.kind} {one.number}": one.status for one in outcomes}
 
 
-def _effect_status(outcome: Outcome, undo: Status | None) -> EffectStatus:
+def _effect_status(outcome: StepOutcome, undo: Status | None) -> EffectStatus:
     if undo == "done":
         return "undone"
     return "unknown" if "unknown" in (outcome.status, undo) else "done"
 
 
-def _may_stand(outcome: Outcome) -> bool:
+def _may_stand(outcome: StepOutcome) -> bool:
     return outcome.status in ("done", "unknown") or outcome.happened
 
 
-def _is_repeatable(outcome: Outcome) -> bool:
+def _is_repeatable(outcome: StepOutcome) -> bool:
     call = outcome.call
     return call is not None and call.action.idempotent and call.attempt < _MAX_ATTEMPTS
 
 
-def _uncallable(number: int, kind: Literal["do", "undo"], action: str, error: NoCall) -> Outcome:
-    return Outcome(
+def _uncallable(number: int, kind: Literal["do", "undo"], action: str, error: UncallableStep) -> StepOutcome:
+    return StepOutcome(
         call=None, number=number, kind=kind, action=action, status="failed", code=error.code, detail=str(error)
     )
 
 
-def _lost(call: Call) -> Outcome:
+def _lost(call: ActionCall) -> StepOutcome:
     """Return the outcome of a call whose process was lost before the outcome was on record."""
-    return Outcome(
+    return StepOutcome(
         call=call,
         number=call.number,
         kind=call.kind,
@@ -602,9 +623,9 @@ def _lost(call: Call) -> Outcome:
     )
 
 
-def _at_last(outcomes: Sequence[Outcome], code: str, detail: str) -> Outcome:
+def _at_last(outcomes: Sequence[StepOutcome], code: str, detail: str) -> StepOutcome:
     """Return a failure after the last step."""
     last = outcomes[-1]
-    return Outcome(
+    return StepOutcome(
         call=None, number=last.number, kind=last.kind, action=last.action, status="failed", code=code, detail=detail
     )

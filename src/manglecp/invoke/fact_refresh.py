@@ -19,22 +19,22 @@ from manglecp.invoke.invoker import Invoker
 from manglecp.mangle import MangleError
 from manglecp.toolhost import Generated, NoFacts
 
-PATIENCE: Final = 2.0
+SETTLE_SECONDS: Final = 2.0
 """Seconds that an answer about effects waits for a look at them."""
 _log = logging.getLogger(__name__)
-Troubled = Callable[[str, str | None], None]
+OnStaleFacts = Callable[[str, str | None], None]
 """Told the name of a generator, and why its facts are old; None if they are no longer."""
 
 
 @contextlib.asynccontextmanager
-async def kept_up_to_date(
-    invoker: Invoker, generated: Generated | None, troubled: Troubled | None = None
+async def refresh_facts(
+    invoker: Invoker, generated: Generated | None, troubled: OnStaleFacts | None = None
 ) -> AsyncIterator[None]:
     """While the block lasts. ``generated`` is what the invoker's domain was loaded with."""
     if generated is None:
         yield
         return
-    refreshing = Refreshing(invoker, generated, troubled)
+    refreshing = FactRefresher(invoker, generated, troubled)
     task = asyncio.create_task(refreshing.run())
     before, invoker.settle = invoker.settle, refreshing.settle
     try:
@@ -48,10 +48,10 @@ async def kept_up_to_date(
         refreshing.over()
 
 
-class Refreshing:
+class FactRefresher:
     """One task for one edition of a pack."""
 
-    def __init__(self, invoker: Invoker, generated: Generated, troubled: Troubled | None = None) -> None:
+    def __init__(self, invoker: Invoker, generated: Generated, troubled: OnStaleFacts | None = None) -> None:
         self._invoker = invoker
         self._generated = generated
         self._troubled = troubled or (lambda _generator, _why: None)
@@ -90,7 +90,7 @@ class Refreshing:
         self._waiting.append(one)
         self._hurried.set()
         try:
-            await asyncio.wait_for(one[1], PATIENCE)
+            await asyncio.wait_for(one[1], SETTLE_SECONDS)
         except TimeoutError:
             _log.info("an answer goes out before its effects were looked at")
         finally:

@@ -31,7 +31,7 @@ from manglecp.harness import (
     digest_v1 as digest,
 )
 from manglecp.harness.policy import TIERS, call_id
-from manglecp.invoke.calls import Call, Outcome
+from manglecp.invoke.calls import ActionCall, StepOutcome
 from manglecp.invoke.evidence import (
     BASE_CLAIM,
     ChainTerms,
@@ -96,7 +96,7 @@ class Turns:
         self.count = 0
         """How many turns there were, this one included."""
         self.past = _Past()
-        self.authorised: dict[str, Call] = {}
+        self.authorised: dict[str, ActionCall] = {}
         """The calls that the last turn authorised, by their ids."""
         self._opened: tuple[tuple[int, bool, int | None], CallSpec] | None = None
         """The newest: a gate looks at the turn after it, which is then the next."""
@@ -153,7 +153,7 @@ class Turn:
         self._must_be_open()
         self._record([self._evidence.admission(self.number)])
 
-    def request(self, calls: Sequence[Call]) -> ToolRequests:
+    def request(self, calls: Sequence[ActionCall]) -> ToolRequests:
         """Ask to make calls of tier 0; the state that their leases are minted from. More than one run in parallel.
 
         What is refused leaves no trace in the turn.
@@ -168,12 +168,12 @@ class Turn:
         self._evidence.record(asked)
         return state
 
-    def answer(self, outcomes: Iterable[Outcome]) -> None:
+    def answer(self, outcomes: Iterable[StepOutcome]) -> None:
         """Record what came back of requested calls. A step that was skipped was never called and has no row."""
         self._must_be_open()
         self._evidence.answer(outcomes)
 
-    def effects(self, calls: Sequence[Call], outcomes: Iterable[Outcome]) -> None:
+    def effects(self, calls: Sequence[ActionCall], outcomes: Iterable[StepOutcome]) -> None:
         """Record what happened before this turn: effects that the turn before authorised, or what a journal holds.
 
         Calls that are given together ran side by side.
@@ -185,7 +185,7 @@ class Turn:
         self._record(self._evidence.requested(calls))
         self._evidence.answer(outcomes)
 
-    def retried(self, call: Call, outcome: Outcome) -> None:
+    def retried(self, call: ActionCall, outcome: StepOutcome) -> None:
         """Record an attempt of which nobody knows how it ended, and which is made again."""
         self.effects([call], [outcome])
         self._evidence[call.call_id].retry = f"{call.run}/{call.group}/{call.attempt + 1}"
@@ -194,7 +194,7 @@ class Turn:
 
     def authorize(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[ActionCall],
         *,
         claims: Iterable[str],
         reads: Reads = _NO_READS,
@@ -263,7 +263,7 @@ class Turn:
         except _REFUSED as error:
             raise _refusal(error, State.TOOL_REQUESTS) from error
 
-    def _foresee(self, calls: Sequence[Call]) -> None:
+    def _foresee(self, calls: Sequence[ActionCall]) -> None:
         """Refuse what the next turn could not hold."""
         turns = self._turns
         asked = TurnEvidence(turns.terms).requested(calls)
@@ -327,14 +327,14 @@ class _Past:
         return list(self.witnesses) if self._admission is None else [self._admission]
 
 
-def _claims_needed(terms: RunTerms, calls: Iterable[Call]) -> list[str]:
+def _claims_needed(terms: RunTerms, calls: Iterable[ActionCall]) -> list[str]:
     """The base claim, one for each action, and what the policies demand of every mutation."""
     demanded = terms.chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
     return sorted({BASE_CLAIM, *demanded, *(claim_of(call.action) for call in calls)})
 
 
 def _rests_on(
-    calls: Sequence[Call], evidence: TurnEvidence, past: _Past
+    calls: Sequence[ActionCall], evidence: TurnEvidence, past: _Past
 ) -> tuple[list[TurnCall], list[str], list[str]]:
     """Results of this turn, witnesses of earlier ones, and refs that nothing leads to: those the harness refuses."""
     results: dict[str, TurnCall] = {}
@@ -361,7 +361,7 @@ def _rests_on(
 
 
 def _mutation_of(
-    terms: RunTerms, calls: Sequence[Call], claims: Iterable[str], inputs: Iterable[str], witnesses: Sequence[str]
+    terms: RunTerms, calls: Sequence[ActionCall], claims: Iterable[str], inputs: Iterable[str], witnesses: Sequence[str]
 ) -> dict[str, Any]:
     """The row ``mutation`` of the turn: it names each call by its id, its tool and the digest of its input."""
     return {
@@ -387,7 +387,7 @@ _NOTHING: Final = digest("a turn on trial")
 _FIX: Final = "ask for the queue events, the view run and the injection point invoke_response, or for none"
 
 
-def trial(pack: Pack, sandbox: Profile) -> tuple[Diagnostic, ...]:
+def check_policy_package(pack: Pack, sandbox: Profile) -> tuple[Diagnostic, ...]:
     """Why no run of the pack could end well under its policy package. ``sandbox`` is the profile of its hosts."""
     found, package = [], pack.governance
     promised = package.contents.get("sandbox", {}).get("profile", sandbox)

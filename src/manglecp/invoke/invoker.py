@@ -14,25 +14,25 @@ import msgspec
 
 from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.admission import (
-    UNKEEPABLE,
+    NUL,
     AdmissionService,
     AdmittedRun,
     CheckedInvocation,
     InvocationKey,
     args_digest,
-    checked_key,
-    conflict,
-    not_found,
+    check_request_key,
+    key_conflict,
+    macro_not_found,
 )
 from manglecp.invoke.approval import AutoConfirm, Secrets
 from manglecp.invoke.calls import is_large, run_in_thread_if
-from manglecp.invoke.errors import interrupted, left_behind
+from manglecp.invoke.errors import server_failure_error, shutdown_error
 from manglecp.invoke.executor import Released
-from manglecp.invoke.gate import trial
-from manglecp.invoke.ownership import Claim, Claims
+from manglecp.invoke.gate import check_policy_package
+from manglecp.invoke.ownership import Ownership, OwnershipRegistry
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.recovery import Recovery
-from manglecp.invoke.results import Answer
+from manglecp.invoke.results import RunResponse
 from manglecp.invoke.run_driver import RunDriver
 from manglecp.pack import PackError, Profile
 from manglecp.store import Fenced, KeyTaken, Store, StoreError
@@ -60,7 +60,7 @@ class InvokeSettings:
 
 class _Keyed(NamedTuple):
     request_digest: str
-    task: asyncio.Task[Answer]
+    task: asyncio.Task[RunResponse]
     cancelled: asyncio.Event
 
 
@@ -68,15 +68,17 @@ class Invocations:
     """Those of one revision of a pack. Used from one event loop."""
 
     def __init__(self) -> None:
-        self._detached: set[asyncio.Task[Answer]] = set()
+        self._detached: set[asyncio.Task[RunResponse]] = set()
         self._keyed: dict[tuple[str, str], _Keyed] = {}
         """By identity and request key."""
 
-    async def detach(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+    async def detach(self, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
         """Run ``work`` in a task of its own, which goes on if the caller is cancelled."""
         return await asyncio.shield(self._start(work))
 
-    async def attach(self, asked: InvocationKey, cancelled: asyncio.Event, work: Coroutine[Any, Any, Answer]) -> Answer:
+    async def attach(
+        self, asked: InvocationKey, cancelled: asyncio.Event, work: Coroutine[Any, Any, RunResponse]
+    ) -> RunResponse:
         """Detach ``work``, or wait for the request with the same key that is under way."""
         assert asked.key is not None
         key = asked.identity.name, asked.key
@@ -88,7 +90,7 @@ class Invocations:
             return await asyncio.shield(task)
         work.close()
         if first.request_digest != asked.digest:
-            return conflict()
+            return key_conflict()
         stopping = asyncio.create_task(cancelled.wait())
         try:
             await asyncio.wait((first.task, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -110,7 +112,7 @@ class Invocations:
         while self._detached:
             await asyncio.wait(self._detached)
 
-    def _start(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+    def _start(self, work: Coroutine[Any, Any, RunResponse]) -> asyncio.Task[RunResponse]:
         task = asyncio.create_task(work)
         self._detached.add(task)
         task.add_done_callback(self._detached.discard)
@@ -144,11 +146,11 @@ class Invoker:
         self.offers = offers
         self._store = store
         self._settings = settings or InvokeSettings()
-        if problems := trial(domain.pack, sandbox):
+        if problems := check_policy_package(domain.pack, sandbox):
             raise PackError(problems)
         self._clock = clock
         self._point = point
-        self._claims = Claims(store, self._settings.claim_ms)
+        self._claims = OwnershipRegistry(store, self._settings.claim_ms)
         self._admission = AdmissionService(
             pack=domain.pack,
             pack_digest=domain.digest,
@@ -196,10 +198,10 @@ class Invoker:
         stops it between two steps.
         """
         payload = request.payload
-        key = checked_key(payload.request_key)
+        key = check_request_key(payload.request_key)
         now_ns = self._clock() if payload.eval_time is None else read_eval_time(payload.eval_time, self._clock)
-        if UNKEEPABLE in payload.macro_id:
-            raise not_found()
+        if NUL in payload.macro_id:
+            raise macro_not_found()
         digested = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
         asked = InvocationKey(identity, key, payload.macro_id, digested, now_ns)
         watch = observer or RunObserver()
@@ -212,14 +214,14 @@ class Invoker:
             raise answer
         return InvokeResponse(id=request.id, payload=answer)
 
-    async def _answer_keyed(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> Answer:
+    async def _answer_keyed(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> RunResponse:
         assert asked.key is not None
         run = await self._recovery.find(asked.identity, asked.key)
         if run is not None:
             return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
         return await self._answer(request, asked, watch)
 
-    async def _answer(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> Answer:
+    async def _answer(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> RunResponse:
         payload = request.payload
         try:
             kept = await self.offers.find(asked.identity.name, payload.macro_id)
@@ -232,7 +234,7 @@ class Invoker:
             return await self._invocations.detach(self._run(checked, asked, watch))
         return await self._run(checked, asked, watch)
 
-    async def _run(self, checked: CheckedInvocation, asked: InvocationKey, watch: RunObserver) -> Answer:
+    async def _run(self, checked: CheckedInvocation, asked: InvocationKey, watch: RunObserver) -> RunResponse:
         try:
             accepted = await self._admission.accept(checked, asked)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
@@ -254,7 +256,7 @@ class Invoker:
 
     async def cancel(self, identity: Identity, key: str) -> None:
         """Ask the run of this key to stop, wherever it is carried out. What is over stays as it is."""
-        checked_key(key)
+        check_request_key(key)
         if self._invocations.cancel(identity.name, key):
             return
         run = await self._recovery.find(identity, key)
@@ -263,7 +265,7 @@ class Invoker:
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, accepted: AdmittedRun, watch: RunObserver) -> Answer:
+    async def _carry_out(self, accepted: AdmittedRun, watch: RunObserver) -> RunResponse:
         """Return the answer to a run. Raises :class:`Released` if it was handed over, :class:`Fenced` if lost."""
         run, task = accepted.admission.run, asyncio.current_task()
         assert task is not None
@@ -290,10 +292,10 @@ class Invoker:
             raise
         except StoreError as error:
             _log.error("run %s cannot be written down: %s", run, error)
-            return interrupted(run, acknowledged=accepted.plan.has_effects)
+            return server_failure_error(run, acknowledged=accepted.plan.has_effects)
         except Exception:
             _log.exception("run %s failed in the server itself", run)
-            return interrupted(run, acknowledged=accepted.plan.has_effects)
+            return server_failure_error(run, acknowledged=accepted.plan.has_effects)
         finally:
             self._carriers.discard(task)
             if claim is not None:
@@ -313,21 +315,21 @@ class Invoker:
         for task in tuple(self._carriers):
             task.cancel()
 
-    async def _elsewhere(self, accepted: AdmittedRun, watch: RunObserver) -> Answer:
+    async def _elsewhere(self, accepted: AdmittedRun, watch: RunObserver) -> RunResponse:
         """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
         run = accepted.admission.run
         if await self._recovery.is_unclaimed(run, self._settings.handover_ms / 1_000):
             await self.take_over(run, watch=msgspec.structs.replace(watch, leaving=lambda: False))
         return await self._recovery.wait(run, watch, keyed=_keyed(accepted))
 
-    async def _release(self, claim: Claim) -> None:
+    async def _release(self, claim: Ownership) -> None:
         with contextlib.suppress(StoreError):  # it lapses by itself
             await self._store.writer.write(lambda tx: self._store.runs.release(tx, claim.run, claim.fence))
 
     # --- runs of others ----------------------------------------------------------------------------------------------
 
-    async def _of_another(self, run: str, its: str, asked: str, watch: RunObserver) -> Answer:
-        return await self._recovery.wait(run, watch, keyed=True) if its == asked else conflict()
+    async def _of_another(self, run: str, its: str, asked: str, watch: RunObserver) -> RunResponse:
+        return await self._recovery.wait(run, watch, keyed=True) if its == asked else key_conflict()
 
     async def take_over(self, run: str | None = None, *, watch: RunObserver | None = None) -> str | None:
         """Claim a run that nobody carries out any more (or this one), and carry it out; its id.
@@ -364,7 +366,7 @@ def _keyed(accepted: AdmittedRun) -> bool:
 
 
 def _left_behind(accepted: AdmittedRun) -> WireError:
-    return left_behind(accepted.admission.run, acknowledged=accepted.plan.has_effects, keyed=_keyed(accepted))
+    return shutdown_error(accepted.admission.run, acknowledged=accepted.plan.has_effects, keyed=_keyed(accepted))
 
 
 class Worker:

@@ -18,7 +18,7 @@ import msgspec
 
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.harness import Witness
-from manglecp.invoke.calls import Call, Outcome
+from manglecp.invoke.calls import ActionCall, StepOutcome
 from manglecp.store import (
     Body,
     EntryKind,
@@ -80,7 +80,9 @@ class Journal:
         self.cancel_asked = False
         """Whether the run had been cancelled, at any server, when it was last written to."""
 
-    async def starting(self, calls: Sequence[Call], witness: Witness, settled: Sequence[Outcome], slots: Slots) -> None:
+    async def starting(
+        self, calls: Sequence[ActionCall], witness: Witness, settled: Sequence[StepOutcome], slots: Slots
+    ) -> None:
         """Record that these effects are about to be sent; ``settled`` is what ended since the last record."""
         starts = [_start(call, witness.id) for call in calls]
         before, kept = [_settled(one) for one in settled], slots_bytes(slots)
@@ -89,7 +91,7 @@ class Journal:
             lambda tx: runs.started(tx, run, fence, starts, settled=before, slots=kept), [("turn", witness.written)]
         )
 
-    async def came_to(self, outcomes: Sequence[Outcome], slots: Slots, kept: Mapping[str, Any]) -> None:
+    async def came_to(self, outcomes: Sequence[StepOutcome], slots: Slots, kept: Mapping[str, Any]) -> None:
         """Record the outcomes of effects that were sent, and what of them is kept for a later run, by name."""
         ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
         left = {name: msgspec.json.encode(value) for name, value in kept.items()}
@@ -114,7 +116,7 @@ class Journal:
         end: EndState,
         witness: Witness | None,
         answer: bytes,
-        outcomes: Sequence[Outcome] = (),  # noqa: ARG002 - each has its own entry already
+        outcomes: Sequence[StepOutcome] = (),  # noqa: ARG002 - each has its own entry already
         *,
         lasting: bool = True,
     ) -> None:
@@ -128,7 +130,7 @@ class Journal:
 
         await self._write(write, [*_turn(witness), ("end", {"state": end, "answer_digest": digest_bytes(answer)})])
 
-    async def undecided(self, culprit: Outcome, witness: Witness | None, answer: bytes) -> None:
+    async def undecided(self, culprit: StepOutcome, witness: Witness | None, answer: bytes) -> None:
         """Record that only an operator can say how the run continues; until then this is its response."""
         code = culprit.code or "unknown"
         step = culprit.number if culprit.status == "unknown" else None
@@ -160,7 +162,7 @@ class ReadJournal(Journal):
         end: EndState,
         witness: Witness | None,
         answer: bytes,
-        outcomes: Sequence[Outcome] = (),
+        outcomes: Sequence[StepOutcome] = (),
         *,
         lasting: bool = True,
     ) -> None:
@@ -202,7 +204,7 @@ def slots_bytes(slots: Slots) -> bytes | None:
     return msgspec.json.encode(full_state(slots)) if slots else None
 
 
-def _start(call: Call, witness: str) -> StepStart:
+def _start(call: ActionCall, witness: str) -> StepStart:
     return StepStart(
         number=call.number,
         kind=call.kind,
@@ -217,7 +219,7 @@ def _start(call: Call, witness: str) -> StepStart:
     )
 
 
-def _end(outcome: Outcome) -> StepEnd:
+def _end(outcome: StepOutcome) -> StepEnd:
     assert outcome.call is not None  # it was sent
     return StepEnd(
         number=outcome.number,
@@ -231,7 +233,7 @@ def _end(outcome: Outcome) -> StepEnd:
     )
 
 
-def _settled(outcome: Outcome) -> StepSettled:
+def _settled(outcome: StepOutcome) -> StepSettled:
     call = outcome.call
     return StepSettled(
         number=outcome.number,
@@ -250,17 +252,17 @@ def _settled(outcome: Outcome) -> StepSettled:
     )
 
 
-def _output(outcome: Outcome) -> bytes | None:
+def _output(outcome: StepOutcome) -> bytes | None:
     return msgspec.json.encode(outcome.output) if outcome.status == "done" else None
 
 
-def note_of(outcome: Outcome) -> bytes:
+def note_of(outcome: StepOutcome) -> bytes:
     """What else a resume needs to tell the step as it was."""
     note = {"ms": outcome.duration_ms, "why": outcome.why, "happened": outcome.happened}
     return msgspec.json.encode({name: value for name, value in note.items() if value})
 
 
-def _entry(outcome: Outcome) -> dict[str, Any]:
+def _entry(outcome: StepOutcome) -> dict[str, Any]:
     """For the ledger: digests and codes."""
     call = outcome.call
     entry = {

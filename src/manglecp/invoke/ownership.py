@@ -25,7 +25,7 @@ from manglecp.store import Busy, Fenced, OwnedRun, Run, Store, StoreError
 _log = logging.getLogger(__name__)
 
 
-class Claim:
+class Ownership:
     """One run, for as long as it is this process's."""
 
     def __init__(self, run: str, fence: int, seconds: float, since: float) -> None:
@@ -55,7 +55,7 @@ class Claim:
             raise Fenced(self.run, self.fence)
 
 
-class Claims:
+class OwnershipRegistry:
     """All claims of this process. Used from one event loop, between :meth:`begin` and :meth:`end`."""
 
     def __init__(self, store: Store, claim_ms: int) -> None:
@@ -65,7 +65,7 @@ class Claims:
         self.claim_ms = claim_ms
         # Nobody else's work may keep a heart from beating.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="manglecp-claims")
-        self._held: dict[str, Claim] = {}
+        self._held: dict[str, Ownership] = {}
         self._beating: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -80,21 +80,21 @@ class Claims:
                 await self._beating
         self._thread.shutdown()
 
-    def hold(self, run: str, fence: int, since: float) -> Claim:
+    def hold(self, run: str, fence: int, since: float) -> Ownership:
         """Return the new claim. ``since``: a moment of the monotonic clock before it was written.
 
         A lapsed claim of this process may be claimed again by this process: the earlier claim is over then.
         """
         if (earlier := self._held.get(run)) is not None:
             earlier.drop()
-        claim = self._held[run] = Claim(run, fence, self.claim_ms / 1_000, since)
+        claim = self._held[run] = Ownership(run, fence, self.claim_ms / 1_000, since)
         return claim
 
-    def of(self, run: str) -> Claim | None:
+    def of(self, run: str) -> Ownership | None:
         """The claim on this run, if this process has it."""
         return self._held.get(run)
 
-    def drop(self, claim: Claim) -> None:
+    def drop(self, claim: Ownership) -> None:
         """End the claim; its carrier finds that out at the next step. A later claim on the same run stays."""
         claim.drop()
         if self._held.get(claim.run) is claim:
@@ -130,7 +130,7 @@ class Claims:
                 else:
                     claim.renewed(since)
 
-    def _renew(self, held: Mapping[str, Claim]) -> set[str]:
+    def _renew(self, held: Mapping[str, Ownership]) -> set[str]:
         fences = {run: one.fence for run, one in held.items()}
         try:
             return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)

@@ -13,7 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
-from manglecp.intent import Definition, Step
+from manglecp.intent import ChainStep, Definition
 from manglecp.invoke.calls import defaults_of, secret_names
 from manglecp.pack import ActionDescription
 from manglecp.toolhost import PlanPermit
@@ -42,11 +42,11 @@ class Plan:
         # It never changes: what follows from it is remembered by its identity.
         return cls(definition, MappingProxyType({name: actions[name] for name in names}))
 
-    def action(self, step: Step) -> ActionDescription:
+    def action(self, step: ChainStep) -> ActionDescription:
         """What the step calls."""
         return self.actions[step.action]
 
-    def is_effect(self, step: Step) -> bool:
+    def is_effect(self, step: ChainStep) -> bool:
         """Does the step do more than read?"""
         return self.action(step).tier > 0
 
@@ -95,14 +95,14 @@ class Plan:
         """How many there are if nothing fails and nothing is skipped."""
         return sum(self.is_effect(together[0]) for together in self.rounds())
 
-    def rounds(self) -> Iterator[tuple[Step, ...]]:
+    def rounds(self) -> Iterator[tuple[ChainStep, ...]]:
         """The steps that may run together, round after round, if all goes well."""
         settled: set[int] = set()
         while together := self.ready(settled):
             yield together
             settled.update(step.number for step in together)
 
-    def ready(self, settled: Collection[int]) -> tuple[Step, ...]:
+    def ready(self, settled: Collection[int]) -> tuple[ChainStep, ...]:
         """The next round; nothing if every step is settled."""
         if self.definition.ordered:
             for step in self.definition.steps:
@@ -114,10 +114,10 @@ class Plan:
         reads = tuple(step for step in free if not self.is_effect(step))
         return reads or tuple(free)
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> ChainStep:
         """The step of this number, which has to be there."""
         return self._steps[number]
 
     @cached_property
-    def _steps(self) -> Mapping[int, Step]:
+    def _steps(self) -> Mapping[int, ChainStep]:
         return {step.number: step for step in self.definition.steps}

@@ -12,7 +12,7 @@ import msgspec
 
 from manglecp.base.text import escape_invisible
 from manglecp.intent import scrub
-from manglecp.invoke.calls import EVENT_STATUS, Outcome
+from manglecp.invoke.calls import EVENT_STATUS, StepOutcome
 from manglecp.wire.messages import UNSET, Event, ProgressPayload
 
 # --- progress ------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int
 
 # --- events --------------------------------------------------------------------------------------------------------
 
-MOST_EVENTS: Final = 20
+MAX_EVENTS: Final = 20
 _LONGEST: Final = 400
 _SENTENCES: Final = 3
 _END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
@@ -87,7 +87,7 @@ _WHY: Final = {
 }
 
 
-def events_of(outcomes: Sequence[Outcome], most: int = MOST_EVENTS) -> tuple[Event, ...]:
+def events_of(outcomes: Sequence[StepOutcome], most: int = MAX_EVENTS) -> tuple[Event, ...]:
     """One event per step, in the order in which they ended; of too many the first and the last, and what was left out.
 
     Failures are never left out as long as there is room for them.
@@ -112,7 +112,7 @@ def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
     return rows
 
 
-def _event(outcome: Outcome) -> Event:
+def _event(outcome: StepOutcome) -> Event:
     return Event(
         action=f"undo: {outcome.action}" if outcome.kind == "undo" else outcome.action,
         status=EVENT_STATUS[outcome.status],
@@ -121,7 +121,7 @@ def _event(outcome: Outcome) -> Event:
     )
 
 
-def _detail(outcome: Outcome) -> str | None:
+def _detail(outcome: StepOutcome) -> str | None:
     if outcome.status == "done":
         return f"An operator decided that it happened ({outcome.by})" if outcome.by else None
     if outcome.status == "skipped":
@@ -131,7 +131,7 @@ def _detail(outcome: Outcome) -> str | None:
     return _WHY.get(outcome.code or "", "It failed")
 
 
-def summary_of(said: Sequence[str], outcomes: Sequence[Outcome], tool: str) -> str:
+def summary_of(said: Sequence[str], outcomes: Sequence[StepOutcome], tool: str) -> str:
     """What the pack's rules say, at most three sentences of it; else what happened."""
     if said and (text := clean(" ".join(said))):
         return " ".join(_END.split(text)[:_SENTENCES])

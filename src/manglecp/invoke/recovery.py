@@ -17,13 +17,13 @@ import msgspec
 from manglecp.base.digest import digest_bytes
 from manglecp.intent import Domain, Identity, OfferCodec
 from manglecp.invoke.admission import AdmittedRun, History
-from manglecp.invoke.calls import Call, Outcome, Status
-from manglecp.invoke.errors import left_behind
+from manglecp.invoke.calls import ActionCall, Status, StepOutcome
+from manglecp.invoke.errors import shutdown_error
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.progress import RunObserver
-from manglecp.invoke.results import Answer, decoded, encoded
+from manglecp.invoke.results import RunResponse, decode_response, encode_response
 from manglecp.store import (
     Decision,
     Invalid,
@@ -47,7 +47,7 @@ from manglecp.wire import WireError
 # --- recovery ------------------------------------------------------------------------------------------------------
 
 
-def history_of(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
+def restore_history(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
     """``witnesses`` are the ids of the run's turns so far, in their order."""
     last: dict[tuple[str, int], Step] = {}
     attempts: dict[tuple[str, int], int] = {}
@@ -80,16 +80,16 @@ def _to_be_repeated(step: Step) -> bool:
     )
 
 
-def _is_new(outcome: Outcome, step: Step, latest: str | None) -> bool:
+def _is_new(outcome: StepOutcome, step: Step, latest: str | None) -> bool:
     """Is it a row of no turn yet? Either the last turn permitted it, or a person has said since how it ended."""
     return outcome.call is not None and (step.decided_by is not None or (latest is not None and step.witness == latest))
 
 
-def _outcome(run: str, step: Step, plan: Plan) -> Outcome:
+def _outcome(run: str, step: Step, plan: Plan) -> StepOutcome:
     note: dict[str, Any] = {} if step.note is None else msgspec.json.decode(step.note)
     done = step.state == StepState.DONE
     output = msgspec.json.decode(step.output) if done and step.output is not None else None
-    return Outcome(
+    return StepOutcome(
         call=_call(run, step, plan),
         number=step.number,
         kind=step.kind,
@@ -105,13 +105,13 @@ def _outcome(run: str, step: Step, plan: Plan) -> Outcome:
     )
 
 
-def _call(run: str, step: Step, plan: Plan) -> Call | None:
+def _call(run: str, step: Step, plan: Plan) -> ActionCall | None:
     """None for a step that was never called."""
     if step.call_id is None or step.input_digest is None:
         return None
     of = plan.step(step.number)
     sources = tuple(sorted({one.step for one in of.arguments if one.step is not None}))
-    return Call(
+    return ActionCall(
         run=run,
         step=of if step.kind == "do" or of.undo is None else of.undo,
         number=step.number,
@@ -129,7 +129,7 @@ class Recovery:
     """Finds, awaits and restores runs that other processes began. It polls: many requests may wait, threads are few."""
 
     def __init__(
-        self, store: Store, domain: Domain, codec: OfferCodec, park: Callable[[AdmittedRun, str], Answer]
+        self, store: Store, domain: Domain, codec: OfferCodec, park: Callable[[AdmittedRun, str], RunResponse]
     ) -> None:
         """``park`` gives the response of a run that waits for an operator."""
         self._store = store
@@ -160,7 +160,7 @@ class Recovery:
             identity=identity,
             now_ns=int(admission.eval_time or time.time_ns()),
             journal=Journal(self._store, admission.run, identity.name, claimed.run.fence),
-            history=history_of(claimed, plan, witnesses),
+            history=restore_history(claimed, plan, witnesses),
         )
 
     async def find(self, identity: Identity, key: str) -> Run | None:
@@ -183,12 +183,12 @@ class Recovery:
             await asyncio.sleep(pause)
         return False
 
-    async def wait(self, run: str, observer: RunObserver, *, keyed: bool) -> Answer:
+    async def wait(self, run: str, observer: RunObserver, *, keyed: bool) -> RunResponse:
         """Return the response of a run when it has ended, forwarding a cancellation to its owner."""
         cancelled = False
         for pause in pauses():
             if self.closed:
-                return left_behind(run, acknowledged=True, keyed=keyed)
+                return shutdown_error(run, acknowledged=True, keyed=keyed)
             found = await self._run(run)
             if found.state != RunState.RUNNING:
                 break
@@ -198,7 +198,7 @@ class Recovery:
             await asyncio.sleep(pause)
         stored = await self._store.writer.read(lambda tx: self._store.runs.answer(tx, run))
         if stored is not None:
-            return decoded(stored)
+            return decode_response(stored)
         if found.state == RunState.NEEDS_DECISION and found.pack_digest == self._pack_digest:
             # Every process that claimed it died, so none recorded a response.
             claimed = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
@@ -252,7 +252,7 @@ def decide(
     return state
 
 
-def doubted_step(shown: RunView) -> int | None:
+def find_undecided_step(shown: RunView) -> int | None:
     """The first step whose outcome nobody knows and that must not be repeated."""
     doubted = (one.number for one in shown.steps if one.state == StepState.UNKNOWN and not one.repeatable)
     return next(doubted, None)
@@ -273,7 +273,7 @@ def _aborted(store: Store, tx: Transaction, shown: RunView) -> bytes:
     run_id = shown.run.run_id
     details: dict[str, Any] = {"run_id": run_id}
     kept = store.runs.answer(tx, run_id)
-    if kept is not None and isinstance(before := decoded(kept), WireError):
+    if kept is not None and isinstance(before := decode_response(kept), WireError):
         details |= dict(before.details or {})
     details["reason"] = _ABORTED
-    return encoded(WireError("execution_failed", "The run was ended by a decision", details))
+    return encode_response(WireError("execution_failed", "The run was ended by a decision", details))

@@ -15,13 +15,13 @@ import msgspec
 
 from manglecp.base.json import resolve_pointer
 from manglecp.intent import Definition, Domain, hiding, scrub_json, unchanged
-from manglecp.invoke.calls import Outcome
+from manglecp.invoke.calls import StepOutcome
 from manglecp.invoke.delta import next_of, state_delta
-from manglecp.invoke.errors import Told, cancelled, failed, needs_decision, result_refused
+from manglecp.invoke.errors import FailureContext, bad_result_error, cancellation_error, decision_error, failure_error
 from manglecp.invoke.executor import ChainResult
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.progress import event_rows, events_of, summary_of
-from manglecp.invoke.run_rules import NOTHING_SAID, RunRules
+from manglecp.invoke.run_rules import NO_ROWS, RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Invocation
 from manglecp.wire import SchemaError, WireError, schema_errors
@@ -33,7 +33,7 @@ _LEAST_SECRET: Final = 4
 """Shorter texts are everywhere; to hide them would tell more than it hides."""
 
 
-def result_of(definition: Definition, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def result_of(definition: Definition, outcomes: Sequence[StepOutcome]) -> dict[str, Any]:
     """Out of the steps that are done. What is not there is left out; the schema says whether it has to be."""
     outputs = {one.number: one.output for one in outcomes if one.kind == "do" and one.status == "done"}
     if not definition.results:
@@ -57,7 +57,7 @@ def result_errors(definition: Definition, result: dict[str, Any]) -> list[Schema
 
 # --- answers -------------------------------------------------------------------------------------------------------
 
-Answer = InvokeResult | WireError
+RunResponse = InvokeResult | WireError
 
 
 class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,14 +68,14 @@ class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(_Kept)
 
 
-def encoded(answer: Answer) -> bytes:
+def encode_response(answer: RunResponse) -> bytes:
     """The bytes that :func:`decoded` reads."""
     return msgspec.json.encode(
         _Kept(result=answer) if isinstance(answer, InvokeResult) else _Kept(error=answer.payload())
     )
 
 
-def decoded(kept: bytes) -> Answer:
+def decode_response(kept: bytes) -> RunResponse:
     """The answer as it was first given."""
     found = _decoder.decode(kept)
     if found.result is not None:
@@ -93,7 +93,7 @@ _NOTHING_NEXT: Final = Next()
 _log = logging.getLogger(__name__)
 
 
-class Answering(msgspec.Struct, frozen=True):
+class ResponseBuilder(msgspec.Struct, frozen=True):
     """What one run says."""
 
     run: str
@@ -120,13 +120,13 @@ class Answering(msgspec.Struct, frozen=True):
         result = result_of(self.definition, ended.outcomes)
         errors = result_errors(self.definition, result)
         if errors:
-            return result_refused(self._told_errors(errors), self.told(ended, events))
+            return bad_result_error(self._told_errors(errors), self.told(ended, events))
         try:
-            said = self.rules.after(ended.standing, failed=False) if self.rules.speak_after else NOTHING_SAID
+            said = self.rules.after(ended.standing, failed=False) if self.rules.speak_after else NO_ROWS
         except MangleError:
             # What happened has happened, and nobody can say what it means: that is told, and nothing is made up.
             _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
-            return failed(None, self.told(ended, events, delta=StateDelta()), "after_run_rules")
+            return failure_error(None, self.told(ended, events, delta=StateDelta()), "after_run_rules")
         summaries = [str(text) for (text,) in said["summary"]]
         observed = Observability(
             summary=summary_of(summaries, ended.outcomes, self.definition.tool),
@@ -135,7 +135,7 @@ class Answering(msgspec.Struct, frozen=True):
         )
         hide = self._hide
         delta, following = _NO_DELTA, _NOTHING_NEXT
-        if said is not NOTHING_SAID and any(said.values()):
+        if said is not NO_ROWS and any(said.values()):
             # The result is what the tool is for. Facts about it are ours, and never hold what looks like a credential.
             delta = state_delta(said, self.domain, self._caps.max_delta_facts)
             delta = _mapped(delta, lambda value: hide(scrub_json(value)))
@@ -155,17 +155,17 @@ class Answering(msgspec.Struct, frozen=True):
     def _failure(self, ended: ChainResult, events: tuple[Event, ...]) -> WireError:
         told = self.told(ended, events)
         if ended.reason == "cancelled":
-            return cancelled(told)
+            return cancellation_error(told)
         if ended.reason == "needs_decision":
             assert ended.culprit is not None  # somebody has to decide about something
-            return needs_decision(ended.culprit, told)
-        return failed(ended.culprit, told, ended.reason or "step_failed")
+            return decision_error(ended.culprit, told)
+        return failure_error(ended.culprit, told, ended.reason or "step_failed")
 
-    def told(self, ended: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None) -> Told:
+    def told(self, ended: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None) -> FailureContext:
         """What stands, for an error."""
         if delta is None:
             delta = self._standing_delta(ended.standing) if ended.effects else StateDelta()
-        return Told(
+        return FailureContext(
             run_id=self.run,
             effects=ended.effects,
             state_delta=self._hide(scrub_json(msgspec.to_builtins(delta))),
@@ -173,7 +173,7 @@ class Answering(msgspec.Struct, frozen=True):
             tried=any(one.call is not None and one.call.is_effect for one in ended.outcomes),
         )
 
-    def _standing_delta(self, standing: Sequence[Outcome]) -> StateDelta:
+    def _standing_delta(self, standing: Sequence[StepOutcome]) -> StateDelta:
         try:
             return state_delta(self.rules.after(standing, failed=True), self.domain, self._caps.max_delta_facts)
         except MangleError:

@@ -16,17 +16,17 @@ from manglecp.base.cache import LruCache
 from manglecp.harness import Witness
 from manglecp.intent import Domain, secret_values
 from manglecp.invoke.admission import AdmittedRun
-from manglecp.invoke.calls import ActionRunner, Outcome
-from manglecp.invoke.errors import Told, gate_refused
+from manglecp.invoke.calls import ActionRunner, StepOutcome
+from manglecp.invoke.errors import FailureContext, gate_error
 from manglecp.invoke.evidence import ChainTerms, Reads, RunTerms
 from manglecp.invoke.executor import ChainResult, RunExecutor, step_states
 from manglecp.invoke.gate import GateRefused, Turns
 from manglecp.invoke.journal import EndState, Journal
-from manglecp.invoke.ownership import Claims
+from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan
 from manglecp.invoke.progress import RunObserver, event_rows, events_of
-from manglecp.invoke.results import Answer, Answering, encoded
-from manglecp.invoke.run_rules import RunRules, Spoken
+from manglecp.invoke.results import ResponseBuilder, RunResponse, encode_response
+from manglecp.invoke.run_rules import RunRuleIndex, RunRules
 from manglecp.mangle import MangleError
 from manglecp.pack import Profile, default_governance
 from manglecp.toolhost import Dispatcher
@@ -44,7 +44,7 @@ class RunDriver:
         self,
         newest: Callable[[], Domain],
         dispatcher: Dispatcher,
-        claims: Claims,
+        claims: OwnershipRegistry,
         *,
         sandbox: Profile,
         point: Callable[[str], None],
@@ -57,11 +57,11 @@ class RunDriver:
         self._sandbox: Profile = sandbox
         self._point = point
         self._limits = domain.pack.settings.invocation
-        self._spoken = Spoken.of(domain)
+        self._spoken = RunRuleIndex.of(domain)
         self._hidden = secret_values(domain.pack)
         self._chains: LruCache[tuple[Any, ...], ChainTerms] = LruCache(_MAX_CHAINS)
 
-    async def drive(self, run: AdmittedRun, observer: RunObserver) -> Answer:
+    async def drive(self, run: AdmittedRun, observer: RunObserver) -> RunResponse:
         """Execute a run, record its end and return the response.
 
         Raises :class:`Released` if it was left to another process, and what the journal raises.
@@ -75,8 +75,8 @@ class RunDriver:
         try:
             ended = await executor.run()
         except GateRefused as refused:
-            nothing = Told(run_id=run.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
-            return await self._end(journal, "failed", None, gate_refused(refused, nothing), executor.outcomes)
+            nothing = FailureContext(run_id=run.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
+            return await self._end(journal, "failed", None, gate_error(refused, nothing), executor.outcomes)
         except MangleError:
             _log.exception("the rules of %s failed during run %s", self._newest().pack.name, run.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
@@ -88,7 +88,7 @@ class RunDriver:
         self._point("closing")
         return await self._close(ended, events, answering, answer, journal)
 
-    def park(self, run: AdmittedRun, code: str) -> Answer:
+    def park(self, run: AdmittedRun, code: str) -> RunResponse:
         """Return the response of a run that waits for an operator; ``code`` says why."""
         rules = self._rules(run)
         ended = self._executor(run, rules, RunObserver()).park(code)
@@ -99,8 +99,8 @@ class RunDriver:
         tool = run.plan.definition.tool
         return RunRules(self._newest, self._spoken, run.identity, run.admission.run, tool, run.args, run.now_ns)
 
-    def _answering(self, run: AdmittedRun, rules: RunRules) -> Answering:
-        return Answering(run.admission.run, self._newest(), run.plan, run.args, rules, self._hidden)
+    def _answering(self, run: AdmittedRun, rules: RunRules) -> ResponseBuilder:
+        return ResponseBuilder(run.admission.run, self._newest(), run.plan, run.args, rules, self._hidden)
 
     def _terms(self, plan: Plan) -> ChainTerms:
         """Return what runs of chains of the same actions and shape have in common."""
@@ -144,8 +144,13 @@ class RunDriver:
         )
 
     async def _close(
-        self, ended: ChainResult, events: tuple[Event, ...], answering: Answering, answer: Answer, journal: Journal
-    ) -> Answer:
+        self,
+        ended: ChainResult,
+        events: tuple[Event, ...],
+        answering: ResponseBuilder,
+        answer: RunResponse,
+        journal: Journal,
+    ) -> RunResponse:
         """Close the last turn, record the end, and return the response."""
         undecided = ended.reason == "needs_decision"
         try:
@@ -159,14 +164,14 @@ class RunDriver:
                 )
         except GateRefused as refused:
             if not ended.effects:
-                refusal = gate_refused(refused, answering.told(ended, events))
+                refusal = gate_error(refused, answering.told(ended, events))
                 return await self._end(journal, "failed", None, refusal, ended.outcomes)
             undecided, witness = True, None
             ended = ended.undecided(refused)
             answer = answering.answer(ended, events, 0)
         if undecided:
             assert ended.culprit is not None
-            await journal.undecided(ended.culprit, witness, encoded(answer))
+            await journal.undecided(ended.culprit, witness, encode_response(answer))
             return answer
         end: EndState = "succeeded" if isinstance(answer, InvokeResult) else "failed"
         return await self._end(
@@ -174,9 +179,14 @@ class RunDriver:
         )
 
     async def _end(
-        self, journal: Journal, end: EndState, witness: Witness | None, answer: Answer, outcomes: Sequence[Outcome]
-    ) -> Answer:
+        self,
+        journal: Journal,
+        end: EndState,
+        witness: Witness | None,
+        answer: RunResponse,
+        outcomes: Sequence[StepOutcome],
+    ) -> RunResponse:
         lasting = not (isinstance(answer, WireError) and answer.row.recoverable)
-        await journal.ended(end, witness, encoded(answer), outcomes, lasting=lasting)
+        await journal.ended(end, witness, encode_response(answer), outcomes, lasting=lasting)
         self._point("ended")
         return answer

@@ -19,13 +19,13 @@ import msgspec
 
 from manglecp.base.json import resolve_pointer
 from manglecp.intent import Domain, Identity, Lookup, client_facts
-from manglecp.invoke.calls import EVENT_STATUS, Outcome, is_large
+from manglecp.invoke.calls import EVENT_STATUS, StepOutcome, is_large
 from manglecp.mangle import Fact, Limits, Value
 from manglecp.mangle.syntax import Literal
 from manglecp.wire import Fault, to_value
 
 _ABOUT_RUNS: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
-AFTER: Final[Mapping[str, int]] = {
+AFTER_RUN_ARITIES: Final[Mapping[str, int]] = {
     "asserts": 3,
     "asserts_during": 5,
     "retracts": 2,
@@ -34,12 +34,12 @@ AFTER: Final[Mapping[str, int]] = {
     "summary": 1,
 }
 """What rules say when a run is over, and the number of arguments."""
-NOTHING_SAID: Final[Mapping[str, list[tuple[Value, ...]]]] = {name: [] for name in AFTER}
+NO_ROWS: Final[Mapping[str, list[tuple[Value, ...]]]] = {name: [] for name in AFTER_RUN_ARITIES}
 """What they say where there are none; not to be changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class RunRuleIndex:
     """The questions that a pack has rules for."""
 
     after: bool
@@ -57,15 +57,15 @@ class Spoken:
         return action in self.extractors or action in self.keepers
 
     @staticmethod
-    def of(domain: Domain) -> Spoken:
+    def of(domain: Domain) -> RunRuleIndex:
         """Found once for a pack, so that runs do not ask what no rule answers."""
         heads = {rule.head.predicate for rule in domain.program.rules}
         heads |= {fact.key[0] for fact in domain.program.facts}
         premises = (premise for rule in domain.program.rules for premise in rule.clause.premises)
         read = {premise.atom.predicate for premise in premises if isinstance(premise, Literal)}
         lookup = Lookup(domain.base.evaluate([], now=0, check=False))
-        return Spoken(
-            after=bool(_ABOUT_RUNS & read) and not heads.isdisjoint(AFTER),
+        return RunRuleIndex(
+            after=bool(_ABOUT_RUNS & read) and not heads.isdisjoint(AFTER_RUN_ARITIES),
             skipping="skip_step" in heads,
             denying="effect_denied" in heads,
             arguments="run_arg" in read,
@@ -80,7 +80,7 @@ class RunRules:
     def __init__(
         self,
         newest: Callable[[], Domain],
-        spoken: Spoken,
+        spoken: RunRuleIndex,
         identity: Identity,
         run: str,
         tool: str,
@@ -102,13 +102,13 @@ class RunRules:
         if self._spoken.arguments and is_large(self._args):
             await asyncio.to_thread(lambda: self._about)
 
-    def keeps(self, outcome: Outcome) -> Mapping[str, Any]:
+    def keeps(self, outcome: StepOutcome) -> Mapping[str, Any]:
         """What of the result of a step with an effect a later run may ask for."""
         if outcome.kind != "do" or outcome.status != "done":
             return {}
         return dict(_found(outcome, self._spoken.keepers))
 
-    def skips(self, outcomes: Sequence[Outcome]) -> Mapping[int, str]:
+    def skips(self, outcomes: Sequence[StepOutcome]) -> Mapping[int, str]:
         """The steps to leave out, and why; of several reasons the least."""
         if not self._spoken.skipping:
             return {}
@@ -117,7 +117,7 @@ class RunRules:
             found.setdefault(cast(int, number), str(why))
         return found
 
-    def denied(self, outcomes: Sequence[Outcome]) -> Collection[str]:
+    def denied(self, outcomes: Sequence[StepOutcome]) -> Collection[str]:
         if not self._spoken.denying:
             return ()
         return {str(action) for action, _ in self._ask(outcomes).all("effect_denied", 2)}
@@ -127,27 +127,27 @@ class RunRules:
         """Do any rules say something when a run is over?"""
         return self._spoken.after
 
-    def after(self, standing: Sequence[Outcome], *, failed: bool) -> Mapping[str, list[tuple[Value, ...]]]:
+    def after(self, standing: Sequence[StepOutcome], *, failed: bool) -> Mapping[str, list[tuple[Value, ...]]]:
         """What rules say about the run as it stands, by predicate.
 
         Of a run that failed only what rests on a step is said: a rule that looks at nothing but the fact that the tool
         was called would claim what did not happen.
         """
         if not self._spoken.after:
-            return NOTHING_SAID
+            return NO_ROWS
         said = self._after(standing)
         if not failed:
             return said
         anyway = self._after(())
         return {name: [row for row in rows if row not in anyway[name]] for name, rows in said.items()}
 
-    def _after(self, standing: Sequence[Outcome]) -> dict[str, list[tuple[Value, ...]]]:
+    def _after(self, standing: Sequence[StepOutcome]) -> dict[str, list[tuple[Value, ...]]]:
         # An effect is the case although what its action returned is of no use.
         stands = [msgspec.structs.replace(one, status="done", output=None) if one.happened else one for one in standing]
         lookup = self._ask(stands, [Fact("ran", (self._tool,))])
-        return {name: lookup.all(name, arity) for name, arity in AFTER.items()}
+        return {name: lookup.all(name, arity) for name, arity in AFTER_RUN_ARITIES.items()}
 
-    def _ask(self, outcomes: Sequence[Outcome], more: Iterable[Fact] = ()) -> Lookup:
+    def _ask(self, outcomes: Sequence[StepOutcome], more: Iterable[Fact] = ()) -> Lookup:
         domain = self._newest()
         limits = domain.pack.settings.limits
         engine = Limits(
@@ -168,7 +168,7 @@ class RunRules:
             *_about_arguments(self._args if self._spoken.arguments else {}),
         ]
 
-    def _about_steps(self, outcomes: Sequence[Outcome]) -> Iterator[Fact]:
+    def _about_steps(self, outcomes: Sequence[StepOutcome]) -> Iterator[Fact]:
         for one in outcomes:
             if one.kind != "do":
                 continue
@@ -176,7 +176,7 @@ class RunRules:
             if one.status == "done":
                 yield from self._extracted(one)
 
-    def _extracted(self, outcome: Outcome) -> Iterator[Fact]:
+    def _extracted(self, outcome: StepOutcome) -> Iterator[Fact]:
         for key, value in _found(outcome, self._spoken.extractors):
             try:
                 yield Fact("step_value", (outcome.number, key, to_value(value)))
@@ -184,7 +184,7 @@ class RunRules:
                 continue  # nothing that a fact can hold
 
 
-def _found(outcome: Outcome, pointers: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[str, Any]]:
+def _found(outcome: StepOutcome, pointers: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[tuple[str, Any]]:
     for key, pointer in pointers.get(outcome.action, ()):
         try:
             value = resolve_pointer(outcome.output, pointer)

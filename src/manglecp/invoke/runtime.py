@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 from manglecp.intent import Domain, OfferService
 from manglecp.invoke.approval import AutoConfirm, Secrets
 from manglecp.invoke.confirmation_secret import local_secrets
-from manglecp.invoke.fact_refresh import Troubled, kept_up_to_date
+from manglecp.invoke.fact_refresh import OnStaleFacts, refresh_facts
 from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.pack_loader import PackOptions, load_domain
 from manglecp.pack import Pack
@@ -54,7 +54,7 @@ class PackRuntime:
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
         on_failure: OnFailure | None = None,
-        on_trouble: Troubled | None = None,
+        on_trouble: OnStaleFacts | None = None,
     ) -> AsyncIterator[Self]:
         """Open the pack as it is in its folder now, and keep its facts up to date. Raises PackError.
 
@@ -80,7 +80,7 @@ class PackRuntime:
                 clock=clock,
             )
             await stack.enter_async_context(runtime.invoker)
-            await stack.enter_async_context(kept_up_to_date(runtime.invoker, generated, on_trouble))
+            await stack.enter_async_context(refresh_facts(runtime.invoker, generated, on_trouble))
             yield runtime
 
     @classmethod
@@ -134,7 +134,7 @@ class _ReportingDispatcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenPacks:
     """Packs in their order, and what they share."""
 
     store: Store
@@ -151,13 +151,13 @@ async def open_packs(
     secrets: Secrets | None = None,
     clock: Callable[[], int] = time.time_ns,
     on_failure: OnFailure | None = None,
-) -> AsyncIterator[Opened]:
+) -> AsyncIterator[OpenPacks]:
     """Open packs over one store, which ``store`` opens. The options are those of :meth:`PackRuntime.open`.
 
     Raises :class:`PackError` and :class:`StoreError`.
     """
     async with AsyncExitStack() as stack:
-        shared = await stack.enter_async_context(open_swept(store))
+        shared = await stack.enter_async_context(open_store_with_retention(store))
         # Once more at the end: a shell is never open for long.
         stack.push_async_callback(_sweep, shared)
         known = local_secrets() if secrets is None else secrets
@@ -167,14 +167,14 @@ async def open_packs(
                 options, shared, settings=settings, secrets=known, clock=clock, on_failure=on_failure
             )
             invokers.append((await stack.enter_async_context(opening)).invoker)
-        yield Opened(shared, known, tuple(invokers))
+        yield OpenPacks(shared, known, tuple(invokers))
 
 
 @asynccontextmanager
-async def open_swept(store: Callable[[], Store]) -> AsyncIterator[Store]:
+async def open_store_with_retention(store: Callable[[], Store]) -> AsyncIterator[Store]:
     """Open a store in a thread, and sweep it in the background while it is open."""
     opened = await asyncio.to_thread(store)
-    sweeping = asyncio.create_task(sweep_rounds(opened))
+    sweeping = asyncio.create_task(run_retention(opened))
     try:
         yield opened
     finally:
@@ -186,21 +186,21 @@ async def open_swept(store: Callable[[], Store]) -> AsyncIterator[Store]:
 
 async def _sweep(store: Store) -> None:
     with suppress(StoreError):
-        await asyncio.to_thread(tidy, store, time.time_ns() // 1_000_000)
+        await asyncio.to_thread(sweep_store, store, time.time_ns() // 1_000_000)
 
 
 # --- retention -----------------------------------------------------------------------------------------------------
 
 # A round is a few small transactions, so that no request waits long for the store. Several processes may sweep at once.
 
-PAUSE: Final = 60.0
+SWEEP_SECONDS: Final = 60.0
 """Seconds between one round and the next."""
-MOST_TOOLS: Final = 1_000_000
+MAX_OFFERS: Final = 1_000_000
 _MOST_PIECES: Final = 50
 _log = logging.getLogger(__name__)
 
 
-class Tidied(NamedTuple):
+class SweepCounts(NamedTuple):
     """How many of each were forgotten."""
 
     tools: int
@@ -209,7 +209,7 @@ class Tidied(NamedTuple):
     answers: int
 
 
-def tidy(store: Store, now_ms: int, *, most_tools: int = MOST_TOOLS) -> Tidied:
+def sweep_store(store: Store, now_ms: int, *, most_tools: int = MAX_OFFERS) -> SweepCounts:
     """One round."""
     tools = runs = answers = 0
     for _ in range(_MOST_PIECES):
@@ -226,15 +226,15 @@ def tidy(store: Store, now_ms: int, *, most_tools: int = MOST_TOOLS) -> Tidied:
         answers, runs = answers + over.answers, runs + over.runs
         if not over.answers and not over.runs:
             break
-    return Tidied(tools, nonces, runs, answers)
+    return SweepCounts(tools, nonces, runs, answers)
 
 
-async def sweep_rounds(store: Store, *, clock: Callable[[], int] = time.time_ns, pause: float = PAUSE) -> None:
+async def run_retention(store: Store, *, clock: Callable[[], int] = time.time_ns, pause: float = SWEEP_SECONDS) -> None:
     """Sweep the store in a thread, round after round, until cancelled."""
     while True:
         await asyncio.sleep(pause)
         try:
-            tidied = await asyncio.to_thread(tidy, store, clock() // 1_000_000)
+            tidied = await asyncio.to_thread(sweep_store, store, clock() // 1_000_000)
         except StoreError as error:
             _log.warning("what is old could not be dropped: %s", error)
             continue

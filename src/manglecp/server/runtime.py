@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manglecp.intent import warm_up
-from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime, local_secrets, open_swept
+from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime, local_secrets, open_store_with_retention
 from manglecp.pack import FolderWatcher, PackError, Settings, read_outline
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.auth_config import AuthConfig
@@ -63,7 +63,7 @@ async def open_core(
         @asynccontextmanager
         async def opening() -> AsyncIterator[PackRuntime]:
             if not opened:  # with the first revision: the manifest does not wait for the store
-                opened.append(await stack.enter_async_context(open_swept(store)))
+                opened.append(await stack.enter_async_context(open_store_with_retention(store)))
             async with PackRuntime.open(
                 options,
                 opened[0],
