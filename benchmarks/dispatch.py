@@ -25,8 +25,8 @@ from _table import print_table
 from _turns import ServerTurn
 
 from manglecp.base.digest import digest_bytes
-from manglecp.toolhost import Answer, Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost import ActionResult, Dispatcher
+from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
 
 PLUGIN = '''
 from manglecp.toolhost.actions import action
@@ -131,12 +131,12 @@ async def ours(folder: Path) -> tuple[Figures, float]:
     assert isinstance(listing, Listing), listing
     command = listing.command(os.environ, sandbox="none")
     assert isinstance(command, HostCommand), command
-    served = [Served(listing.catalogue, command)]
+    served = [ServedPlugin(listing.catalogue, command)]
     async with Dispatcher(served, size=1, timeout=60, audit=audit, on_event=on_event) as dispatcher:
 
         async def call(name: str, text: str) -> None:
             answer = await dispatcher.call(f"AID.PLUGIN.{name.upper()}.v1", inputs={"text": text})
-            assert isinstance(answer, Answer), answer
+            assert isinstance(answer, ActionResult), answer
 
         await call("length", SMALL)
         return await measured(call, 32), await leased_round_trip(dispatcher, 3_200)
@@ -152,7 +152,7 @@ async def leased_round_trip(dispatcher: Dispatcher, count: int) -> float:
         start = time.perf_counter()
         answer = await dispatcher.call(aid, inputs={"text": SMALL}, call_id=call_id, authority=right)
         times.append(time.perf_counter() - start)
-        assert isinstance(answer, Answer), answer
+        assert isinstance(answer, ActionResult), answer
     gc.unfreeze()
     return statistics.median(times) * 1_000
 

@@ -56,7 +56,7 @@ from manglecp.pack import read_pack
 from manglecp.store import open_store
 from manglecp.store.database import Synchronous
 from manglecp.toolhost import Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
 from manglecp.wire.messages import Intent, IntentPayload, IntentRequest, InvokePayload, InvokeRequest, InvokeResult
 
 ALLOWED: Final = 3.0
@@ -126,7 +126,7 @@ async def serving(
     consent = AutoConfirm({ME.name: frozenset({"network"})})
     store = open_store(where, synchronous=synchronous)
     async with (
-        Dispatcher([Served(listing.catalogue, command)], size=1) as dispatcher,
+        Dispatcher([ServedPlugin(listing.catalogue, command)], size=1) as dispatcher,
         Invoker(
             OfferService(Domain.load(pack), store),
             store,

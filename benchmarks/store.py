@@ -21,7 +21,7 @@ from _postgres import postgres
 from _table import print_table
 
 from manglecp.base.digest import digest_bytes
-from manglecp.store import Kept, Note, Store, open_store
+from manglecp.store import Note, Store, StoredOffer, open_store
 from manglecp.store.database import Dialect, Synchronous
 
 IDENTITIES: Final = 10_000
@@ -114,7 +114,7 @@ class Transactions:
     def keep(self) -> None:
         person = self.chance.randrange(IDENTITIES)
         tools = [
-            Kept(f"macro_{person * 1000 + tool:016x}", PACK, b"new %d " % tool * 150, None, NOW + HOUR)
+            StoredOffer(f"macro_{person * 1000 + tool:016x}", PACK, b"new %d " % tool * 150, None, NOW + HOUR)
             for tool in range(8)
         ]
         with self.store.write_transaction() as tx:

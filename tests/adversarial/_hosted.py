@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from manglecp.toolhost import Answer, Call, DispatchError
+from manglecp.toolhost import ActionResult, DispatchError, HostCall
 from manglecp.toolhost.dispatch import Catalogue, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
@@ -132,13 +132,13 @@ class Hosted:
         self.pool = pool
         self.catalogue = catalogue
 
-    def prepare(self, name: str, *, timeout: float | None = None, key: str | None = None, **inputs: Any) -> Call:
+    def prepare(self, name: str, *, timeout: float | None = None, key: str | None = None, **inputs: Any) -> HostCall:
         """A call as dispatch makes it, with the right to it."""
         call = prepare_call(self.catalogue, aid(name), inputs=inputs, idempotency_key=key)
-        assert isinstance(call, Call), call
+        assert isinstance(call, HostCall), call
         return authorised(call if timeout is None else replace(call, timeout=timeout))
 
-    async def call(self, name: str, **said: Any) -> Answer | DispatchError:
+    async def call(self, name: str, **said: Any) -> ActionResult | DispatchError:
         """Its result."""
         return await self.pool.call(self.prepare(name, **said))
 
@@ -187,9 +187,9 @@ def hosting(
         asyncio.run(main())
 
 
-def value(result: Answer | DispatchError) -> Any:
+def value(result: ActionResult | DispatchError) -> Any:
     """What an action returned."""
-    assert isinstance(result, Answer), result
+    assert isinstance(result, ActionResult), result
     return json.loads(result.output_json)
 
 

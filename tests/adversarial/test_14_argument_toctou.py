@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from manglecp.toolhost import Call
+from manglecp.toolhost import HostCall
 from manglecp.toolhost.dispatch import Catalogue
 from manglecp.toolhost.dispatch.catalogue import prepare_call
 from manglecp.toolhost.dispatch.messages import encode
@@ -79,7 +79,7 @@ def test_an_object_that_is_changed_after_the_check_changes_nothing(tmp_path: Pat
 
     async def work(hosted: Hosted) -> None:
         call = prepare_call(hosted.catalogue, aid("note"), inputs=inputs)
-        assert isinstance(call, Call)
+        assert isinstance(call, HostCall)
         inputs["text"] = "swapped"
         assert value(await hosted.pool.call(authorised(call))) == "checked"
 
@@ -139,9 +139,9 @@ def test_the_check_and_the_action_read_the_same(text: str, plugin: Path, catalog
     # The schema is checked once by the caller, with the validator of the harness, and once by the host's conversion.
     fits = validator_of(dict(catalogue[aid("note")].inputs_schema or {}))
     (answer,) = said(plugin, line("note", text, call_id="c1", _lease_token=lease("note", text)))
-    accepted = isinstance(prepared, Call) and fits(json.loads(text))
+    accepted = isinstance(prepared, HostCall) and fits(json.loads(text))
     assert accepted == (answer["ok"] is True)
-    if accepted and isinstance(prepared, Call):
+    if accepted and isinstance(prepared, HostCall):
         assert json.loads(encode(prepared))["input_json"] == text, "what was checked is what is sent, byte for byte"
         document = json.loads(text)
         assert effects(file) == [document["text"] * int(document.get("times", 1))]

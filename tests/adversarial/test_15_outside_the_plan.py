@@ -9,7 +9,7 @@ import pytest
 from manglecp.base.digest import digest_text
 from manglecp.harness import Forged
 from manglecp.harness.states import WrongMutation, redeem_call
-from manglecp.toolhost import Call, CallRefused, Right
+from manglecp.toolhost import CallRefused, HostCall, Right
 from tests.adversarial._invoked import invoked
 from tests.invoke.chains import chain, steps
 from tests.invoke.workshop import Bench, shop
@@ -84,7 +84,7 @@ async def test_a_plan_without_effects_leases_its_own_calls_only() -> None:
                     "input_json": input_json,
                     "tier": tier,
                 } | change
-                right = Right(Call(**given, authority=authority))
+                right = Right(HostCall(**given, authority=authority))
                 with pytest.raises(CallRefused):
                     right.check()
                 with pytest.raises(CallRefused):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost import Answer
+from manglecp.toolhost import ActionResult
 from manglecp.toolhost.idempotency import MAX_ENTRIES, TTL, AnswerCache
 from tests.adversarial._hosted import Hosted, effects, hosting, plugin_in, value
 from tests.adversarial._pipe import lease, line, said
@@ -87,7 +87,7 @@ def test_the_same_key_is_one_effect_and_other_arguments_are_a_conflict(tmp_path:
     async def work(hosted: Hosted) -> None:
         first = await hosted.call("pay", key="k", path=str(file), amount=1)
         again = await hosted.call("pay", key="k", path=str(file), amount=1)
-        assert isinstance(again, Answer)
+        assert isinstance(again, ActionResult)
         assert (value(first), value(again), again.idempotent_hit) == (1, 1, True)
         conflict = await hosted.call("pay", key="k", path=str(file), amount=2)
         assert isinstance(conflict, dict)
@@ -111,7 +111,7 @@ def test_who_asks_again_under_the_same_key_does_not_cause_the_effect_again(tmp_p
         other = await hosted.call("note_and", key="k", path=str(file), how="nothing")
         assert isinstance(other, dict)
         assert other["detail"] == "idempotency_conflict"
-        assert isinstance(await hosted.call("note_and", key="l", path=str(file), how="nothing"), Answer)
+        assert isinstance(await hosted.call("note_and", key="l", path=str(file), how="nothing"), ActionResult)
 
     hosting(work, tmp_path, size=2)
     assert effects(file) == [how, "nothing"]
@@ -137,7 +137,7 @@ def test_many_at_once_with_one_key_are_one_effect_on_however_many_hosts(tmp_path
         calls = [hosted.call("pay", key="k", path=str(file), amount=1) for _ in range(20)]
         results = await asyncio.gather(*calls)
         assert [value(result) for result in results] == [1] * 20
-        assert [isinstance(result, Answer) and result.idempotent_hit for result in results].count(False) == 1
+        assert [isinstance(result, ActionResult) and result.idempotent_hit for result in results].count(False) == 1
 
     hosting(work, tmp_path, size=3)
     assert effects(file) == ["1"]
@@ -154,7 +154,7 @@ def test_a_key_outlives_the_host_that_answered_under_it(tmp_path: Path) -> None:
             while hosted.pool.pids in ([pid], []):
                 await asyncio.sleep(0.01)
         again = await hosted.call("pay", key="k", path=str(file), amount=1)
-        assert isinstance(again, Answer)
+        assert isinstance(again, ActionResult)
         assert (value(again), again.idempotent_hit) == (1, True)
         assert value(await hosted.call("pay", key="l", path=str(file), amount=2)) == 2
 

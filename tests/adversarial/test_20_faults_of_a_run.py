@@ -13,7 +13,7 @@ from manglecp.invoke import Invoker
 from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import open_store
 from manglecp.toolhost import Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
 from manglecp.wire import WireError
 from manglecp.wire.messages import InvokeResult
 from tests.adversarial._invoked import invoked
@@ -76,7 +76,7 @@ async def serving(folder: Path) -> AsyncIterator[Any]:
     store = open_store(":memory:")
     try:
         async with (
-            Dispatcher([Served(listing.catalogue, command)]) as hosts,
+            Dispatcher([ServedPlugin(listing.catalogue, command)]) as hosts,
             Invoker(OfferService(domain, store), store, hosts) as invoker,
         ):
             answer = await invoker.offers.evaluate(request("go"), ANONYMOUS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost import Answer
+from manglecp.toolhost import ActionResult
 from manglecp.toolhost.dispatch.breakers import Breakers
 from tests.adversarial._hosted import Hosted, effects, hosting, value
 from tests.deadlines import patience
@@ -110,7 +110,7 @@ def test_calls_on_other_hosts_go_on_while_one_dies(tmp_path: Path) -> None:
         dying = [asyncio.create_task(hosted.call("note_and", path=file, how="kill")) for _ in range(4)]
         living = [asyncio.create_task(hosted.call("note", path=file, text="good")) for _ in range(20)]
         assert [error(result)[1] for result in await asyncio.gather(*dying)] == ["outcome_unknown"] * 4
-        assert all(isinstance(result, Answer) for result in await asyncio.gather(*living))
+        assert all(isinstance(result, ActionResult) for result in await asyncio.gather(*living))
 
     hosting(work, tmp_path, size=2)
     assert sorted(effects(tmp_path / "effects")) == ["good"] * 20 + ["kill"] * 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.toolhost import Answer
+from manglecp.toolhost import ActionResult
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, BreakerState, Permit
 from tests.adversarial._hosted import Hosted, effects, hosting
 from tests.toolhost.dispatch.hosts import error
@@ -80,9 +80,9 @@ def test_of_many_who_race_for_the_probe_one_reaches_the_host(tmp_path: Path) -> 
             assert codes == ["breaker_open"] * 9 + ["outcome_unknown"]
             assert len(effects(file)) == 2 + round_
         now += COOLDOWN
-        assert isinstance(await hosted.call("note_and", path=str(file), how="nothing"), Answer)
+        assert isinstance(await hosted.call("note_and", path=str(file), how="nothing"), ActionResult)
         calls = [hosted.call("note_and", path=str(file), how="nothing") for _ in range(10)]
-        assert all(isinstance(result, Answer) for result in await asyncio.gather(*calls))
+        assert all(isinstance(result, ActionResult) for result in await asyncio.gather(*calls))
 
     hosting(work, tmp_path, size=2, breakers=Breakers(lambda: now, threshold=2, cooldown=COOLDOWN))
 

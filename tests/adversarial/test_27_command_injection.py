@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, strategies as st
 
 from manglecp.runner.log import PolicyRefused
 from manglecp.runner.selectors import ExternalPolicy, Limits, run_child
-from manglecp.toolhost import Call
+from manglecp.toolhost import HostCall
 from manglecp.toolhost.dispatch import HostCommand, Pool
 from tests.adversarial._hosted import HOST, Hosted, hosting, plugin_in, value
 from tests.effort import examples
@@ -148,7 +148,7 @@ def test_a_host_that_does_not_exist_is_looked_for_by_its_whole_name(tmp_path: Pa
     async def main() -> str:
         command = HostCommand(argv=(f"no-such-host {name}", name), environ=HostCommand.inherited(os.environ))
         async with Pool(command, size=1, limits=QUICK) as pool:
-            result = await pool.call(Call(aid=f"AID.{name}", tier=0))
+            result = await pool.call(HostCall(aid=f"AID.{name}", tier=0))
             assert isinstance(result, dict)
             return result["type"]
 

@@ -209,4 +209,4 @@ class TestActions:
 @pytest.mark.parametrize("character", ["\u3164", "\ufe0f", "\u200b"])
 def test_no_file_has_such_a_name(tmp_path: Path, character: str) -> None:
     found = problem(tmp_path, {**SMALL, f"data/a{character}b": "x"})
-    assert (found.file, found.message) == ("data/a\N{REPLACEMENT CHARACTER}b", "the name is no printable text")
+    assert (found.file, found.message) == ("data/a\N{REPLACEMENT CHARACTER}b", "the name is not printable")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.cli.output import GeneratorProgress, Progress, generator_text
-from manglecp.toolhost import Looking
+from manglecp.toolhost import PassProgress
 from tests.cli.conftest import Run
 from tests.pack.folders import ACTIONS, write
 
@@ -76,9 +76,9 @@ def test_a_check_has_the_pack_find_out(pack: Path, run: Run, tmp_path: Path) -> 
 # --- how far it is -------------------------------------------------------------------------------------------------
 
 
-def looking(seconds: float, done: int | None = None, *, over: bool = False) -> Looking:
+def looking(seconds: float, done: int | None = None, *, over: bool = False) -> PassProgress:
     total = None if done is None else 5_000
-    return Looking("scan", done, total, "" if done is None else "files", 150_000 if over else 1_000, seconds, over)
+    return PassProgress("scan", done, total, "" if done is None else "files", 150_000 if over else 1_000, seconds, over)
 
 
 class Terminal(io.StringIO):
@@ -130,11 +130,11 @@ def test_what_draws_already_draws_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("told", "text"),
     [
-        (Looking("scan", None, None, "", 12_000, 3.0), "scan: 12,000 facts"),
-        (Looking("scan", 7, None, "commits", 1, 3.0), "scan: 7 commits"),
-        (Looking("scan", 9, 3, "", 1, 3.0), "scan: [########################] 3 of 3"),
-        (Looking("scan", 1, 2, "\x1b[2J", 1, 3.0), "scan: [############............] 1 of 2 \\u001b[2J"),
+        (PassProgress("scan", None, None, "", 12_000, 3.0), "scan: 12,000 facts"),
+        (PassProgress("scan", 7, None, "commits", 1, 3.0), "scan: 7 commits"),
+        (PassProgress("scan", 9, 3, "", 1, 3.0), "scan: [########################] 3 of 3"),
+        (PassProgress("scan", 1, 2, "\x1b[2J", 1, 3.0), "scan: [############............] 1 of 2 \\u001b[2J"),
     ],
 )
-def test_as_far_as_it_is_known(told: Looking, text: str) -> None:
+def test_as_far_as_it_is_known(told: PassProgress, text: str) -> None:
     assert generator_text(told) == text

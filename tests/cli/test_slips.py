@@ -44,7 +44,7 @@ def desk(folder: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["serve", "desk", "--port", "80"], "say --http HOST:PORT"),
         (["serve", "desk", "--http", "80"], "'80' is not HOST:PORT, such as 127.0.0.1:8000."),
         (["new", "desk"], "'desk' exists already; choose another name"),
-        (["new", "a b"], "'a b' is no name for a pack; use letters, digits"),
+        (["new", "a b"], "'a b' is not a valid pack name; use letters, digits"),
     ],
 )
 @pytest.mark.usefixtures("desk")

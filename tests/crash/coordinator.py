@@ -38,7 +38,7 @@ from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import Note, RunState, Store, Writer, open_store
 from manglecp.store.ledger import Ledger
 from manglecp.toolhost import Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
 from manglecp.wire import WireError, receive
 from manglecp.wire.messages import IntentRequest, InvokeRequest
 from tests.deadlines import patience
@@ -78,7 +78,7 @@ class Site:
         assert isinstance(listing, Listing), listing
         command = listing.command(os.environ, sandbox="none")
         assert isinstance(command, HostCommand), command
-        self.served = Served(listing.catalogue, command)
+        self.served = ServedPlugin(listing.catalogue, command)
 
     def write(self, name: str, said: Mapping[str, Any]) -> None:
         """One line, whole, whoever else writes."""

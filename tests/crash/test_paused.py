@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.store import Busy, Decision, RunState
-from manglecp.toolhost import Answer
+from manglecp.toolhost import ActionResult
 from tests.adversarial._hosted import Hosted, effects, hosting
 from tests.crash.kit import Case, Site, crashing, until
 from tests.deadlines import patience
@@ -83,7 +83,7 @@ def test_a_call_that_may_not_begin_any_more_is_not_sent(tmp_path: Path) -> None:
         assert error(await hosted.pool.call(late)) == ("timeout", None)
         assert effects(file) == []
         again = await hosted.pool.call(replace(late, not_after=lambda: now() + 30))
-        assert isinstance(again, Answer), "the right to it was not spent"
+        assert isinstance(again, ActionResult), "the right to it was not spent"
 
     hosting(work, tmp_path)
     assert effects(file) == ["late"]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from manglecp.mangle import Source, Trust
 from manglecp.pack import ActionDescription, Disclosure, ExternalDescription, IntentSettings, Pack, Settings, SkillText
-from manglecp.pack.settings import DomainSettings, Limits
+from manglecp.pack.settings import DomainSettings, PackLimits
 from manglecp.wire.messages import IntentRequest
 
 NOW: Final = 1_768_478_400 * 10**9
@@ -65,7 +65,7 @@ def pack(
     actions: Iterable[str | ActionDescription] = ("look",),
     skills: Iterable[str | SkillText] = (),
     intents: Iterable[str | IntentSettings] = (),
-    limits: Limits | None = None,
+    limits: PackLimits | None = None,
     disclosure: Disclosure | None = None,
     externals: Iterable[ExternalDescription] = (),
     params: Mapping[str, str] | None = None,
@@ -85,7 +85,7 @@ def pack(
             IntentSettings(name=intent, description=f"To {intent}.") if isinstance(intent, str) else intent
             for intent in intents
         ),
-        limits=limits or Limits(),
+        limits=limits or PackLimits(),
         disclosure=disclosure or Disclosure(),
     )
     described = [action(one) if isinstance(one, str) else one for one in actions]

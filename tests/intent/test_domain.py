@@ -14,7 +14,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.kernel import ASSERTED, CLOSED, DERIVED, OWNERS, POLICY, PREDICATES, SINGLE_VALUED, kernel_sources
 from manglecp.mangle import Fact, Program, Trust
 from manglecp.pack import ExternalDescription, IntentSettings, Pack, PackError
-from manglecp.pack.settings import Limits
+from manglecp.pack.settings import PackLimits
 from tests.intent.packs import SCHEMA, action, pack
 
 TOOL = 'macro("see", "See.").\nmacro_step("see", 1, "look").\n'
@@ -420,10 +420,10 @@ def test_bad_fact_files(tmp_path: Path) -> None:
 @pytest.mark.req("MANI-24")
 def test_the_interval_limit_holds_for_the_base_too() -> None:
     facts = [Fact("logged", ("x",), (n * 10**10, n * 10**10)) for n in range(1_200)]
-    given = pack(schema="Decl logged(X) temporal bound [/string].", limits=Limits(max_intervals_per_atom=1_200))
+    given = pack(schema="Decl logged(X) temporal bound [/string].", limits=PackLimits(max_intervals_per_atom=1_200))
     Domain.load(given, facts=facts)
     with pytest.raises(PackError, match="limit of 1199 intervals"):
-        Domain.load(pack(schema=SCHEMA, limits=Limits(max_intervals_per_atom=1_199)), facts=facts)
+        Domain.load(pack(schema=SCHEMA, limits=PackLimits(max_intervals_per_atom=1_199)), facts=facts)
 
 
 @pytest.mark.req("EVAL-19")

@@ -14,7 +14,7 @@ from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import External
 from manglecp.pack import ExternalDescription, IntentSettings
-from manglecp.pack.settings import Limits
+from manglecp.pack.settings import PackLimits
 from manglecp.wire import WireError, schema
 from tests.intent.packs import NOW, NOW_TEXT, SCHEMA, action, clock, pack, request
 
@@ -257,7 +257,7 @@ def test_the_derivation_limit() -> None:
 
 @pytest.mark.req("EVAL-05", "EVAL-06", "MANI-24")
 def test_the_stricter_limit_applies() -> None:
-    strict = domain(CHAIN, limits=Limits(max_derived_facts=10))
+    strict = domain(CHAIN, limits=PackLimits(max_derived_facts=10))
     for constraints in ({}, {"max_facts_created": None}, {"max_facts_created": 10**9}):
         error = refusal(strict, "observe", [("seen", "go")], constraints=constraints)
         assert error.details is not None
@@ -273,7 +273,7 @@ def test_the_stricter_limit_applies() -> None:
 def test_what_the_base_derived_is_not_counted_against_a_request() -> None:
     many = "".join(f"part({n}, {n + 1}).\n" for n in range(200))
     closure = "whole(X, Y) :- part(X, Y).\nwhole(X, Z) :- whole(X, Y), part(Y, Z).\n"
-    known = domain(RULES + many + closure, limits=Limits(max_derived_facts=60))
+    known = domain(RULES + many + closure, limits=PackLimits(max_derived_facts=60))
     assert known.base.derived > 20_000
     assert ask(known).facts_derived <= 60
 
@@ -299,7 +299,7 @@ def test_the_interval_limit_is_exact_and_counts_what_is_left_after_joining() -> 
         for n in range(10, 20)
     ]
     assert ask(known, "observe", touching, constraints={"max_intervals_per_atom": 1}).selected
-    assert refusal(domain(limits=Limits(max_intervals_per_atom=2)), "observe", timed(3)).code == error.code
+    assert refusal(domain(limits=PackLimits(max_intervals_per_atom=2)), "observe", timed(3)).code == error.code
 
 
 @pytest.mark.req("EVAL-23")
@@ -310,14 +310,14 @@ def test_a_rule_that_goes_on_in_time_is_halted() -> None:
         "tick(X)@[T, T] :- logged(X)@[T, T].\n"
         'tick(X)@[U, U] :- tick(X)@[T, T], U = fn:time:add(T, fn:duration:parse("1s")).\n'
     )
-    limits = Limits(max_intervals_per_atom=100, max_compute_ms=300_000)  # a loaded machine is slow
+    limits = PackLimits(max_intervals_per_atom=100, max_compute_ms=300_000)  # a loaded machine is slow
     error = refusal(domain(rules, limits=limits), "observe", timed(1))
     assert error.code in ("interval_limit_exceeded", "derivation_limit_exceeded")
 
 
 @pytest.mark.req("EVAL-17", "EVAL-22", "MANI-24")
 def test_the_time_limit() -> None:
-    known = domain(ENDLESS, limits=Limits(max_derived_facts=10**12))
+    known = domain(ENDLESS, limits=PackLimits(max_derived_facts=10**12))
     error = refusal(known, "observe", [("seen", "go")], constraints={"max_compute_ms": 50})
     assert error.code == "evaluation_timeout"
     assert error.details is not None
@@ -337,7 +337,7 @@ def test_values_that_grow_are_stopped_too() -> None:
 
 @pytest.mark.req("MANI-24")
 def test_too_many_facts() -> None:
-    few = domain(limits=Limits(max_facts_per_request=2))
+    few = domain(limits=PackLimits(max_facts_per_request=2))
     assert ask(few, "observe", [("seen", "a"), ("seen", "b")]).selected
     error = refusal(few, "observe", [("seen", "a"), ("seen", "b"), ("wrong",)])
     assert error.code == "too_many_facts"
@@ -362,7 +362,7 @@ def test_a_request_that_fails_a_check_is_never_evaluated() -> None:
         schema=SCHEMA + _SIMILAR,
         externals=[external],
         intents=[IntentSettings(name="repair", description="x", required_facts=("seen",))],
-        limits=Limits(max_facts_per_request=2),
+        limits=PackLimits(max_facts_per_request=2),
     )
     known = Domain.load(given, externals={"similar": External(answer)})
     refusal(known, "observe", [("unheard_of", 1)])

@@ -13,7 +13,7 @@ import pytest
 from manglecp.intent.domain import Domain
 from manglecp.intent.manifest_builder import manifest
 from manglecp.pack import ExternalDescription, IntentSettings, Pack
-from manglecp.pack.settings import AuthSettings, DomainSettings, Limits
+from manglecp.pack.settings import AuthSettings, DomainSettings, PackLimits
 from manglecp.wire import encode, schema
 from manglecp.wire.messages import Auth, Endpoints, Manifest, Status
 from tests.intent.packs import action, pack
@@ -55,7 +55,7 @@ def release_desk() -> Pack:
             ),
             IntentSettings(name="ship_release", description="Bring a release to an environment"),
         ],
-        limits=Limits(max_facts_per_request=5_000, max_derived_facts=50_000, max_intervals_per_atom=500),
+        limits=PackLimits(max_facts_per_request=5_000, max_derived_facts=50_000, max_intervals_per_atom=500),
         externals=[SIMILAR],
     )
     settings = replace(
@@ -225,7 +225,7 @@ def test_every_external_predicate_is_there() -> None:
 
 @pytest.mark.req("MANI-23")
 def test_limits_are_those_that_are_enforced() -> None:
-    given = Limits(
+    given = PackLimits(
         max_message_bytes=1, max_facts_per_request=2, max_derived_facts=3, max_intervals_per_atom=4, max_compute_ms=5
     )
     assert sent(pack(limits=given))["payload"]["limits"] == {

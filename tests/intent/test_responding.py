@@ -16,7 +16,7 @@ from manglecp.intent import responder
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.responder import answer_bytes, respond
-from manglecp.pack.settings import Limits
+from manglecp.pack.settings import PackLimits
 from tests.intent.answering import asked, tools
 from tests.intent.packs import NOW_TEXT, SCHEMA, Case, action, cases, clock, pack, request
 
@@ -115,7 +115,7 @@ def test_any_bytes_are_answered(data: bytes) -> None:
 
 
 def test_a_message_beyond_the_limit_is_not_read() -> None:
-    small = Domain.load(pack(RULES, schema=SCHEMA, limits=Limits(max_message_bytes=200)))
+    small = Domain.load(pack(RULES, schema=SCHEMA, limits=PackLimits(max_message_bytes=200)))
     assert message(encoded(params={"x": "y" * 300}), small)["payload"]["code"] == "message_too_large"
 
 

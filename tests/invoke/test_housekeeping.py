@@ -8,14 +8,14 @@ import logging
 import pytest
 
 from manglecp.invoke.runtime import run_retention, sweep_store
-from manglecp.store import Kept, Store, open_store
+from manglecp.store import Store, StoredOffer, open_store
 from tests.deadlines import patience
 
 DAY_MS = 86_400_000
 
 
 def kept(store: Store, count: int, now_ms: int, expires_at_ms: int | None = None) -> None:
-    tools = [Kept(f"m-{number}", "digest", b"{}", None, expires_at_ms) for number in range(count)]
+    tools = [StoredOffer(f"m-{number}", "digest", b"{}", None, expires_at_ms) for number in range(count)]
     with store.write_transaction() as tx:
         store.registry.keep(tx, "me", tools, now_ms=now_ms, retention_ms=1_000)
 

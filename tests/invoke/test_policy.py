@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent import ANONYMOUS, Identity, manifest
-from manglecp.pack.settings import Limits
+from manglecp.pack.settings import PackLimits
 from manglecp.wire import WireError
 from tests.intent.packs import request
 from tests.invoke.chains import chain, effect, steps
@@ -53,7 +53,7 @@ async def test_the_first_layer_refuses_before_policy_is_asked(fact: Any, code: s
 @pytest.mark.req("SEC-02")
 async def test_the_limit_on_derivation_holds_whatever_rules_and_requests_say() -> None:
     endless = "inner(0). inner(Y) :- inner(X), X < 100000, Y = fn:plus(X, 1), intent(_)."
-    async with shop(chain(steps("look"), endless, limits=Limits(max_derived_facts=500))) as s:
+    async with shop(chain(steps("look"), endless, limits=PackLimits(max_derived_facts=500))) as s:
         error = await asked(s)
         assert isinstance(error, WireError)
         assert error.code == "derivation_limit_exceeded"

@@ -17,8 +17,8 @@ from manglecp.invoke import fact_refresh
 from manglecp.invoke.approval import AutoConfirm
 from manglecp.invoke.fact_refresh import refresh_facts
 from manglecp.pack import GeneratorDescription, Pack
-from manglecp.toolhost import Answer, failure
-from manglecp.toolhost.passes import Generated
+from manglecp.toolhost import ActionResult, failure
+from manglecp.toolhost.passes import FactGenerators
 from tests.deadlines import patience
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import ME, Shop, shop
@@ -63,7 +63,7 @@ class World:
             return
         rows = [["file", name] for name in sorted(files)]
         piece = {"process": "1", "first": True, "over": True, "parts": [["", True, rows]]}
-        answer.set_result(Answer("AID.FACTS.SCAN.v1", json.dumps(piece), {}))
+        answer.set_result(ActionResult("AID.FACTS.SCAN.v1", json.dumps(piece), {}))
 
     def end(self) -> None:
         """It remembers nothing anyway."""
@@ -86,7 +86,7 @@ async def served(
 ) -> AsyncIterator[tuple[Shop, list[Any]]]:
     """A shop whose facts are kept up to date, and what troubles it had."""
     found = finding(every, policy)
-    generated = Generated(found, cast(Any, world), None)
+    generated = FactGenerators(found, cast(Any, world), None)
     troubles: list[Any] = []
     async with asyncio.timeout(PATIENCE), shop(found, auto_confirm=AUTO, **more) as one:
         one.invoker.offers.renew(Domain.load(found, generated=generated))

@@ -18,7 +18,7 @@ from manglecp.invoke.invoker import Invoker
 from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.store import open_store
 from manglecp.toolhost import Dispatcher
-from manglecp.toolhost.dispatch import HostCommand, Listing, Served, list_plugin
+from manglecp.toolhost.dispatch import HostCommand, Listing, ServedPlugin, list_plugin
 from manglecp.wire import receive
 from manglecp.wire.messages import IntentRequest, InvokeRequest
 
@@ -46,7 +46,7 @@ async def test_the_invocation_cycle_of_seed_000() -> None:
     store = open_store(":memory:")
     try:
         async with (
-            Dispatcher([Served(listing.catalogue, command)]) as hosts,
+            Dispatcher([ServedPlugin(listing.catalogue, command)]) as hosts,
             Invoker(OfferService(domain, store), store, hosts) as invoker,
         ):
             request = expected("invoke-request")

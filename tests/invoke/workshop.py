@@ -21,7 +21,7 @@ from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.progress import RunObserver, progress_reporter
 from manglecp.pack import Pack
 from manglecp.store import Store, open_store
-from manglecp.toolhost import Answer, Call, DispatchError, PlanPermit, Right, failure
+from manglecp.toolhost import ActionResult, DispatchError, HostCall, PlanPermit, Right, failure
 from manglecp.wire import WireError, receive, sign_confirmation
 from manglecp.wire.messages import InvokeRequest, InvokeResult, ProgressPayload
 from tests.intent.packs import NOW, request
@@ -52,9 +52,9 @@ class Bench:
 
     async def call(
         self, aid: str, *, authority: Authority, call_id: str, input_json: str, **more: Any
-    ) -> Answer | DispatchError:
+    ) -> ActionResult | DispatchError:
         action = next(one for one in self.pack.actions.values() if one.aid == aid)
-        right = Right(Call(aid=aid, call_id=call_id, input_json=input_json, tier=action.tier, authority=authority))
+        right = Right(HostCall(aid=aid, call_id=call_id, input_json=input_json, tier=action.tier, authority=authority))
         assert isinstance(authority, MutationReady if action.tier > 0 else (ToolRequests, PlanPermit))
         right.check()
         right.spend(effect=action.tier > 0)
@@ -74,7 +74,7 @@ class Bench:
             return failure(aid, "exception", "given up", code="cancelled")
         finally:
             self._pending.pop(call_id, None)
-        return Answer(aid, json.dumps(output), dict(more["slots"]))
+        return ActionResult(aid, json.dumps(output), dict(more["slots"]))
 
     def cancel(self, call_id: str) -> bool:
         self.given_up.append(call_id)

@@ -15,7 +15,7 @@ from manglecp.harness import Blocked, CallSpec, Forged, JoinClosed, MutationRead
 from manglecp.issues import IssueMemory, Status
 from manglecp.issues.model import Add, AddDependency, Close, Discover, RemoveDependency, Update
 from manglecp.issues.tables import open_issues
-from manglecp.store.errors import Refused
+from manglecp.store.errors import ChangeRefused
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import refused
 from tests.issues.turns import POLICY, ready, ready_for, turn
@@ -252,7 +252,7 @@ def test_threads_that_share_a_right(memory: IssueMemory, bench: Workbench) -> No
         try:
             CHANGES["issue.discover"](memory, right)
             outcomes.append("done")
-        except (Forged, Refused):
+        except (Forged, ChangeRefused):
             outcomes.append("refused")
 
     threads = [threading.Thread(target=use) for _ in range(8)]

@@ -20,13 +20,13 @@ from manglecp.issues.model import (
     RemoveDependency,
     Update,
 )
-from manglecp.store.errors import Invalid, Refused
+from manglecp.store.errors import ChangeRefused, Invalid
 from tests.issues.conftest import Workbench
 from tests.issues.turns import ready, ready_for
 
 
-def refused(code: str) -> pytest.RaisesExc[Refused]:
-    return pytest.RaisesExc(Refused, check=lambda error: error.code == code)
+def refused(code: str) -> pytest.RaisesExc[ChangeRefused]:
+    return pytest.RaisesExc(ChangeRefused, check=lambda error: error.code == code)
 
 
 def link(bench: Workbench, issue: str, on: str, edge: str = "blocks", fence: int | None = None) -> None:
@@ -122,7 +122,9 @@ class TestIssues:
             lambda: bench.memory.mutate(right, "kim", "a", AddDependency(edge="blocks", depends_on=issue)),
         ]
         for operation in operations:
-            with pytest.raises((Invalid, Refused), match=r"an id is|no right to issue\.discover|no right to dep\.add"):
+            with pytest.raises(
+                (Invalid, ChangeRefused), match=r"an id is|no right to issue\.discover|no right to dep\.add"
+            ):
                 operation()
         with bench.memory.view() as view, pytest.raises(Invalid, match="an id is"):
             view.show(issue)
@@ -310,7 +312,7 @@ class TestEdges:
         bench.add("a", "b", "c")
         link(bench, "a", "b")
         link(bench, "b", "c", "waits-for")
-        with pytest.raises(Refused, match="it would close a cycle: c -> a -> b -> c"):
+        with pytest.raises(ChangeRefused, match="it would close a cycle: c -> a -> b -> c"):
             link(bench, "c", "a", "parent-child")
         link(bench, "c", "a", "related")
         with refused("dependency_cycle"):

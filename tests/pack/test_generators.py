@@ -92,7 +92,7 @@ def test_a_folder_is_the_one_that_a_link_leads_to(tmp_path: Path) -> None:
     assert read(tmp_path / "pack", {}, **both).readable == (str(tmp_path),)
 
 
-@pytest.mark.parametrize(("name", "about"), [("nowhere", "there is no such folder"), ("file", "that is no folder")])
+@pytest.mark.parametrize(("name", "about"), [("nowhere", "there is no such folder"), ("file", "that is not a folder")])
 def test_what_is_no_folder_is_refused(tmp_path: Path, name: str, about: str) -> None:
     (tmp_path / "file").touch()
     found = problem(tmp_path / "pack", {"rules/a.mg": RULES, "pack.toml": ROOT}, root=str(tmp_path / name))

@@ -12,7 +12,7 @@ import pytest
 from manglecp.intent import Domain
 from manglecp.invoke.fact_refresh import SETTLE_SECONDS
 from manglecp.toolhost.generator import facts
-from manglecp.toolhost.passes import MOST_BYTES
+from manglecp.toolhost.passes import MAX_BYTES
 from tests.pack.folders import SMALL, write
 from tests.pack.test_page import PAGE, fence
 
@@ -49,6 +49,6 @@ def test_the_table_has_every_option_and_its_default() -> None:
 
 
 def test_its_numbers_are_true() -> None:
-    assert f"{MOST_BYTES >> 20} MiB in one pass" in SECTION
+    assert f"{MAX_BYTES >> 20} MiB in one pass" in SECTION
     assert SETTLE_SECONDS == 2.0
     assert "up to two seconds" in SECTION

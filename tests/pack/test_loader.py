@@ -62,7 +62,7 @@ def test_an_empty_folder_is_no_pack(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "about", "fix"),
     [
-        ("rules/polcy/a.mg", RULES, "rules/polcy is no level of trust", "did you mean policy?"),
+        ("rules/polcy/a.mg", RULES, "rules/polcy is not a trust level", "did you mean policy?"),
         ("rules/policy/deep/a.mg", RULES, "rule files lie directly", None),
         ("rules/notes.txt", "x", "not a rule file by its name", "rule files end in .mg"),
         ("tools.mg", RULES, "rules lie in rules/", "move it to rules/tools.mg"),
@@ -182,7 +182,7 @@ def test_an_odd_name_is_shown_safely(tmp_path: Path) -> None:
     write(tmp_path, SMALL)
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/rules/\xff\x1b[31m.mg")).write_text("x")
     found = problem(tmp_path, {})
-    assert found.message == "the name is no printable text"
+    assert found.message == "the name is not printable"
     assert found.file.isprintable()
 
 

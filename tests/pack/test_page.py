@@ -9,7 +9,7 @@ import pytest
 
 from manglecp.mangle import Result
 from manglecp.pack import folder, governance, host_listing, loader, skills
-from manglecp.pack.settings import AuthSettings, Disclosure, Invocation, Limits, Settings
+from manglecp.pack.settings import AuthSettings, Disclosure, Invocation, PackLimits, Settings
 from manglecp.toolhost.external_hosts import BATCH
 from manglecp.wire import CATEGORIES
 from tests.pack.folders import RULES, problems, read, write
@@ -68,10 +68,10 @@ def test_every_key_and_default_is_named() -> None:
     rows = [[cell.strip() for cell in line.split(" | ")] for line in PAGE.splitlines() if line.startswith("| `")]
     table = {row[0].strip("| `").rpartition(".")[2]: row[2] for row in rows if len(row) == 4}
     sections = {"domain", "params", "intents", "limits", "disclosure", "auth", "sandbox", "invocation"}
-    for section in (Settings, Limits, Disclosure, AuthSettings, Invocation):
+    for section in (Settings, PackLimits, Disclosure, AuthSettings, Invocation):
         assert set(section.__dataclass_fields__) - sections - {"governance_digest"} <= table.keys()
-    for limit in Limits.__dataclass_fields__:
-        assert table[limit] == f"{getattr(Limits(), limit):,}"
+    for limit in PackLimits.__dataclass_fields__:
+        assert table[limit] == f"{getattr(PackLimits(), limit):,}"
     assert "| `governance.digest` |" in PAGE
     assert table["inline_skill_tokens"] == str(Disclosure().inline_skill_tokens)
     assert all(f"`{category}`" in PAGE for category in CATEGORIES)
@@ -81,7 +81,7 @@ def test_the_limits_are_those() -> None:
     assert f"{folder.MOST_FILES:,}, {folder.DEEPEST}" in PAGE
     assert f"batches of {BATCH:,}" in PAGE
     assert f"has {host_listing.SECONDS:g} seconds" in PAGE
-    sizes = (loader.LARGEST_SETTINGS, loader.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, host_listing.MOST_OUTPUT)
+    sizes = (loader.LARGEST_SETTINGS, loader.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, host_listing.MAX_OUTPUT)
     assert governance.LARGEST_DOCUMENT == 256 << 10
     assert folder.MOST_BYTES == 4 << 30
     assert sizes == (64 << 10, 16 << 20, 256 << 10, 1 << 30, 4 << 20)

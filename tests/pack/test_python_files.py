@@ -95,8 +95,8 @@ def test_it_does_not_see_our_environment(tmp_path: Path, monkeypatch: pytest.Mon
         ("\n\nx = '\n", 3, "SyntaxError"),
         ("import nothing_like_it\n", None, "ModuleNotFoundError: No module named 'nothing_like_it'"),
         ("raise SystemExit(3)\n", None, "SystemExit: 3"),
-        ("import os\nos._exit(0)\n", None, "its host exited with status 0 and did not describe it"),
-        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", None, "its host ended by signal 9"),
+        ("import os\nos._exit(0)\n", None, "the host returned no listing"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", None, "the host was ended by signal 9"),
         ("from manglecp import action\n@action(effects=[])\ndef f(x): ...\n", None, "HintError: f: the parameter 'x'"),
         ("from manglecp import action\n@action(effects=[], timeout=-1)\ndef f(): ...\n", None, "ValueError: timeout"),
         ("raise ValueError('\\x1b[31m' + 'x' * 10_000)\n", None, "ValueError:  [31mxxx"),
@@ -117,7 +117,7 @@ def test_a_broken_file_is_a_problem(tmp_path: Path, source: str, line: int | Non
     ("source", "about"),
     [
         (ACTIONS, "hello: not an external predicate"),
-        ("from manglecp import external\n@external('p', mode='+')\ndef p(x): ...\n", "ValueError: 'p' is no predicate"),
+        ("from manglecp import external\n@external('p', mode='+')\ndef p(x): ...\n", "ValueError: 'p' is not a"),
         ("from manglecp import external\n@external('p(X)', mode='+-')\ndef p(x): ...\n", "ValueError: p: mode has"),
         ("from manglecp import external\n@external('p(X)', mode='?')\ndef p(x): ...\n", "ValueError: p: mode has"),
         ("from manglecp import external\n@external('p(X, X)', mode='+-')\ndef p(x): ...\n", "ValueError: p(X, X): a"),
@@ -153,7 +153,7 @@ def asked(folder: Path, source: str, seconds: float = host_listing.SECONDS) -> t
 def test_a_file_that_does_not_end_is_given_up(tmp_path: Path) -> None:
     start = time.monotonic()
     listing, said = asked(tmp_path, "import time\ntime.sleep(3_600)\n", seconds=1.0)
-    assert (listing, said) == (None, "it did not describe itself within 1 s")
+    assert (listing, said) == (None, "the host returned no listing within 1 s")
     assert time.monotonic() - start < 60
 
 
@@ -162,7 +162,7 @@ def test_output_is_bounded(tmp_path: Path) -> None:
         f"@action(effects=[])\ndef f{n}() -> int:\n    '''{'x' * 9_000}'''\n    return 0" for n in range(600)
     )
     listing, said = asked(tmp_path, f"from manglecp import action\n{names}\n")
-    assert (listing, said) == (None, "its description has more than 4,194,304 bytes")
+    assert (listing, said) == (None, "the listing has more than 4,194,304 bytes")
 
 
 def test_a_file_that_was_changed_meanwhile_is_not_run(tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_a_file_that_was_changed_meanwhile_is_not_run(tmp_path: Path) -> None:
 def forged(tool: str) -> str:
     """A file that has its host say something else about it, as a hostile one could."""
     return f"""{ACTIONS}
-from manglecp.toolhost.plugin import Tool
+from manglecp.toolhost.plugin import PluginAction
 
-Tool.descriptor = lambda self: {{
+PluginAction.descriptor = lambda self: {{
     "aid": "AID.X.F.v1", "name": "f", "description": "d", "inputs_schema": {{"type": "object"}},
     "outputs_schema": {{}}, "side_effects": ["none"], "tier": 0, {tool}}}
 """
@@ -189,9 +189,9 @@ Tool.descriptor = lambda self: {{
     [
         ('"name": "../f"', "a listed function has no name and id"),
         ('"aid": "f"', "f: a listed function has no name and id"),
-        ('"description": 3', "f: its description is no text"),
-        ('"side_effects": "none"', "f: its effects are no list of words"),
-        ('"inputs_schema": []', "f: its inputs_schema is no object"),
+        ('"description": 3', "f: its description is not a text"),
+        ('"side_effects": "none"', "f: its effects are not a list of words"),
+        ('"inputs_schema": []', "f: its inputs_schema is not an object"),
         ('"inputs_schema": {"type": "array"}', "f: its inputs_schema describes no object"),
         ('"inputs_schema": {"type": "object", "$ref": "http://localhost/x"}', "f: its inputs_schema refers to another"),
         (
@@ -199,7 +199,7 @@ Tool.descriptor = lambda self: {{
             "f: its inputs_schema refers",
         ),
         ('"inputs_schema": {"type": "object", "properties": {"a": {"$ref": "#"}}}', "f: its inputs_schema ref"),
-        ('"inputs_schema": {"type": "object", "minProperties": "a"}', "f: its inputs_schema is no JSON Schema"),
+        ('"inputs_schema": {"type": "object", "minProperties": "a"}', "f: its inputs_schema is not a JSON Schema"),
         ('"inputs_schema": {"type": "object", "title": "a" * 300_000}', "f: its inputs_schema has more than"),
         ('"outputs_schema": {"title": "\\u202e"}', "f: its outputs_schema holds the invisible character U+202E"),
     ],
@@ -225,4 +225,6 @@ def test_two_versions_of_an_action_cannot_have_one_name(tmp_path: Path) -> None:
 
 def test_a_listing_of_another_file_is_not_taken(tmp_path: Path) -> None:
     source = ACTIONS + "\nfrom manglecp.toolhost.plugin import Plugin\nPlugin.sha256 = '0' * 64\n"
-    assert problem(tmp_path, {**SMALL, "actions.py": source}).message == "its host did not describe it"
+    assert (
+        problem(tmp_path, {**SMALL, "actions.py": source}).message == "the listing is not of the file that was hashed"
+    )

@@ -82,7 +82,7 @@ def test_nothing_is_overwritten(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("name", ["a b", "-x", "a\nb", "ü", "x" * 65, ".."])
 def test_a_name_is_a_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(PackError, match="is no name for a pack"):
+    with pytest.raises(PackError, match="is not a valid pack name"):
         write_scaffold(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.pack.settings import Disclosure, Limits, Param
+from manglecp.pack.settings import Disclosure, PackLimits, Param
 from tests.pack.folders import RULES, SETTINGS, problem, problems, read, setting
 
 
@@ -28,7 +28,7 @@ def test_everything_that_is_said_is_taken(tmp_path: Path) -> None:
     (intent,) = settings.intents
     assert (intent.name, intent.description) == ("hello", "Greet somebody")
     assert (intent.required_facts, intent.optional_facts) == (("person",), ("language",))
-    assert settings.limits == Limits(
+    assert settings.limits == PackLimits(
         max_message_bytes=20_000_000,
         max_facts_per_request=7,
         max_derived_facts=8,
@@ -48,7 +48,7 @@ def test_everything_that_is_said_is_taken(tmp_path: Path) -> None:
 def test_everything_has_a_default(tmp_path: Path) -> None:
     settings = read(tmp_path / "My pack", {"rules/a.mg": RULES}).settings
     assert settings.name == settings.domain.id == "My-pack"
-    assert settings.limits == Limits()
+    assert settings.limits == PackLimits()
     assert settings.disclosure == Disclosure()
     assert settings.sandbox == "strict"
     assert not settings.structured_facts
@@ -92,7 +92,7 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(
         ("[domain]\naffinities = { a = true }\n", 2, "domain.affinities.a: takes a whole number, not true or false"),
         ('[[intents]]\nname = "a"\n', 1, "intents[1]: description is missing"),
         ('[[intents]]\ndescription = "a"\n', 1, "intents[1]: name is missing"),
-        ("intents = [3]\n", 1, "intents: entry 1 is no table"),
+        ("intents = [3]\n", 1, "intents: entry 1 is not a table"),
         ('[[intents]]\nname = "a b"\ndescription = "c"\n', 2, "intents[1].name: not a name"),
         ('[[intents]]\nname = "a"\ndescription = "c"\nrequired_facts = ["Person"]\n', 4,
          "intents[1].required_facts: entry 1 is not the name of a predicate"),

@@ -62,7 +62,7 @@ def test_content_is_markdown_unless_it_says_so(tmp_path: Path) -> None:
         (f"---\nname: {'a' * 2_001}\ndescription: D\n---\ntext", 2, "name has more than 2,000 characters"),
         ("---\nname: a\u200bb\ndescription: D\n---\ntext", 2, "name holds the invisible character U+200B"),
         (HEAD + "---\nfine\n\nhidden \U000e0041\n", 7, "the text holds the invisible character U+E0041"),
-        (HEAD + "content_type: markdown\n---\ntext", None, "content_type is no MIME type"),
+        (HEAD + "content_type: markdown\n---\ntext", None, "content_type is not a MIME type"),
         (HEAD + "resources:\n---\ntext", None, "resources is empty"),
         (HEAD + "resources: x\n  - uri: y\n---\ntext", 4, "resources is a list"),
         (HEAD + "resources:\n  - type: x\n---\ntext", None, "a resource has no uri"),

@@ -26,7 +26,7 @@ from manglecp.runner import (
     run,
     verify,
 )
-from manglecp.toolhost.dispatch import Answer, Dispatcher, HostCommand, Served
+from manglecp.toolhost.dispatch import ActionResult, Dispatcher, HostCommand, ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import read_catalogue
 from manglecp.toolhost.state import Artifact, Slots
 from tests.deadlines import patience
@@ -157,7 +157,7 @@ def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(tmp_pat
         policy = shop.policy(code, seconds=120)
         asked = asyncio.create_task(shop.run(saying(NOOP), policy, mode=ControlMode.POLICY_ONLY))
         pid = int(await asyncio.to_thread(note.read_text))  # now it hangs
-        assert isinstance(await shop.dispatcher.call("AID.PLUGIN.COUNT.v1"), Answer)
+        assert isinstance(await shop.dispatcher.call("AID.PLUGIN.COUNT.v1"), ActionResult)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
@@ -204,13 +204,13 @@ class Listening(Dispatcher):
 
     def __init__(self, tools: list[dict[str, Any]], output_json: str) -> None:
         listing = json.dumps({"ok": True, "tools": tools}).encode()
-        super().__init__([Served(read_catalogue(listing), HostCommand(argv=(), environ={}))])
+        super().__init__([ServedPlugin(read_catalogue(listing), HostCommand(argv=(), environ={}))])
         self.output_json = output_json
         self.calls: list[dict[str, Any]] = []
 
-    async def call(self, aid: str, **asked: Any) -> Answer:
+    async def call(self, aid: str, **asked: Any) -> ActionResult:
         self.calls.append(asked)
-        return Answer(aid, self.output_json, {})
+        return ActionResult(aid, self.output_json, {})
 
 
 def test_an_action_gets_the_inputs_that_it_knows_and_none_that_steer() -> None:

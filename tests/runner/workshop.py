@@ -28,7 +28,7 @@ from manglecp.runner import (
     run,
     verify,
 )
-from manglecp.toolhost.dispatch import Dispatcher, HostCommand, Served
+from manglecp.toolhost.dispatch import Dispatcher, HostCommand, ServedPlugin
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import read_catalogue
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
@@ -133,7 +133,7 @@ def work_in(folder: Path, task: Callable[[Workshop], Awaitable[None]]) -> Audite
     plugin.write_text(PLUGIN)
     argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", str(plugin)]
     listing = subprocess.run(argv, capture_output=True, check=True).stdout
-    served = Served(read_catalogue(listing), HostCommand.for_plugin(str(plugin), os.environ, sandbox="none"))
+    served = ServedPlugin(read_catalogue(listing), HostCommand.for_plugin(str(plugin), os.environ, sandbox="none"))
     audited: Audited = []
 
     async def main() -> None:

@@ -16,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from manglecp.pack import Pack
-from manglecp.pack.settings import Limits
+from manglecp.pack.settings import PackLimits
 from manglecp.server.config import ServerSettings
 from tests.adversarial.reaching_out import asked
 from tests.adversarial.test_09_parser_bombs import BOMBS, around
@@ -89,7 +89,7 @@ async def test_bombs_for_the_parser_one_after_the_other() -> None:
 
 async def test_what_is_too_long_is_told_so_and_much_longer_is_cut_off() -> None:
     small = plain_pack()
-    small = replace(small, settings=replace(small.settings, limits=Limits(max_message_bytes=65_536)))
+    small = replace(small, settings=replace(small.settings, limits=PackLimits(max_message_bytes=65_536)))
     async with house(small, settings=SETTINGS) as h, h.websocket() as socket:
         await frame(socket)
         for length in (65_537, 200_000):

@@ -10,17 +10,17 @@ import pytest
 
 from manglecp.store.database import Database
 from manglecp.store.errors import StoreError
-from manglecp.store.schema import Part
+from manglecp.store.schema import SchemaPart
 from manglecp.store.store import open_database
 
-ONE = Part(
+ONE = SchemaPart(
     "t",
     (
         "CREATE TABLE t (x BIGINT NOT NULL UNIQUE, word TEXT, bytes {blob}) {strict}",
         "CREATE TABLE pair (a TEXT NOT NULL, b BIGINT NOT NULL, PRIMARY KEY (a, b)) {clustered}",
     ),
 )
-TWO = Part("u", ("CREATE TABLE u (y TEXT)",))
+TWO = SchemaPart("u", ("CREATE TABLE u (y TEXT)",))
 
 Opened: TypeAlias = Callable[..., Database]
 
@@ -30,7 +30,7 @@ def opened(store_where: str) -> Iterator[Opened]:
     """Opens the same database again and again, and closes what is open."""
     databases: list[Database] = []
 
-    def open_(*parts: Part, patience: float = 5.0) -> Database:
+    def open_(*parts: SchemaPart, patience: float = 5.0) -> Database:
         database = open_database(store_where, parts=parts or (ONE,), patience=patience)
         databases.append(database)
         return database
@@ -134,7 +134,7 @@ def test_parts_are_added_to_a_database_that_is_there(opened: Opened) -> None:
 def test_a_part_that_fails_leaves_nothing(opened: Opened) -> None:
     opened(ONE)
     with pytest.raises(Exception, match="already exists"):
-        opened(ONE, Part("u", (*TWO.statements, "CREATE TABLE t (x BIGINT)")))
+        opened(ONE, SchemaPart("u", (*TWO.statements, "CREATE TABLE t (x BIGINT)")))
     assert rows(opened(ONE, TWO)) == []
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from manglecp.base.hash_chain import EMPTY, GENESIS, Head
 from manglecp.store.database import Transaction
 from manglecp.store.errors import Invalid, StoreError, Unusable
-from manglecp.store.ledger import COLUMNS, KINDS, Entry, Note, verify_export
+from manglecp.store.ledger import COLUMNS, KINDS, LedgerEntry, Note, verify_export
 from manglecp.store.store import Store, open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,7 +185,7 @@ def test_a_body_that_is_none(store: Store, body: str) -> None:
     filled(store, 5)
     with store.write_transaction() as tx:
         changed(tx, "UPDATE ledger SET body = ? WHERE seq = 3", body)
-    assert findings(store) == ["entry 3 is damaged: it is no entry any more"]
+    assert findings(store) == ["entry 3 is damaged: it is not a valid entry"]
     with store.read_transaction() as tx:
         with pytest.raises(Unusable, match="entry 3 is damaged"):
             store.ledger.entry(tx, 3)
@@ -240,7 +240,7 @@ def test_an_export_is_verified_without_the_store(store: Store) -> None:
     assert lines[0] == json.dumps(first, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode() + b"\n"
     assert first["body"] == {"code": "c0", "n": 0}
     assert verify_export(lines[:3], expect=head).findings != []
-    assert verify_export([*lines[:2], b"nonsense\n", *lines[2:]]).findings[0] == "line 3: no entry of a ledger"
+    assert verify_export([*lines[:2], b"nonsense\n", *lines[2:]]).findings[0] == "line 3: not an entry of a ledger"
     spaced = lines[1].replace(b",", b", ", 1)
     assert verify_export([lines[0], spaced, *lines[2:]]).findings[0].startswith("line 2: not in canonical form")
 
@@ -283,7 +283,7 @@ def _line(row: dict[str, Any]) -> bytes:
 
 
 def _rehashed(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"row_hash": Entry(**row).computed_hash()}
+    return row | {"row_hash": LedgerEntry(**row).computed_hash()}
 
 
 @st.composite

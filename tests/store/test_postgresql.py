@@ -14,12 +14,12 @@ import psycopg
 import pytest
 
 from manglecp.store.database import Database, Transaction
-from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
+from manglecp.store.errors import Busy, CommitUnknown, StoreError, Unusable
 from manglecp.store.postgresql import PostgresUrl
-from manglecp.store.schema import Part
+from manglecp.store.schema import SchemaPart
 from manglecp.store.store import open_database, open_store
 
-PARTS = [Part("t", ["CREATE TABLE t (x BIGINT PRIMARY KEY, word TEXT)"])]
+PARTS = [SchemaPart("t", ["CREATE TABLE t (x BIGINT PRIMARY KEY, word TEXT)"])]
 
 Opened: TypeAlias = Callable[..., Database]
 
@@ -179,7 +179,7 @@ def test_broken_before_the_commit(database: Database, postgres_url: str) -> None
 
 def test_broken_while_committing(database: Database, postgres_url: str) -> None:
     """Nobody can know whether it was done, and nobody says so."""
-    with pytest.raises(Unsure, match="it was made or it was not"):
+    with pytest.raises(CommitUnknown, match="it was made or it was not"):
         write(database, "INSERT INTO t VALUES (4, 'd')", break_at=postgres_url)
     assert numbers(database) == [1, 2, 3]
 

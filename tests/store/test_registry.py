@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.store.registry import RETENTION_MS, Kept, Swept
+from manglecp.store.registry import RETENTION_MS, OfferSweep, StoredOffer
 from manglecp.store.store import Store, open_store
 
 NOW = 1_800_000_000_000
@@ -30,21 +30,23 @@ def tool(
     pack: str = "sha256:aa",
     start: int | None = None,
     end: int | None = None,
-) -> Kept:
-    return Kept(macro_id, pack, document, start, end)
+) -> StoredOffer:
+    return StoredOffer(macro_id, pack, document, start, end)
 
 
-def keep(store: Store, *tools: Kept, now: int = NOW, identity: str = "kim", retention: int = RETENTION_MS) -> None:
+def keep(
+    store: Store, *tools: StoredOffer, now: int = NOW, identity: str = "kim", retention: int = RETENTION_MS
+) -> None:
     with store.write_transaction() as tx:
         store.registry.keep(tx, identity, tools, now_ms=now, retention_ms=retention)
 
 
-def find(store: Store, macro_id: str = "m1", *, now: int = NOW, identity: str = "kim") -> Kept | None:
+def find(store: Store, macro_id: str = "m1", *, now: int = NOW, identity: str = "kim") -> StoredOffer | None:
     with store.read_transaction() as tx:
         return store.registry.find(tx, identity, macro_id, now)
 
 
-def sweep(store: Store, *, now: int = NOW, most: int = 1_000_000, at_once: int = 10_000) -> Swept:
+def sweep(store: Store, *, now: int = NOW, most: int = 1_000_000, at_once: int = 10_000) -> OfferSweep:
     with store.write_transaction() as tx:
         return store.registry.sweep(tx, now, most, at_once=at_once)
 
@@ -108,11 +110,11 @@ def test_nothing_announced(store: Store) -> None:
 def test_kept_until_the_window_ends(store: Store) -> None:
     end = NOW + 180 * MINUTE
     keep(store, tool(end=end))
-    assert sweep(store, now=end - 1) == Swept(0, 0, 0, more=False)
+    assert sweep(store, now=end - 1) == OfferSweep(0, 0, 0, more=False)
     assert find(store, now=end - 1) is not None
-    assert sweep(store, now=end) == Swept(0, 0, 0, more=False)
+    assert sweep(store, now=end) == OfferSweep(0, 0, 0, more=False)
     assert find(store, now=end) is not None, "who comes late hears that it has expired"
-    assert sweep(store, now=end + RETENTION_MS) == Swept(1, 0, 0, more=False)
+    assert sweep(store, now=end + RETENTION_MS) == OfferSweep(1, 0, 0, more=False)
     assert find(store, now=end + RETENTION_MS) is None
     assert count(store, "registry_document") == 0
 
@@ -154,7 +156,7 @@ def test_for_want_of_room_the_oldest_outside_of_a_window_go_first(
         keep(store, tool(f"free{age}", document=b"%d" % age), now=NOW - age)
     keep(store, tool("over", end=NOW - 1), now=NOW - 5)
     with caplog.at_level(logging.WARNING):
-        assert sweep(store, most=3) == Swept(0, 2, 0, more=False)
+        assert sweep(store, most=3) == OfferSweep(0, 2, 0, more=False)
     assert caplog.records == []
     assert {name for name in ("inside", "free1", "free2", "free3", "over") if find(store, name)} == {
         "inside",
@@ -171,7 +173,7 @@ def test_inside_a_window_only_as_a_last_resort(store: Store, caplog: pytest.LogC
         keep(store, tool(f"m{age}", end=NOW + MINUTE), now=NOW - age)
     keep(store, tool("free"))
     with caplog.at_level(logging.WARNING):
-        assert sweep(store, most=2) == Swept(0, 2, 1, more=False)
+        assert sweep(store, most=2) == OfferSweep(0, 2, 1, more=False)
     assert [record.getMessage() for record in caplog.records] == [
         "the registry has room for 2 macro-tools: 1 were dropped before their validity ended"
     ]
@@ -184,14 +186,14 @@ def test_little_by_little(store: Store) -> None:
     keep(store, *(tool(f"m{n}", document=b"%d" % n) for n in range(7)))
     keep(store, *(tool(f"m{n}", document=b"%d" % n, end=NOW + 60 * MINUTE) for n in (7, 8, 9)))
     later = NOW + RETENTION_MS
-    assert sweep(store, now=later, most=1, at_once=3) == Swept(3, 0, 0, more=True)
-    assert sweep(store, now=later, most=1, at_once=3) == Swept(3, 0, 0, more=True)
-    assert sweep(store, now=later, most=1, at_once=3) == Swept(1, 2, 2, more=False)
-    assert sweep(store, now=later, most=1, at_once=3) == Swept(0, 0, 0, more=False)
+    assert sweep(store, now=later, most=1, at_once=3) == OfferSweep(3, 0, 0, more=True)
+    assert sweep(store, now=later, most=1, at_once=3) == OfferSweep(3, 0, 0, more=True)
+    assert sweep(store, now=later, most=1, at_once=3) == OfferSweep(1, 2, 2, more=False)
+    assert sweep(store, now=later, most=1, at_once=3) == OfferSweep(0, 0, 0, more=False)
     assert (count(store, "registry"), count(store, "registry_document")) == (1, 1)
     keep(store, *(tool(f"m{n}") for n in range(5)), now=later)
-    assert sweep(store, now=later, most=1, at_once=4) == Swept(0, 4, 0, more=True)
-    assert sweep(store, now=later, most=1, at_once=4) == Swept(0, 1, 0, more=False)
+    assert sweep(store, now=later, most=1, at_once=4) == OfferSweep(0, 4, 0, more=True)
+    assert sweep(store, now=later, most=1, at_once=4) == OfferSweep(0, 1, 0, more=False)
 
 
 @given(
@@ -210,7 +212,7 @@ def test_little_by_little(store: Store) -> None:
 def test_what_is_promised_holds(announced: list[tuple[str, str, bytes, int | None]], later: int, most: int) -> None:
     """Against a dictionary: who may be found is found, and eviction takes nobody inside a window without need."""
     store = open_store(":memory:")
-    expected: dict[tuple[str, str], tuple[Kept, int]] = {}
+    expected: dict[tuple[str, str], tuple[StoredOffer, int]] = {}
     for second, (identity, macro_id, document, end) in enumerate(announced):
         now = NOW + second * 1000
         kept = tool(macro_id, document=document, end=None if end is None else NOW + end * 1000)

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from manglecp.store.errors import Busy, StoreError, Unusable
-from manglecp.store.schema import Part
+from manglecp.store.schema import SchemaPart
 from manglecp.store.sqlite import APPLICATION_ID, SqliteDatabase
 
-ONE = Part("t", ("CREATE TABLE t (x INTEGER NOT NULL UNIQUE) STRICT",))
-TWO = Part("u", ("CREATE TABLE u (y TEXT)", "CREATE INDEX u_y ON u (y)"))
+ONE = SchemaPart("t", ("CREATE TABLE t (x INTEGER NOT NULL UNIQUE) STRICT",))
+TWO = SchemaPart("u", ("CREATE TABLE u (y TEXT)", "CREATE INDEX u_y ON u (y)"))
 
 
-def opened(path: Path, *parts: Part, patience: float = 5.0) -> SqliteDatabase:
+def opened(path: Path, *parts: SchemaPart, patience: float = 5.0) -> SqliteDatabase:
     return SqliteDatabase(path, parts=parts or (ONE,), patience=patience)
 
 
@@ -87,7 +87,7 @@ def test_parts_are_added_to_a_file_that_is_there(path: Path) -> None:
 def test_a_part_that_fails_leaves_nothing(path: Path) -> None:
     opened(path, ONE).close()
     with pytest.raises(StoreError):
-        opened(path, ONE, Part("u", (*TWO.statements, "CREATE TABLE t (x)")))
+        opened(path, ONE, SchemaPart("u", (*TWO.statements, "CREATE TABLE t (x)")))
     database = opened(path, ONE, TWO)
     assert rows(database) == []
     database.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.store import Busy, Invalid, Note, Store, StoreError, Transaction, Writer, open_store
-from manglecp.store.errors import Unsure
+from manglecp.store.errors import CommitUnknown
 from tests.deadlines import patience
 
 PATIENCE = patience(30.0)
@@ -140,12 +140,12 @@ async def test_a_store_that_cannot_begin_fails_once_for_all(tmp_path: Path) -> N
 
 async def test_a_batch_that_may_have_been_committed_is_not_repeated(store: Store) -> None:
     def unsure(_: Transaction) -> None:
-        raise Unsure("the connection broke")
+        raise CommitUnknown("the connection broke")
 
     calls: list[tuple[int, Transaction]] = []
     jobs = [store.writer.write(Insert(1, calls)), store.writer.write(unsure)]
     found = await asyncio.gather(*jobs, return_exceptions=True)
-    assert {type(one) for one in found} == {Unsure}
+    assert {type(one) for one in found} == {CommitUnknown}
     assert len(calls) == 1
 
 

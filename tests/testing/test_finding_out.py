@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.testing import load_pack
 from manglecp.testing.coverage import PackCoverage
-from manglecp.toolhost import NoFacts
+from manglecp.toolhost import PassError
 from tests.pack.folders import ACTIONS, write
 from tests.testing.test_plugin import run_pytest
 
@@ -56,7 +56,7 @@ def test_a_pack_looks_when_it_is_loaded_and_when_a_test_says_so(folder: Path) ->
         third.intent("hello").offers("greet")
         assert coverage.fired == 2
         (root / "broken").touch()
-        with pytest.raises(NoFacts, match="no disk"):
+        with pytest.raises(PassError, match="no disk"):
             third.look_again()
         third.intent("hello").offers("greet")
 

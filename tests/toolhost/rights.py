@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.harness import CallSpec, JoinClosed, MutationReady, ToolRequests
-from manglecp.toolhost.dispatch import Call
+from manglecp.toolhost.dispatch import HostCall
 
 _BASE = "capabilities.change_morphisms"
 _turns = itertools.count(1)
@@ -24,7 +24,7 @@ class Named(NamedTuple):
     input_digest: str
 
     @classmethod
-    def of(cls, call: Call) -> Named:
+    def of(cls, call: HostCall) -> Named:
         return cls(call.call_id, call.aid, digest_bytes(call.input_json.encode()))
 
     @property
@@ -46,7 +46,7 @@ def opened() -> CallSpec:
     return CallSpec.open({**spec, **fields}, {"mutationConstraints": {"activePolicyDigest": digest("mutation")}})
 
 
-def requested(*calls: Call) -> ToolRequests:
+def requested(*calls: HostCall) -> ToolRequests:
     """A turn that asks for these calls."""
     return opened().request([Named.of(call).row for call in calls])
 
@@ -91,23 +91,23 @@ def effect(*named: Named, **changes: Any) -> dict[str, Any]:
     }
 
 
-def right_to(*calls: Call) -> MutationReady:
+def right_to(*calls: HostCall) -> MutationReady:
     """The right to these calls, each once."""
     return closed().authorize(effect(*(Named.of(call) for call in calls)))
 
 
-def authorised(call: Call) -> Call:
+def authorised(call: HostCall) -> HostCall:
     """The call with a right to it, if it needs one."""
     return replace(call, authority=right_to(call)) if call.tier > 0 else call
 
 
 def right_for(aid: str, call_id: str, input_json: str) -> MutationReady:
     """The same for who has no call yet."""
-    return right_to(Call(aid=aid, call_id=call_id, input_json=input_json))
+    return right_to(HostCall(aid=aid, call_id=call_id, input_json=input_json))
 
 
 def asking(aid: str, **asked: Any) -> Any:
     """What to ask of a dispatcher so that it makes this call, its right included."""
     text = asked.get("input_json") or msgspec.json.encode(asked.get("inputs", {})).decode()
-    call = Call(aid=aid, input_json=text, **({"call_id": asked["call_id"]} if "call_id" in asked else {}))
+    call = HostCall(aid=aid, input_json=text, **({"call_id": asked["call_id"]} if "call_id" in asked else {}))
     return {**asked, "call_id": call.call_id, "authority": right_to(call)}

@@ -14,14 +14,14 @@ import manglecp
 from manglecp import Context, Limits, action
 from manglecp.toolhost.actions import Declaration, declaration
 from manglecp.toolhost.hints import HintError
-from manglecp.toolhost.plugin import PluginError, Tool, action_id, load
+from manglecp.toolhost.plugin import PluginAction, PluginError, action_id, load
 from tests.toolhost.conversation import UNMEASURED
 
 
-def tool(function: Callable[..., Any]) -> Tool:
+def tool(function: Callable[..., Any]) -> PluginAction:
     said = declaration(function)
     assert said is not None
-    return Tool("AID.T.F.v1", function, said)
+    return PluginAction("AID.T.F.v1", function, said)
 
 
 def properties(function: Callable[..., Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
 from manglecp.toolhost.dispatch.messages import interpret_answer
 from manglecp.toolhost.state import Artifact
@@ -44,14 +44,14 @@ def with_host(work: Callable[[Pool, Catalogue], Awaitable[None]], *, leases: boo
         asyncio.run(main())
 
 
-def prepared(actions: Catalogue, aid: str, inputs: dict[str, Any] | None = None, **more: Any) -> Call:
+def prepared(actions: Catalogue, aid: str, inputs: dict[str, Any] | None = None, **more: Any) -> HostCall:
     call = prepare_call(actions, aid, inputs=inputs or {}, **more)
-    assert isinstance(call, Call)
+    assert isinstance(call, HostCall)
     return authorised(call)
 
 
-def answered(result: Answer | DispatchError) -> Answer:
-    assert isinstance(result, Answer), result
+def answered(result: ActionResult | DispatchError) -> ActionResult:
+    assert isinstance(result, ActionResult), result
     return result
 
 
@@ -111,7 +111,7 @@ def test_a_no_is_a_no_with_or_without_status() -> None:
         assert (await status({"status": "TOOL_ERROR", "error": "no"}))["detail"] == "no"
         assert (await status({"status": "BREAKER_TRIP", "error": "later"})).get("status") == "BREAKER_TRIP"
         assert (await status({"status": "PERHAPS"})).get("status") == "TOOL_ERROR"
-        missing = await pool.call(Call(aid="AID.NO.SUCH.TOOL.v1", tier=0))
+        missing = await pool.call(HostCall(aid="AID.NO.SUCH.TOOL.v1", tier=0))
         assert error(missing) == ("not_found", None)
 
     with_host(work)
@@ -119,7 +119,7 @@ def test_a_no_is_a_no_with_or_without_status() -> None:
 
 @pytest.mark.parametrize("reason", ["lease expired", "expired"])
 def test_reasons_are_passed_on_in_whatever_words(reason: str) -> None:
-    refused = interpret_answer(Call(aid=WRITE), {"ok": False, "error": "lease_rejected", "reason": reason})
+    refused = interpret_answer(HostCall(aid=WRITE), {"ok": False, "error": "lease_rejected", "reason": reason})
     assert isinstance(refused, dict)
     assert "lease_rejected" in refused["detail"]
     assert "expired" in refused["detail"]
@@ -191,6 +191,6 @@ def test_requests_are_shallow_whatever_the_input_is(depth: int, status: str | No
         else:
             assert isinstance(result, dict)
             assert (result.get("status"), result["detail"]) == (status, "bad input")
-        assert isinstance(await pool.call(prepared(actions, ECHO)), Answer)
+        assert isinstance(await pool.call(prepared(actions, ECHO)), ActionResult)
 
     with_host(work)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand, Pool
 from tests.toolhost.dispatch.hosts import QUICK, nothing_left
 
 MAX_OUTPUT = 1_048_576
@@ -48,11 +48,11 @@ def dispatch(
         asyncio.run(main())
 
 
-def asking(**wanted: Any) -> Call:
-    return Call(aid="AID.X.v1", input_json=json.dumps(wanted), tier=0)
+def asking(**wanted: Any) -> HostCall:
+    return HostCall(aid="AID.X.v1", input_json=json.dumps(wanted), tier=0)
 
 
-def failed(result: Answer | DispatchError) -> DispatchError:
+def failed(result: ActionResult | DispatchError) -> DispatchError:
     """The error, once it has been seen to have the shape of the contract."""
     assert isinstance(result, dict)
     assert result["error"] is True
@@ -86,7 +86,7 @@ def test_the_environment_says_how_long_a_call_may_take(monkeypatch: pytest.Monke
     monkeypatch.setenv("MACHINA_TOOLHOST_TIMEOUT", "1.5")
 
     async def work(pool: Pool) -> None:
-        assert isinstance(await pool.call(asking()), Answer)
+        assert isinstance(await pool.call(asking()), ActionResult)
         assert failed(await pool.call(asking(sleep=60)))["type"] == "timeout"
 
     dispatch(work)
@@ -117,11 +117,11 @@ def test_a_toolhost_that_cannot_be_executed_is_no_exception_to_the_caller(tmp_pa
 def test_an_answer_has_a_mebibyte_and_not_a_byte_more() -> None:
     async def work(pool: Pool) -> None:
         whole = await pool.call(asking(bytes=MAX_OUTPUT))
-        assert isinstance(whole, Answer)
+        assert isinstance(whole, ActionResult)
         assert len(whole.output_json) > MAX_OUTPUT - 200
         over = failed(await pool.call(asking(bytes=MAX_OUTPUT + 1)))
         assert (over["type"], over.get("code")) == ("parse_error", "oversize")
         assert str(MAX_OUTPUT) in over["detail"]
-        assert isinstance(await pool.call(asking()), Answer)
+        assert isinstance(await pool.call(asking()), ActionResult)
 
     dispatch(work)

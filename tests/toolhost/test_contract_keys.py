@@ -7,13 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.toolhost import idempotency as module
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError
+from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall
 from manglecp.toolhost.dispatch.idempotency import IdempotencyTable
 from manglecp.toolhost.dispatch.messages import failure
 from manglecp.toolhost.state import Artifact
 
-CALL = Call(aid="A", tier=1, idempotency_key="k", input_json='{"n":1}')
-GOOD = Answer("A", "7", {})
+CALL = HostCall(aid="A", tier=1, idempotency_key="k", input_json='{"n":1}')
+GOOD = ActionResult("A", "7", {})
 UNKNOWN = failure("A", "crash", "gone", code="outcome_unknown")
 
 
@@ -27,14 +27,14 @@ class Counting:
 
     async def call(
         self,
-        call: Call = CALL,
-        result: Answer | DispatchError = GOOD,
+        call: HostCall = CALL,
+        result: ActionResult | DispatchError = GOOD,
         *,
         before: Callable[[], Awaitable[object]] | None = None,
         seconds: float = 60.0,
         sent: bool = True,
-    ) -> Answer | DispatchError:
-        async def run() -> Answer | DispatchError:
+    ) -> ActionResult | DispatchError:
+        async def run() -> ActionResult | DispatchError:
             self.runs += 1
             if before is not None:
                 await before()
@@ -44,8 +44,8 @@ class Counting:
         return await self.keys.once(call, run, deadline=deadline, doubtful=lambda: sent)
 
 
-def hit(result: Answer | DispatchError) -> bool:
-    return isinstance(result, Answer) and result.idempotent_hit
+def hit(result: ActionResult | DispatchError) -> bool:
+    return isinstance(result, ActionResult) and result.idempotent_hit
 
 
 @pytest.mark.req("IPC-14", "IPC-23")
@@ -55,7 +55,7 @@ def test_a_success_is_answered_again_for_a_minute() -> None:
         assert not hit(await pool.call())
         pool.now = 59.9
         again = await pool.call()
-        assert isinstance(again, Answer)
+        assert isinstance(again, ActionResult)
         assert (again.output_json, again.idempotent_hit, pool.runs) == ("7", True, 1)
         pool.now = 60.0
         assert not hit(await pool.call())
@@ -95,9 +95,9 @@ def test_the_change_of_the_first_call_is_made_to_the_state_of_the_second() -> No
     async def work() -> None:
         pool = Counting()
         one, two, made = Artifact("one"), Artifact("two"), Artifact("made")
-        await pool.call(replace(CALL, slots={1: one}), Answer("A", "7", {0: made}))
+        await pool.call(replace(CALL, slots={1: one}), ActionResult("A", "7", {0: made}))
         again = await pool.call(replace(CALL, slots={1: one, 2: two}))
-        assert isinstance(again, Answer)
+        assert isinstance(again, ActionResult)
         assert again.slots == {0: made, 2: two}
 
     asyncio.run(work())
@@ -146,7 +146,7 @@ def test_an_action_that_may_be_repeated_is_after_an_answer_that_was_too_long() -
 
 
 def test_who_comes_while_the_first_one_runs_waits_for_it() -> None:
-    async def work(first: Answer | DispatchError, runs: int) -> None:
+    async def work(first: ActionResult | DispatchError, runs: int) -> None:
         pool = Counting()
         gate = asyncio.Event()
         tasks = [asyncio.create_task(pool.call(result=first, before=gate.wait)) for _ in range(5)]
@@ -161,7 +161,7 @@ def test_who_comes_while_the_first_one_runs_waits_for_it() -> None:
         gate.set()
         results = await asyncio.gather(*tasks)
         assert pool.runs == runs
-        assert [hit(result) for result in results].count(True) == (4 if isinstance(first, Answer) else 0)
+        assert [hit(result) for result in results].count(True) == (4 if isinstance(first, ActionResult) else 0)
 
     asyncio.run(work(GOOD, 1))
     asyncio.run(work(UNKNOWN, 1))
@@ -186,7 +186,7 @@ def test_a_call_that_was_given_up_holds_its_key_only_if_it_was_sent(sent: bool, 
 
 @pytest.mark.req("IPC-39")
 def test_memory_has_an_end_in_number_and_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fill(pool: Counting, count: int, result: Answer | DispatchError) -> None:
+    async def fill(pool: Counting, count: int, result: ActionResult | DispatchError) -> None:
         for number in range(count):
             await pool.call(replace(CALL, idempotency_key=f"k{number}"), result)
         pool.runs = 0
@@ -203,9 +203,9 @@ def test_memory_has_an_end_in_number_and_in_bytes(monkeypatch: pytest.MonkeyPatc
             assert (await runs_again(pool, "k0"), await runs_again(pool, "k1")) == (True, False)
         monkeypatch.setattr(module, "MAX_BYTES", 100)
         pool = Counting()
-        await fill(pool, 5, Answer("A", "x" * 40, {}))
+        await fill(pool, 5, ActionResult("A", "x" * 40, {}))
         assert [await runs_again(pool, f"k{number}") for number in range(5)] == [True, True, True, False, False]
-        await pool.call(replace(CALL, idempotency_key="big"), Answer("A", "x" * 400, {}))
+        await pool.call(replace(CALL, idempotency_key="big"), ActionResult("A", "x" * 400, {}))
         assert not await runs_again(pool, "big"), "the newest stays, whatever its size"
 
     asyncio.run(work())

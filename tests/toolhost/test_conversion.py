@@ -169,7 +169,7 @@ def test_the_function_gets_what_its_hints_promise(hint: Any, value: Any, expecte
         (int, "3", "'3' is not an integer"),
         (list[Options], [{"depth": 1}, {"depth": True}], "/1/depth: True is not an integer"),
         (Options, {}, "'depth' is missing"),
-        (Options, {"depth": 1, "more": 2}, "'more' is not known here"),
+        (Options, {"depth": 1, "more": 2}, "'more' is not a member of this object"),
         (dict[str, int], {"a/b~": "x"}, "/a~1b~0: 'x' is not an integer"),
         (int | str, [], "an array of 0 is not an integer; or an array of 0 is not a string"),
     ],

@@ -15,9 +15,9 @@ import pytest
 from manglecp.mangle import Fact, Name, Program, Source
 from manglecp.pack import PackError, SandboxPolicy, read_pack
 from manglecp.toolhost import passes
-from manglecp.toolhost.dispatch import Answer
+from manglecp.toolhost.dispatch import ActionResult
 from manglecp.toolhost.generator_hosts import serve_facts
-from manglecp.toolhost.passes import Generated, Looking, NoFacts
+from manglecp.toolhost.passes import FactGenerators, PassError, PassProgress
 from tests.pack.folders import write
 
 RULES = """Decl file(Path, Size) bound [/string, /number].
@@ -62,7 +62,7 @@ def scan(root: Path):
 @contextmanager
 def served(
     folder: Path, source: str, *, begin: bool = True, more: str = "", most: str = "3", **options: Any
-) -> Iterator[Generated]:
+) -> Iterator[FactGenerators]:
     root = folder / "root"
     root.mkdir(exist_ok=True)
     write(folder / "pack", {"pack.toml": PARAMS + more, "rules/a.mg": RULES, "facts.py": HEAD + source})
@@ -88,10 +88,10 @@ def refused(folder: Path, source: str, **options: Any) -> str:
     return problem.message
 
 
-def changed(generated: Generated, name: str = "scan") -> tuple[set[Fact], set[Fact]]:
-    looked = generated.look(name)
+def changed(generated: FactGenerators, name: str = "scan") -> tuple[set[Fact], set[Fact]]:
+    looked = generated.run_pass(name)
     assert (looked.version == generated.version) == looked.change.empty
-    generated.take(looked)
+    generated.commit(looked)
     assert generated.version == looked.version
     return set(looked.added), set(looked.removed)
 
@@ -160,8 +160,8 @@ def test_a_pass_that_fails_changes_nothing_and_the_next_process_gives_everything
         version = generated.version
         (root / "a").write_text("changed before it fails")
         (root / "b").write_text(text)
-        with pytest.raises(NoFacts, match=about):
-            generated.look("scan")
+        with pytest.raises(PassError, match=about):
+            generated.run_pass("scan")
         assert generated.version == version
         (root / "b").unlink()
         (root / "c").unlink()
@@ -175,9 +175,9 @@ def test_a_change_that_is_refused_comes_again(tmp_path: Path) -> None:
     root = write(tmp_path / "root", {"a": "a"})
     with served(tmp_path, CHANGES) as generated:
         (root / "b").write_text("b")
-        looked = generated.look("scan")
+        looked = generated.run_pass("scan")
         assert file("b", 1) in looked.added
-        generated.refuse(looked)
+        generated.discard(looked)
         added, _ = changed(generated)
         assert file("b", 1) in added
 
@@ -225,8 +225,8 @@ def scan():
     known += 1
     yield Part(str(known), [("file", str(known), n) for n in range(1200)])
 """
-    with served(tmp_path, source) as generated, pytest.raises(NoFacts, match="more than 2,000 facts"):
-        generated.look("scan")
+    with served(tmp_path, source) as generated, pytest.raises(PassError, match="more than 2,000 facts"):
+        generated.run_pass("scan")
 
 
 def test_more_bytes_than_one_answer_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def scan():
     found = begin(tmp_path, source)
     assert sum(fact.predicate == "file" for fact in found) == 300
     assert {len(str(fact.args[0])) for fact in found if fact.predicate == "kind"} == set(range(700))
-    monkeypatch.setattr(passes, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(passes, "MAX_BYTES", 1_000_000)
     assert refused(tmp_path, source) == "scan: it gave more than 1,000,000 bytes"
 
 
@@ -253,8 +253,8 @@ def scan():
         yield "file", "a", n
         time.sleep(0.15)
 """
-    told: list[Looking] = []
-    begin(tmp_path, source, told=told.append)
+    told: list[PassProgress] = []
+    begin(tmp_path, source, on_progress=told.append)
     assert len(told) > 1
     assert [one.facts for one in told] == sorted(one.facts for one in told)
     assert told[-1].facts == 4
@@ -367,7 +367,7 @@ class Replaced:
         rows = [["file", inputs["pass_id"], self.asked]]
         piece = {"process": str(self.asked), "first": True, "over": self.asked > 1, "parts": [["p", True, rows]]}
         answer: Future[Any] = Future()
-        answer.set_result(Answer(aid, json.dumps(piece), {}))
+        answer.set_result(ActionResult(aid, json.dumps(piece), {}))
         return answer
 
     def end(self) -> None:
@@ -380,7 +380,7 @@ class Replaced:
 def test_half_a_pass_of_each_of_two_processes_is_none(tmp_path: Path) -> None:
     write(tmp_path, {"pack.toml": PARAMS, "rules/a.mg": RULES, "facts.py": HEAD + CHANGES, "root/a": ""})
     host = Replaced()
-    generated = Generated(read_pack(tmp_path, {"root": str(tmp_path / "root")}), cast(Any, host), None)
+    generated = FactGenerators(read_pack(tmp_path, {"root": str(tmp_path / "root")}), cast(Any, host), None)
     with pytest.raises(PackError, match="scan: its host was replaced in the middle of a pass"):
         generated.begin(Program.load([Source("a.mg", RULES)]).predicates)
     assert (host.asked, host.ended) == (2, 1)
@@ -404,18 +404,18 @@ def scan(root: Path):
     begun = True
     yield "file", "a", 1
 """
-    failed: list[NoFacts] = []
+    failed: list[PassError] = []
 
-    def look(generated: Generated) -> None:
+    def look(generated: FactGenerators) -> None:
         try:
-            generated.look("scan")
-        except NoFacts as error:
+            generated.run_pass("scan")
+        except PassError as error:
             failed.append(error)
 
     with served(tmp_path, source) as generated:
         thread = threading.Thread(target=look, args=[generated])
         thread.start()
-        while not generated._looking.locked():
+        while not generated._pass_lock.locked():
             pass
     thread.join(60)
     assert not thread.is_alive()
@@ -443,12 +443,12 @@ def other():
         assert first <= 0.5
         (tmp_path / "root/broken").touch()
         for _ in range(4):
-            with pytest.raises(NoFacts):
-                generated.look("scan")
+            with pytest.raises(PassError):
+                generated.run_pass("scan")
         name, seconds = generated.next()
         assert name == "other"
         assert seconds <= 7
-        generated.hurry()
+        generated.make_due()
         assert generated.next() == ("other", 0.0)
         assert changed(generated, "other") == (set(), set())
         assert generated.next()[1] > 0.0  # nobody hurries one that fails

@@ -16,7 +16,7 @@ from manglecp.toolhost.context import Reports
 from manglecp.toolhost.conversion import ConversionError, converter, schema
 from manglecp.toolhost.hints import HintError, Limits, shape
 from manglecp.toolhost.host.execution import InvalidInput, Worker
-from manglecp.toolhost.plugin import Tool
+from manglecp.toolhost.plugin import PluginAction
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -175,7 +175,7 @@ def test_a_variable_is_known_or_the_class_is_refused() -> None:
     if "__orig_bases__" in Further.__dict__:  # not every Python remembers the bases of a TypedDict
         assert described(Further)["properties"] == {"v": INTEGER, "w": STRING, "x": INTEGER}
         return
-    with pytest.raises(HintError, match="is not known"):
+    with pytest.raises(HintError, match="is not bound to a type"):
         shape(Further)
 
 
@@ -252,7 +252,7 @@ def look_up(where: Keyed) -> str:
 def test_a_host_survives_a_class_that_fails() -> None:
     said = declaration(look_up)
     assert said is not None
-    tool, worker = Tool("AID.T.LOOK_UP.v1", look_up, said), Worker(Reports(None))
+    tool, worker = PluginAction("AID.T.LOOK_UP.v1", look_up, said), Worker(Reports(None))
     with pytest.raises(InvalidInput, match="invalid input: /where: KeyError: 'other'"):
         worker.call(tool, '{"where":{"key":"other"}}', {}, {})
     assert worker.call(tool, '{"where":{"key":"known"}}', {}, {}).output_json == '"known"'

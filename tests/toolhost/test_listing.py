@@ -15,7 +15,7 @@ import pytest
 
 from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.actions import action
-from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool, is_failure
+from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool, is_failure
 from manglecp.toolhost.dispatch.catalogue import Listing, list_plugin, prepare_call
 from manglecp.toolhost.dispatch.launch import launch
 from tests.toolhost.dispatch.hosts import nothing_left
@@ -101,9 +101,9 @@ async def calling(
     async with Pool(command, size=1, timeout=30) as pool:
         for name, inputs in calls:
             prepared = prepare_call(catalogue, f"AID.PLUGIN.{name}.v1", inputs=inputs)
-            assert isinstance(prepared, Call), prepared
+            assert isinstance(prepared, HostCall), prepared
             answer = await pool.call(authorised(prepared))
-            results.append(json.loads(answer.output_json) if isinstance(answer, Answer) else answer)
+            results.append(json.loads(answer.output_json) if isinstance(answer, ActionResult) else answer)
     return results
 
 
@@ -173,12 +173,12 @@ def test_dispatch_is_strict_unless_somebody_says_otherwise() -> None:
         ("raise ValueError('on purpose')", "tool_error", None, "ValueError: on purpose"),
         ("import os\nos.write(2, b'last words')\nos._exit(9)", "crash", None, "last words"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "crash", None, "ended by signal 11"),
-        ("import os\nos._exit(0)", "parse_error", "empty_output", "said nothing"),
+        ("import os\nos._exit(0)", "parse_error", "empty_output", "returned no listing"),
         # The stream of answers is hidden, not out of reach.
         ("import os\nfor each in range(3, 1024):\n    try: os.write(each, b'x' * 65536 * 17)\n    except OSError: pass",
-         "parse_error", "oversize", "more than 1048576 bytes"),
+         "parse_error", "oversize", "more than 1,048,576 bytes"),
         ("import os\nfor each in range(3, 1024):\n    try: os.write(each, b'no JSON')\n    except OSError: pass",
-         "parse_error", None, "no JSON"),
+         "parse_error", None, "not a JSON object"),
     ],
 )  # fmt: skip
 def test_a_plugin_that_cannot_say(tmp_path: Path, text: str, kind: str, code: str | None, detail: str) -> None:
@@ -226,7 +226,7 @@ OWN_HASH = "__import__('hashlib').sha256(open(__file__, 'rb').read()).hexdigest(
 @pytest.mark.parametrize(
     ("sha256", "aid", "detail"),
     [
-        (repr("0" * 64), "AID.PLUGIN.X.v1", "does not say what was run"),
+        (repr("0" * 64), "AID.PLUGIN.X.v1", "not of the file that was hashed"),
         (OWN_HASH, "AID.BANK.PAY.v1", "AID.BANK.PAY.v1 is listed, and its actions begin with AID.PLUGIN."),
         (OWN_HASH, "AID.PLUGINS.X.v1", "AID.PLUGINS.X.v1 is listed"),
     ],
@@ -393,7 +393,7 @@ def test_what_an_action_declares_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ({"deterministic": True, "effects": ["filesystem"]}, "replay_inputs has to say"),
+        ({"deterministic": True, "effects": ["filesystem"]}, "replay_inputs has to name"),
         ({"tags": "tag.text"}, "tags is a list of strings"),
         ({"replay_inputs": "path"}, "replay_inputs is a list of strings"),
         ({"spawn": ["bin/sh"]}, "'bin/sh' is neither a name nor an absolute path"),

@@ -12,7 +12,7 @@ import pytest
 
 from manglecp.pack import PackError, SandboxPolicy, read_pack
 from manglecp.toolhost.action_hosts import profile_of, serve_actions
-from manglecp.toolhost.dispatch import Answer
+from manglecp.toolhost.dispatch import ActionResult
 from manglecp.toolhost.dispatch.launch import ProgramFinder, library_paths
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import asking
@@ -124,7 +124,7 @@ def found(folder: Path, names: str, given: dict[str, str], **options: Any) -> di
                 aid = f"AID.PACK.{name.upper()}.v1"
                 right = {} if dispatcher.actions[aid].tier == 0 else asking(aid)
                 answer = await dispatcher.call(aid, **right)
-                assert isinstance(answer, Answer), answer
+                assert isinstance(answer, ActionResult), answer
                 results[name] = json.loads(answer.output_json)
                 (folder.parent / "root" / "new").unlink(missing_ok=True)
 
@@ -211,8 +211,8 @@ def test_an_action_has_the_time_that_it_names_unless_whoever_runs_it_says_less(
             read_pack(folder, params(folder)), size=1, sandbox=SandboxPolicy(degrade=True)
         ) as dispatcher:
             answer = await dispatcher.call("AID.PACK.WAIT.v1")
-            assert isinstance(answer, Answer) is not ended
-            assert not isinstance(await dispatcher.call("AID.PACK.HURRY.v1"), Answer)
+            assert isinstance(answer, ActionResult) is not ended
+            assert not isinstance(await dispatcher.call("AID.PACK.HURRY.v1"), ActionResult)
 
     with nothing_left():
         asyncio.run(main())

@@ -15,7 +15,7 @@ import pytest
 
 from manglecp.pack import Pack, PackError, SandboxPolicy, read_pack
 from manglecp.toolhost.action_hosts import serve_actions
-from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError
+from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError
 from tests.toolhost.dispatch.hosts import error, nothing_left
 from tests.toolhost.rights import asking
 from tests.toolhost.sandbox.confined import require
@@ -66,8 +66,8 @@ def serving(pack: Pack, work: Callable[[Dispatcher], Awaitable[None]], **options
         asyncio.run(main())
 
 
-def value(result: Answer | DispatchError) -> Any:
-    assert isinstance(result, Answer), result
+def value(result: ActionResult | DispatchError) -> Any:
+    assert isinstance(result, ActionResult), result
     return json.loads(result.output_json)
 
 
@@ -111,7 +111,7 @@ def test_a_pack_opens_its_own_lock_only_where_that_is_allowed(allowed: bool, fol
 
     async def work(dispatcher: Dispatcher) -> None:
         result = await dispatcher.call(WRITE, **asking(WRITE, inputs=inputs))
-        assert isinstance(result, Answer) == allowed
+        assert isinstance(result, ActionResult) == allowed
 
     serving(read_pack(folder), work, sandbox=SandboxPolicy(allow_weaker=allowed))
     assert (tmp_path / "file").exists() == allowed

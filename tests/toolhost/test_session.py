@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost.context import Context, Reports
-from manglecp.toolhost.host.execution import Outcome, Worker
+from manglecp.toolhost.host.execution import ActionOutcome, Worker
 from manglecp.toolhost.host.messages import encode
-from manglecp.toolhost.host.session import Gate, Session
+from manglecp.toolhost.host.session import Gate, HostSession
 from manglecp.toolhost.plugin import Plugin, load
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.conversation import WORKSPACE, request
@@ -26,12 +26,12 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Plugin:
     return load(WORKSPACE)
 
 
-def session(plugin: Plugin, key: bytes | None = None, *, reports: Reports | None = None) -> Session:
+def session(plugin: Plugin, key: bytes | None = None, *, reports: Reports | None = None) -> HostSession:
     told = reports or Reports(None)
-    return Session(plugin, Gate(key, told, pipe_leases=True), Worker(told))
+    return HostSession(plugin, Gate(key, told, pipe_leases=True), Worker(told))
 
 
-def said(answering: Session, line: bytes) -> dict[str, Any]:
+def said(answering: HostSession, line: bytes) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(encode(answering.serve(line)))
     return answer
 
@@ -42,7 +42,7 @@ def test_lookup_comes_before_the_lease_and_the_lease_before_state_and_input(plug
     assert said(answering, request("nothing", **both))["error"].startswith("tool not found")
     assert said(answering, request("write", **both))["error"] == "lease_required"
     assert said(answering, request("write", {"wrong": 1}))["error"] == "lease_required"
-    assert said(answering, request("echo", **both))["error"] == "invalid ds_state: slots is no object"
+    assert said(answering, request("echo", **both))["error"] == "invalid ds_state: slots is not an object"
     refused = said(answering, request("echo", inputs={}))
     assert (refused["error"], "ds_state" in refused) == ("invalid input: both input_json and inputs are given", True)
 
@@ -76,14 +76,14 @@ class Wrong(Worker):
 
     calls = 0
 
-    def call(self, *arguments: Any) -> Outcome:
+    def call(self, *arguments: Any) -> ActionOutcome:
         outcome = super().call(*arguments)
         self.calls += 1
         return outcome._replace(slots={99: Artifact("x")}) if self.calls == 1 else outcome
 
 
 def test_a_state_that_cannot_be_sent_is_not_kept(plugin: Plugin) -> None:
-    answering = Session(plugin, Gate(None, Reports(None)), Wrong(Reports(None)))
+    answering = HostSession(plugin, Gate(None, Reports(None)), Wrong(Reports(None)))
     assert said(answering, request("keep", {"slot": 1, "text": "a"}))["status"] == "TOOL_ERROR"
     assert said(answering, request("keep", {"slot": 2, "text": "b"}))["output_json"] == "[2]"
 
@@ -96,7 +96,7 @@ class Careless(Worker):
 
 
 def test_whatever_fails_is_answered(plugin: Plugin) -> None:
-    answering = Session(plugin, Gate(None, Reports(None)), Careless(Reports(None)))
+    answering = HostSession(plugin, Gate(None, Reports(None)), Careless(Reports(None)))
     answer = said(answering, request("echo", call_id="c", ds_state={"slots": {"1": {}}}))
     expected = {"ok": False, "error": "RuntimeError: beside", "status": "TOOL_ERROR", "call_id": "c"}
     assert answer == expected

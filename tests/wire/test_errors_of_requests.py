@@ -15,7 +15,7 @@ import pytest
 from manglecp.intent import ANONYMOUS, Domain, Identity, responder
 from manglecp.intent.responder import answer_bytes
 from manglecp.mangle import MangleError, Program, Source
-from manglecp.pack.settings import Limits
+from manglecp.pack.settings import PackLimits
 from manglecp.wire.errors import CODES
 from manglecp.wire.json_schemas import schema
 from tests.intent.packs import NOW_TEXT, clock, pack
@@ -37,7 +37,7 @@ lasting(X) :- <-[0s, 1s] logged(X).
 """
 POLICY: Final = 'intent_denied("Sign in to repair.") :- intent("repair"), !client_permission("admin").'
 DOMAIN: Final = Domain.load(
-    pack(RULES, schema=SCHEMA, policy=POLICY, limits=Limits(max_message_bytes=4_000, max_facts_per_request=5))
+    pack(RULES, schema=SCHEMA, policy=POLICY, limits=PackLimits(max_message_bytes=4_000, max_facts_per_request=5))
 )
 USER: Final = Identity("somebody", frozenset(), "user")
 _ROW: Final = re.compile(r"`(?P<code>[a-z_]+)`: HTTP (?P<status>[0-9]+), (?P<no>not )?recoverable\.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from manglecp.pack import SandboxPolicy, read_pack
-from manglecp.toolhost import Answer, Dispatcher, serve_actions
+from manglecp.toolhost import ActionResult, Dispatcher, serve_actions
 from manglecp.toolhost.context import Context, Reports
 from tests.toolhost.dispatch.hosts import nothing_left
 from tests.toolhost.rights import asking
@@ -55,7 +55,7 @@ class Served:
         if self.dispatcher.actions[aid].tier > 0:
             asked = asking(aid, **asked)
         answer = await self.dispatcher.call(aid, **asked)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, ActionResult):
             raise Refusal(answer["detail"])
         return json.loads(answer.output_json)
 

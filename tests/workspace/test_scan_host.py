@@ -13,7 +13,7 @@ import pytest
 
 from manglecp.intent import Domain
 from manglecp.pack import PackError, SandboxPolicy, read_pack
-from manglecp.toolhost import Generated, Looking, serve_facts
+from manglecp.toolhost import FactGenerators, PassProgress, serve_facts
 from tests.toolhost.sandbox.confined import require
 from tests.workspace.repositories import Repository, layered, messy
 from tests.workspace.scans import scanned
@@ -38,14 +38,14 @@ def serving(
     root: Path,
     cache: Path | None = None,
     programs: Sequence[str] = ("git",),
-    told: Callable[[Looking], None] | None = None,
+    told: Callable[[PassProgress], None] | None = None,
     **settings: str,
-) -> Iterator[tuple[Generated, Domain]]:
+) -> Iterator[tuple[FactGenerators, Domain]]:
     # Where a mechanism of the sandbox is missing the others have to do.
     given = {"root": str(root), "protected": "", **settings}
     pack = read_pack(part_of_the_pack(root.parent / "workspace"), given, sandbox=SandboxPolicy(degrade=True))
     with serve_facts(
-        pack, cache=cache or False, programs=programs, sandbox=SandboxPolicy(degrade=True), told=told
+        pack, cache=cache or False, programs=programs, sandbox=SandboxPolicy(degrade=True), on_progress=told
     ) as generated:
         assert generated is not None
         yield generated, Domain.load(pack, generated=generated)
@@ -70,15 +70,15 @@ def test_an_edit_is_known_after_the_next_pass(tmp_path: Path) -> None:
     with serving(repository.root) as (generated, domain):
         assert query(domain, "changed(Path, How)") == []
         repository.write({"pricing/tax.py": "from pricing import api\n"})
-        looked = generated.look("scan")
+        looked = generated.run_pass("scan")
         domain = domain.changed(looked.added, looked.removed, looked.version)
-        generated.take(looked)
+        generated.commit(looked)
         assert query(domain, "changed(Path, How)") == ['changed("pricing/tax.py","modified")']
         assert query(domain, 'imports_file("pricing/tax.py", File)') == [
             'imports_file("pricing/tax.py","pricing/api.py")',
         ]
         assert query(domain, 'tests_symbol(Test, "pricing/tax.py", Name)') == []
-        again = generated.look("scan")
+        again = generated.run_pass("scan")
         assert (len(again.added), len(again.removed)) == (0, 0)
 
 
@@ -94,7 +94,7 @@ def test_what_was_found_out_is_kept_for_the_next_host(tmp_path: Path) -> None:
     cache.mkdir()
     commits: list[int | None] = []
 
-    def told(looking: Looking) -> None:
+    def told(looking: PassProgress) -> None:
         if looking.what == "commits":
             commits.append(looking.total)
 

@@ -19,7 +19,7 @@ from manglecp.mangle import MangleError, Program
 
 if TYPE_CHECKING:  # rule files are checked without what knows packs
     from manglecp.pack import Pack
-    from manglecp.toolhost import Generated
+    from manglecp.toolhost import FactGenerators
 
 _FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
 _FILE_OR_PACK.name = "file"
@@ -96,13 +96,13 @@ def _print(checked: str, about: dict[str, Any], diagnostics: Sequence[Diagnostic
     return errors
 
 
-def _serve(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[Generated | None]:
+def _serve(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[FactGenerators | None]:
     if not pack.generators:
         return nullcontext()
     from manglecp.toolhost import serve_facts
 
     return serve_facts(
-        pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, told=GeneratorProgress()
+        pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, on_progress=GeneratorProgress()
     )
 
 

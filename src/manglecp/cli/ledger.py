@@ -14,7 +14,7 @@ from manglecp.cli.options import as_json, opened, read_head, store_option
 from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
-    from manglecp.store import Entry, Store, Transaction
+    from manglecp.store import LedgerEntry, Store, Transaction
 
 _PAGE = 1_000
 
@@ -60,7 +60,7 @@ def list_(
     write_lines([json_text([msgspec.to_builtins(entry) for entry in found])] if as_json else map(_line, found))
 
 
-def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str | None]) -> Iterator[Entry]:
+def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str | None]) -> Iterator[LedgerEntry]:
     """Yield the entries that match; without conditions only those that can be among the last ``limit``."""
     since = 0 if any(wanted.values()) else max(store.ledger.head(tx).seq - limit, 0)
     while page := store.ledger.rows(tx, since, _PAGE, **wanted):
@@ -138,7 +138,7 @@ def export(file: str, where: str | None) -> None:
                 replace(Path(file), lines)
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: LedgerEntry) -> str:
     from manglecp.base.text import escape_invisible
     from manglecp.mangle import instant_text
 

@@ -85,11 +85,11 @@ def _store_key(file: Path | None) -> bytes | None:
 @contextmanager
 def refusing() -> Iterator[None]:
     """Report errors of the store, and end the verb with status 1, or 2 for an invalid value."""
-    from manglecp.store import Invalid, Refused, StoreError
+    from manglecp.store import ChangeRefused, Invalid, StoreError
 
     try:
         yield
-    except Refused as error:
+    except ChangeRefused as error:
         click.echo(f"error[{error.code}]: {error}", err=True)
         if error.code == "no_run":
             click.echo("  manglecp runs list shows those that there are", err=True)

@@ -17,7 +17,7 @@ from manglecp.cli import Trouble
 if TYPE_CHECKING:
     from manglecp.base.diagnostic import Diagnostic
     from manglecp.mangle import MangleError
-    from manglecp.toolhost import Looking
+    from manglecp.toolhost import PassProgress
 
 
 PATIENCE: Final = 2.0  # seconds before progress is shown
@@ -169,7 +169,7 @@ class Progress:
         sys.stderr.flush()
 
 
-def generator_text(looking: Looking, *, bar: bool = True) -> str:
+def generator_text(looking: PassProgress, *, bar: bool = True) -> str:
     """Return, for example, ``scan: [######..................] 1,250 of 5,000 files``."""
     from manglecp.base.text import escape_invisible
 
@@ -189,11 +189,11 @@ class GeneratorProgress:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: Looking | None = None
+        self._last: PassProgress | None = None
         self._said = 0.0
         self._drawn = False
 
-    def __call__(self, looking: Looking) -> None:
+    def __call__(self, looking: PassProgress) -> None:
         with self._lock:
             last = self._last
             if looking.done is None and last is not None and last.generator == looking.generator:
@@ -202,7 +202,7 @@ class GeneratorProgress:
             if looking.seconds >= PATIENCE or self._drawn:
                 self._show(looking)
 
-    def _show(self, looking: Looking) -> None:
+    def _show(self, looking: PassProgress) -> None:
         progress = Progress.active
         if progress is not None:
             progress.about = "" if looking.over else generator_text(looking)

@@ -25,7 +25,7 @@ from manglecp.cli.output import columns, count, json_text, print_json, write_lin
 if TYPE_CHECKING:
     import asyncio
 
-    from manglecp.store import RunView, Step, Store, Verdict
+    from manglecp.store import RunView, StepRecord, Store, Verdict
 
 
 STATES = ("running", "needs_decision", "succeeded", "failed", "cancelled")
@@ -292,7 +292,7 @@ def _detail(shown: RunView) -> Iterator[str]:
         yield from (line.removeprefix("  ") for line in what_to_decide(run.run_id, find_undecided_step(shown)))
 
 
-def _step_row(step: Step) -> tuple[str, ...]:
+def _step_row(step: StepRecord) -> tuple[str, ...]:
     number = f"{step.number}{' undo' if step.kind == 'undo' else ''}{f' #{step.attempt}' if step.attempt > 1 else ''}"
     return (number, step.action, step.state.value, step.code or "-", step.decided_by or "-")
 

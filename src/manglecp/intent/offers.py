@@ -28,7 +28,7 @@ from manglecp.intent.identity import Identity
 from manglecp.intent.redaction import is_secret_setting, secret_values
 from manglecp.intent.responder import respond
 from manglecp.pack import Pack
-from manglecp.store import Kept, Store, Transaction
+from manglecp.store import Store, StoredOffer, Transaction
 from manglecp.wire.messages import IntentRequest, IntentResponse
 
 _CACHED: Final = 4_096
@@ -61,7 +61,7 @@ class _Stored(NamedTuple):
 
 
 class _Found(NamedTuple):
-    kept: Kept
+    kept: StoredOffer
     drop_ms: int
     fresh_until: float
 
@@ -95,7 +95,7 @@ class OfferService:
             raise ValueError("another edition of a pack has an invoker of its own")
         self.domain = domain
 
-    async def find(self, identity: str, macro_id: str) -> Kept | None:
+    async def find(self, identity: str, macro_id: str) -> StoredOffer | None:
         """Return the offer last stored for this identity, valid now or not; None past its retention.
 
         A valid offer is cached briefly: an offer stored by another process becomes visible after ``_FRESH_SECONDS``.
@@ -105,7 +105,7 @@ class OfferService:
         if found is not None and now_ms < found.drop_ms and time.monotonic() < found.fresh_until:
             return found.kept
 
-        def read(tx: Transaction) -> tuple[Kept | None, int]:
+        def read(tx: Transaction) -> tuple[StoredOffer | None, int]:
             registry = self._store.registry
             kept = registry.find(tx, identity, macro_id, now_ms)
             return kept, 0 if kept is None else registry.entries(tx, identity, [macro_id])[macro_id][1]
@@ -142,9 +142,9 @@ class OfferService:
             if len(entry.document) <= _LARGEST:
                 self._stored.put(key, _Stored(question, definition, digest_bytes(entry.document), now_ms))
 
-    def _entry(self, definition: Definition, proof: str) -> Kept:
+    def _entry(self, definition: Definition, proof: str) -> StoredOffer:
         document = self.codec.write(Offer(definition, proof))
-        return Kept(definition.macro_id, self.domain.digest, document, *_window(definition))
+        return StoredOffer(definition.macro_id, self.domain.digest, document, *_window(definition))
 
     def _known(self, name: str, question: bytes, definitions: Sequence[Definition]) -> list[_Stored] | None:
         """Return what this process stored if the same question had the same answer, else None."""
@@ -176,7 +176,7 @@ def _window(definition: Definition) -> tuple[int | None, int | None]:
     )
 
 
-def _is_valid(kept: Kept, now_ms: int) -> bool:
+def _is_valid(kept: StoredOffer, now_ms: int) -> bool:
     return (kept.not_before_ms or 0) <= now_ms and (kept.expires_at_ms is None or now_ms < kept.expires_at_ms)
 
 

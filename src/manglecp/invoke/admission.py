@@ -29,7 +29,7 @@ from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan, Unplannable
 from manglecp.mangle import instant_text
 from manglecp.pack import Pack
-from manglecp.store import EntryKind, Kept, KeyTaken, NewRun, Note, Store, Transaction, Values
+from manglecp.store import EntryKind, KeyTaken, NewRun, Note, Store, StoredOffer, Transaction, Values
 from manglecp.toolhost import Slots
 from manglecp.wire import (
     WireError,
@@ -148,7 +148,9 @@ class AdmissionService:
             self._plans.put(offer, plan)
         return plan
 
-    def check(self, kept: Kept | None, payload: InvokePayload, asked: InvocationKey, now_ms: int) -> CheckedInvocation:
+    def check(
+        self, kept: StoredOffer | None, payload: InvokePayload, asked: InvocationKey, now_ms: int
+    ) -> CheckedInvocation:
         """``kept`` is the offer that is known under this macro_id for this identity."""
         if kept is None or kept.pack_digest != self.pack_digest:
             raise macro_not_found()
@@ -272,7 +274,7 @@ def args_digest(args: Mapping[str, Any]) -> str:
         raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
 
 
-def _in_time(kept: Kept, now_ms: int) -> None:
+def _in_time(kept: StoredOffer, now_ms: int) -> None:
     """OPEN-27: by the server's clock, whatever ``eval_time`` says."""
     if kept.not_before_ms is not None and now_ms < kept.not_before_ms:
         message = f"The macro-tool is valid from {instant_text(kept.not_before_ms * 1_000_000)} on"

@@ -20,7 +20,7 @@ from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Argument, ChainStep, Undo
 from manglecp.invoke.ownership import Ownership
 from manglecp.pack import ActionDescription
-from manglecp.toolhost import Answer, Dispatcher, DispatchError, PlanPermit, Slots
+from manglecp.toolhost import ActionResult, Dispatcher, DispatchError, PlanPermit, Slots
 from manglecp.wire import is_valid, value_size
 
 # --- calls ---------------------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ class ActionRunner:
             idempotency_key=f"{call.run}/{call.group}" if call.is_effect else None,
         )
         took = round((time.monotonic() - started) * 1_000)
-        if isinstance(answer, Answer):
+        if isinstance(answer, ActionResult):
             return await run_in_thread_if(len(answer.output_json) > LARGE_TEXT, _done, call, answer, took), answer.slots
         return _not_done(call, answer, took), slots
 
@@ -348,7 +348,7 @@ class ActionRunner:
         self._dispatcher.cancel(call.call_id)
 
 
-def _done(call: ActionCall, answer: Answer, took: int) -> StepOutcome:
+def _done(call: ActionCall, answer: ActionResult, took: int) -> StepOutcome:
     try:
         output = msgspec.json.decode(answer.output_json)
     except (ValueError, RecursionError):

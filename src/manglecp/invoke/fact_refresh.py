@@ -17,7 +17,7 @@ from typing import Final
 
 from manglecp.invoke.invoker import Invoker
 from manglecp.mangle import MangleError
-from manglecp.toolhost import Generated, NoFacts
+from manglecp.toolhost import FactGenerators, PassError
 
 SETTLE_SECONDS: Final = 2.0
 """Seconds that an answer about effects waits for a look at them."""
@@ -28,7 +28,7 @@ OnStaleFacts = Callable[[str, str | None], None]
 
 @contextlib.asynccontextmanager
 async def refresh_facts(
-    invoker: Invoker, generated: Generated | None, troubled: OnStaleFacts | None = None
+    invoker: Invoker, generated: FactGenerators | None, troubled: OnStaleFacts | None = None
 ) -> AsyncIterator[None]:
     """While the block lasts. ``generated`` is what the invoker's domain was loaded with."""
     if generated is None:
@@ -51,7 +51,7 @@ async def refresh_facts(
 class FactRefresher:
     """One task for one edition of a pack."""
 
-    def __init__(self, invoker: Invoker, generated: Generated, troubled: OnStaleFacts | None = None) -> None:
+    def __init__(self, invoker: Invoker, generated: FactGenerators, troubled: OnStaleFacts | None = None) -> None:
         self._invoker = invoker
         self._generated = generated
         self._troubled = troubled or (lambda _generator, _why: None)
@@ -82,7 +82,7 @@ class FactRefresher:
 
     async def settle(self) -> None:
         """Wait until everything was looked at once more, but not for long."""
-        self._generated.hurry()
+        self._generated.make_due()
         names = set(self._generated.names) - self._troubles
         if not names:
             return
@@ -104,16 +104,16 @@ class FactRefresher:
     def _look(self, name: str) -> str | None:
         """Make a pass, and answer by what it found; or why not."""
         try:
-            looked = self._generated.look(name)
-        except NoFacts as error:
+            looked = self._generated.run_pass(name)
+        except PassError as error:
             return error.message
         if not looked.change.empty:
             try:
                 self._invoker.offers.renew(self._invoker.domain.changed(looked.added, looked.removed, looked.version))
             except MangleError as error:
-                self._generated.refuse(looked)
+                self._generated.discard(looked)
                 return error.diagnostics[0].message
-        self._generated.take(looked)
+        self._generated.commit(looked)
         return None
 
     def _tell(self, name: str, why: str | None) -> None:

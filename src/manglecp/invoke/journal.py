@@ -26,8 +26,8 @@ from manglecp.store import (
     NewRun,
     Note,
     RunState,
+    SettledStep,
     StepEnd,
-    StepSettled,
     StepStart,
     StepState,
     Store,
@@ -233,9 +233,9 @@ def _end(outcome: StepOutcome) -> StepEnd:
     )
 
 
-def _settled(outcome: StepOutcome) -> StepSettled:
+def _settled(outcome: StepOutcome) -> SettledStep:
     call = outcome.call
-    return StepSettled(
+    return SettledStep(
         number=outcome.number,
         kind=outcome.kind,
         attempt=1 if call is None else call.attempt,

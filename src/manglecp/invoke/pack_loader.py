@@ -16,7 +16,7 @@ from manglecp.pack import Pack, SandboxPolicy, read_pack
 
 if TYPE_CHECKING:
     from manglecp.mangle import External
-    from manglecp.toolhost import Generated, Looking
+    from manglecp.toolhost import FactGenerators, PassProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class PackOptions:
     sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
     cache: Path | bool = True
     """The cache of fact generators: in this user's cache folder, elsewhere, or none."""
-    on_progress: Callable[[Looking], None] | None = field(default=None, compare=False)
+    on_progress: Callable[[PassProgress], None] | None = field(default=None, compare=False)
     """Called with the progress of fact generators."""
 
 
-def load_domain(options: PackOptions, hosts: ExitStack) -> tuple[Domain, Generated | None]:
+def load_domain(options: PackOptions, hosts: ExitStack) -> tuple[Domain, FactGenerators | None]:
     """Read the pack, start the hosts of its fact generators and external predicates, and load its rules.
 
     Blocks. ``hosts`` ends the hosts. Raises :class:`PackError`.
@@ -47,13 +47,13 @@ def load_domain(options: PackOptions, hosts: ExitStack) -> tuple[Domain, Generat
     return Domain.load(pack, externals=externals, generated=generated), generated
 
 
-def _generated(pack: Pack, options: PackOptions, hosts: ExitStack) -> Generated | None:
+def _generated(pack: Pack, options: PackOptions, hosts: ExitStack) -> FactGenerators | None:
     if not pack.generators:
         return None
     from manglecp.toolhost import serve_facts
 
     served = serve_facts(
-        pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, told=options.on_progress
+        pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, on_progress=options.on_progress
     )
     return hosts.enter_context(served)
 

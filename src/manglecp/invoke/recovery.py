@@ -33,8 +33,8 @@ from manglecp.store import (
     Run,
     RunState,
     RunView,
-    Step,
     StepKind,
+    StepRecord,
     StepState,
     Store,
     Transaction,
@@ -49,7 +49,7 @@ from manglecp.wire import WireError
 
 def restore_history(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
     """``witnesses`` are the ids of the run's turns so far, in their order."""
-    last: dict[tuple[str, int], Step] = {}
+    last: dict[tuple[str, int], StepRecord] = {}
     attempts: dict[tuple[str, int], int] = {}
     for step in claimed.steps:
         key = (step.kind, step.number)
@@ -73,19 +73,19 @@ def restore_history(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> 
     )
 
 
-def _to_be_repeated(step: Step) -> bool:
+def _to_be_repeated(step: StepRecord) -> bool:
     """In doubt, or did not happen, as a person says."""
     return step.state in (StepState.UNKNOWN, StepState.STARTED) or (
         step.state == StepState.FAILED and step.decided_by is not None
     )
 
 
-def _is_new(outcome: StepOutcome, step: Step, latest: str | None) -> bool:
+def _is_new(outcome: StepOutcome, step: StepRecord, latest: str | None) -> bool:
     """Is it a row of no turn yet? Either the last turn permitted it, or a person has said since how it ended."""
     return outcome.call is not None and (step.decided_by is not None or (latest is not None and step.witness == latest))
 
 
-def _outcome(run: str, step: Step, plan: Plan) -> StepOutcome:
+def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
     note: dict[str, Any] = {} if step.note is None else msgspec.json.decode(step.note)
     done = step.state == StepState.DONE
     output = msgspec.json.decode(step.output) if done and step.output is not None else None
@@ -105,7 +105,7 @@ def _outcome(run: str, step: Step, plan: Plan) -> StepOutcome:
     )
 
 
-def _call(run: str, step: Step, plan: Plan) -> ActionCall | None:
+def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
     """None for a step that was never called."""
     if step.call_id is None or step.input_digest is None:
         return None
@@ -226,7 +226,7 @@ def decide(
 ) -> RunState:
     """The run's state from now on. ``output``: with ``happened``, the JSON that the action returned, if it is known.
 
-    :class:`manglecp.store.errors.Refused` if there is nothing of the kind to decide.
+    :class:`manglecp.store.errors.ChangeRefused` if there is nothing of the kind to decide.
     """
     if not by:
         raise Invalid("by", "a decision is somebody's: say whose")

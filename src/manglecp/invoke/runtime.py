@@ -22,7 +22,7 @@ from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.pack_loader import PackOptions, load_domain
 from manglecp.pack import Pack
 from manglecp.store import Store, StoreError
-from manglecp.toolhost import Answer, Dispatcher, DispatchError, profile_of, serve_actions
+from manglecp.toolhost import ActionResult, Dispatcher, DispatchError, profile_of, serve_actions
 
 # --- runtime -------------------------------------------------------------------------------------------------------
 
@@ -123,9 +123,9 @@ class _ReportingDispatcher:
         self._names = {action.aid: action.name for action in pack.actions.values()}
         self._report = report
 
-    async def call(self, aid: str, **options: Any) -> Answer | DispatchError:
+    async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
         answer = await self._dispatcher.call(aid, **options)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, ActionResult):
             self._report(self._names.get(aid, aid), answer["detail"])
         return answer
 

@@ -44,7 +44,7 @@ from manglecp.issues.transitions import (
     snapshot,
     spend,
 )
-from manglecp.store import Refused, StoreError, Unusable
+from manglecp.store import ChangeRefused, StoreError, Unusable
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
@@ -88,10 +88,10 @@ def _carry_out(
     # Not left to the types of the callers: the change decides whether it needs a right, whichever way it came.
     if isinstance(change, get_args(GatedChange)):
         if evidence is None:
-            raise Refused("mutation_missing", f"{action_of(change)} has no mutation that allowed it")
+            raise ChangeRefused("mutation_missing", f"{action_of(change)} has no mutation that allowed it")
         check_intent(tables, evidence, issue, change)
     elif evidence is not None:
-        raise Refused("mutation_other", f"{action_of(change)} needs no mutation and has one")
+        raise ChangeRefused("mutation_other", f"{action_of(change)} needs no mutation and has one")
     head = tables.head()
     before = None if evidence is None else snapshot(tables, issue)
     apply(tables, Step(head.seq + 1, at, actor, issue, change))
@@ -250,7 +250,7 @@ class IssueMemory:
                 yield View(tables, self._now())
                 return
             if not 1 <= as_of <= tables.head().seq:
-                raise Refused("event_unknown", f"there is no event {as_of}; the last one is {tables.head().seq}")
+                raise ChangeRefused("event_unknown", f"there is no event {as_of}; the last one is {tables.head().seq}")
             past = Folded()
             now = ""
             for event in events(tables, upto=as_of):
@@ -284,4 +284,4 @@ class IssueMemory:
             issue = self._new_id()
             if tables.issue(issue) is None:
                 return issue
-        raise Refused("issue_exists", f"{_ATTEMPTS} fresh ids were all taken")
+        raise ChangeRefused("issue_exists", f"{_ATTEMPTS} fresh ids were all taken")

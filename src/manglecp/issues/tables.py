@@ -29,7 +29,7 @@ from manglecp.issues.model import (
     Status,
     write_event,
 )
-from manglecp.store import PATIENCE, Database, Part, Transaction, Unusable, append_only, open_database
+from manglecp.store import PATIENCE, Database, SchemaPart, Transaction, Unusable, append_only, open_database
 
 
 class Line(NamedTuple):
@@ -143,7 +143,7 @@ def _where(tests: Iterable[str]) -> str:
     return joined and f" WHERE {joined}"
 
 
-ISSUES: Final = Part(
+ISSUES: Final = SchemaPart(
     "issues",
     (
         """

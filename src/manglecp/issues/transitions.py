@@ -45,7 +45,7 @@ from manglecp.issues.model import (
     later,
 )
 from manglecp.issues.tables import IssueTables
-from manglecp.store import Invalid, Refused
+from manglecp.store import ChangeRefused, Invalid
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
@@ -97,7 +97,7 @@ def found(tables: IssueTables, issue: str) -> Issue:
     model.check_id(issue)
     one = tables.issue(issue)
     if one is None:
-        raise Refused("issue_unknown", f"there is no issue {issue}")
+        raise ChangeRefused("issue_unknown", f"there is no issue {issue}")
     return one
 
 
@@ -122,7 +122,7 @@ def blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
 def _put_new(tables: IssueTables, step: Step, change: Add | Discover) -> None:
     _check_members({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
     if tables.issue(step.issue) is not None:
-        raise Refused("issue_exists", f"there is an issue {step.issue} already")
+        raise ChangeRefused("issue_exists", f"there is an issue {step.issue} already")
     tables.put_issue(
         Issue(
             id=step.issue,
@@ -165,7 +165,7 @@ def _update(tables: IssueTables, step: Step, change: Update) -> None:
     _check_members(given)
     if change.status is msgspec.UNSET:
         if "assignee" in given and issue.status is Status.IN_PROGRESS:
-            raise Refused("lease_contention_active", f"issue {issue.id} is assigned to who holds its lease")
+            raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to who holds its lease")
     else:
         given |= {"status": Status(change.status), "closed_at": None}
     notes = _with_note(issue, change.note)
@@ -177,7 +177,7 @@ def _update(tables: IssueTables, step: Step, change: Update) -> None:
 def _close(tables: IssueTables, step: Step, change: Close) -> None:
     issue = found(tables, step.issue)
     if issue.status is Status.CLOSED:
-        raise Refused("issue_closed", f"issue {issue.id} is closed already")
+        raise ChangeRefused("issue_closed", f"issue {issue.id} is closed already")
     _check_fence(tables, issue, change.fence, step.at)
     notes = _with_note(issue, change.note)
     if issue.status is Status.IN_PROGRESS:
@@ -200,13 +200,13 @@ def _claim(tables: IssueTables, step: Step, change: Claim) -> None:
     model.check_ttl(change.ttl)
     issue = found(tables, step.issue)
     if issue.status in (Status.CLOSED, Status.BLOCKED):
-        raise Refused(f"issue_{issue.status}", f"issue {issue.id} is {issue.status} and cannot be claimed")
+        raise ChangeRefused(f"issue_{issue.status}", f"issue {issue.id} is {issue.status} and cannot be claimed")
     lease = tables.lease(issue.id)
     if lease is not None and lease.is_live(step.at):
-        raise Refused("lease_contention_active", f"issue {issue.id} is leased until {lease.expires_at}")
+        raise ChangeRefused("lease_contention_active", f"issue {issue.id} is leased until {lease.expires_at}")
     if waiting := blockers(tables, issue.id):
         names = ", ".join(sorted({end.id for _, end in waiting}))
-        raise Refused("issue_waiting", f"issue {issue.id} waits for {names}")
+        raise ChangeRefused("issue_waiting", f"issue {issue.id} waits for {names}")
     fence = issue.fence + 1
     tables.put_issue(
         msgspec.structs.replace(issue, status=Status.IN_PROGRESS, assignee=step.actor, fence=fence, updated_at=step.at)
@@ -226,7 +226,9 @@ def _renew(tables: IssueTables, step: Step, change: Renew) -> None:
     model.check_ttl(change.ttl)
     lease = _own_lease(tables, step, change.fence)
     if not lease.is_live(step.at):
-        raise Refused("lease_stale", f"the lease on {step.issue} ran out at {lease.expires_at}; claim the issue again")
+        raise ChangeRefused(
+            "lease_stale", f"the lease on {step.issue} ran out at {lease.expires_at}; claim the issue again"
+        )
     tables.put_lease(msgspec.structs.replace(lease, expires_at=later(step.at, change.ttl), renewed_at=step.at))
 
 
@@ -241,11 +243,13 @@ def _release(tables: IssueTables, step: Step, change: Release) -> None:
 def _own_lease(tables: IssueTables, step: Step, fence: int) -> Lease:
     lease = tables.lease(found(tables, step.issue).id)
     if lease is None:
-        raise Refused("lease_not_found", f"issue {step.issue} has no lease")
+        raise ChangeRefused("lease_not_found", f"issue {step.issue} has no lease")
     if lease.fence != fence:
-        raise Refused("lease_id_mismatch", f"issue {step.issue} is leased under another fencing token than {fence}")
+        raise ChangeRefused(
+            "lease_id_mismatch", f"issue {step.issue} is leased under another fencing token than {fence}"
+        )
     if lease.owner != step.actor:
-        raise Refused("lease_owner_mismatch", f"the lease on {step.issue} is held by somebody else")
+        raise ChangeRefused("lease_owner_mismatch", f"the lease on {step.issue} is held by somebody else")
     return lease
 
 
@@ -254,16 +258,18 @@ def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Insta
     lease = tables.lease(issue.id)
     if lease is None:
         if fence is not None:
-            raise Refused("lease_not_found", f"issue {issue.id} has no lease, and a fencing token was shown")
+            raise ChangeRefused("lease_not_found", f"issue {issue.id} has no lease, and a fencing token was shown")
     elif fence is None:
-        raise Refused(
+        raise ChangeRefused(
             "lease_contention_active",
             f"issue {issue.id} is in progress: show the fencing token of its lease, or claim it once that has run out",
         )
     elif fence != lease.fence:
-        raise Refused("lease_id_mismatch", f"issue {issue.id} is leased under another fencing token than {fence}")
+        raise ChangeRefused("lease_id_mismatch", f"issue {issue.id} is leased under another fencing token than {fence}")
     elif not lease.is_live(at):
-        raise Refused("lease_stale", f"the lease on {issue.id} ran out at {lease.expires_at}; claim the issue again")
+        raise ChangeRefused(
+            "lease_stale", f"the lease on {issue.id} ran out at {lease.expires_at}; claim the issue again"
+        )
 
 
 # --- edges ------------------------------------------------------------------------------------------------------------
@@ -275,11 +281,11 @@ def _add_edge(tables: IssueTables, step: Step, change: AddDependency) -> None:
     _check_fence(tables, issue, change.fence, step.at)
     known = tables.edges_from(issue.id)
     if edge in known:
-        raise Refused("dependency_exists", f"{issue.id} has the edge {edge.type} to {edge.depends_on} already")
+        raise ChangeRefused("dependency_exists", f"{issue.id} has the edge {edge.type} to {edge.depends_on} already")
     if len(known) >= model.MOST_EDGES:
-        raise Refused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
+        raise ChangeRefused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
     if edge.blocking and (cycle := _path(tables, edge.depends_on, issue.id)):
-        raise Refused("dependency_cycle", f"it would close a cycle: {' -> '.join([issue.id, *cycle])}")
+        raise ChangeRefused("dependency_cycle", f"it would close a cycle: {' -> '.join([issue.id, *cycle])}")
     tables.put_edge(edge)
     tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
 
@@ -289,7 +295,7 @@ def _remove_edge(tables: IssueTables, step: Step, change: RemoveDependency) -> N
     edge = _edge(tables, step, change)
     _check_fence(tables, issue, change.fence, step.at)
     if edge not in tables.edges_from(issue.id):
-        raise Refused("dependency_unknown", f"{issue.id} has no edge {edge.type} to {edge.depends_on}")
+        raise ChangeRefused("dependency_unknown", f"{issue.id} has no edge {edge.type} to {edge.depends_on}")
     tables.drop_edge(edge)
     tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
 
@@ -298,7 +304,7 @@ def _edge(tables: IssueTables, step: Step, change: AddDependency | RemoveDepende
     if change.edge not in EDGE_TYPES:
         raise Invalid("edge", f"it is one of {', '.join(sorted(EDGE_TYPES))}")
     if found(tables, change.depends_on).id == step.issue:
-        raise Refused("dependency_cycle", f"{step.issue} cannot depend on itself")
+        raise ChangeRefused("dependency_cycle", f"{step.issue} cannot depend on itself")
     return Edge(step.issue, change.edge, change.depends_on)
 
 
@@ -379,26 +385,30 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
     intent = evidence.intent
     kind, action = _demanded(change)
     if (intent.kind, intent.action) != (kind, action):
-        raise Refused("mutation_other", f"the evidence is no right to {action}")
+        raise ChangeRefused("mutation_other", f"the evidence is no right to {action}")
     if tables.is_spent(evidence.witness_id, evidence.call_id):
-        raise Refused("mutation_evidence_spent", "this evidence has mutated something already; a turn mutates once")
+        raise ChangeRefused(
+            "mutation_evidence_spent", "this evidence has mutated something already; a turn mutates once"
+        )
     size = len(msgspec.json.encode(evidence))
     if size > LARGEST_EVIDENCE:
-        raise Refused("mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_EVIDENCE:,} are allowed")
+        raise ChangeRefused(
+            "mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_EVIDENCE:,} are allowed"
+        )
     named = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
     demanded = subject(issue, change)
     if len(named) != 1:
-        raise Refused(
+        raise ChangeRefused(
             "mutation_subject_unclear",
             f"the intent names {len(named)} issues and edges among its inputRefs; it has to name {demanded} alone",
         )
     pinned = _PINNED.fullmatch(named[0])
     if (pinned[1] if pinned else named[0]) != demanded:
-        raise Refused("mutation_subject_other", f"the evidence is no right to {demanded}")
+        raise ChangeRefused("mutation_subject_other", f"the evidence is no right to {demanded}")
     if named[0] in intent.join_witness_refs:
-        raise Refused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
+        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
     if pinned and pinned[2] != snapshot(tables, demanded.removeprefix("issue://")):
-        raise Refused("mutation_snapshot_changed", f"{demanded} is not what it was when the turn looked at it")
+        raise ChangeRefused("mutation_snapshot_changed", f"{demanded} is not what it was when the turn looked at it")
 
 
 def spend(ready: MutationReady, change: GatedChange) -> None:

@@ -1,6 +1,7 @@
 from .diagnostics import PackError as PackError, Problems as Problems, pack_problem as pack_problem
 from .folder import Folder as Folder
 from .governance import FOLDER as FOLDER, default_governance as default_governance
+from .host_listing import ListingError as ListingError, run_listing as run_listing
 from .loader import read_pack as read_pack
 from .model import (
     ActionDescription as ActionDescription,

@@ -74,7 +74,7 @@ class ToolListing:
     def description(self) -> str:
         text = self._tool.get("description")
         if not isinstance(text, str) or len(text) > _MAX_DESCRIPTION:
-            self.report(f"its description is no text of at most {_MAX_DESCRIPTION:,} characters")
+            self.report(f"its description is not a text of at most {_MAX_DESCRIPTION:,} characters")
             return ""
         if (hidden := find_invisible(text, running=True)) is not None:
             self.report(f"its description holds the invisible character {hidden[1]}", "remove it")
@@ -85,7 +85,7 @@ class ToolListing:
         words = value if isinstance(value, list) else [None]
         if all(isinstance(item, str) and item and find_invisible(item) is None for item in words):
             return tuple(words)
-        self.report(f"its {what} are no list of words")
+        self.report(f"its {what} are not a list of words")
         return ()
 
     def spawn(self) -> tuple[str, ...]:
@@ -119,11 +119,11 @@ class ToolListing:
 
 def _refused(schema: object) -> str | None:
     if not isinstance(schema, dict):
-        return "is no object"
+        return "is not an object"
     try:
         encoded = canonical(schema)
     except (Uncanonical, RecursionError):
-        return "is no plain JSON"
+        return "is not plain JSON"
     if len(encoded) > _MAX_SCHEMA:
         return f"has more than {_MAX_SCHEMA:,} bytes"
     if _refers(schema):
@@ -136,7 +136,7 @@ def _refused(schema: object) -> str | None:
         options = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
         jsonschema_rs.validator_for(encoded.decode(), offline=True, pattern_options=options)
     except ValueError:
-        return "is no JSON Schema"
+        return "is not a JSON Schema"
     return None
 
 

@@ -59,7 +59,7 @@ class Folder:
                     self._problems.add("", f"the folder has more than {MOST_FILES:,} files", fix="is it a pack?")
                     return
                 if not entry.name.isprintable() or find_invisible(entry.name) is not None:
-                    self._problems.add(replace_invisible(name), "the name is no printable text", fix="rename it")
+                    self._problems.add(replace_invisible(name), "the name is not printable", fix="rename it")
                 elif entry.is_symlink():
                     if self._is_inside(name):
                         yield name

@@ -1,15 +1,13 @@
-"""The listing of a Python file of a pack, made by a sandboxed host process.
-
-The listing is not trusted: :mod:`.descriptions` checks it.
-"""
+"""The listing of a Python file, made by a sandboxed host process. It is untrusted: callers validate its content."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from manglecp.base.child import capture
 from manglecp.pack.diagnostics import Problems
@@ -17,11 +15,68 @@ from manglecp.pack.settings import SandboxPolicy
 from manglecp.wire import Fault, decode
 
 SECONDS: Final = 30.0
-MOST_OUTPUT: Final = 4_194_304
+MAX_OUTPUT: Final = 4_194_304
 _INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 _LINE: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")
-_LONGEST: Final = 300
+_MAX_MESSAGE: Final = 300
 _CONFINED: Final = 6  # exit status of a host that cannot be sandboxed
+
+
+class ListingError(ValueError):
+    """No valid listing. ``kind`` and ``code`` are those of a dispatch error."""
+
+    def __init__(
+        self,
+        kind: Literal["not_found", "timeout", "parse_error", "crash", "tool_error"],
+        message: str,
+        code: Literal["oversize", "empty_output"] | None = None,
+        fix: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.code, self.fix = kind, code, fix
+
+
+def run_listing(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    sha256: str,
+    *,
+    seconds: float,
+    limit: int = MAX_OUTPUT,
+    folder: Path | None = None,
+) -> tuple[dict[str, Any], bytes]:
+    """Run a host with ``--list``; return its listing, decoded and as bytes. Raises :class:`ListingError`.
+
+    ``sha256`` is the digest of the file that has to be listed.
+    """
+    argv = [*argv, "--parent", str(os.getpid())]
+    try:
+        output, stderr, status = capture(argv, environ, seconds=seconds, most=limit, folder=folder)
+    except OSError as error:
+        raise ListingError("not_found", f"the host cannot be started: {error.strerror}") from None
+    if len(output) > limit:
+        raise ListingError("parse_error", f"the listing has more than {limit:,} bytes", "oversize")
+    if status is None:
+        message = f"the host returned no listing within {seconds:g} s"
+        raise ListingError("timeout", message, fix="its top level should only define")
+    try:
+        document = decode(output)
+    except Fault:
+        document = None
+    if isinstance(document, dict) and isinstance(document.get("error"), str):
+        fix = "repair the sandbox of this machine, or allow degraded ones" if status == _CONFINED else None
+        raise ListingError("tool_error", document["error"], fix=fix)
+    if status:
+        how = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
+        last_output = (output + b"\n" + stderr).strip().decode("utf-8", "replace")
+        raise ListingError("crash", f"the host {how}" + (f": {last_output}" if last_output else ""))
+    if not output:
+        raise ListingError("parse_error", "the host returned no listing", "empty_output")
+    if not isinstance(document, dict) or document.get("ok") is not True:
+        raise ListingError("parse_error", "the listing is not a JSON object with ok = true")
+    if document.get("plugin_sha256") != sha256:
+        raise ListingError("parse_error", "the listing is not of the file that was hashed")
+    return document, output
 
 
 def list_tools(
@@ -33,46 +88,15 @@ def list_tools(
     sandbox: SandboxPolicy | None = None,
     seconds: float = SECONDS,
 ) -> dict[str, Any] | None:
-    """Return the listing of a file, or None and report a problem."""
-    argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", file]
-    argv += ["--sandbox", "strict", "--sha256", sha256, "--parent", str(os.getpid())]
-    if sandbox is not None:
-        argv += sandbox.host_options("strict")
+    """Return the listing of a file of a pack; None, and report a problem, if there is none."""
+    argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", file, "--sandbox", "strict"]
+    argv += ["--sha256", sha256, *(() if sandbox is None else sandbox.host_options("strict"))]
     environ = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     try:
-        output, _, code = capture(argv, environ, seconds=seconds, most=MOST_OUTPUT, folder=root)
-    except OSError as error:
-        problems.add(file, f"no host can be started to describe it: {error.strerror}")
+        return run_listing(argv, environ, sha256, seconds=seconds, folder=root)[0]
+    except ListingError as error:
+        message = str(error)[: 2 * _MAX_MESSAGE].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
+        message = "".join(character if character.isprintable() else " " for character in message)[:_MAX_MESSAGE]
+        line = _LINE.search(message)
+        problems.add(file, message, line=int(line[1][:9]) if line else None, fix=error.fix)
         return None
-    if len(output) > MOST_OUTPUT:
-        problems.add(file, f"its description has more than {MOST_OUTPUT:,} bytes")
-    elif code is None:
-        problems.add(file, f"it did not describe itself within {seconds:g} s", fix="its top level should only define")
-    else:
-        return _read(file, output, code, sha256, problems)
-    return None
-
-
-def _read(file: str, output: bytes, code: int, sha256: str, problems: Problems) -> dict[str, Any] | None:
-    try:
-        document = decode(output)
-    except Fault:
-        document = None
-    if not isinstance(document, dict):
-        how = f"ended by signal {-code}" if code < 0 else f"exited with status {code}"
-        problems.add(file, f"its host {how} and did not describe it")
-        return None
-    if code == 0 and document.get("ok") is True and document.get("plugin_sha256") == sha256:
-        return document
-    reported = document.get("error")
-    message = _plain(reported, file) if isinstance(reported, str) else "its host did not describe it"
-    line = _LINE.search(message)
-    fix = "repair the sandbox of this machine, or allow degraded ones" if code == _CONFINED else None
-    problems.add(file, message[:_LONGEST], line=int(line[1][:9]) if line else None, fix=fix)
-    return None
-
-
-def _plain(text: str, file: str) -> str:
-    """Return the error of a host without its prefix and without control characters."""
-    error = text[: 2 * _LONGEST].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
-    return "".join(character if character.isprintable() else " " for character in error)

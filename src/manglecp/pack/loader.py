@@ -137,7 +137,7 @@ class _Reading:
             level, slash, rest = name.removeprefix("rules/").partition("/")
             trust = _TRUST.get(level) if slash else Trust.DOMAIN
             if trust is None:
-                self._problems.add(name, f"rules/{level} is no level of trust", fix=did_you_mean(level, _TRUST))
+                self._problems.add(name, f"rules/{level} is not a trust level", fix=did_you_mean(level, _TRUST))
             elif "/" in rest:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):

@@ -81,7 +81,7 @@ def write_scaffold(folder: Path) -> tuple[str, ...]:
     name = target.name
     if not is_name(name):
         fix = "use letters, digits, '.', '_' and '-'"
-        raise PackError.at("", f"{name[:80]!r} is no name for a pack", fix=fix)
+        raise PackError.at("", f"{name[:80]!r} is not a valid pack name", fix=fix)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.parent / f".{name}-{secrets.token_hex(8)}"

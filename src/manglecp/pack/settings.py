@@ -71,7 +71,7 @@ class IntentSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class PackLimits:
     """What the manifest publishes and the server enforces."""
 
     max_message_bytes: int = _bounded(16_777_216, MIN_MESSAGE_BYTES, _MOST)
@@ -98,7 +98,7 @@ class Disclosure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """Limits of invocations: their duration, the retention of offers, the size of reports to clients."""
+    """PackLimits of invocations: their duration, the retention of offers, the size of reports to clients."""
 
     max_execution_ms: int = _bounded(600_000, 1, _DAY_MS)  # of a whole run, apart from evaluation (OPEN-71)
     max_events: int = _bounded(20, 1, 10_000)  # OBS-07
@@ -141,7 +141,7 @@ class Settings:
     description: str = ""
     domain: DomainSettings
     intents: tuple[IntentSettings, ...] = ()
-    limits: Limits = Limits()
+    limits: PackLimits = PackLimits()
     disclosure: Disclosure = Disclosure()
     invocation: Invocation = Invocation()
     auth: AuthSettings = AuthSettings()
@@ -168,7 +168,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
 _LONGEST_VALUE: Final = 65_536
 _LONGEST_KEY: Final = 200
-_N = TypeVar("_N", Limits, Invocation, Disclosure)
+_N = TypeVar("_N", PackLimits, Invocation, Disclosure)
 
 
 def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
@@ -186,7 +186,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         description=description,
         domain=_domain(whole.section("domain"), name, description),
         intents=_intents(whole),
-        limits=_numbers(whole.section("limits"), Limits),
+        limits=_numbers(whole.section("limits"), PackLimits),
         disclosure=_disclosure(whole.section("disclosure")),
         invocation=_numbers(whole.section("invocation"), Invocation),
         auth=_auth(whole.section("auth")),
@@ -239,7 +239,7 @@ def _folder(name: str, value: str, problems: Problems) -> str:
         folder = Path(value).expanduser().resolve(strict=True)
         if folder.is_dir():
             return str(folder)
-        problem = "that is no folder"
+        problem = "that is not a folder"
     except (OSError, RuntimeError):
         problem = "there is no such folder"
     problems.add("", f"--set {name}: {problem}")

@@ -56,7 +56,7 @@ class _Reading:
     def skill(self) -> SkillText | None:
         skill_id = self._file.rpartition("/")[2].removesuffix(".md")
         if not _ID.fullmatch(skill_id):
-            self._report(None, "the name of the file is no skill id: letters, digits, '.', '_' and '-'")
+            self._report(None, "the name of the file is not a skill id: letters, digits, '.', '_' and '-'")
         end = self._fences()
         if end is None:
             return None
@@ -66,7 +66,7 @@ class _Reading:
                 self._report(1, f"{key} is missing", f"add the line {key}: …")
         content_type = values.get("content_type", "text/markdown")
         if not _MIME.fullmatch(content_type):
-            self._report(None, "content_type is no MIME type")
+            self._report(None, "content_type is not a MIME type")
         body = "\n".join(self._lines[end + 1 :]).strip("\n")
         if not body.strip():
             self._report(end + 1, "there is no text behind the front matter")

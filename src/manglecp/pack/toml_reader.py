@@ -153,7 +153,7 @@ class TomlTable:
             if isinstance(item, dict):
                 found.append(self._at((key, number), item))
             else:
-                self.report(key, f"entry {number + 1} is no table", f"write [[{key}]]")
+                self.report(key, f"entry {number + 1} is not a table", f"write [[{key}]]")
         return found
 
     def finish(self, of_tables: Mapping[str, str] | None = None) -> None:

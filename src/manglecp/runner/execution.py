@@ -22,7 +22,7 @@ from manglecp.runner.log import RunnerError, canonical
 from manglecp.runner.selection import Offer
 from manglecp.toolhost import (
     SAFE,
-    Answer,
+    ActionResult,
     Artifact,
     CallOptions,
     Catalogue,
@@ -158,7 +158,7 @@ class Dispatched:
             authority = await settled(self.authorise(aid, call_id, text))
             asked = {"input_json": text, "call_id": call_id, "authority": authority}
         answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, **asked)
-        if isinstance(answer, Answer):
+        if isinstance(answer, ActionResult):
             return Outcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
         status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
         by_action = "status" in answer and status is not StepStatus.BREAKER_TRIP

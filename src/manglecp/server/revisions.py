@@ -18,7 +18,7 @@ from typing import Final, Literal
 from manglecp.invoke import Invoker, PackRuntime, Worker
 from manglecp.pack import PackError, Settings
 from manglecp.server.config import ServerSettings
-from manglecp.store import Busy, Invalid, Refused, StoreError
+from manglecp.store import Busy, ChangeRefused, Invalid, StoreError
 from manglecp.wire import WireError
 from manglecp.wire.messages import Status
 
@@ -169,7 +169,7 @@ class RevisionManager:
 
     def store_failed(self, error: StoreError) -> None:
         """Record that a request failed in the store, unless the store refused it for good reason."""
-        if not isinstance(error, Busy | Invalid | Refused):
+        if not isinstance(error, Busy | Invalid | ChangeRefused):
             self.degrade(STORE, _STORE_FAILS)
 
     def restore(self, what: str) -> None:

@@ -5,24 +5,24 @@ from .database import (
 )
 from .errors import (
     Busy as Busy,
+    ChangeRefused as ChangeRefused,
     Fenced as Fenced,
     Invalid as Invalid,
     KeyTaken as KeyTaken,
     NoRun as NoRun,
     NotOpen as NotOpen,
-    Refused as Refused,
     StoreError as StoreError,
     Unusable as Unusable,
 )
 from .ledger import (
     KINDS as KINDS,
     Body as Body,
-    Entry as Entry,
     EntryKind as EntryKind,
+    LedgerEntry as LedgerEntry,
     Note as Note,
     verify_export as verify_export,
 )
-from .registry import Kept as Kept
+from .registry import StoredOffer as StoredOffer
 from .run_model import (
     Decision as Decision,
     NewRun as NewRun,
@@ -30,10 +30,10 @@ from .run_model import (
     Run as Run,
     RunState as RunState,
     RunView as RunView,
-    Step as Step,
+    SettledStep as SettledStep,
     StepEnd as StepEnd,
     StepKind as StepKind,
-    StepSettled as StepSettled,
+    StepRecord as StepRecord,
     StepStart as StepStart,
     StepState as StepState,
     Values as Values,
@@ -41,7 +41,7 @@ from .run_model import (
 )
 from .run_store import pauses as pauses
 from .schema import (
-    Part as Part,
+    SchemaPart as SchemaPart,
     append_only as append_only,
 )
 from .store import (

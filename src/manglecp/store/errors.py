@@ -4,19 +4,19 @@ from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The base class. Nothing was changed, unless it is :class:`Unsure`."""
+    """The base class. Nothing was changed, unless it is :class:`CommitUnknown`."""
 
 
 class Busy(StoreError):
     """Another process held the database for longer than the time-out; nothing was done, and the caller may retry."""
 
 
-class Unsure(StoreError):
+class CommitUnknown(StoreError):
     """The connection broke while committing: read the state before retrying."""
 
 
 class Unusable(StoreError):
-    """The database is no store, is damaged, has another revision, or cannot be reached."""
+    """The database is not a store, is damaged, has another revision, or cannot be reached."""
 
 
 class Invalid(StoreError):
@@ -28,7 +28,7 @@ class Invalid(StoreError):
         self.reason = reason
 
 
-class Refused(StoreError):
+class ChangeRefused(StoreError):
     """The state of the store does not admit the change; ``code`` is the reason."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -37,7 +37,7 @@ class Refused(StoreError):
         self.message = message
 
 
-class Fenced(Refused):
+class Fenced(ChangeRefused):
     """The run was taken over, or is over. The caller must not act on it again."""
 
     def __init__(self, run_id: str, fence: int) -> None:
@@ -46,7 +46,7 @@ class Fenced(Refused):
         self.fence = fence
 
 
-class KeyTaken(Refused):
+class KeyTaken(ChangeRefused):
     """The identity has used this request key already, for ``run_id``; compare ``request_digest``."""
 
     def __init__(self, run_id: str, request_digest: str) -> None:
@@ -55,7 +55,7 @@ class KeyTaken(Refused):
         self.request_digest = request_digest
 
 
-class NoRun(Refused):
+class NoRun(ChangeRefused):
     """There is no run of this id, or it was deleted."""
 
     def __init__(self, run_id: str) -> None:
@@ -63,7 +63,7 @@ class NoRun(Refused):
         self.run_id = run_id
 
 
-class NotOpen(Refused):
+class NotOpen(ChangeRefused):
     """The run or the step is not in a state that admits this."""
 
     def __init__(self, message: str) -> None:

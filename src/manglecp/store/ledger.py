@@ -21,7 +21,7 @@ from manglecp.base.hash_chain import EMPTY, GENESIS, Head, row_hash
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.errors import Invalid, Unusable
-from manglecp.store.schema import Part, append_only
+from manglecp.store.schema import SchemaPart, append_only
 
 EntryKind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decision", "confirmation", "policy", "audit"]
 
@@ -43,7 +43,7 @@ class Note(NamedTuple):
     identity: str | None = None
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An entry of the ledger."""
 
     seq: int
@@ -63,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return row_hash(msgspec.structs.asdict(self))
 
 
-COLUMNS: Final = Entry.__struct_fields__
+COLUMNS: Final = LedgerEntry.__struct_fields__
 
 
 def encoded_body(note: Note) -> bytes:
@@ -79,29 +79,29 @@ def encoded_body(note: Note) -> bytes:
     return body
 
 
-def read_row(row: Sequence[Any]) -> Entry:
+def read_row(row: Sequence[Any]) -> LedgerEntry:
     """Return the entry of a row. Raises :class:`.Unusable` if it is damaged."""
     members = dict(zip(COLUMNS, row, strict=True))
     try:
         body = msgspec.json.decode(members["body"], type=dict[str, Any])
         if canonical(body).decode() != members["body"]:
             raise ValueError
-        return msgspec.convert(members | {"body": body}, Entry)
+        return msgspec.convert(members | {"body": body}, LedgerEntry)
     except (ValueError, TypeError, RecursionError):
-        raise Unusable(f"entry {row[0]} is damaged: it is no entry any more") from None
+        raise Unusable(f"entry {row[0]} is damaged: it is not a valid entry") from None
 
 
-def write_line(entry: Entry) -> bytes:
+def write_line(entry: LedgerEntry) -> bytes:
     return canonical(msgspec.structs.asdict(entry))
 
 
-def read_line(line: bytes) -> Entry:
+def read_line(line: bytes) -> LedgerEntry:
     """Parse a line of an export. The message of a :class:`ValueError` quotes nothing of the line."""
     try:
-        entry = msgspec.json.decode(line, type=Entry)
+        entry = msgspec.json.decode(line, type=LedgerEntry)
         again = write_line(entry)
     except (ValueError, RecursionError):
-        raise ValueError("no entry of a ledger") from None
+        raise ValueError("not an entry of a ledger") from None
     if again != line:
         raise ValueError("not in canonical form: keys sorted, no spaces")
     return entry
@@ -112,7 +112,7 @@ Row = TypeVar("Row")
 MOST_FINDINGS: Final = 100
 
 
-class Verified(NamedTuple):
+class Verification(NamedTuple):
     """The result of verifying a ledger; ``head`` is that of its last entry."""
 
     head: Head
@@ -124,7 +124,7 @@ class Verified(NamedTuple):
         return not self.findings
 
 
-def check(rows: Iterable[Row], read: Callable[[Row], Entry], expect: Head | None) -> Verified:
+def check(rows: Iterable[Row], read: Callable[[Row], LedgerEntry], expect: Head | None) -> Verification:
     """Verify a chain of rows. ``expect``: an entry, noted earlier, that the ledger has to contain.
 
     After a wrong row the next is compared with what is there, so that one change gives one finding.
@@ -148,15 +148,15 @@ def check(rows: Iterable[Row], read: Callable[[Row], Entry], expect: Head | None
     if not met:
         assert expect is not None
         findings.append(f"entry {expect.seq}: the ledger does not have the entry that was expected here")
-    return Verified(head, number, findings)
+    return Verification(head, number, findings)
 
 
-def verify_export(lines: Iterable[bytes], *, expect: Head | None = None) -> Verified:
+def verify_export(lines: Iterable[bytes], *, expect: Head | None = None) -> Verification:
     """Verify the lines of an export as a whole ledger."""
     return check((line.rstrip(b"\n") for line in lines), read_line, expect)
 
 
-def _place(entry: Entry, before: Head) -> Iterable[str]:
+def _place(entry: LedgerEntry, before: Head) -> Iterable[str]:
     if entry.seq != before.seq + 1:
         yield f"entry {entry.seq}: it follows entry {before.seq}"
     if before.row_hash and entry.prev_hash != before.row_hash:
@@ -165,7 +165,7 @@ def _place(entry: Entry, before: Head) -> Iterable[str]:
         yield f"entry {entry.seq}: its content is not what was hashed"
 
 
-LEDGER: Final = Part(
+LEDGER: Final = SchemaPart(
     "ledger",
     (
         """
@@ -259,7 +259,7 @@ class Ledger:
     def head(self, tx: Transaction) -> Head:
         return Head(*tx.execute("SELECT seq, row_hash FROM ledger_head WHERE one = 1").fetchone())
 
-    def entry(self, tx: Transaction, seq: int) -> Entry | None:
+    def entry(self, tx: Transaction, seq: int) -> LedgerEntry | None:
         row = tx.execute(f"{_SELECT} WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else read_row(row)
 
@@ -272,14 +272,14 @@ class Ledger:
         kind: str | None = None,
         run: str | None = None,
         identity: str | None = None,
-    ) -> list[Entry]:
+    ) -> list[LedgerEntry]:
         """Return the first entries after number ``since``, in their order."""
         wanted = {"kind": kind, "run": run, "identity": identity}
         given = {f" AND {name} = ?": value for name, value in wanted.items() if value is not None}
         sql = f"{_SELECT} WHERE seq > ?{''.join(given)} ORDER BY seq LIMIT ?"
         return [read_row(row) for row in tx.execute(sql, (since, *given.values(), limit)).fetchall()]
 
-    def verify(self, tx: Transaction, *, expect: Head | None = None) -> Verified:
+    def verify(self, tx: Transaction, *, expect: Head | None = None) -> Verification:
         """Recompute the chain. ``expect``: an entry, noted earlier, that the ledger has to contain."""
         verified = check(_bare_rows(tx), read_row, expect)
         if (head := self.head(tx)) != verified.head:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from manglecp.store.database import Transaction
-from manglecp.store.schema import Part
+from manglecp.store.schema import SchemaPart
 
-NONCES: Final = Part(
+NONCES: Final = SchemaPart(
     "nonces",
     (
         """

@@ -2,8 +2,8 @@
 
 The tables are in the schema ``manglecp``. Write transactions are *read committed* and lock the rows they depend on;
 read transactions see one snapshot. Threads take connections from a small pool; a broken one is replaced, and its
-transaction raises :class:`.Busy` (the server has rolled it back), or :class:`.Unsure` if it broke while committing.
-Lock time-outs, deadlocks and serialisation failures raise ``Busy`` as well.
+transaction raises :class:`.Busy` (the server has rolled it back), or :class:`.CommitUnknown` if it broke while
+committing. Lock time-outs, deadlocks and serialisation failures raise ``Busy`` as well.
 
 ``synchronous = "normal"`` does not wait for the server's disk (``synchronous_commit = off``): a server crash may lose
 the last commits. ``full`` waits. psycopg is imported when a database is opened.
@@ -22,8 +22,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from manglecp.base.extras import missing_extra
 from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
-from manglecp.store.errors import Busy, StoreError, Unsure, Unusable
-from manglecp.store.schema import Part, create_parts, has_parts
+from manglecp.store.errors import Busy, CommitUnknown, StoreError, Unusable
+from manglecp.store.schema import SchemaPart, create_parts, has_parts
 
 if TYPE_CHECKING:
     import psycopg
@@ -70,7 +70,7 @@ class PostgresDatabase:
         self,
         url: PostgresUrl,
         *,
-        parts: Sequence[Part],
+        parts: Sequence[SchemaPart],
         synchronous: Synchronous = "normal",
         patience: float = PATIENCE,
     ) -> None:
@@ -196,7 +196,7 @@ class PostgresDatabase:
             broken = connection.broken
             _undo(connection)
             if broken and committing and writes:
-                raise Unsure(
+                raise CommitUnknown(
                     f"the connection to {self.name} broke while a change was being committed: "
                     "it was made or it was not. Look before doing it again."
                 ) from None
@@ -237,7 +237,7 @@ class PostgresDatabase:
             return StoreError(f"{self.name} cannot be used: {text}")
         return error  # a bug of ours
 
-    def _create(self, parts: Sequence[Part]) -> None:
+    def _create(self, parts: Sequence[SchemaPart]) -> None:
         with self.read_transaction() as tx:
             found = tx.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA}.store_part",)).fetchone()[0]
             if found and has_parts(tx, parts, name=self.name):

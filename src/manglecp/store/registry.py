@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 from manglecp.base.digest import digest_bytes
 from manglecp.store.database import Transaction
-from manglecp.store.schema import Part
+from manglecp.store.schema import SchemaPart
 
 RETENTION_MS: Final = 300_000
 MOST_ENTRIES: Final = 1_000_000
 AT_ONCE: Final = 10_000
 
-REGISTRY: Final = Part(
+REGISTRY: Final = SchemaPart(
     "registry",
     (
         """
@@ -93,7 +93,7 @@ _DROP_UNUSED: Final = """
 _log: Final = logging.getLogger(__name__)
 
 
-class Kept(NamedTuple):
+class StoredOffer(NamedTuple):
     """An offered tool. ``document`` is its full definition, opaque to the store."""
 
     macro_id: str
@@ -103,7 +103,7 @@ class Kept(NamedTuple):
     expires_at_ms: int | None
 
 
-class Swept(NamedTuple):
+class OfferSweep(NamedTuple):
     """Counts of deleted tools."""
 
     dropped: int
@@ -125,7 +125,7 @@ class Registry:
         self,
         tx: Transaction,
         identity: str,
-        tools: Iterable[Kept],
+        tools: Iterable[StoredOffer],
         *,
         now_ms: int,
         retention_ms: int = RETENTION_MS,
@@ -144,10 +144,10 @@ class Registry:
         tx.executemany(_PUT_DOCUMENT, [documents[digest] for digest in sorted(documents)])
         tx.executemany(_PUT, [entries[macro_id] for macro_id in sorted(entries)])
 
-    def find(self, tx: Transaction, identity: str, macro_id: str, now_ms: int) -> Kept | None:
+    def find(self, tx: Transaction, identity: str, macro_id: str, now_ms: int) -> StoredOffer | None:
         """Return an offer to this identity, whether valid now or not."""
         row = tx.execute(_FIND, (identity, macro_id, now_ms)).fetchone()
-        return None if row is None else Kept(*row)
+        return None if row is None else StoredOffer(*row)
 
     def entries(self, tx: Transaction, identity: str, macro_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
         """Return digest and earliest deletion time of the tools that are registered."""
@@ -155,7 +155,7 @@ class Registry:
         rows = tx.execute(_ENTRIES.format(marks=marks), (identity, *macro_ids)).fetchall()
         return {macro_id: (digest, drop_ms) for macro_id, digest, drop_ms in rows}
 
-    def sweep(self, tx: Transaction, now_ms: int, most: int = MOST_ENTRIES, *, at_once: int = AT_ONCE) -> Swept:
+    def sweep(self, tx: Transaction, now_ms: int, most: int = MOST_ENTRIES, *, at_once: int = AT_ONCE) -> OfferSweep:
         """Delete entries past their retention, then evict those above ``most``; at most ``at_once`` entries."""
         if tx.dialect == "postgresql":
             # No writer may register a tool while its definition is tested for use.
@@ -164,7 +164,7 @@ class Registry:
         # A definition is kept for as long as any of its entries.
         documents = tx.execute(_DROP_DOCUMENTS, (now_ms, at_once)).rowcount
         if dropped == at_once or documents == at_once:
-            return Swept(dropped, 0, 0, more=True)
+            return OfferSweep(dropped, 0, 0, more=True)
         excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - most
         room = min(excess, at_once - dropped)
         evicted = self._evict(tx, _OUTSIDE, now_ms, room)
@@ -173,7 +173,7 @@ class Registry:
             _log.warning(
                 "the registry has room for %d macro-tools: %d were dropped before their validity ended", most, inside
             )
-        return Swept(dropped, evicted + inside, inside, more=evicted + inside < excess)
+        return OfferSweep(dropped, evicted + inside, inside, more=evicted + inside < excess)
 
     def _evict(self, tx: Transaction, which: str, now_ms: int, count: int) -> int:
         if count <= 0:

@@ -131,7 +131,7 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Opaque further data of the caller: a reason, a duration."""
 
 
-class StepSettled(msgspec.Struct, frozen=True, kw_only=True):
+class SettledStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step without a start record: a read, a skipped step, or one that was never sent."""
 
     number: int
@@ -149,7 +149,7 @@ class StepSettled(msgspec.Struct, frozen=True, kw_only=True):
     note: bytes | None = None
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at a step; ``input``, ``output`` and ``note`` are None in a :class:`RunView`."""
 
     number: int
@@ -178,7 +178,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     run: Run
     admission: bytes
-    steps: tuple[Step, ...]
+    steps: tuple[StepRecord, ...]
     """In the order of recording."""
 
 

@@ -26,15 +26,15 @@ from manglecp.store.run_model import (
     Run,
     RunState,
     RunView,
-    Step,
+    SettledStep,
     StepEnd,
     StepKind,
-    StepSettled,
+    StepRecord,
     StepStart,
     StepState,
     Values,
 )
-from manglecp.store.schema import ByDialect, Part
+from manglecp.store.schema import ByDialect, SchemaPart
 from manglecp.store.seals import Seals
 
 ABORTED: Final = "aborted"
@@ -55,7 +55,7 @@ OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
 # A row of runs is written with every step and every heartbeat, so it is kept small: rarely changed columns are in
 # run_values, and no index has a column that a step or a heartbeat changes.
 
-RUNS: Final = Part(
+RUNS: Final = SchemaPart(
     "runs",
     (
         """
@@ -189,7 +189,7 @@ _KEPT: Final = """
 """
 # The members of the structs, in their order: rows become structs by position.
 _RUN: Final = Run.__struct_fields__
-_STEP: Final = tuple(name for name in Step.__struct_fields__ if name not in ("input", "output", "note"))
+_STEP: Final = tuple(name for name in StepRecord.__struct_fields__ if name not in ("input", "output", "note"))
 _SELECT_RUN: Final = f"SELECT {', '.join(_RUN)} FROM runs"
 _SELECT_VALUES: Final = """
     SELECT admission, plan, args, slots FROM runs JOIN run_values USING (run_id) WHERE run_id = ?
@@ -292,7 +292,7 @@ _GO_ON: Final = """
 """
 
 
-class Swept(NamedTuple):
+class RunSweep(NamedTuple):
     """Counts of deleted rows. If one equals the limit, there may be more to sweep."""
 
     answers: int
@@ -420,7 +420,7 @@ class RunStore:
         fence: int,
         starts: Sequence[StepStart],
         *,
-        settled: Sequence[StepSettled] = (),
+        settled: Sequence[SettledStep] = (),
         slots: bytes | None = None,
     ) -> bool:
         """Record calls that are about to be sent, after steps that ended; return whether cancelling was requested.
@@ -439,7 +439,7 @@ class RunStore:
         fence: int,
         ends: Sequence[StepEnd],
         *,
-        settled: Sequence[StepSettled] = (),
+        settled: Sequence[SettledStep] = (),
         slots: bytes | None = None,
         kept: Mapping[str, bytes] | None = None,
     ) -> bool:
@@ -453,7 +453,7 @@ class RunStore:
         return cancel
 
     def settled(
-        self, tx: Transaction, run_id: str, fence: int, settled: Sequence[StepSettled], *, slots: bytes | None = None
+        self, tx: Transaction, run_id: str, fence: int, settled: Sequence[SettledStep], *, slots: bytes | None = None
     ) -> bool:
         """Record steps that ended without a record of their start; return whether cancelling was requested."""
         return self.finished(tx, run_id, fence, (), settled=settled, slots=slots)
@@ -461,7 +461,7 @@ class RunStore:
     def end(self, tx: Transaction, run_id: str, fence: int, state: RunState, answer: bytes | None) -> None:
         """End the run. Its values are deleted; the answer stays for repeated requests."""
         if state not in ENDS:
-            raise Invalid("state", f"{state.value} is no end of a run")
+            raise Invalid("state", f"{state.value} is not a final state")
         held = _hold(tx, run_id, fence, changes=0)
         self._close(tx, run_id, state, None, answer, held.now_ms)
 
@@ -516,7 +516,7 @@ class RunStore:
         )
         return _Statement(_START, row, (), _in_the_way(*place))
 
-    def _settle(self, run_id: str, one: StepSettled, later: int) -> _Statement:
+    def _settle(self, run_id: str, one: SettledStep, later: int) -> _Statement:
         if one.state == StepState.DONE and one.tier > 0:
             raise Invalid("state", "an effect is done only after it was started")
         place = (run_id, one.kind, one.number, one.attempt)
@@ -618,7 +618,7 @@ class RunStore:
             return None
         admission = tx.execute("SELECT admission FROM run_values WHERE run_id = ?", (run_id,)).fetchone()[0]
         rows = tx.execute(_SELECT_STEPS, (run_id,)).fetchall()
-        return RunView(run=run, admission=admission, steps=tuple(Step(**_step_members(row)) for row in rows))
+        return RunView(run=run, admission=admission, steps=tuple(StepRecord(**_step_members(row)) for row in rows))
 
     def load(self, tx: Transaction, run_id: str) -> OwnedRun:
         """Return a run with all of its values. Raises :class:`.NoRun`."""
@@ -636,7 +636,7 @@ class RunStore:
         rows = tx.execute(f"{_SELECT_RUN}{which} ORDER BY created_ms DESC, run_id LIMIT ?", (*values, limit))
         return tuple(_run(row) for row in rows.fetchall())
 
-    def sweep(self, tx: Transaction, *, limit: int = 500) -> Swept:
+    def sweep(self, tx: Transaction, *, limit: int = 500) -> RunSweep:
         """Delete up to ``limit`` answers and runs past their retention. What needs a decision is never deleted."""
         now_ms = tx.now_ms()
         runs = tx.locked(_OLD_RUNS, (now_ms - self._retention.runs_ms, limit)).fetchall()
@@ -647,7 +647,7 @@ class RunStore:
         if answers:
             tx.executemany("UPDATE run_values SET answer = NULL WHERE run_id = ?", answers)
             tx.executemany("UPDATE runs SET answer_until_ms = NULL WHERE run_id = ?", answers)
-        return Swept(len(answers), len(runs))
+        return RunSweep(len(answers), len(runs))
 
     # Each sealed value is bound to its table, run, step and column.
 
@@ -657,12 +657,12 @@ class RunStore:
     def _open(self, sealed: bytes | None, *place: str) -> bytes | None:
         return None if sealed is None else self._seals.unseal(sealed, *place)
 
-    def _step(self, row: tuple[Any, ...], run_id: str) -> Step:
+    def _step(self, row: tuple[Any, ...], run_id: str) -> StepRecord:
         members = _step_members(row[:-3])
         place = (run_id, members["kind"], members["number"], members["attempt"])
         for name, sealed in zip(("input", "output", "note"), row[-3:], strict=True):
             members[name] = self._open(sealed, *_step_place(*place), name)
-        return Step(**members)
+        return StepRecord(**members)
 
 
 def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:

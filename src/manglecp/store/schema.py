@@ -1,7 +1,7 @@
 """The schema of a store, and its revision.
 
-Each part of the store (ledger, registry, …) brings its tables as a :class:`Part`; the table ``store_part`` lists the
-parts of a database. There are no migrations: a database of another revision is refused.
+Each part of the store (ledger, registry, …) defines its tables as a :class:`SchemaPart`; the table ``store_part`` lists
+the parts of a database. There are no migrations: a database of another revision is refused.
 
 Data definition is written once. ``BIGINT`` and ``TEXT`` are portable; placeholders stand for what is not: ``{blob}``
 the type of bytes; ``{strict}``, after a table's closing parenthesis: values have the type of their column;
@@ -27,7 +27,7 @@ class ByDialect(NamedTuple):
     postgresql: Sequence[str]
 
 
-class Part(NamedTuple):
+class SchemaPart(NamedTuple):
     """Tables that belong together."""
 
     name: str
@@ -71,7 +71,7 @@ def write(statement: str, dialect: Dialect) -> str:
     return _WORD.sub(lambda found: words.get(found[0], found[0]), statement)
 
 
-def has_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> bool:
+def has_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> bool:
     """Return whether the tables of all parts exist; ``store_part`` must. Raises :class:`Unusable`."""
     versions = dict(tx.execute("SELECT name, version FROM store_part").fetchall())
     for version in versions.values():
@@ -79,7 +79,7 @@ def has_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> bool:
     return versions.keys() >= {part.name for part in parts}
 
 
-def create_parts(tx: Transaction, parts: Iterable[Part], *, name: str) -> None:
+def create_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> None:
     """Create missing tables, in a transaction that excludes other creators."""
     tx.execute(write(_PARTS, tx.dialect))
     for part in parts:

@@ -68,7 +68,7 @@ class Seals:
                 raise Unusable(f"{where} is sealed; configure the store key that it was sealed with")
             case b"\1":
                 return self._open(sealed[1:], where, canonical(place))
-        raise Unusable(f"{where} is damaged: it is no sealed value")
+        raise Unusable(f"{where} is damaged: it is not a sealed value")
 
     def _open(self, sealed: bytes, where: str, about: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag

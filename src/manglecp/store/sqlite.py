@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, StoreError, Unusable
-from manglecp.store.schema import REVISION, Part, check_revision, create_parts, has_parts
+from manglecp.store.schema import REVISION, SchemaPart, check_revision, create_parts, has_parts
 
 APPLICATION_ID: Final = 0x6D636973  # ``mcis``, in the header of the file
 
@@ -33,7 +33,7 @@ class SqliteDatabase:
         self,
         path: Path | Literal[":memory:"],
         *,
-        parts: Sequence[Part],
+        parts: Sequence[SchemaPart],
         synchronous: Synchronous = "normal",
         patience: float = PATIENCE,
     ) -> None:
@@ -164,7 +164,7 @@ class SqliteDatabase:
         execute("PRAGMA cell_size_check = on")
         execute("PRAGMA secure_delete = on")  # values of runs that are over are overwritten, not only forgotten
 
-    def _create_parts(self, parts: Sequence[Part]) -> None:
+    def _create_parts(self, parts: Sequence[SchemaPart]) -> None:
         tx = SqliteTransaction(self._connection)
         if self._check_revision() and has_parts(tx, parts, name=self.name):
             return

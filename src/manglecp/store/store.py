@@ -21,12 +21,12 @@ from manglecp.store.nonces import NONCES, Nonces
 from manglecp.store.postgresql import PostgresDatabase, PostgresUrl, is_postgres
 from manglecp.store.registry import REGISTRY, Registry
 from manglecp.store.run_store import RUNS, RunStore
-from manglecp.store.schema import Part
+from manglecp.store.schema import SchemaPart
 from manglecp.store.seals import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.writer import Writer
 
-PARTS: Final[Sequence[Part]] = (LEDGER, REGISTRY, NONCES, RUNS)
+PARTS: Final[Sequence[SchemaPart]] = (LEDGER, REGISTRY, NONCES, RUNS)
 
 FILE_NAME: Final = "store.sqlite3"
 
@@ -75,7 +75,7 @@ def open_database(
     *,
     synchronous: Synchronous | None = None,
     patience: float = PATIENCE,
-    parts: Sequence[Part] = PARTS,
+    parts: Sequence[SchemaPart] = PARTS,
 ) -> Database:
     """Open the database alone, with the tables of ``parts``. ``synchronous`` defaults to the environment variable."""
     place = place_of(where)

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.store.database import Database, Transaction
-from manglecp.store.errors import Unsure
+from manglecp.store.errors import CommitUnknown
 from manglecp.store.ledger import Ledger, Note
 
 T = TypeVar("T")
@@ -157,8 +157,8 @@ class _Batches:
                     self._ledger.append_all(tx, notes)
             return results
         except BaseException as error:
-            # Unsure: the batch may have been committed, and must not be repeated.
-            if len(batch) == 1 or not begun or isinstance(error, Unsure):
+            # CommitUnknown: the batch may have been committed, and must not be repeated.
+            if len(batch) == 1 or not begun or isinstance(error, CommitUnknown):
                 return [error] * len(batch)
         return [result for job in batch for result in self._results([job])]
 

@@ -20,7 +20,7 @@ from manglecp.testing.coverage import PackCoverage, with_coverage
 from manglecp.testing.messages import Fact, Now, as_facts, facts_of_file, instant
 from manglecp.testing.results import Answer, Refused
 from manglecp.testing.stage import Function, Stage, check_functions
-from manglecp.toolhost import Generated
+from manglecp.toolhost import FactGenerators
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, IntentResult
 
@@ -60,16 +60,16 @@ def load_pack(
 class Finding:
     """The fact generators of a pack, and the domain with their newest facts."""
 
-    def __init__(self, generated: Generated, domain: Domain) -> None:
+    def __init__(self, generated: FactGenerators, domain: Domain) -> None:
         self._generated = generated
         self._domain = domain
 
     def again(self) -> Domain:
-        """Run the generators again. Raises :class:`manglecp.toolhost.passes.NoFacts`."""
+        """Run the generators again. Raises :class:`manglecp.toolhost.passes.PassError`."""
         for name in self._generated.names:
-            looked = self._generated.look(name)
+            looked = self._generated.run_pass(name)
             self._domain = self._domain.changed(looked.added, looked.removed, looked.version)
-            self._generated.take(looked)
+            self._generated.commit(looked)
         return self._domain
 
 

@@ -25,16 +25,7 @@ from manglecp.intent import Domain, Identity, request_message
 from manglecp.invoke import Invoker, PackOptions, PackRuntime, Secrets, serve_pack_actions, with_approval
 from manglecp.pack import ActionDescription, Pack
 from manglecp.store import open_store
-from manglecp.toolhost import (
-    Answer,
-    Call,
-    CallRefused,
-    Dispatcher,
-    DispatchError,
-    ErrorCode,
-    Right,
-    failure,
-)
+from manglecp.toolhost import ActionResult, CallRefused, Dispatcher, DispatchError, ErrorCode, HostCall, Right, failure
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
@@ -78,7 +69,7 @@ class Actions:
         self._started: Dispatcher | None = None
         self.called: list[Called] = []
 
-    async def call(self, aid: str, **asked: Any) -> Answer | DispatchError:
+    async def call(self, aid: str, **asked: Any) -> ActionResult | DispatchError:
         """Run the function for this action, or a host where there is none."""
         action = self._actions[aid]
         if action.name in self._functions:
@@ -87,7 +78,7 @@ class Actions:
             self._started = await self._hosts()
             answer = await self._started.call(aid, **asked)
         given = msgspec.json.decode(asked["input_json"])  # not what the function may have changed
-        if isinstance(answer, Answer):
+        if isinstance(answer, ActionResult):
             self.called.append(Called(action.name, given, msgspec.json.decode(answer.output_json)))
         else:
             self.called.append(Called(action.name, given, error=answer["detail"]))
@@ -95,10 +86,10 @@ class Actions:
 
     async def _function(
         self, action: ActionDescription, function: Function, asked: Mapping[str, Any]
-    ) -> Answer | DispatchError:
+    ) -> ActionResult | DispatchError:
         named = ("input_json", "slots", "identity", "call_id", "authority")
         right = Right(
-            Call(
+            HostCall(
                 aid=action.aid,
                 tier=action.tier,
                 idempotent=action.idempotent,
@@ -114,7 +105,7 @@ class Actions:
         try:
             async with asyncio.timeout(min(limits, default=None)):
                 output = await _called(function, msgspec.json.decode(asked["input_json"]))
-            return Answer(action.aid, msgspec.json.encode(output).decode(), dict(asked["slots"]))
+            return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(asked["slots"]))
         except TimeoutError:
             code: ErrorCode | None = None if action.idempotent else "outcome_unknown"
             return failure(action.aid, "timeout", "the function did not return in time", code=code)

@@ -5,11 +5,11 @@ from .dispatch.breakers import Breaker as Breaker
 from .dispatch.catalogue import Catalogue as Catalogue, read_catalogue as read_catalogue
 from .dispatch.dispatcher import CallOptions as CallOptions, Dispatcher as Dispatcher
 from .dispatch.messages import (
-    Answer as Answer,
-    Call as Call,
+    ActionResult as ActionResult,
     CallRefused as CallRefused,
     DispatchError as DispatchError,
     ErrorCode as ErrorCode,
+    HostCall as HostCall,
     failure as failure,
 )
 from .dispatch.rights import PlanPermit as PlanPermit, Right as Right
@@ -18,9 +18,9 @@ from .generator import Part as Part, Progress as Progress, facts as facts
 from .generator_hosts import serve_facts as serve_facts
 from .hints import Limits as Limits
 from .passes import (
-    Generated as Generated,
-    Looking as Looking,
-    NoFacts as NoFacts,
+    FactGenerators as FactGenerators,
+    PassError as PassError,
+    PassProgress as PassProgress,
 )
 from .state import (
     Artifact as Artifact,

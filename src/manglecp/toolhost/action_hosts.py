@@ -20,9 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from manglecp.pack import ActionDescription, Folder, Pack, PackError, Problems, Profile, PythonFile, SandboxPolicy
-from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, Listing, Served
-from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, family, least_tier
+from manglecp.pack import (
+    ActionDescription,
+    Folder,
+    ListingError,
+    Pack,
+    PackError,
+    Problems,
+    Profile,
+    PythonFile,
+    SandboxPolicy,
+)
+from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, Listing, ServedPlugin
+from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, check_family, least_tier
 from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
 
@@ -79,7 +89,7 @@ async def serve_actions(
     start, by name or absolute path. Raises :class:`PackError` if the pack cannot be served as described.
     """
     with contextlib.ExitStack() as places:
-        plugins: list[Served] = []
+        plugins: list[ServedPlugin] = []
         if pack.actions_file is not None and pack.actions:
             given = [workspace] if isinstance(workspace, Path) else workspace or ()
             working = [str(Path(place).resolve()) for place in given]
@@ -105,7 +115,7 @@ def _served(
     workspace: Sequence[str],
     programs: Sequence[str],
     policy: SandboxPolicy,
-) -> list[Served]:
+) -> list[ServedPlugin]:
     listing = pack_listing(pack, file, _profiles(pack))
     if len(json.dumps(dict(pack.params))) > _MOST_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")
@@ -126,7 +136,7 @@ def _served(
             settings=pack.params,
             finder=finder,
         )
-        served.append(Served(part.catalogue, servable(_FILE, command)))
+        served.append(ServedPlugin(part.catalogue, servable(_FILE, command)))
     return served
 
 
@@ -158,10 +168,10 @@ def pack_listing(pack: Pack, file: PythonFile, catalogue: Catalogue) -> Listing:
         raise PackError.at(file.name, "the file has changed since the pack was read", fix=_AGAIN)
     if digest != pack.digest:
         raise PackError.at("", "the pack has changed since it was read", fix=_AGAIN)
-    prefix = family(file.path)
-    for aid in catalogue:
-        if not aid.startswith(prefix):
-            raise PackError.at(file.name, f"{aid} is listed, and its actions begin with {prefix}")
+    try:
+        check_family(catalogue, file.path)
+    except ListingError as error:
+        raise PackError.at(file.name, str(error)) from None
     return Listing(plugin=file.path, catalogue=catalogue, sha256=file.sha256)
 
 

@@ -119,14 +119,14 @@ def action(
             raise TypeError(f"{name} is a list of strings, not a string")
     declared, programs, fences = tuple(effects), tuple(spawn), tuple(replay_inputs)
     if timeout is not None and not 0 < timeout < float("inf"):
-        raise ValueError("timeout is no number of seconds above 0")
+        raise ValueError("timeout has to be a number of seconds above 0")
     if version < 1:
         raise ValueError("versions count from 1")
     check_programs(programs)
     if programs and not _STARTS & set(declared):
         raise ValueError("spawn: an action that starts programs has the effect 'process'")
     if deterministic and not fences and any(effect != "none" for effect in declared):
-        raise ValueError("deterministic and with effects: replay_inputs has to say what the result depends on")
+        raise ValueError("deterministic and with effects: replay_inputs has to name what the result depends on")
     declared_as = Declaration(
         declared,
         lease_tier(declared, mutates=mutates),
@@ -150,16 +150,16 @@ def check_programs(programs: Iterable[str]) -> None:
             raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
 
 
-def mark(function: F, said: Declaration) -> F:
-    setattr(function, _ATTRIBUTE, said)
+def mark(function: F, declared: Declaration) -> F:
+    setattr(function, _ATTRIBUTE, declared)
     return function
 
 
-def serve_with(function: F, answering: Callable[..., Any], said: Declaration) -> F:
+def serve_with(function: F, answering: Callable[..., Any], declared: Declaration) -> F:
     """Make a host serve ``answering`` in place of a function, under its name."""
     for name in ("__name__", "__module__", "__doc__"):
         setattr(answering, name, getattr(function, name))
-    setattr(function, _SERVED, mark(answering, said))
+    setattr(function, _SERVED, mark(answering, declared))
     return function
 
 
@@ -174,10 +174,10 @@ def serving(candidate: Any) -> Any:
 
 def declaration(candidate: object) -> Declaration | None:
     try:
-        said = getattr(candidate, _ATTRIBUTE, None)
+        declared = getattr(candidate, _ATTRIBUTE, None)
     except Exception:  # other objects of a module may raise here
         return None
-    return said if isinstance(said, Declaration) and callable(candidate) else None
+    return declared if isinstance(declared, Declaration) and callable(candidate) else None
 
 
 _SIGNATURE: Final = re.compile(
@@ -203,7 +203,7 @@ def external(
     """
     read = _SIGNATURE.fullmatch(signature)
     if read is None:
-        raise ValueError(f"{signature!r} is no predicate with variables, such as similar_failure(Text, Id)")
+        raise ValueError(f"{signature!r} is not a predicate with variables, such as similar_failure(Text, Id)")
     predicate, arguments = read[1], [word.strip() for word in read[2].split(",")]
     if len(set(arguments)) < len(arguments):
         raise ValueError(f"{signature}: a variable stands twice")
@@ -211,7 +211,7 @@ def external(
         raise ValueError(f"{predicate}: mode has a + or - for each of the {len(arguments)} arguments")
     if isinstance(seconds, bool) or not 0 < seconds <= _MAX_SECONDS:
         raise ValueError(f"{predicate}: seconds have to be above 0 and at most {_MAX_SECONDS}")
-    said = {
+    description = {
         "predicate": predicate,
         "arguments": arguments,
         "mode": mode,
@@ -223,7 +223,7 @@ def external(
         code = getattr(function, "__code__", None)
         if code is None or code.co_flags & _COROUTINE:
             raise TypeError(f"{predicate}: a plain function answers a predicate")
-        declared = Declaration((), 0, False, True, seconds, False, (), 1, external=said)
+        declared = Declaration((), 0, False, True, seconds, False, (), 1, external=description)
         return serve_with(function, _row_action(function, mode, batch), declared)
 
     return served

@@ -125,7 +125,7 @@ class Context:
         return self._settings
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Report progress. What is no number in JSON is sent as null."""
+        """Report progress. A value that JSON cannot represent is sent as null."""
         self._send("progress", {"done": _number(done), "total": _number(total), "message": message[:_TEXT]})
 
     def log(self, message: str, level: str = "info") -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from manglecp.toolhost.hints import ArrayOf, Choice, Constrained, MapOf, Record, Scalar, Shape, Union
+from manglecp.toolhost.hints import ArrayOf, Constrained, EnumOf, MapOf, ObjectOf, Scalar, Shape, Union
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _ANNOTATIONS: Final = frozenset({"title", "description", "examples"})
@@ -26,7 +26,7 @@ def schema(shape: Shape) -> dict[str, Any]:
             return {}
         case Scalar(kind):
             return {"type": kind}
-        case Choice(values, _):
+        case EnumOf(values, _):
             return {"const": values[0]} if len(values) == 1 else {"enum": list(values)}
         case ArrayOf(_, fixed, _) if fixed is not None:
             items = {"prefixItems": [schema(item) for item in fixed]} if fixed else {}
@@ -35,7 +35,7 @@ def schema(shape: Shape) -> dict[str, Any]:
             return {"type": "array", "items": schema(item)} if item is not None else {"type": "array"}
         case MapOf(value):
             return {"type": "object", "additionalProperties": schema(value)}
-        case Record():
+        case ObjectOf():
             return _record_schema(shape)
         case Union(options):
             return {"anyOf": [schema(option) for option in options]}
@@ -50,7 +50,7 @@ def _conjunction(inner: dict[str, Any], keywords: Mapping[str, Any]) -> dict[str
     return {**keywords, "allOf": [inner, *keywords.get("allOf", ())]}
 
 
-def _record_schema(record: Record) -> dict[str, Any]:
+def _record_schema(record: ObjectOf) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {field.name: schema(field.shape) for field in record.fields},
@@ -60,8 +60,8 @@ def _record_schema(record: Record) -> dict[str, Any]:
 
 
 Converter: TypeAlias = Callable[[Any], Any]
-_SHOWN: Final = 80
-_SAID: Final = 400
+_MAX_QUOTED: Final = 80
+_MAX_TEXT: Final = 400
 
 
 class ConversionError(ValueError):
@@ -87,7 +87,7 @@ def converter(shape: Shape) -> Converter:
     match shape:
         case Scalar(kind):
             return _SCALARS[kind]
-        case Choice(values, results):
+        case EnumOf(values, results):
             return _choice(values, results)
         case ArrayOf(_, fixed, build) if fixed is not None:
             return _fixed([converter(item) for item in fixed], build)
@@ -95,7 +95,7 @@ def converter(shape: Shape) -> Converter:
             return _array(converter(item) if item is not None else _anything, build)
         case MapOf(value):
             return _map(converter(value))
-        case Record():
+        case ObjectOf():
             return _record(shape)
         case Union(options):
             return _union(options)
@@ -193,7 +193,7 @@ def _map(member: Converter) -> Converter:
     return convert
 
 
-def _record(record: Record) -> Converter:
+def _record(record: ObjectOf) -> Converter:
     members = {field.name: (converter(field.shape), field.target) for field in record.fields}
     required = [field.name for field in record.fields if field.required]
     build = record.build
@@ -206,16 +206,17 @@ def _record(record: Record) -> Converter:
                 raise ConversionError(f"{name!r} is missing")
         arguments = {}
         for name, element in value.items():
-            known = members.get(name)
-            if known is None:
-                raise ConversionError(f"{name[:_SHOWN]!r} is not known here")
-            converted = _at(name, known[0], element)
-            if known[1] is not None:
-                arguments[known[1]] = converted
+            member = members.get(name)
+            if member is None:
+                raise ConversionError(f"{name[:_MAX_QUOTED]!r} is not a member of this object")
+            convert_member, target = member
+            converted = _at(name, convert_member, element)
+            if target is not None:
+                arguments[target] = converted
         try:
             return build(**arguments)
         except BaseException as error:  # SystemExit too: it is not for a class to end its host
-            raise ConversionError(_said(error)) from error
+            raise ConversionError(_describe(error)) from error
 
     return convert
 
@@ -245,7 +246,7 @@ def _looseness(option: Shape, kind: type[int | float]) -> int:
             return _looseness(inner, kind)
         case Union(options):
             return min(_looseness(inner, kind) for inner in options)
-        case Choice():
+        case EnumOf():
             return 0
         case Scalar("number"):
             return 1 if kind is float else 2
@@ -269,9 +270,9 @@ def _constrained(convert_inner: Converter, keywords: Mapping[str, Any]) -> Conve
 
     def convert(value: Any) -> Any:
         converted = convert_inner(value)
-        for said, fits in checks:
+        for constraint, fits in checks:
             if not fits(value):
-                raise ConversionError(f"{_shown(value)} does not fit {said}")
+                raise ConversionError(f"{_quote(value)} does not fit {constraint}")
         return converted
 
     return convert
@@ -342,24 +343,24 @@ _CHECKS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
 
 
 def _expected(what: str, value: Any) -> ConversionError:
-    return ConversionError(f"{_shown(value)} is not {what}")
+    return ConversionError(f"{_quote(value)} is not {what}")
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else f"an array of {len(value)}"
-    text = repr(value) if not isinstance(value, str) else repr(value[:_SHOWN])
-    return text if len(text) <= _SHOWN + 2 else text[:_SHOWN] + "…"
+    text = repr(value) if not isinstance(value, str) else repr(value[:_MAX_QUOTED])
+    return text if len(text) <= _MAX_QUOTED + 2 else text[:_MAX_QUOTED] + "…"
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # an exception may fail to describe itself
         text = ""
     if isinstance(error, ValueError) and text:
-        return text[:_SAID]
-    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_SAID]
+        return text[:_MAX_TEXT]
+    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_MAX_TEXT]
 
 
 _CONTAINERS: Final = (dict, list, tuple)

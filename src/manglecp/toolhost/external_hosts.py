@@ -25,7 +25,7 @@ from manglecp.mangle import External, MangleError, Program, Source, Value, Value
 from manglecp.pack import ExternalDescription, Pack, SandboxPolicy
 from manglecp.toolhost.action_hosts import pack_listing, servable
 from manglecp.toolhost.actions import SAFE
-from manglecp.toolhost.dispatch import Answer, Dispatcher, Served
+from manglecp.toolhost.dispatch import ActionResult, Dispatcher, ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
@@ -60,7 +60,7 @@ def serve_externals(
     profile = policy.weaker(pack.settings.sandbox) or "strict"
     command = servable(_FILE, listing.command(environ or os.environ, sandbox=profile, policy=policy))
     longest = max(external.seconds for external in pack.externals.values())
-    dispatcher = Dispatcher([Served(profiles, command)], size=size, timeout=longest)
+    dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest)
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(background_loop("externals"))
         wait_for(loop, dispatcher.__aenter__())
@@ -108,7 +108,7 @@ class _Predicate:
         except RuntimeError:  # the loop is closed
             call.close()
             raise self._fault("is no longer served") from None
-        if isinstance(result, Answer):
+        if isinstance(result, ActionResult):
             return result.output_json.encode()
         if result["type"] == "timeout":
             raise self._fault(f"did not answer within {self._external.seconds:g} s")

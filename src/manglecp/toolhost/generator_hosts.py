@@ -21,11 +21,9 @@ from manglecp.base.background_loop import background_loop
 from manglecp.pack import Pack, PackError, SandboxPolicy
 from manglecp.toolhost.action_hosts import pack_listing, servable
 from manglecp.toolhost.actions import SAFE
-from manglecp.toolhost.dispatch import (
-    Served,
-)
+from manglecp.toolhost.dispatch import ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
-from manglecp.toolhost.passes import Generated, GeneratorHost, Looking
+from manglecp.toolhost.passes import FactGenerators, GeneratorHost, PassProgress
 
 _OLD: Final = 30 * 86_400
 
@@ -50,15 +48,15 @@ def cache_folder(pack: Pack, root: Path | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     os.utime(folder)
-    _tidy(within, folder)
+    _remove_unused(within, folder)
     return folder
 
 
-def _tidy(within: Path, kept: Path) -> None:
+def _remove_unused(within: Path, current: Path) -> None:
     oldest = time.time() - _OLD
     for other in within.iterdir():
         with contextlib.suppress(OSError):
-            if other != kept and not other.is_symlink() and other.stat().st_mtime < oldest:
+            if other != current and not other.is_symlink() and other.stat().st_mtime < oldest:
                 shutil.rmtree(other, ignore_errors=True)
 
 
@@ -74,17 +72,18 @@ def serve_facts(
     programs: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     sandbox: SandboxPolicy | None = None,
-    told: Callable[[Looking], None] | None = None,
-) -> Iterator[Generated | None]:
+    on_progress: Callable[[PassProgress], None] | None = None,
+) -> Iterator[FactGenerators | None]:
     """Start a host for the generators of a pack and yield them; None if it has none. Raises :class:`PackError`.
 
     ``cache`` is the root of cache folders; by default this user's; False: none. ``programs`` are those that generators
-    may start, by name or absolute path, if they name them too. ``told`` is called with the progress of passes.
+    may start, by name or absolute path, if they name them too. ``on_progress`` is
+    called with the progress of passes.
     """
     if not pack.generators or pack.generators_file is None:
         yield None
         return
-    kept = _cache(pack, cache)
+    folder = _cache(pack, cache)
     profiles = {
         each.aid: ActionProfile(aid=each.aid, tier=SAFE, timeout=each.seconds, spawn=each.spawn)
         for each in pack.generators.values()
@@ -96,25 +95,27 @@ def serve_facts(
         # None is the strictest profile that allows the programs.
         sandbox=policy.weaker(pack.settings.sandbox) or (None if programs else "strict"),
         programs=programs,
-        workspace=() if kept is None else (str(kept),),
+        workspace=() if folder is None else (str(folder),),
         readable=(*pack.readable, *pack.writable),
         policy=policy,
     )
     with background_loop("facts") as loop:
-        generated = Generated(pack, GeneratorHost(loop, Served(profiles, servable(_FILE, command))), kept, told)
+        generated = FactGenerators(
+            pack, GeneratorHost(loop, ServedPlugin(profiles, servable(_FILE, command))), folder, on_progress
+        )
         try:
             yield generated
         finally:
             generated.close()
 
 
-def _cache(pack: Pack, wanted: Path | bool) -> Path | None:
-    if wanted is False or not any(generator.cache for generator in pack.generators.values()):
+def _cache(pack: Pack, root: Path | bool) -> Path | None:
+    if root is False or not any(generator.cache for generator in pack.generators.values()):
         return None
     try:
-        return cache_folder(pack, None if wanted is True else wanted)
+        return cache_folder(pack, None if root is True else root)
     except OSError as error:
-        if wanted is not True:
-            raise PackError.at("", f"the folder for caches cannot be used: {error.strerror}") from None
-        _log.warning("there is no cache for the facts of %s: %s", pack.name, error.strerror)
+        if root is not True:
+            raise PackError.at("", f"the cache folder cannot be used: {error.strerror}") from None
+        _log.warning("the facts of %s are not cached: %s", pack.name, error.strerror)
         return None

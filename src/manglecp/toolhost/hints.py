@@ -38,12 +38,12 @@ class Limits(NamedTuple):
 
 
 class Scalar(NamedTuple):
-    """A simple type, by its name in JSON Schema; ``any`` is no restriction."""
+    """A simple type, by its name in JSON Schema; ``any`` accepts all values."""
 
     kind: Literal["any", "null", "boolean", "integer", "number", "string"]
 
 
-class Choice(NamedTuple):
+class EnumOf(NamedTuple):
     """One of a few values. ``results`` are the arguments for them: themselves, or members of an enum."""
 
     values: tuple[Any, ...]
@@ -73,7 +73,7 @@ class Field(NamedTuple):
     target: str | None
 
 
-class Record(NamedTuple):
+class ObjectOf(NamedTuple):
     fields: tuple[Field, ...]
     build: Callable[..., Any]
 
@@ -89,7 +89,7 @@ class Constrained(NamedTuple):
     keywords: Mapping[str, Any]
 
 
-Shape: TypeAlias = "Scalar | Choice | ArrayOf | MapOf | Record | Union | Constrained"
+Shape: TypeAlias = "Scalar | EnumOf | ArrayOf | MapOf | ObjectOf | Union | Constrained"
 
 _SCALARS: Final[dict[Any, Scalar]] = {
     Any: Scalar("any"),
@@ -152,7 +152,7 @@ def _union(options: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
 
 
 def _variable(variable: typing.TypeVar, outer: tuple[Any, ...]) -> Shape:
-    """Return the shape of an unbound type variable: its constraints, its bound, or anything."""
+    """Return the shape of an unbound type variable: its constraints, its bound, or any value."""
     if variable.__constraints__:
         return _union(variable.__constraints__, outer)
     return _shape(Any if variable.__bound__ is None else variable.__bound__, outer)
@@ -167,12 +167,11 @@ def _tuple(arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
 
 
 def _set(hint: Any, build: Any, arguments: tuple[Any, ...], outer: tuple[Any, ...]) -> Shape:
-
     item = _shape(arguments[0], outer) if arguments else Scalar("any")
-    held = kinds(item)
-    if held & {"array", "object"}:
+    item_kinds = kinds(item)
+    if item_kinds & {"array", "object"}:
         raise HintError(f"{hint!r}: arrays and objects cannot be in a set")
-    if "boolean" in held and held & {"integer", "number"}:
+    if "boolean" in item_kinds and item_kinds & {"integer", "number"}:
         raise HintError(f"{hint!r}: true and 1 are two values in JSON, but one in a set")
     return Constrained(ArrayOf(item, None, build), {"uniqueItems": True})
 
@@ -188,16 +187,16 @@ Bindings: TypeAlias = dict[Any, Any]
 _SIMPLE: Final = (str, int, bool, type(None))
 
 
-def choice(options: Iterable[Any], hint: object) -> Choice:
+def choice(options: Iterable[Any], hint: object) -> EnumOf:
     results = tuple(options)
     values = tuple(option.value if isinstance(option, Enum) else option for option in results)
     if not values:
-        raise HintError(f"{hint!r} offers nothing to choose")
+        raise HintError(f"{hint!r} has no values")
     for value in values:
-        # A float is finite if it differs from itself by nothing.
+        # A float is finite if value - value is 0.
         if type(value) not in _SIMPLE and not (type(value) is float and value - value == 0):
-            raise HintError(f"{hint!r}: {value!r} is no simple value of JSON")
-    return Choice(values, results)
+            raise HintError(f"{hint!r}: {value!r} is not a simple JSON value")
+    return EnumOf(values, results)
 
 
 def of_class(hint: Any, read: Read) -> Shape:
@@ -213,25 +212,28 @@ def of_class(hint: Any, read: Read) -> Shape:
     raise HintError(f"{hint!r} has no meaning in JSON")
 
 
-def _typed_dict(hint: Any, cls: Any, read: Read) -> Record:
-    return Record(
-        tuple(Field(name, read(said), _required(cls, name, said), name) for name, said in _members(hint, cls).items()),
+def _typed_dict(hint: Any, cls: Any, read: Read) -> ObjectOf:
+    return ObjectOf(
+        tuple(
+            Field(name, read(member), _required(cls, name, member), name)
+            for name, member in _members(hint, cls).items()
+        ),
         dict,
     )
 
 
-def _required(cls: Any, name: str, said: Any) -> bool:
+def _required(cls: Any, name: str, member: Any) -> bool:
     """Return what the hint states, or else what the class states that has the member."""
-    while (origin := typing.get_origin(said)) is not None:
+    while (origin := typing.get_origin(member)) is not None:
         if origin in (typing.Required, typing.NotRequired):
             return origin is typing.Required
         if origin is not typing.Annotated and getattr(origin, "_name", None) != "ReadOnly":
             break
-        said = typing.get_args(said)[0]
+        member = typing.get_args(member)[0]
     return name in cls.__required_keys__
 
 
-def _dataclass(hint: Any, cls: Any, read: Read) -> Record:
+def _dataclass(hint: Any, cls: Any, read: Read) -> ObjectOf:
     from dataclasses import MISSING, InitVar, fields  # loaded already: there is a dataclass
 
     if not cls.__dataclass_params__.init:
@@ -240,17 +242,17 @@ def _dataclass(hint: Any, cls: Any, read: Read) -> Record:
     taken = {field.name for field in fields(cls) if field.init}
     shapes = []
     for name, field in cls.__dataclass_fields__.items():
-        said = members[name]
-        if isinstance(said, InitVar):  # the constructor takes it and does not keep it
-            said = said.type
+        member = members[name]
+        if isinstance(member, InitVar):  # the constructor takes it and does not keep it
+            member = member.type
         elif name not in taken:
             continue
         required = field.default is MISSING and field.default_factory is MISSING
-        shapes.append(Field(name, read(said), required, name))
-    return Record(tuple(shapes), cls)
+        shapes.append(Field(name, read(member), required, name))
+    return ObjectOf(tuple(shapes), cls)
 
 
-def _struct(hint: Any, cls: Any, read: Read) -> Record:
+def _struct(hint: Any, cls: Any, read: Read) -> ObjectOf:
     """Return the record of a msgspec Struct, by its encoded names; a tag is a member with one value."""
     structs = sys.modules["msgspec"].structs  # loaded already: there is a Struct
     config = cls.__struct_config__
@@ -259,7 +261,7 @@ def _struct(hint: Any, cls: Any, read: Read) -> Record:
     fields = [Field(f.encode_name, read(f.type), f.required, f.name) for f in structs.fields(hint)]
     if config.tag is not None:
         fields.insert(0, Field(config.tag_field, choice((config.tag,), hint), True, None))
-    return Record(tuple(fields), cls)
+    return ObjectOf(tuple(fields), cls)
 
 
 # ------------------------------------------------------------------------------------------------ generic classes
@@ -270,9 +272,9 @@ def _members(hint: Any, cls: Any) -> dict[str, Any]:
     bound = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(hint), strict=False))
     bindings = dict(_bindings(cls, bound))
     members = {}
-    for name, said in typing.get_type_hints(cls, include_extras=True).items():
+    for name, member in typing.get_type_hints(cls, include_extras=True).items():
         owner = _declaring(cls, name, bindings)
-        members[name] = _bind(said, bindings.get(owner, {}), owner)
+        members[name] = _bind(member, bindings.get(owner, {}), owner)
     return members
 
 
@@ -294,18 +296,18 @@ def _declaring(cls: Any, name: str, classes: Iterable[Any]) -> Any:
     return [base for base in classes if getattr(base, "__annotations__", {}).get(name) is here][-1]
 
 
-def _bind(said: Any, bound: Bindings, owner: Any) -> Any:
+def _bind(member: Any, bound: Bindings, owner: Any) -> Any:
     """Replace the type variables of a hint. Those that the owner leaves open stay."""
-    variables = (said,) if isinstance(said, typing.TypeVar) else getattr(said, "__parameters__", ())
-    if isinstance(said, type) or not variables:
-        return said
-    opened = getattr(owner, "__parameters__", ())
+    variables = (member,) if isinstance(member, typing.TypeVar) else getattr(member, "__parameters__", ())
+    if isinstance(member, type) or not variables:
+        return member
+    unbound = getattr(owner, "__parameters__", ())
     for variable in variables:
-        if variable not in bound and variable not in opened:
-            raise HintError(f"{owner!r}: what {variable!r} stands for is not known")
-    if isinstance(said, typing.TypeVar):
-        return bound.get(said, said)
-    return said[tuple(bound.get(variable, variable) for variable in variables)]
+        if variable not in bound and variable not in unbound:
+            raise HintError(f"{owner!r}: {variable!r} is not bound to a type")
+    if isinstance(member, typing.TypeVar):
+        return bound.get(member, member)
+    return member[tuple(bound.get(variable, variable) for variable in variables)]
 
 
 _NUMBERS: Final = frozenset({"integer", "number"})
@@ -332,8 +334,8 @@ def constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
         inner = inner.inner
     about = kinds(inner)
     for entry in metadata:
-        said = {"description": entry} if isinstance(entry, str) else _attributes(entry)
-        for attribute, value in said.items():
+        attributes = {"description": entry} if isinstance(entry, str) else _attributes(entry)
+        for attribute, value in attributes.items():
             _add(keywords, attribute, value, about)
     return Constrained(inner, keywords) if keywords else inner
 
@@ -345,11 +347,11 @@ def kinds(inner: Shape) -> frozenset[str]:
             return frozenset({*_KIND_OF.values(), "array", "object"})
         case Scalar(kind):
             return frozenset({kind})
-        case Choice(values, _):
+        case EnumOf(values, _):
             return frozenset(_KIND_OF[type(value)] for value in values)
         case ArrayOf():
             return frozenset({"array"})
-        case MapOf() | Record():
+        case MapOf() | ObjectOf():
             return frozenset({"object"})
         case Union(options):
             return frozenset().union(*map(kinds, options))
@@ -359,13 +361,13 @@ def kinds(inner: Shape) -> frozenset[str]:
 
 def _attributes(entry: object) -> dict[str, Any]:
     """Return the attributes of a constraint object; raises HintError if one is not understood."""
-    said = dict(_public(entry))
-    if not said.keys() & _KNOWN:
-        raise HintError(f"Annotated: {entry!r} says nothing that JSON Schema has a word for")
-    for name in said.keys() - _KNOWN:
-        if said[name] is not None:
+    attributes = dict(_public(entry))
+    if not attributes.keys() & _KNOWN:
+        raise HintError(f"Annotated: {entry!r} has no attribute that JSON Schema has a keyword for")
+    for name in attributes.keys() - _KNOWN:
+        if attributes[name] is not None:
             raise HintError(f"Annotated: {name} of {entry!r} has no meaning here")
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _public(entry: object) -> Iterator[tuple[str, Any]]:
@@ -373,28 +375,28 @@ def _public(entry: object) -> Iterator[tuple[str, Any]]:
         yield from entry._asdict().items()
         return
     for name in dir(entry):
-        if not name.startswith("_") and not callable(getattr(type(entry), name, None)):  # data, no methods
+        if not name.startswith("_") and not callable(getattr(type(entry), name, None)):  # data, not methods
             yield name, getattr(entry, name)
 
 
 def _add(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[str]) -> None:
     if attribute in _TEXTS:
         if not isinstance(value, str):
-            raise HintError(f"{attribute} is no text: {value!r}")
+            raise HintError(f"{attribute} is not a text: {value!r}")
         keywords[_TEXTS[attribute]] = str(value)
     elif attribute == "examples":
         keywords["examples"] = _examples(value)
     elif attribute in _LENGTHS:
         _add_length(keywords, attribute, value, about)
     elif attribute == "pattern":
-        _said_of(attribute, about & {"string"})
+        _check_applies(attribute, about & {"string"})
         _check_pattern(value)
         _add_once(keywords, "pattern", value)
     else:
-        _said_of(attribute, about & _NUMBERS)
-        # JSON has no other numbers. A float is finite if it differs from itself by nothing.
+        _check_applies(attribute, about & _NUMBERS)
+        # A float is finite if value - value is 0; JSON has no other numbers.
         if type(value) not in (int, float) or value - value != 0:
-            raise HintError(f"{attribute} is no number that JSON has: {value!r}")
+            raise HintError(f"{attribute} is not a JSON number: {value!r}")
         if attribute == "multiple_of":
             if value <= 0:
                 raise HintError(f"multiple_of is not above 0: {value!r}")
@@ -407,9 +409,9 @@ def _add(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[
 def _add_length(keywords: dict[str, Any], attribute: str, value: Any, about: frozenset[str]) -> None:
     names, tightest = _LENGTHS[attribute]
     measured = [name for kind, name in names.items() if kind in about]
-    _said_of(attribute, measured)
+    _check_applies(attribute, measured)
     if type(value) is not int or value < 0:
-        raise HintError(f"{attribute} is no length: {value!r}")
+        raise HintError(f"{attribute} is not a length: {value!r}")
     for keyword in measured:
         keywords[keyword] = tightest(keywords.get(keyword, value), value)
 
@@ -420,16 +422,16 @@ def _add_once(keywords: dict[str, Any], keyword: str, value: Any) -> None:
         keywords["allOf"] = [*keywords.get("allOf", ()), {keyword: value}]
 
 
-def _said_of(attribute: str, measured: object) -> None:
+def _check_applies(attribute: str, measured: object) -> None:
     if not measured:
-        raise HintError(f"{attribute} is said of something that has nothing of the kind")
+        raise HintError(f"{attribute} does not apply to this type")
 
 
 def _check_pattern(pattern: Any) -> None:
     from manglecp.toolhost.patterns import matcher  # it needs `re`
 
     if type(pattern) is not str:
-        raise HintError(f"pattern is no text: {pattern!r}")
+        raise HintError(f"pattern is not a text: {pattern!r}")
     try:
         matcher(pattern)
     except ValueError as error:

@@ -32,7 +32,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_n
 
 
 def canonical_digest(input_json: str) -> str:
-    """Return the SHA-256 of the canonical form; of the text itself if it is no JSON."""
+    """Return the SHA-256 of the canonical form; of the text itself if it is not JSON."""
     try:
         text = _encode(_decode(input_json))
     except (ValueError, RecursionError):

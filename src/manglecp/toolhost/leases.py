@@ -24,7 +24,7 @@ from manglecp.base.ids import random_id
 MAX_TTL: Final = 300.0
 
 Reason: TypeAlias = Literal["not_found", "expired", "consumed", "tool_mismatch", "input_mismatch", "tier_insufficient"]
-"""Why a token is refused, in the order of the checks; ``not_found`` is no token of this host."""
+"""Why a token is refused, in the order of the checks; ``not_found`` is not a token of this host."""
 Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 """Called with the name and the details of every grant, use and refusal; never with the token."""
 

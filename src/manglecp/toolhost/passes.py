@@ -1,11 +1,10 @@
-"""Passes of fact generators: what they returned, what that changes, and when they run again.
+"""Passes of fact generators: their facts, the difference to the last pass, and the schedule.
 
-A pass is fetched piece by piece; the next piece is requested while this one is parsed. It counts as a whole or not at
-all: a pass that fails, is late, too large or does not fit its declaration changes nothing. A generator that returns
-only changes has then lost its base, so its host is ended, and the next one returns everything.
+A pass is fetched piece by piece; the next piece is requested while this one is parsed. It is atomic: a pass that fails,
+is late, too large or does not fit its declaration changes nothing. A generator that returns only changes has then lost
+its base, so its host is ended, and the next host returns all facts.
 
-Passes block, in a thread of the caller. A change is handed over when it is complete, and counts when it is committed
-with :meth:`Generated.take`.
+Passes block the calling thread. Their change is applied by :meth:`FactGenerators.commit`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import msgspec
 from manglecp.base.background_loop import wait_for
 from manglecp.mangle import Acceptance, Fact, Key, Predicate, Value
 from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
-from manglecp.toolhost.dispatch import Answer, Dispatcher, DispatchError, PoolLimits, Served
+from manglecp.toolhost.dispatch import ActionResult, Dispatcher, DispatchError, PoolLimits, ServedPlugin
 from manglecp.wire import Fault, Schema, Schemas, read_fact, to_value
 
 _NONE: Final[frozenset[Fact]] = frozenset()
@@ -49,11 +48,11 @@ class Change(NamedTuple):
         return not (self.added or self.removed)
 
 
-class Known:
+class GeneratedFacts:
     """The facts of one generator, by part; a fact exists as long as one part gives it.
 
-    Its version is a sum over its facts, so that it is updated incrementally and does not depend on order. It is no seal
-    against deliberate collisions.
+    Its version is a sum over its facts, so that it is updated incrementally and does not depend on order. It does not
+    resist deliberate collisions.
     """
 
     def __init__(self) -> None:
@@ -82,13 +81,13 @@ class Known:
                 counts[fact] = counts.get(fact, 0) + 1
             for fact in before - now:
                 counts[fact] = counts.get(fact, 0) - 1
-        known = self._counts
-        added = tuple(fact for fact, more in counts.items() if more > 0 and fact not in known)
-        removed = tuple(fact for fact, more in counts.items() if more < 0 and known[fact] + more == 0)
+        before_counts = self._counts
+        added = tuple(fact for fact, more in counts.items() if more > 0 and fact not in before_counts)
+        removed = tuple(fact for fact, more in counts.items() if more < 0 and before_counts[fact] + more == 0)
         gained = sum(map(_number, added)) - sum(map(_number, removed))
         return Change(added, removed, parts, counts, (self.sum + gained) % _MODULUS)
 
-    def take(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
         """Apply a change, which has to be the last one computed."""
         self.sum = change.sum
         for name, facts in change.parts.items():
@@ -108,7 +107,7 @@ def _number(fact: Fact) -> int:
     return int.from_bytes(hashlib.blake2b(fact.text.encode(), digest_size=16).digest(), "big")
 
 
-_SHOWN: Final = 80
+_MAX_NAME: Final = 80
 
 
 class FactRows:
@@ -158,10 +157,10 @@ class FactRows:
 
     def _unknown(self, name: object, arity: int) -> Fault:
         if type(name) is str and name in self._names:
-            arities = " or ".join(str(known) for known_as, known in sorted(self._by_key) if known_as == name)
+            arities = " or ".join(str(declared) for predicate, declared in sorted(self._by_key) if predicate == name)
             return Fault(f"a fact of {name} with {arity} values; it takes {arities}")
-        shown = name[:_SHOWN] if type(name) is str else "what is no predicate"
-        return Fault(f"a fact of {shown}, which it does not declare", "name it in @facts(…)")
+        predicate = name[:_MAX_NAME] if type(name) is str else "a value that is not a predicate"
+        return Fault(f"a fact of {predicate}, which it does not declare", "name it in @facts(…)")
 
 
 def _misfit(schema: Schema, args: tuple[Value, ...]) -> Fault:
@@ -174,30 +173,30 @@ def _misfit(schema: Schema, args: tuple[Value, ...]) -> Fault:
     return Fault("its values do not fit together, as the Decl bounds them")
 
 
-MOST_BYTES: Final = 1 << 28  # of one pass, encoded
+MAX_BYTES: Final = 1 << 28  # of one pass, encoded
 _FILE: Final = "facts.py"
 _GRACE: Final = 5.0  # seconds beyond its deadline that a piece is awaited: dispatch returns an error by itself
 _LONGEST_PAUSE: Final = 60.0
 _ENDLESS: Final = sys.maxsize
-_SAID: Final = 300
+_MAX_DETAIL: Final = 300
 
 
 class GeneratorHost:
-    """One process at a time, started on demand."""
+    """The host of the generators: one process at a time, started on demand."""
 
-    def __init__(self, loop: AbstractEventLoop, served: Served) -> None:
+    def __init__(self, loop: AbstractEventLoop, served: ServedPlugin) -> None:
         self._loop = loop
         self._served = served
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
         self._closed = False
 
-    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[Answer | DispatchError]:
+    def call(self, aid: str, inputs: Mapping[str, Any], seconds: float) -> Future[ActionResult | DispatchError]:
         with self._lock:
             if self._closed:
                 raise RuntimeError("closed")
             if self._dispatcher is None:
-                # It keeps what it has seen in memory, so only its death replaces it.
+                # Generators keep state in memory, so the host is replaced only when it dies.
                 limits = PoolLimits(attempts=1, calls_per_host=_ENDLESS, growth=_ENDLESS, pipelined=1)
                 longest = max(profile.timeout or 1.0 for profile in self._served.catalogue.values())
                 dispatcher = Dispatcher([self._served], size=1, timeout=longest, limits=limits)
@@ -218,8 +217,8 @@ class GeneratorHost:
         self.end()
 
 
-class NoFacts(Exception):
-    """A pass that failed. What was known before is still known."""
+class PassError(Exception):
+    """A failed pass. The facts of the last committed pass stay valid."""
 
     def __init__(self, generator: str, message: str) -> None:
         super().__init__(f"{generator}: {message}")
@@ -227,7 +226,7 @@ class NoFacts(Exception):
         self.message = message
 
 
-class Looking(NamedTuple):
+class PassProgress(NamedTuple):
     """The progress of a pass."""
 
     generator: str
@@ -239,7 +238,7 @@ class Looking(NamedTuple):
     over: bool = False
 
 
-class Looked(NamedTuple):
+class PassResult(NamedTuple):
     generator: str
     change: Change
     version: str
@@ -262,55 +261,55 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 class _Generator:
-    def __init__(self, said: GeneratorDescription) -> None:
-        self.said = said
-        self.known = Known()
+    def __init__(self, spec: GeneratorDescription) -> None:
+        self.spec = spec
+        self.facts = GeneratedFacts()
         self.rows: FactRows | None = None
         self.due = 0.0
         self.failures = 0
 
-    def ended(self, began: float, *, well: bool) -> None:
-        """Schedule the next pass: a pause as long as the pass took, but not after the first, which is longer."""
+    def schedule_next(self, began: float, *, well: bool) -> None:
+        """Schedule the next pass: after ``every`` seconds, or as long as this pass took unless it was the first."""
         now = time.monotonic()
-        pause = max(self.said.every, min(now - began, _LONGEST_PAUSE) if len(self.known) else 0.0)
+        pause = max(self.spec.every, min(now - began, _LONGEST_PAUSE) if len(self.facts) else 0.0)
         self.failures = 0 if well else self.failures + 1
         self.due = now + (pause if well else max(pause, min(2.0 ** (self.failures - 1), _LONGEST_PAUSE)))
 
 
-class Generated:
+class FactGenerators:
     """The generators of a pack. Thread-safe; one pass at a time."""
 
     def __init__(
-        self, pack: Pack, host: GeneratorHost, cache: Path | None, told: Callable[[Looking], None] | None = None
+        self,
+        pack: Pack,
+        host: GeneratorHost,
+        cache: Path | None,
+        on_progress: Callable[[PassProgress], None] | None = None,
     ) -> None:
-        self._most = pack.settings.limits.max_base_facts
+        self._max_facts = pack.settings.limits.max_base_facts
         self._params = pack.params
         self._host = host
         self._cache = cache
-        self._told = told
-        self._looking = threading.Lock()
+        self._on_progress = on_progress
+        self._pass_lock = threading.Lock()
         self._of = {generator.name: _Generator(generator) for generator in pack.generators.values()}
 
     def close(self) -> None:
-        """End the host; a running pass raises :class:`NoFacts`."""
+        """End the host; a running pass raises :class:`PassError`."""
         self._host.close()
-
-    # --- the first time --------------------------------------------------------------------------------------------
 
     def begin(self, predicates: Mapping[Key, Predicate]) -> list[Fact]:
         """Make the first passes and return all facts; raises :class:`PackError`."""
         problems = []
         for name, generator in self._of.items():
-            generator.rows = FactRows(predicates, generator.said.predicates)
+            generator.rows = FactRows(predicates, generator.spec.predicates)
             try:
-                self.take(self.look(name))
-            except NoFacts as error:
+                self.commit(self.run_pass(name))
+            except PassError as error:
                 problems.append(pack_problem(_FILE, str(error)))
         if problems:
             raise PackError(problems)
-        return [fact for generator in self._of.values() for fact in generator.known]
-
-    # --- and again -------------------------------------------------------------------------------------------------
+        return [fact for generator in self._of.values() for fact in generator.facts]
 
     @property
     def version(self) -> str:
@@ -318,7 +317,7 @@ class Generated:
         return self._version({})
 
     def _version(self, instead: Mapping[str, int]) -> str:
-        numbers = (instead.get(name, generator.known.sum) for name, generator in self._of.items())
+        numbers = (instead.get(name, generator.facts.sum) for name, generator in self._of.items())
         return "".join(f"{number:032x}" for number in numbers)
 
     @property
@@ -330,122 +329,122 @@ class Generated:
         name, generator = min(self._of.items(), key=lambda item: item[1].due)
         return name, max(generator.due - time.monotonic(), 0.0)
 
-    def hurry(self) -> None:
+    def make_due(self) -> None:
         """Make all generators due now, except failing ones."""
         for generator in self._of.values():
             if not generator.failures:
                 generator.due = 0.0
 
-    def look(self, name: str) -> Looked:
-        """Make a pass; raises :class:`NoFacts`."""
-        with self._looking:
+    def run_pass(self, name: str) -> PassResult:
+        """Make a pass; raises :class:`PassError`."""
+        with self._pass_lock:
             generator = self._of[name]
             began = time.monotonic()
             well = False
             try:
                 parts, whole = self._pass(generator, began)
-                change = generator.known.change(parts, whole=whole)
+                change = generator.facts.change(parts, whole=whole)
                 self._check_number(generator, change)
                 well = True
             finally:
-                generator.ended(began, well=well)
-                if not well and generator.said.changes:
+                generator.schedule_next(began, well=well)
+                if not well and generator.spec.changes:
                     self._host.end()
-            return Looked(name, change, self._version({name: change.sum}))
+            return PassResult(name, change, self._version({name: change.sum}))
 
-    def take(self, looked: Looked) -> None:
-        self._of[looked.generator].known.take(looked.change)
+    def commit(self, result: PassResult) -> None:
+        self._of[result.generator].facts.apply(result.change)
 
-    def refuse(self, looked: Looked) -> None:
-        """Discard a change; the next pass is compared with all that is known."""
-        generator = self._of[looked.generator]
-        generator.ended(time.monotonic(), well=False)
-        if generator.said.changes:
+    def discard(self, result: PassResult) -> None:
+        """Discard a change; the next pass is compared with the last committed facts."""
+        generator = self._of[result.generator]
+        generator.schedule_next(time.monotonic(), well=False)
+        if generator.spec.changes:
             self._host.end()
 
     def _pass(self, generator: _Generator, began: float) -> tuple[dict[str, set[Fact]], bool]:
-        said, rows = generator.said, generator.rows
+        spec, rows = generator.spec, generator.rows
         assert rows is not None, "begin() comes first"
         inputs = {
             "pass_id": secrets.token_hex(8),
-            "settings": {name: self._params[name] for name in said.settings if name in self._params},
+            "settings": {name: self._params[name] for name in spec.settings if name in self._params},
             "cache": None if self._cache is None else str(self._cache),
         }
         parts: dict[str, set[Fact]] = {}
-        whole, count, size, process = not said.changes, 0, 0, None
-        waiting = self._request(said, inputs, began)
+        whole, count, size, process = not spec.changes, 0, 0, None
+        waiting = self._request(spec, inputs, began)
         while True:
-            output = self._answer(said, waiting)
+            output = self._output(spec, waiting)
             size += len(output)
-            if size > MOST_BYTES:
-                raise NoFacts(said.name, f"it gave more than {MOST_BYTES:,} bytes")
-            piece = _piece(said, output)
+            if size > MAX_BYTES:
+                raise PassError(spec.name, f"it gave more than {MAX_BYTES:,} bytes")
+            piece = _piece(spec, output)
             if process not in (None, piece.process):
-                raise NoFacts(said.name, "its host was replaced in the middle of a pass")
+                raise PassError(spec.name, "its host was replaced in the middle of a pass")
             process = piece.process
             if not piece.over:
-                waiting = self._request(said, inputs, began)
+                waiting = self._request(spec, inputs, began)
             whole = whole or piece.first
             for name, begins, given in piece.parts:
                 try:
                     facts = rows.read(given)
                 except Fault as fault:
-                    raise NoFacts(said.name, f"it gave {fault.message}") from None
+                    raise PassError(spec.name, f"it gave {fault.message}") from None
                 if begins:
                     parts[name] = set(facts)
                 else:
                     parts.setdefault(name, set()).update(facts)
                 count += len(facts)
-            if count > self._most:
-                raise self._too_many(said)
-            self._report(said, piece, count, began)
+            if count > self._max_facts:
+                raise self._too_many(spec)
+            self._report(spec, piece, count, began)
             if piece.over:
                 return parts, whole
 
     def _check_number(self, generator: _Generator, change: Change) -> None:
-        known = sum(len(one.known) for one in self._of.values())
-        if known + len(change.added) - len(change.removed) > self._most:
-            raise self._too_many(generator.said)
+        count = sum(len(one.facts) for one in self._of.values())
+        if count + len(change.added) - len(change.removed) > self._max_facts:
+            raise self._too_many(generator.spec)
 
-    def _too_many(self, said: GeneratorDescription) -> NoFacts:
-        return NoFacts(said.name, f"more than {self._most:,} facts: raise limits.max_base_facts in pack.toml")
+    def _too_many(self, spec: GeneratorDescription) -> PassError:
+        return PassError(spec.name, f"more than {self._max_facts:,} facts: raise limits.max_base_facts in pack.toml")
 
-    def _report(self, said: GeneratorDescription, piece: _Piece, count: int, began: float) -> None:
-        if self._told is not None:
+    def _report(self, spec: GeneratorDescription, piece: _Piece, count: int, began: float) -> None:
+        if self._on_progress is not None:
             done, total, what = piece.progress or (None, None, "")
-            self._told(Looking(said.name, done, total, what, count, time.monotonic() - began, piece.over))
+            self._on_progress(PassProgress(spec.name, done, total, what, count, time.monotonic() - began, piece.over))
 
     def _request(
-        self, said: GeneratorDescription, inputs: Mapping[str, Any], began: float
-    ) -> tuple[Future[Answer | DispatchError], float]:
-        left = began + said.seconds - time.monotonic()
+        self, spec: GeneratorDescription, inputs: Mapping[str, Any], began: float
+    ) -> tuple[Future[ActionResult | DispatchError], float]:
+        left = began + spec.seconds - time.monotonic()
         if left <= 0:
             self._host.end()
-            raise _late(said)
+            raise _late(spec)
         try:
-            return self._host.call(said.aid, inputs, left), left
+            return self._host.call(spec.aid, inputs, left), left
         except RuntimeError:
-            raise NoFacts(said.name, "it is no longer served") from None
+            raise PassError(spec.name, "it is no longer served") from None
 
-    def _answer(self, said: GeneratorDescription, waiting: tuple[Future[Answer | DispatchError], float]) -> bytes:
+    def _output(self, spec: GeneratorDescription, waiting: tuple[Future[ActionResult | DispatchError], float]) -> bytes:
         future, left = waiting
         try:
             result = future.result(left + _GRACE)
         except (TimeoutError, CancelledError):
-            raise _late(said) from None
-        if isinstance(result, Answer):
+            raise _late(spec) from None
+        if isinstance(result, ActionResult):
             return result.output_json.encode()
         if result["type"] == "timeout":
-            raise _late(said)
-        raise NoFacts(said.name, result["detail"][:_SAID])
+            raise _late(spec)
+        raise PassError(spec.name, result["detail"][:_MAX_DETAIL])
 
 
-def _late(said: GeneratorDescription) -> NoFacts:
-    return NoFacts(said.name, f"it was not done within {said.seconds:g} s")
+def _late(spec: GeneratorDescription) -> PassError:
+    return PassError(spec.name, f"it was not done within {spec.seconds:g} s")
 
 
-def _piece(said: GeneratorDescription, output: bytes) -> _Piece:
+def _piece(spec: GeneratorDescription, output: bytes) -> _Piece:
     try:
         return msgspec.json.decode(output, type=_Piece)
     except (msgspec.DecodeError, RecursionError):
-        raise NoFacts(said.name, "it gave something that is no piece of a pass") from None
+        raise PassError(spec.name, "it returned something that is not a piece of a pass") from None

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from manglecp.toolhost.actions import Declaration, declaration, serving
 from manglecp.toolhost.context import Context, describe
 from manglecp.toolhost.conversion import DIALECT, Converter, converter, encode_value, schema
-from manglecp.toolhost.hints import Constrained, Field, HintError, Record, Shape, shape
+from manglecp.toolhost.hints import Constrained, Field, HintError, ObjectOf, Shape, shape
 
 _HEADINGS: Final = ("Args:", "Arguments:", "Parameters:")
 _ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)")
@@ -50,12 +50,12 @@ class Docstring:
             if depth <= heading:
                 return
             entries = depth if entries is None else entries
-            said = line.strip()
+            text = line.strip()
             if depth > entries:
                 if name:
-                    self.parameters[name] = f"{self.parameters[name]} {said}".strip()
+                    self.parameters[name] = f"{self.parameters[name]} {text}".strip()
                 continue
-            found = _ENTRY.match(said)
+            found = _ENTRY.match(text)
             name = found[1] if found is not None else ""
             if found is not None:
                 self.parameters[name] = found[2].strip()
@@ -69,14 +69,14 @@ _VARIADIC: Final = 0x04 | 0x08
 _GENERATOR: Final = 0x20 | 0x200
 
 
-class Tool:
+class PluginAction:
     """One action of a plugin, with its converter and descriptor."""
 
-    def __init__(self, aid: str, function: Callable[..., Any], said: Declaration) -> None:
+    def __init__(self, aid: str, function: Callable[..., Any], declared: Declaration) -> None:
         self.aid: Final = aid
         self.name: Final[str] = function.__name__
         self.function: Final = function
-        self.said: Final = said
+        self.declaration: Final = declared
         self._described: Final = Docstring(function.__doc__ or "")
         signature = _signed(function)
         code = signature.__code__
@@ -93,7 +93,7 @@ class Tool:
             raise HintError(f"{self.name}: there is one Context for a call, not {len(contexts)}")
         self.context: Final = contexts[0] if contexts else None
         fields = tuple(self._field(name, hints) for name in names if name not in contexts)
-        inputs = Record(fields, dict)
+        inputs = ObjectOf(fields, dict)
         self.convert: Final[Converter] = converter(inputs)
         self._descriptor: Final = self._describe(schema(inputs), schema(shape(returns)))
         encode_value(self._descriptor)
@@ -111,7 +111,7 @@ class Tool:
         return self._descriptor
 
     def _describe(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        said = self.said
+        declared = self.declaration
         for name in inputs["properties"].keys() & self.defaults.keys():
             try:
                 inputs["properties"][name]["default"] = json.loads(encode_value(self.defaults[name]))
@@ -120,21 +120,21 @@ class Tool:
         return {
             "aid": self.aid,
             "name": self.name,
-            "deterministic": said.deterministic,
-            "tags": list(said.tags),
-            "side_effects": list(said.effects) or ["none"],
-            "replay_inputs": list(said.replay_inputs),
+            "deterministic": declared.deterministic,
+            "tags": list(declared.tags),
+            "side_effects": list(declared.effects) or ["none"],
+            "replay_inputs": list(declared.replay_inputs),
             "description": self._described.summary,
             "inputs_schema": {"$schema": DIALECT, **inputs},
             "outputs_schema": {"$schema": DIALECT, **outputs},
-            "tier": said.tier,
-            "capabilities": {"spawn": list(said.spawn)},
-            "reversible": said.reversible,
-            "idempotent": said.idempotent,
-            "mutates": said.mutates,
-            "timeout": said.timeout,
-            **({} if said.external is None else {"external": said.external}),
-            **({} if said.generator is None else {"generator": said.generator}),
+            "tier": declared.tier,
+            "capabilities": {"spawn": list(declared.spawn)},
+            "reversible": declared.reversible,
+            "idempotent": declared.idempotent,
+            "mutates": declared.mutates,
+            "timeout": declared.timeout,
+            **({} if declared.external is None else {"external": declared.external}),
+            **({} if declared.generator is None else {"generator": declared.generator}),
         }
 
 
@@ -172,7 +172,7 @@ class PluginError(Exception):
 class Plugin:
     """The tools of a loaded plugin, sorted by action id."""
 
-    def __init__(self, source: bytes, tools: dict[str, Tool]) -> None:
+    def __init__(self, source: bytes, tools: dict[str, PluginAction]) -> None:
         self._source = source
         self.tools: Final = dict(sorted(tools.items()))
 
@@ -302,16 +302,16 @@ def _compare(source: bytes, pin: str) -> None:
         raise PluginError(f"plugin hash mismatch: expected {pin}, found sha256:{found}")
 
 
-def _tools(module: ModuleType, name: str) -> dict[str, Tool]:
-    tools: dict[str, Tool] = {}
+def _tools(module: ModuleType, name: str) -> dict[str, PluginAction]:
+    tools: dict[str, PluginAction] = {}
     public = module.__dict__.get("__all__", ())
     for known_as, candidate in module.__dict__.items():
         function = serving(candidate)
-        said = declaration(function)
-        if said is None or (getattr(function, "__module__", None) != module.__name__ and known_as not in public):
+        declared = declaration(function)
+        if declared is None or (getattr(function, "__module__", None) != module.__name__ and known_as not in public):
             continue
-        aid = action_id(name, function.__name__, said.version)
+        aid = action_id(name, function.__name__, declared.version)
         if aid in tools and tools[aid].function is not function:
             raise PluginError(f"two actions are called {aid}")
-        tools[aid] = Tool(aid, function, said)
+        tools[aid] = PluginAction(aid, function, declared)
     return tools

@@ -78,7 +78,7 @@ def own_slots(lent: Mapping[int, Artifact]) -> Slots:
 
 
 def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
-    """Return the state after receiving ``document`` where ``base`` is held. What is no object changes nothing."""
+    """Return the state after receiving ``document`` where ``base`` is held; a non-object changes nothing."""
     if not isinstance(document, dict):
         return dict(base)
     is_delta = document.get("delta")
@@ -141,18 +141,18 @@ def _emit(slots: Mapping[int, Artifact]) -> dict[str, Any]:
 def _check(slot: object, artifact: object) -> None:
     """Require exact types: a subclass could behave differently when compared or written."""
     if type(slot) is not int or not 0 <= slot < SLOTS:
-        raise StateError(f"{slot!r:.40} is no slot; slots are 0 to {SLOTS - 1}")
+        raise StateError(f"{slot!r:.40} is not a slot; slots are 0 to {SLOTS - 1}")
     if type(artifact) is not Artifact:
         raise StateError(f"slot {slot} holds no artifact")
     for name in ("type", "provenance", "content_json"):
         text = getattr(artifact, name)
         if type(text) is not str:
-            raise StateError(f"{name} of slot {slot} is no string")
+            raise StateError(f"{name} of slot {slot} is not a string")
         if "\0" in text or not (text.isascii() or _whole(text)):
             raise StateError(f"{name} of slot {slot} has a character that cannot be sent")
     size = artifact.size_bytes
     if type(size) is not int or not 0 <= size <= _LARGEST:
-        raise StateError(f"size_bytes of slot {slot} is no size")
+        raise StateError(f"size_bytes of slot {slot} is not a size")
 
 
 def _whole(text: str) -> bool:
@@ -167,14 +167,14 @@ def _read_slots(document: object) -> Slots:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise StateError("slots is no object")
+        raise StateError("slots is not an object")
     slots: Slots = {}
     for key, value in document.items():
         slot = _KEYS.get(key)
         if slot is None:
-            raise StateError(f"{key[:40]!r} is no slot; slots are 0 to {SLOTS - 1}")
+            raise StateError(f"{key[:40]!r} is not a slot; slots are 0 to {SLOTS - 1}")
         if not isinstance(value, dict):
-            raise StateError(f"slot {slot} is no object")
+            raise StateError(f"slot {slot} is not an object")
         artifact = Artifact(
             value.get("type", ""),
             value.get("provenance", ""),
@@ -190,8 +190,8 @@ def _read_removed(document: object) -> list[int]:
     if document is None:
         return []
     if not isinstance(document, list):
-        raise StateError("removed_slots is no array")
+        raise StateError("removed_slots is not an array")
     for slot in document:
         if type(slot) is not int or not 0 <= slot < SLOTS:
-            raise StateError("removed_slots holds something that is no slot")
+            raise StateError("removed_slots holds a value that is not a slot")
     return document

@@ -14,9 +14,9 @@ from manglecp.store.run_model import (
     Retention,
     RunState,
     RunView,
+    SettledStep,
     StepEnd,
     StepKind,
-    StepSettled,
     StepStart,
     StepState,
     Values,
@@ -93,8 +93,8 @@ def ending(
     )
 
 
-def read(number: int, *, state: Any = StepState.DONE, tier: int = 0) -> StepSettled:
-    return StepSettled(
+def read(number: int, *, state: Any = StepState.DONE, tier: int = 0) -> SettledStep:
+    return SettledStep(
         number=number,
         state=state,
         call_id=f"r1/s{number}/1",
@@ -127,7 +127,7 @@ class Bench:
         with self.database.write_transaction() as tx:
             return self.runs.finished(tx, run, fence, ends, **rest)
 
-    def settled(self, *settled: StepSettled, run: str = "r1", fence: int = 1) -> bool:
+    def settled(self, *settled: SettledStep, run: str = "r1", fence: int = 1) -> bool:
         with self.database.write_transaction() as tx:
             return self.runs.settled(tx, run, fence, settled)
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from manglecp.store.errors import Fenced, KeyTaken, NotOpen, Refused
+from manglecp.store.errors import ChangeRefused, Fenced, KeyTaken, NotOpen
 from manglecp.store.run_model import RunState, StepState
 from manglecp.store.store import open_database
 from tests.store.runs.bench import HOUR, PACK, PARTS, Bench, ending, read, start
@@ -100,7 +100,7 @@ class JournalMachine(RuleBasedStateMachine):
             for table in ("runs", "run_values", "steps"):
                 tx.execute(f"DELETE FROM {table}")
 
-    def expect(self, allowed: bool, refusal: type[Refused] | tuple[type[Refused], ...], do: Any) -> bool:
+    def expect(self, allowed: bool, refusal: type[ChangeRefused] | tuple[type[ChangeRefused], ...], do: Any) -> bool:
         """Do it; it has to be refused exactly if it is not allowed."""
         if allowed:
             do()

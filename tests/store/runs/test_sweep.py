@@ -6,7 +6,7 @@ import pytest
 
 from manglecp.store.errors import KeyTaken, NoRun
 from manglecp.store.run_model import Retention, RunState
-from manglecp.store.run_store import Swept
+from manglecp.store.run_store import RunSweep
 from tests.store.runs.bench import HOUR, Bench, start
 from tests.store.runs.conftest import Opened
 
@@ -25,7 +25,7 @@ def age(bench: Bench, ms: int) -> None:
         tx.execute("UPDATE runs SET ended_ms = ended_ms - ?, answer_until_ms = answer_until_ms - ?", (ms, ms))
 
 
-def sweep(bench: Bench, limit: int = 100) -> Swept:
+def sweep(bench: Bench, limit: int = 100) -> RunSweep:
     with bench.database.write_transaction() as tx:
         return bench.runs.sweep(tx, limit=limit)
 

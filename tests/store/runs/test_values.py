@@ -8,7 +8,7 @@ import pytest
 
 from manglecp.store.database import Database
 from manglecp.store.errors import Unusable
-from manglecp.store.run_model import RunState, StepSettled, StepState, Values
+from manglecp.store.run_model import RunState, SettledStep, StepState, Values
 from manglecp.store.seals import Seals
 from manglecp.store.store import open_database
 from tests.store.runs.bench import PARTS, Bench, ending, everything, start
@@ -22,7 +22,7 @@ def fill(bench: Bench) -> None:
     """A run with the marker in every value, and values long enough to have pages of their own."""
     long = MARKER * 2_000
     bench.accept(key="k", values=Values(plan=long + b"plan", args=long + b"args", slots=MARKER + b"slots"))
-    read = StepSettled(
+    read = SettledStep(
         number=1, state=StepState.DONE, action="look", tier=0, input=long, output=MARKER, note=MARKER + b"note"
     )
     bench.started(start(2, value=MARKER), start(3, value=long), settled=[read], slots=long + b"slots")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand
+from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand
 from manglecp.toolhost.dispatch.launch import PoolLimits
 from tests.toolhost.rights import authorised
 
@@ -26,21 +26,21 @@ def command(*options: str, **environ: str) -> HostCommand:
 
 def call(
     aid: str = "AID.ECHO.v1", *, tier: int = 0, idempotent: bool = False, timeout: float = 10.0, **wanted: Any
-) -> Call:
+) -> HostCall:
     """A call that asks for what is wanted, with the right to it."""
-    wanted_call = Call(aid=aid, input_json=json.dumps(wanted), tier=tier, idempotent=idempotent, timeout=timeout)
+    wanted_call = HostCall(aid=aid, input_json=json.dumps(wanted), tier=tier, idempotent=idempotent, timeout=timeout)
     return authorised(wanted_call)
 
 
-def seen(result: Answer | DispatchError) -> dict[str, Any]:
+def seen(result: ActionResult | DispatchError) -> dict[str, Any]:
     """What the host saw of a call that it answered."""
-    assert isinstance(result, Answer), result
+    assert isinstance(result, ActionResult), result
     document = json.loads(result.output_json)
     assert isinstance(document, dict)
     return document
 
 
-def error(result: Answer | DispatchError) -> tuple[str, str | None]:
+def error(result: ActionResult | DispatchError) -> tuple[str, str | None]:
     """Type and code of a call that failed."""
     assert isinstance(result, dict), result
     assert result["error"] is True

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch.catalogue import Catalogue, ListingError, prepare_call, read_catalogue
-from manglecp.toolhost.dispatch.messages import Call
+from manglecp.pack import ListingError
+from manglecp.toolhost.dispatch.catalogue import Catalogue, prepare_call, read_catalogue
+from manglecp.toolhost.dispatch.messages import HostCall
 from manglecp.toolhost.state import Artifact
 
 SCHEMA = {
@@ -58,8 +59,8 @@ def test_what_is_not_said_is_the_careful_thing() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b"noise {", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"noise {", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
         (b"[1]", "no reason given"),
         (b'{"ok":false,"error":"plugin missing"}', "plugin missing"),
         (b'{"ok":true,"tools":{}}', "no reason given"),
@@ -77,12 +78,12 @@ def test_an_object_becomes_the_text_that_travels() -> None:
     catalogue = one(side_effects=["filesystem"], idempotent=True, timeout=5, inputs_schema=SCHEMA)
     slots = {0: Artifact("t", "p", "1", 1)}
     call = prepare_call(catalogue, "AID.X.v1", inputs={"a": 1, "b": "ü"}, slots=slots, idempotency_key="k")
-    assert isinstance(call, Call)
+    assert isinstance(call, HostCall)
     assert (call.tier, call.idempotent, call.timeout, call.idempotency_key) == (1, True, 5.0, "k")
     assert (call.input_json, call.slots) == ('{"a":1,"b":"ü"}', slots)
     text = '{ "a" : 1 }'
     same = prepare_call(catalogue, "AID.X.v1", input_json=text)
-    assert isinstance(same, Call)
+    assert isinstance(same, HostCall)
     assert same.input_json == text  # the very bytes: a lease is bound to them
     assert list(catalogue) == ["AID.X.v1"]
     assert len(catalogue) == 1
@@ -92,12 +93,12 @@ def test_an_object_becomes_the_text_that_travels() -> None:
 @pytest.mark.parametrize(
     ("said", "kind", "status", "detail"),
     [
-        ({"input_json": "[1]"}, "tool_error", "INVALID_PICK", "no JSON object"),
-        ({"input_json": "{"}, "tool_error", "INVALID_PICK", "no JSON"),
-        ({"input_json": ""}, "tool_error", "INVALID_PICK", "no JSON"),
-        ({"input_json": '{"a":1,"a":1}'}, "tool_error", "INVALID_PICK", "no JSON"),
-        ({"inputs": {"a": object()}}, "tool_error", "INVALID_PICK", "no JSON"),
-        ({"inputs": {"a": "\ud800"}}, "tool_error", "INVALID_PICK", "no JSON"),
+        ({"input_json": "[1]"}, "tool_error", "INVALID_PICK", "not a JSON object"),
+        ({"input_json": "{"}, "tool_error", "INVALID_PICK", "not JSON"),
+        ({"input_json": ""}, "tool_error", "INVALID_PICK", "not JSON"),
+        ({"input_json": '{"a":1,"a":1}'}, "tool_error", "INVALID_PICK", "not JSON"),
+        ({"inputs": {"a": object()}}, "tool_error", "INVALID_PICK", "not JSON"),
+        ({"inputs": {"a": "\ud800"}}, "tool_error", "INVALID_PICK", "not JSON"),
         ({"inputs": {"a": 1}, "input_json": "{}"}, "exception", None, "both given"),
     ],
 )

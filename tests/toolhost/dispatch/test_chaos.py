@@ -20,14 +20,14 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.toolhost.dispatch import (
-    Answer,
-    Call,
+    ActionResult,
     Dispatcher,
     DispatchError,
+    HostCall,
     HostCommand,
     Listing,
     Pool,
-    Served,
+    ServedPlugin,
     list_plugin,
 )
 from manglecp.toolhost.dispatch.breakers import Breakers
@@ -58,7 +58,7 @@ _TIMEOUTS = dict.fromkeys(SLOW_FAULTS, 0.4) | {"child": 2.0}
 KINDS = {"timeout", "crash", "parse_error"}
 
 
-def _calls(count: int, chance: random.Random, effects: Path) -> list[Call]:
+def _calls(count: int, chance: random.Random, effects: Path) -> list[HostCall]:
     every = [*FAULTS, *SLOW_FAULTS]
     calls = []
     for number in range(count):
@@ -83,7 +83,7 @@ def _calls(count: int, chance: random.Random, effects: Path) -> list[Call]:
     return calls
 
 
-def _parts(calls: list[Call], chance: random.Random) -> list[list[Call]]:
+def _parts(calls: list[HostCall], chance: random.Random) -> list[list[HostCall]]:
     """Single calls, and runs of four."""
     parts = []
     at = 0
@@ -102,7 +102,7 @@ async def _torment(pool: Pool, chance: random.Random) -> None:
             os.kill(chance.choice(pool.pids), chance.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)))
 
 
-async def _give_up(pool: Pool, calls: list[Call], chance: random.Random) -> None:
+async def _give_up(pool: Pool, calls: list[HostCall], chance: random.Random) -> None:
     """Cancel calls, whether they wait, run or are over."""
     while True:
         await asyncio.sleep(chance.uniform(0.01, 0.1))
@@ -110,19 +110,21 @@ async def _give_up(pool: Pool, calls: list[Call], chance: random.Random) -> None
             pool.cancel(each.call_id)
 
 
-async def _run(calls: list[Call], chance: random.Random) -> tuple[dict[str, Answer | DispatchError], list[int]]:
-    results: dict[str, Answer | DispatchError] = {}
+async def _run(
+    calls: list[HostCall], chance: random.Random
+) -> tuple[dict[str, ActionResult | DispatchError], list[int]]:
+    results: dict[str, ActionResult | DispatchError] = {}
     pids: set[int] = set()
     line = asyncio.Semaphore(64)
 
-    async def some(several: list[Call]) -> None:
+    async def some(several: list[HostCall]) -> None:
         for each in several:
             pids.update(pool.pids)
             result = await pool.call(each)
             assert each.call_id not in results, "answered twice"
             results[each.call_id] = result
 
-    async def one(several: list[Call]) -> None:
+    async def one(several: list[HostCall]) -> None:
         async with line:
             await some(several)
 
@@ -138,7 +140,11 @@ async def _run(calls: list[Call], chance: random.Random) -> tuple[dict[str, Answ
             while True:
                 probes = [pool.call(call(tier=1, fault="slow", seconds=0.2, timeout=10)) for _ in range(4)]
                 answers = await asyncio.gather(*probes)
-                if len({seen(answer)["pid"] for answer in answers if isinstance(answer, Answer)}) == pool.healthy == 4:
+                if (
+                    len({seen(answer)["pid"] for answer in answers if isinstance(answer, ActionResult)})
+                    == pool.healthy
+                    == 4
+                ):
                     break
         pids.update(pool.pids)
     return results, sorted(pids)
@@ -158,7 +164,7 @@ def _chaos(count: int, seed: int, folder: Path) -> None:
     for each in calls:
         result = results[each.call_id]
         times = happened[each.call_id]
-        if isinstance(result, Answer):
+        if isinstance(result, ActionResult):
             answered = seen(result)["request"]["call_id"]
             assert answered == each.call_id or (result.idempotent_hit and answered in _said_with(each, calls))
             assert happened[answered] >= 1
@@ -169,13 +175,13 @@ def _chaos(count: int, seed: int, folder: Path) -> None:
         if each.tier:  # below, nothing happens, and neighbours of a call that ends its host are repeated
             together = sum(happened[call_id] for call_id in _said_with(each, calls)) if each.idempotency_key else times
             assert (times if each.idempotent else together) <= 1
-        if times and each.tier and not each.idempotent and not isinstance(result, Answer):
+        if times and each.tier and not each.idempotent and not isinstance(result, ActionResult):
             assert result.get("code") in ("outcome_unknown", "oversize"), result
-    healthy = sum(isinstance(result, Answer) for result in results.values())
+    healthy = sum(isinstance(result, ActionResult) for result in results.values())
     assert healthy > count // 4  # on a loaded machine many come too late
 
 
-def _said_with(one: Call, calls: list[Call]) -> list[str]:
+def _said_with(one: HostCall, calls: list[HostCall]) -> list[str]:
     """The calls under the key of this one, itself among them."""
     return [each.call_id for each in calls if (each.aid, each.idempotency_key) == (one.aid, one.idempotency_key)]
 
@@ -207,7 +213,7 @@ def wait(name: str, seconds: float, end: bool = False) -> str:
 '''
 
 
-async def _dispatch(count: int, chance: random.Random, folder: Path) -> dict[str, Answer | DispatchError]:
+async def _dispatch(count: int, chance: random.Random, folder: Path) -> dict[str, ActionResult | DispatchError]:
     plugin, effects = folder / "plugin.py", folder / "marks"
     plugin.write_text(PLUGIN)
     listing = list_plugin(str(plugin), os.environ, sandbox="none")
@@ -215,7 +221,7 @@ async def _dispatch(count: int, chance: random.Random, folder: Path) -> dict[str
     host = listing.command(os.environ, sandbox="none")
     assert isinstance(host, HostCommand)
     breakers = Breakers(time.monotonic, threshold=1_000_000)
-    results: dict[str, Answer | DispatchError] = {}
+    results: dict[str, ActionResult | DispatchError] = {}
     line = asyncio.Semaphore(16)
 
     async def one(dispatcher: Dispatcher, number: int) -> None:
@@ -235,10 +241,12 @@ async def _dispatch(count: int, chance: random.Random, folder: Path) -> dict[str
             aid = f"AID.PLUGIN.{'MARK' if roll < 0.5 else 'WAIT'}.v1"
             results[name] = await dispatcher.call(aid, **(asking(aid, **asked) if roll < 0.5 else asked))
 
-    async with Dispatcher([Served(listing.catalogue, host)], size=2, limits=QUICK, breakers=breakers) as dispatcher:
+    async with Dispatcher(
+        [ServedPlugin(listing.catalogue, host)], size=2, limits=QUICK, breakers=breakers
+    ) as dispatcher:
         await asyncio.gather(*(one(dispatcher, number) for number in range(count)))
         after = [dispatcher.call("AID.PLUGIN.WAIT.v1", inputs={"name": "x", "seconds": 0}) for _ in range(8)]
-        assert all(isinstance(result, Answer) for result in await asyncio.gather(*after))
+        assert all(isinstance(result, ActionResult) for result in await asyncio.gather(*after))
     return results
 
 
@@ -249,12 +257,12 @@ def _dispatched(count: int, seed: int, folder: Path) -> None:
     assert results.keys() == {str(number) for number in range(count)}
     assert max(happened.values()) == 1
     for name, result in results.items():
-        if isinstance(result, Answer):
+        if isinstance(result, ActionResult):
             assert json.loads(result.output_json) == name
             assert happened[name] == (result.aid == "AID.PLUGIN.MARK.v1")
         elif happened[name]:
             assert result.get("code") == "outcome_unknown", result
-    assert sum(isinstance(result, Answer) for result in results.values()) > count // 2
+    assert sum(isinstance(result, ActionResult) for result in results.values()) > count // 2
 
 
 def test_300_calls(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost.dispatch import (
-    Answer,
+    ActionResult,
     Dispatcher,
     DispatchError,
     HostCommand,
     Listing,
-    Served,
+    ServedPlugin,
     list_plugin,
 )
 from manglecp.toolhost.dispatch.breakers import Breakers
@@ -88,7 +88,7 @@ NOTE, VANISH, PUT, SLEEP, DOZE = (f"AID.WORDS.{name}.v1" for name in ("NOTE", "V
 LENGTH = "AID.NUMBERS.LENGTH.v1"
 
 
-async def served(folder: Path) -> list[Served]:
+async def served(folder: Path) -> list[ServedPlugin]:
     plugins = []
     for name, text in (("words", WORDS), ("numbers", NUMBERS)):
         plugin = folder / f"{name}.py"
@@ -97,7 +97,7 @@ async def served(folder: Path) -> list[Served]:
         assert isinstance(listing, Listing), listing
         command = listing.command(os.environ, sandbox="none")
         assert isinstance(command, HostCommand)
-        plugins.append(Served(listing.catalogue, command))
+        plugins.append(ServedPlugin(listing.catalogue, command))
     return plugins
 
 
@@ -111,7 +111,7 @@ def dispatching(work: Callable[[Dispatcher], Awaitable[None]], folder: Path, **o
         asyncio.run(main())
 
 
-def refused(result: Answer | DispatchError) -> tuple[str, str | None, str | None]:
+def refused(result: ActionResult | DispatchError) -> tuple[str, str | None, str | None]:
     """Type, code and status of a structured error."""
     assert isinstance(result, dict), result
     assert result["error"] is True
@@ -135,9 +135,9 @@ def test_what_cannot_be_called_is_refused_by_dispatch_or_by_the_host(tmp_path: P
         for misfit in ({"path": str(file), "text": "c"}, {"path": str(file)}):  # the host converts, and refuses
             assert refused(await dispatcher.call(NOTE, **asking(NOTE, inputs=misfit))) == invalid
         answer = await dispatcher.call(NOTE, **asking(NOTE, inputs={"path": str(file), "text": "a"}))
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ActionResult)
         answer = await dispatcher.call(NOTE, **asking(NOTE, input_json=json.dumps({"path": str(file), "text": "b"})))
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ActionResult)
 
     dispatching(work, tmp_path, audit=lambda event, details: granted.append((event, details["aid"])))
     assert file.read_text() == "ab"
@@ -155,8 +155,8 @@ def test_an_open_breaker_bars_one_action_of_one_plugin_and_no_host_is_called(tmp
             assert refused(lost) == ("crash", "outcome_unknown", None)
         barred = ("tool_error", "breaker_open", "BREAKER_TRIP")
         assert refused(await dispatcher.call(VANISH, **asking(VANISH, inputs=inputs))) == barred
-        assert isinstance(await dispatcher.call(LENGTH), Answer)
-        assert isinstance(await dispatcher.call(PUT, inputs={"text": "a"}), Answer)
+        assert isinstance(await dispatcher.call(LENGTH), ActionResult)
+        assert isinstance(await dispatcher.call(PUT, inputs={"text": "a"}), ActionResult)
 
     dispatching(work, tmp_path, breakers=Breakers(lambda: 0.0, threshold=2))
     assert file.read_text() == "xx"
@@ -166,16 +166,16 @@ def test_an_open_breaker_bars_one_action_of_one_plugin_and_no_host_is_called(tmp
 def test_a_call_has_the_slots_that_it_brings_and_no_others(tmp_path: Path) -> None:
     async def work(dispatcher: Dispatcher) -> None:
         put = await dispatcher.call(PUT, identity="ann", inputs={"text": "four"})
-        assert isinstance(put, Answer)
+        assert isinstance(put, ActionResult)
         length = await dispatcher.call(LENGTH, identity="ann", slots=put.slots)
-        assert isinstance(length, Answer)
+        assert isinstance(length, ActionResult)
         assert length.output_json == "4"
         assert {slot: each.content_json for slot, each in length.slots.items()} == {0: "four", 1: "4"}
         nothing = await dispatcher.call(LENGTH)
-        assert isinstance(nothing, Answer)
+        assert isinstance(nothing, ActionResult)
         assert nothing.output_json == "-1"
         given = await dispatcher.call(LENGTH, slots={0: Artifact("t", "p", "ab", 2)})
-        assert isinstance(given, Answer)
+        assert isinstance(given, ActionResult)
         assert given.output_json == "2"
 
     dispatching(work, tmp_path)
@@ -190,7 +190,7 @@ def test_a_key_is_good_within_one_identity(tmp_path: Path) -> None:
         for identity in ("ann", "ann", "bob", "bob", ""):
             asked = asking(NOTE, inputs={"path": str(file), "text": "a"}, idempotency_key="k")
             answer = await dispatcher.call(NOTE, identity=identity, **asked)
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, ActionResult)
             hits.append(answer.idempotent_hit)
         assert hits == [False, True, False, True, False]
 
@@ -202,7 +202,7 @@ def test_a_key_is_good_within_one_identity(tmp_path: Path) -> None:
 def test_a_caller_may_shorten_the_time_of_an_action_and_give_a_call_up(tmp_path: Path) -> None:
     async def work(dispatcher: Dispatcher) -> None:
         for aid, timeout in ((SLEEP, 60), (DOZE, 0.5)):
-            assert isinstance(await dispatcher.call(PUT, inputs={"text": "a host is up"}), Answer)
+            assert isinstance(await dispatcher.call(PUT, inputs={"text": "a host is up"}), ActionResult)
             result = await dispatcher.call(aid, inputs={"seconds": 15}, timeout=timeout)
             assert refused(result) == ("timeout", "outcome_unknown", None)
         task = asyncio.create_task(dispatcher.call(PUT, inputs={"text": "a"}, call_id="mine"))
@@ -216,7 +216,7 @@ def test_a_caller_may_shorten_the_time_of_an_action_and_give_a_call_up(tmp_path:
 
 def test_two_plugins_with_one_action_are_refused() -> None:
     listing = json.dumps({"ok": True, "tools": [{"aid": "AID.X.v1"}]}).encode()
-    plugin = Served(read_catalogue(listing), HostCommand(argv=("host",), environ={}))
+    plugin = ServedPlugin(read_catalogue(listing), HostCommand(argv=("host",), environ={}))
     with pytest.raises(ValueError, match=r"AID\.X\.v1 is offered by two plugins"):
         Dispatcher([plugin, plugin])
     assert list(Dispatcher([plugin]).actions) == ["AID.X.v1"]
@@ -227,7 +227,7 @@ def test_before_and_after_there_are_no_calls(tmp_path: Path) -> None:
         dispatcher = Dispatcher(await served(tmp_path), size=1, limits=QUICK)
         assert refused(await dispatcher.call(LENGTH)) == ("exception", None, None)
         async with dispatcher:
-            assert isinstance(await dispatcher.call(LENGTH), Answer)
+            assert isinstance(await dispatcher.call(LENGTH), ActionResult)
         assert refused(await dispatcher.call(LENGTH)) == ("exception", None, None)
 
     with nothing_left():

@@ -7,8 +7,8 @@ import pytest
 
 from manglecp.toolhost.dispatch.messages import (
     MAX_REQUEST,
-    Answer,
-    Call,
+    ActionResult,
+    HostCall,
     RequestError,
     decode,
     encode,
@@ -17,7 +17,7 @@ from manglecp.toolhost.dispatch.messages import (
 from manglecp.toolhost.state import Artifact
 
 HELD = {1: Artifact("t", "p", '"held"', 6)}
-CALL = Call(aid="AID.X.v1", slots=HELD)
+CALL = HostCall(aid="AID.X.v1", slots=HELD)
 NOT_FOUND, NOT_IN_PLUGIN = "tool not found: AID.X.v1", "tool not found in plugin: AID.X.v1"
 SILENT = "the host answered TOOL_ERROR and gave no reason"
 GOOD: dict[str, Any] = {"ok": True, "status": "OK", "output_json": '{"a":1}', "error": "", "ds_state": {}}
@@ -25,7 +25,7 @@ GOOD: dict[str, Any] = {"ok": True, "status": "OK", "output_json": '{"a":1}', "e
 
 @pytest.mark.req("IPC-11", "IPC-12", "IPC-13", "IPC-14", "IPC-15")
 def test_a_request_is_one_line_with_the_full_state() -> None:
-    call = Call(aid="AID.X.v1", input_json='{"text":"a\\nb\u2028"}', tier=1, slots=HELD, call_id="c1")
+    call = HostCall(aid="AID.X.v1", input_json='{"text":"a\\nb\u2028"}', tier=1, slots=HELD, call_id="c1")
     line = encode(call, lease_token="lease_x")
     assert line.count(b"\n") == 1
     assert json.loads(line) == {
@@ -38,14 +38,14 @@ def test_a_request_is_one_line_with_the_full_state() -> None:
 
 
 def test_no_state_is_said_to_be_none() -> None:
-    request = json.loads(encode(Call(aid="AID.X.v1", tier=0, call_id="c1")))
+    request = json.loads(encode(HostCall(aid="AID.X.v1", tier=0, call_id="c1")))
     assert request == {"aid": "AID.X.v1", "call_id": "c1", "input_json": "{}", "ds_state": {"slots": {}}}
 
 
 @pytest.mark.req("IPC-14")
 def test_a_key_belongs_to_an_identity_and_an_action() -> None:
     def sent(identity: str, aid: str, key: str) -> object:
-        return json.loads(encode(Call(aid=aid, identity=identity, idempotency_key=key)))["idempotency_key"]
+        return json.loads(encode(HostCall(aid=aid, identity=identity, idempotency_key=key)))["idempotency_key"]
 
     keys = [sent("a", "A", "k"), sent("b", "A", "k"), sent("", "A", "k"), sent("a", "B", "k"), sent("a", "A", "l")]
     assert len(set(keys)) == len(keys)
@@ -56,15 +56,15 @@ def test_a_key_belongs_to_an_identity_and_an_action() -> None:
 
 @pytest.mark.req("IPC-37")
 def test_a_request_that_no_host_would_take_is_not_sent() -> None:
-    room = MAX_REQUEST + 1 - len(encode(Call(aid="A", tier=0, call_id="c", input_json="")))
-    assert len(encode(Call(aid="A", tier=0, call_id="c", input_json="x" * room))) == MAX_REQUEST + 1
+    room = MAX_REQUEST + 1 - len(encode(HostCall(aid="A", tier=0, call_id="c", input_json="")))
+    assert len(encode(HostCall(aid="A", tier=0, call_id="c", input_json="x" * room))) == MAX_REQUEST + 1
     with pytest.raises(RequestError, match="10485761 bytes") as caught:
-        encode(Call(aid="A", tier=0, call_id="c", input_json="x" * (room + 1)))
+        encode(HostCall(aid="A", tier=0, call_id="c", input_json="x" * (room + 1)))
     assert caught.value.oversize
 
 
-@pytest.mark.parametrize("call", [Call(aid="A", input_json="\ud800"), Call(aid="A", slots={9: Artifact()})])
-def test_a_request_that_cannot_be_encoded_is_refused(call: Call) -> None:
+@pytest.mark.parametrize("call", [HostCall(aid="A", input_json="\ud800"), HostCall(aid="A", slots={9: Artifact()})])
+def test_a_request_that_cannot_be_encoded_is_refused(call: HostCall) -> None:
     with pytest.raises(RequestError, match="cannot be encoded") as caught:
         encode(call)
     assert not caught.value.oversize
@@ -72,14 +72,14 @@ def test_a_request_that_cannot_be_encoded_is_refused(call: Call) -> None:
 
 @pytest.mark.req("IPC-19", "IPC-34")
 def test_a_good_answer() -> None:
-    assert interpret_answer(CALL, GOOD) == Answer("AID.X.v1", '{"a":1}', dict(HELD))
+    assert interpret_answer(CALL, GOOD) == ActionResult("AID.X.v1", '{"a":1}', dict(HELD))
 
 
 @pytest.mark.req("IPC-22")
 def test_the_delta_of_an_answer_is_applied_to_what_was_sent() -> None:
     delta = {"delta": True, "slots": {"0": {"content_json": "7"}}, "removed_slots": [1]}
     result = interpret_answer(CALL, GOOD | {"ds_state": delta})
-    assert isinstance(result, Answer)
+    assert isinstance(result, ActionResult)
     assert result.slots == {0: Artifact("", "", "7", 0)}
     assert CALL.slots == {1: Artifact("t", "p", '"held"', 6)}
 
@@ -88,19 +88,19 @@ def test_the_delta_of_an_answer_is_applied_to_what_was_sent() -> None:
 @pytest.mark.parametrize("ds_state", [{}, {"slots": {}}, None])
 def test_the_empty_state_of_a_repeated_key_wipes_nothing(ds_state: object) -> None:
     result = interpret_answer(CALL, GOOD | {"ds_state": ds_state, "idempotent_hit": True})
-    assert result == Answer("AID.X.v1", '{"a":1}', dict(HELD), idempotent_hit=True)
+    assert result == ActionResult("AID.X.v1", '{"a":1}', dict(HELD), idempotent_hit=True)
 
 
 def test_the_delta_of_a_repeated_key_is_applied() -> None:
     result = interpret_answer(CALL, GOOD | {"ds_state": {"delta": True, "removed_slots": [1]}, "idempotent_hit": True})
-    assert isinstance(result, Answer)
+    assert isinstance(result, ActionResult)
     assert result.slots == {}
 
 
 def test_an_answer_as_the_c_plus_plus_toolhost_writes_it() -> None:
     line = b'{"ok":true,"status":"OK","output_json":"{\\"path\\":\\"a\\/b\\"}","error":"","ds_state":'
     result = interpret_answer(CALL, decode(line + b'{"delta":true,"slots":{},"removed_slots":[]}}'))
-    assert isinstance(result, Answer)
+    assert isinstance(result, ActionResult)
     assert json.loads(result.output_json) == {"path": "a/b"}
 
 
@@ -138,7 +138,7 @@ def test_a_no_is_an_error(answer: dict[str, Any], kind: str, status: str, detail
 @pytest.mark.parametrize("change", [{"output_json": None}, {"output_json": ""}])
 def test_no_output_is_an_empty_object(change: dict[str, Any]) -> None:
     result = interpret_answer(CALL, GOOD | change)
-    assert isinstance(result, Answer)
+    assert isinstance(result, ActionResult)
     assert result.output_json == "{}"
 
 
@@ -148,7 +148,7 @@ def test_a_success_that_cannot_be_taken_is_a_parse_error(change: dict[str, Any])
     assert isinstance(result, dict)
     assert result["type"] == "parse_error"
     assert result.get("code") == "outcome_unknown"  # it ran, and nobody can say what came of it
-    repeatable = interpret_answer(Call(aid="AID.X.v1", idempotent=True), {**GOOD, **change})
+    repeatable = interpret_answer(HostCall(aid="AID.X.v1", idempotent=True), {**GOOD, **change})
     assert isinstance(repeatable, dict)
     assert "code" not in repeatable
 

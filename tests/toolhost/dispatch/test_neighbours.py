@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
 from manglecp.toolhost.dispatch.launch import PoolLimits
 from tests.deadlines import patience
@@ -20,7 +20,7 @@ from tests.toolhost.rights import authorised
 CALM = QUICK._replace(health_interval=60)
 
 
-def hasty(patience: float, *, tier: int = 0, aid: str = "AID.HASTY.v1", **wanted: Any) -> Call:
+def hasty(patience: float, *, tier: int = 0, aid: str = "AID.HASTY.v1", **wanted: Any) -> HostCall:
     made = call(aid, tier=tier, **wanted)
     return replace(made, patience=patience)
 
@@ -42,7 +42,7 @@ def in_pool(
         asyncio.run(main())
 
 
-async def behind(pool: Pool, first: Call, second: Call) -> list[asyncio.Task[Answer | DispatchError]]:
+async def behind(pool: Pool, first: HostCall, second: HostCall) -> list[asyncio.Task[ActionResult | DispatchError]]:
     """Two calls on their way to one host, in this order."""
     tasks = []
     for each in (first, second):
@@ -64,8 +64,8 @@ def test_a_hasty_caller_leaves_alone() -> None:
             began = time.monotonic()
             assert error(await tasks[short.call_id]) == ("timeout", "outcome_unknown")
             assert time.monotonic() - began < 0.38
-            assert isinstance(await tasks[patient.call_id], Answer)
-        assert isinstance(await pool.call(call(tier=1)), Answer)  # the late answers were nobody's
+            assert isinstance(await tasks[patient.call_id], ActionResult)
+        assert isinstance(await pool.call(call(tier=1)), ActionResult)  # the late answers were nobody's
         assert pool.pids == pids
 
     in_pool(work, breakers=breakers)
@@ -79,7 +79,7 @@ def test_a_deadline_shorter_than_the_actions_own_says_nothing_about_the_action(t
 
     async def work(pool: Pool) -> None:
         assert error(await pool.call(hasty(0.1, tier=tier, fault="hang"))) == ("timeout", "outcome_unknown")
-        assert isinstance(await pool.call(hasty(9, tier=tier)), Answer)
+        assert isinstance(await pool.call(hasty(9, tier=tier)), ActionResult)
         own = call("AID.HASTY.v1", tier=tier, timeout=0.1, fault="hang")
         assert error(await pool.call(own)) == ("timeout", "outcome_unknown")
         assert error(await pool.call(hasty(9, tier=tier))) == ("tool_error", "breaker_open")
@@ -90,10 +90,10 @@ def test_a_deadline_shorter_than_the_actions_own_says_nothing_about_the_action(t
 def test_whoever_left_cannot_keep_the_host_for_ever() -> None:
     async def work(pool: Pool) -> None:
         pids = pool.pids
-        hanging = Call(aid="AID.HANG.v1", tier=0, input_json='{"fault":"hang"}', timeout=0.6, patience=0.1)
+        hanging = HostCall(aid="AID.HANG.v1", tier=0, input_json='{"fault":"hang"}', timeout=0.6, patience=0.1)
         tasks = await behind(pool, hanging, call(timeout=15))
         assert error(await tasks[0]) == ("timeout", "outcome_unknown")
-        assert isinstance(await tasks[1], Answer)  # on another host
+        assert isinstance(await tasks[1], ActionResult)  # on another host
         assert not running(pids[0])
 
     in_pool(work)
@@ -128,7 +128,7 @@ def test_cancelling_a_call_that_nobody_shares_its_host_with_frees_the_host() -> 
         assert error(await task) == ("exception", "cancelled")
         assert not running(pids[0])
         began = time.monotonic()
-        assert isinstance(await pool.call(call(tier=1)), Answer)
+        assert isinstance(await pool.call(call(tier=1)), ActionResult)
         assert time.monotonic() - began < 10
 
     in_pool(work)
@@ -162,7 +162,9 @@ def test_nothing_happens_after_the_caller_has_heard_of_the_loss(how: str, tier: 
             while not pool.pids:
                 await asyncio.sleep(0.01)
             timeout = 0.5 if how == "timeout" else 15.0
-            mine = authorised(Call(aid="A", input_json=str(effects), tier=tier, timeout=timeout, idempotency_key="k"))
+            mine = authorised(
+                HostCall(aid="A", input_json=str(effects), tier=tier, timeout=timeout, idempotency_key="k")
+            )
             task = asyncio.create_task(pool.call(mine))
             while not effects.exists():
                 await asyncio.sleep(0.01)
@@ -204,7 +206,7 @@ def test_a_deadline_that_is_over_costs_no_host(tmp_path: Path) -> None:
         assert error(await pool.call(hasty(0, tier=1, effect=str(effects)))) == ("timeout", None)
         result = await pool.call(hasty(1e-9, tier=1, effect=str(effects)))
         assert error(result) == ("timeout", None)
-        assert isinstance(await pool.call(call(tier=1)), Answer)
+        assert isinstance(await pool.call(call(tier=1)), ActionResult)
         assert pool.pids == pids
 
     in_pool(work)
@@ -215,7 +217,7 @@ def test_nobody_prolongs_the_time_of_the_pool() -> None:
     async def work(pool: Pool) -> None:
         for longest in (None, 30.0):
             began = time.monotonic()
-            slow = authorised(Call(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, patience=longest))
+            slow = authorised(HostCall(aid="A", tier=1, input_json='{"fault":"hang"}', timeout=30.0, patience=longest))
             assert error(await pool.call(slow)) == ("timeout", "outcome_unknown")
             assert time.monotonic() - began < 15
 

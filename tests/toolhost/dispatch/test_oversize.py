@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.rights import authorised
 
@@ -43,9 +43,9 @@ def put(context: Context, count: int) -> int:
 '''
 
 
-def call(name: str, **inputs: object) -> Call:
+def call(name: str, **inputs: object) -> HostCall:
     tier = 1 if name == "APPEND" else 0
-    return authorised(Call(aid=f"AID.PLUGIN.{name}.v1", tier=tier, input_json=json.dumps(inputs)))
+    return authorised(HostCall(aid=f"AID.PLUGIN.{name}.v1", tier=tier, input_json=json.dumps(inputs)))
 
 
 @pytest.mark.req("IPC-36")
@@ -57,11 +57,11 @@ def test_our_host_says_that_its_answer_is_too_long_and_nobody_else_hears_of_it(t
         command = HostCommand.for_plugin(str(plugin), os.environ, sandbox="none")
         async with Pool(command, size=1, timeout=30, limits=QUICK) as pool:
             short = call("TEXT", letter="a", count=1)
-            assert isinstance(await pool.call(short), Answer)
+            assert isinstance(await pool.call(short), ActionResult)
             pids = pool.pids
             calls = [call("TEXT", letter="a", count=count) for count in (1, 2, 2_000_000, 3, 4)]
             results = await asyncio.gather(*map(pool.call, calls))
-            assert [isinstance(result, Answer) for result in results] == [True, True, False, True, True]
+            assert [isinstance(result, ActionResult) for result in results] == [True, True, False, True, True]
             assert error(results[2]) == ("parse_error", "oversize")
             assert isinstance(results[2], dict)
             assert "1048576 are allowed" in results[2]["detail"]
@@ -69,7 +69,7 @@ def test_our_host_says_that_its_answer_is_too_long_and_nobody_else_hears_of_it(t
                 assert error(await pool.call(call("TEXT", letter="a", count=1_048_576))) == ("parse_error", "oversize")
             for letter, count in (("\u4e2d", 340_000), ("\u2028", 340_000), ("\U0001f600", 255_000), ("\ud800", 9)):
                 result = await pool.call(call("TEXT", letter=letter, count=count))
-                assert isinstance(result, Answer)
+                assert isinstance(result, ActionResult)
                 assert json.loads(result.output_json) == letter * count
             assert error(await pool.call(call("TEXT", letter="\u4e2d", count=350_000))) == ("parse_error", "oversize")
             keyed = replace(call("APPEND", path=str(effects)), idempotency_key="k")

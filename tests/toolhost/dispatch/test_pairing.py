@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call
+from manglecp.toolhost.dispatch import ActionResult, HostCall
 from manglecp.toolhost.dispatch.messages import interpret_answer
 from manglecp.toolhost.dispatch.responses import HostLost, Request, ResponseMatcher
 
@@ -137,7 +137,7 @@ SCRAPS = [
     b'{"call_id":7,' + GOOD[1:],
     *[GOOD] * 12,
 ]
-CALL = Call(aid="AID.X.v1")
+CALL = HostCall(aid="AID.X.v1")
 
 
 def _believed(stream: bytes, count: int) -> int:
@@ -180,7 +180,7 @@ def _streams(count: int, seed: int) -> None:
             assert outcomes[: len(good)] == good  # nobody is answered after somebody who was not
             for document in good:
                 result = interpret_answer(CALL, document)
-                assert isinstance(result, Answer) or result["error"] is True
+                assert isinstance(result, ActionResult) or result["error"] is True
             assert len(good) == _believed(bytes(stream), len(requests)), stream
             answered += len(good)
         assert count // 4 < answered

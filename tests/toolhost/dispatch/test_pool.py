@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.launch import PoolLimits, SettingError
 from manglecp.toolhost.leases import LeaseBook, input_digest
@@ -58,11 +58,11 @@ def test_nothing_of_one_run_is_found_by_another_in_the_same_host() -> None:
     async def work(pool: Pool) -> None:
         slots: dict[int, Artifact] = {}
         for count in (1, 2, 3):
-            mine = await pool.call(Call(aid="AID.COUNT.v1", tier=0, slots=slots))
-            assert isinstance(mine, Answer)
+            mine = await pool.call(HostCall(aid="AID.COUNT.v1", tier=0, slots=slots))
+            assert isinstance(mine, ActionResult)
             slots = mine.slots
             assert slots[0].content_json == str(count)
-            other = seen(await pool.call(Call(aid="AID.ECHO.v1", tier=0)))
+            other = seen(await pool.call(HostCall(aid="AID.ECHO.v1", tier=0)))
             assert other["request"]["ds_state"] == {"slots": {}}
 
     in_pool(work)
@@ -89,7 +89,7 @@ def test_an_action_that_must_not_be_repeated_is_not(
         timeout = 0.5 if fault == "hang" else 10
         await healthy(pool, 1)
         assert error(await pool.call(call(tier=1, fault=fault, effect=str(effects), timeout=timeout))) == expected
-        assert isinstance(await pool.call(call(tier=1)), Answer)
+        assert isinstance(await pool.call(call(tier=1)), ActionResult)
 
     in_pool(work)
     assert len(effects.read_text().split()) == 1
@@ -125,7 +125,7 @@ def test_a_neighbour_of_a_call_that_kills_the_host_is_tried_again() -> None:
         bad = asyncio.create_task(pool.call(call(fault="crash")))
         good = asyncio.create_task(pool.call(call(idempotent=True)))
         assert error(await bad) == ("crash", "outcome_unknown")
-        assert isinstance(await good, Answer)
+        assert isinstance(await good, ActionResult)
 
     in_pool(work, breakers=Breakers(lambda: 0.0, threshold=1))
 
@@ -143,7 +143,7 @@ def test_only_calls_of_tier_0_share_a_host() -> None:
         assert not any(task.done() for task in shared)
         await asyncio.sleep(0)
         assert not last.done()
-        assert isinstance(await last, Answer)
+        assert isinstance(await last, ActionResult)
         assert all(task.done() for task in shared)
 
     in_pool(work)
@@ -158,8 +158,8 @@ def test_the_line_is_bounded_and_waiting_in_it_ends_with_the_deadline() -> None:
         await asyncio.sleep(0.01)
         assert error(await pool.call(call())) == ("exception", "queue_full")
         assert [error(result) for result in await asyncio.gather(*waiting)] == [("timeout", None)] * 2
-        assert isinstance(await pool.call(call()), Answer)
-        assert isinstance(await busy, Answer)
+        assert isinstance(await pool.call(call()), ActionResult)
+        assert isinstance(await busy, ActionResult)
 
     in_pool(work, limits=QUICK._replace(queued=2))
 
@@ -177,7 +177,7 @@ def test_a_call_can_be_given_up_while_it_waits_and_while_it_runs() -> None:
             assert pool.cancel(running_call.call_id)
             assert not pool.cancel(running_call.call_id)
             assert error(await tasks[0]) == ("exception", code)
-            assert isinstance(await pool.call(call()), Answer)
+            assert isinstance(await pool.call(call()), ActionResult)
         assert not pool.cancel("nobody")
 
     in_pool(work)
@@ -193,7 +193,7 @@ def test_a_cancelled_caller_leaves_the_line_and_the_host() -> None:
         assert [type(result) for result in await asyncio.gather(*tasks, return_exceptions=True)] == [
             asyncio.CancelledError
         ] * 3
-        assert isinstance(await pool.call(call()), Answer)
+        assert isinstance(await pool.call(call()), ActionResult)
 
     in_pool(work)
 
@@ -207,7 +207,7 @@ def test_a_host_that_still_works_for_somebody_who_left_is_not_free_for_a_call_of
         await asyncio.sleep(0.05)
         left.cancel()
         alone = asyncio.create_task(pool.call(call(tier=1)))
-        assert isinstance(await neighbour, Answer)
+        assert isinstance(await neighbour, ActionResult)
         await asyncio.sleep(0.05)
         assert pool.waiting == 1
         assert [seen(await alone)["pid"]] == pid
@@ -221,7 +221,7 @@ def test_two_calls_of_one_name_do_not_run_at_once() -> None:
         first = asyncio.create_task(pool.call(twice))
         await asyncio.sleep(0)
         assert error(await pool.call(twice)) == ("exception", None)
-        assert isinstance(await first, Answer)
+        assert isinstance(await first, ActionResult)
 
     in_pool(work)
 
@@ -238,12 +238,12 @@ def test_an_open_breaker_answers_without_calling_the_host(tmp_path: Path) -> Non
         assert error(refused) == ("tool_error", "breaker_open")
         assert isinstance(refused, dict)
         assert refused["status"] == "BREAKER_TRIP"
-        assert isinstance(await pool.call(call("AID.GOOD.v1")), Answer)
+        assert isinstance(await pool.call(call("AID.GOOD.v1")), ActionResult)
         now = 30.0
         probes = [asyncio.create_task(pool.call(call("AID.BAD.v1", fault="slow", seconds=0.05))) for _ in range(3)]
         results = await asyncio.gather(*probes)
-        assert [isinstance(result, Answer) for result in results] == [True, False, False]
-        assert isinstance(await pool.call(call("AID.BAD.v1")), Answer)
+        assert [isinstance(result, ActionResult) for result in results] == [True, False, False]
+        assert isinstance(await pool.call(call("AID.BAD.v1")), ActionResult)
 
     in_pool(work, breakers=Breakers(lambda: now, threshold=2))
     assert len(effects.read_text().split()) == 2
@@ -308,8 +308,11 @@ def test_a_host_that_never_comes_up_is_a_crash_with_its_own_words() -> None:
 @pytest.mark.req("IPC-32")
 def test_what_cannot_be_sent_is_said_and_not_raised() -> None:
     async def work(pool: Pool) -> None:
-        assert error(await pool.call(Call(aid="A", tier=0, input_json="\ud800"))) == ("exception", None)
-        assert error(await pool.call(Call(aid="A", tier=0, input_json="x" * 10_485_760))) == ("exception", "oversize")
+        assert error(await pool.call(HostCall(aid="A", tier=0, input_json="\ud800"))) == ("exception", None)
+        assert error(await pool.call(HostCall(aid="A", tier=0, input_json="x" * 10_485_760))) == (
+            "exception",
+            "oversize",
+        )
 
     in_pool(work)
 
@@ -383,10 +386,10 @@ for line in sys.stdin:
 
     async def work(pool: Pool) -> None:
         result = await pool.call(call(tier=2))
-        assert isinstance(result, Answer)
+        assert isinstance(result, ActionResult)
         assert json.loads(result.output_json)["_lease_token"] == "lease_AID.ECHO.v1"
         result = await pool.call(call(tier=0))
-        assert isinstance(result, Answer)
+        assert isinstance(result, ActionResult)
         assert "_lease_token" not in json.loads(result.output_json)
 
     in_pool(work, host=HostCommand(argv=(sys.executable, "-I", "-c", program), environ={}, issues_leases=True))
@@ -413,7 +416,7 @@ for line in sys.stdin:
     mark, effects = tmp_path / "mark", tmp_path / "effects"
 
     async def work(pool: Pool) -> None:
-        assert isinstance(await pool.call(call(tier=2, idempotent=False)), Answer)
+        assert isinstance(await pool.call(call(tier=2, idempotent=False)), ActionResult)
 
     argv = (sys.executable, "-I", "-c", program, str(mark), str(effects))
     in_pool(work, host=HostCommand(argv=argv, environ={}, issues_leases=True))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from manglecp.toolhost.dispatch.launch import HostCommand
-from manglecp.toolhost.dispatch.messages import Call, encode
+from manglecp.toolhost.dispatch.messages import HostCall, encode
 from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost
 from tests.toolhost.dispatch.hosts import FAULT_HOST, call, command, members, nothing_left, running
@@ -22,7 +22,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
 
 
-async def ask(host: HostProcess, request: Call, *, shared: bool = False) -> dict[str, Any]:
+async def ask(host: HostProcess, request: HostCall, *, shared: bool = False) -> dict[str, Any]:
     assert request.timeout is not None
     deadline = asyncio.get_running_loop().time() + request.timeout
     return await host.exchange(encode(request), deadline=deadline, call_id=request.call_id, shared=shared)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call, Dispatcher, HostCommand, Pool, Served, dispatcher
+from manglecp.toolhost.dispatch import ActionResult, Dispatcher, HostCall, HostCommand, Pool, ServedPlugin, dispatcher
 from manglecp.toolhost.dispatch.catalogue import read_catalogue
 from manglecp.toolhost.dispatch.messages import failure
 from manglecp.toolhost.leases import mint
@@ -18,7 +18,7 @@ from tests.toolhost.dispatch.hosts import QUICK, call, command, nothing_left
 from tests.toolhost.dispatch.test_dispatcher import DOZE, LENGTH, NOTE, dispatching, refused
 
 TIMEOUTS: list[Any] = [math.nan, -1, -0.1, math.inf, -math.inf, "5", 10**400, 86_401, True, [1]]
-SERVED = Served(
+SERVED = ServedPlugin(
     read_catalogue(json.dumps({"ok": True, "tools": [{"aid": "AID.X.v1"}]}).encode()),
     HostCommand(argv=("host",), environ={}),
 )
@@ -62,9 +62,9 @@ def test_a_bad_call_is_answered_with_a_value_and_reaches_no_host(tmp_path: Path)
         for aid in anything:
             result = await dispatcher.call(aid)
             assert isinstance(result, dict)
-            assert (result["type"], result["detail"]) == ("exception", "aid is no text")
+            assert (result["type"], result["detail"]) == ("exception", "aid is not a text")
         assert not heard
-        assert isinstance(await dispatcher.call(DOZE, **doze, timeout=20), Answer)
+        assert isinstance(await dispatcher.call(DOZE, **doze, timeout=20), ActionResult)
 
     dispatching(work, tmp_path, audit=lambda event, _: heard.append(event))
 
@@ -80,10 +80,10 @@ def test_a_pool_answers_for_a_bad_call_too() -> None:
                 {"identity": None},
             ]
             for member in wrong:
-                result = await pool.call(Call(**({"aid": "AID.X.v1"} | member)))
+                result = await pool.call(HostCall(**({"aid": "AID.X.v1"} | member)))
                 assert isinstance(result, dict)
                 assert (result["type"], bool(result["detail"])) == ("exception", True)
-            assert isinstance(await pool.call(call()), Answer)
+            assert isinstance(await pool.call(call()), ActionResult)
 
     with nothing_left():
         asyncio.run(main())
@@ -103,7 +103,7 @@ def test_a_dispatcher_and_a_pool_are_entered_once(tmp_path: Path) -> None:
         for again in (dispatcher, dispatcher.pools[0]):
             with pytest.raises(RuntimeError, match="is entered once"):
                 await again.__aenter__()
-        assert isinstance(await dispatcher.call(LENGTH), Answer)
+        assert isinstance(await dispatcher.call(LENGTH), ActionResult)
 
     dispatching(work, tmp_path)
 
@@ -129,7 +129,7 @@ for line in sys.stdin:
         loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
         host = HostCommand(argv=(command().argv[0], "-I", "-c", program), environ={}, progress_option="--progress")
         async with Pool(host, size=1, limits=QUICK, on_event=listen) as pool:
-            assert isinstance(await pool.call(call()), Answer)
+            assert isinstance(await pool.call(call()), ActionResult)
             async with asyncio.timeout(patience(10)):
                 while len(heard) < 8:
                     await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from manglecp.harness import MutationReady, ToolRequests
-from manglecp.toolhost.dispatch import Answer, Call, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.breakers import Breakers, BreakerState
 from manglecp.toolhost.dispatch.messages import CallRefused
 from manglecp.toolhost.dispatch.rights import PlanPermit, Right
@@ -38,12 +38,12 @@ def look(text: str) -> str:
 '''
 
 
-def noting(folder: Path, text: str = "x") -> Call:
-    return Call(aid="AID.PLUGIN.NOTE.v1", tier=1, input_json=f'{{"path":"{folder / "notes"}","text":"{text}"}}')
+def noting(folder: Path, text: str = "x") -> HostCall:
+    return HostCall(aid="AID.PLUGIN.NOTE.v1", tier=1, input_json=f'{{"path":"{folder / "notes"}","text":"{text}"}}')
 
 
-def looking(text: str = "x") -> Call:
-    return Call(aid="AID.PLUGIN.LOOK.v1", tier=0, input_json=f'{{"text":"{text}"}}')
+def looking(text: str = "x") -> HostCall:
+    return HostCall(aid="AID.PLUGIN.LOOK.v1", tier=0, input_json=f'{{"text":"{text}"}}')
 
 
 def hosting(folder: Path, work: Callable[[Pool], Awaitable[None]], **options: Any) -> list[str]:
@@ -69,7 +69,7 @@ def notes(folder: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-def wrong(mine: Call) -> dict[str, Any]:
+def wrong(mine: HostCall) -> dict[str, Any]:
     """Authorities that are no right to this effect."""
     return {
         "none": None,
@@ -115,7 +115,7 @@ def test_a_right_is_good_for_one_effect_and_what_was_refused_spends_none(tmp_pat
     async def work(pool: Pool) -> None:
         for other in (replace(mine, call_id="c"), replace(noting(tmp_path, "y"), call_id=mine.call_id)):
             assert error(await pool.call(replace(other, authority=right))) == REFUSED
-        assert isinstance(await pool.call(replace(mine, authority=right)), Answer)
+        assert isinstance(await pool.call(replace(mine, authority=right)), ActionResult)
         for _ in range(2):
             assert error(await pool.call(replace(mine, authority=right))) == REFUSED
 
@@ -128,7 +128,7 @@ def test_a_call_that_found_no_host_has_its_right_still(tmp_path: Path) -> None:
 
     async def work(pool: Pool) -> None:
         assert error(await pool.call(replace(mine, patience=0.0))) == ("timeout", None)
-        assert isinstance(await pool.call(mine), Answer)
+        assert isinstance(await pool.call(mine), ActionResult)
 
     hosting(tmp_path, work)
     assert notes(tmp_path) == "x"
@@ -142,9 +142,9 @@ def test_of_two_pools_one_has_the_effect(tmp_path: Path) -> None:
     async def main() -> None:
         async with Pool(host, size=1, timeout=60) as one, Pool(host, size=1, timeout=60) as other:
             for pool in (one, other):
-                assert isinstance(await pool.call(looking()), Answer)
+                assert isinstance(await pool.call(looking()), ActionResult)
             results = await asyncio.gather(*(pool.call(mine) for pool in (one, other)))
-        assert sorted(isinstance(result, Answer) for result in results) == [False, True]
+        assert sorted(isinstance(result, ActionResult) for result in results) == [False, True]
         assert [error(result) for result in results if isinstance(result, dict)] == [REFUSED]
 
     with nothing_left():
@@ -160,10 +160,10 @@ def test_what_has_no_effect_is_held_to_the_requests_that_it_names(tmp_path: Path
         requests = requested(mine)
         assert error(await pool.call(replace(other, authority=requests))) == REFUSED
         assert error(await pool.call(replace(other, authority=forged))) == REFUSED
-        assert isinstance(await pool.call(replace(mine, authority=requests)), Answer)
+        assert isinstance(await pool.call(replace(mine, authority=requests)), ActionResult)
         assert error(await pool.call(replace(mine, authority=requests))) == REFUSED
-        assert isinstance(await pool.call(replace(other, authority=right_to(other))), Answer)
-        assert isinstance(await pool.call(mine), Answer), "without an authority nothing is asked"
+        assert isinstance(await pool.call(replace(other, authority=right_to(other))), ActionResult)
+        assert isinstance(await pool.call(mine), ActionResult), "without an authority nothing is asked"
 
     assert hosting(tmp_path, work) == ["lease_granted", "lease_used"] * 3
 
@@ -181,7 +181,7 @@ def test_a_plan_permits_each_of_its_calls_once_and_no_other(tmp_path: Path) -> N
         plan = PlanPermit({mine.call_id: mine.aid})
         for name, other in attempts.items():
             assert error(await pool.call(replace(other, authority=plan))) == REFUSED, name
-        assert isinstance(await pool.call(replace(mine, authority=plan)), Answer)
+        assert isinstance(await pool.call(replace(mine, authority=plan)), ActionResult)
         assert error(await pool.call(replace(mine, authority=plan))) == REFUSED
         both = PlanPermit({mine.call_id: mine.aid})
         rights = [Right(replace(mine, authority=both)) for _ in range(2)]
@@ -199,13 +199,13 @@ def test_a_key_gives_an_earlier_answer_and_spends_no_right(tmp_path: Path) -> No
     first, second = (authorised(replace(noting(tmp_path), idempotency_key="k")) for _ in range(2))
 
     async def work(pool: Pool) -> None:
-        assert isinstance(await pool.call(first), Answer)
+        assert isinstance(await pool.call(first), ActionResult)
         again = await pool.call(second)
-        assert isinstance(again, Answer)
+        assert isinstance(again, ActionResult)
         assert again.idempotent_hit
         without = replace(noting(tmp_path), idempotency_key="k")
         assert error(await pool.call(without)) == REFUSED
-        assert isinstance(await pool.call(replace(second, idempotency_key=None)), Answer)
+        assert isinstance(await pool.call(replace(second, idempotency_key=None)), ActionResult)
 
     hosting(tmp_path, work)
     assert notes(tmp_path) == "xx"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call, DispatchError, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, DispatchError, HostCall, HostCommand, Pool
 from manglecp.toolhost.state import Slots
 from tests.toolhost.dispatch.hosts import QUICK, command, error, nothing_left
 
@@ -53,17 +53,17 @@ def real(folder: Path) -> HostCommand:
     return HostCommand.for_plugin(str(folder / "plugin.py"), os.environ, sandbox="none")
 
 
-def put(slot: int, text: str, slots: Slots | None = None, *, fail: bool = False, **members: Any) -> Call:
+def put(slot: int, text: str, slots: Slots | None = None, *, fail: bool = False, **members: Any) -> HostCall:
     inputs = json.dumps({"slot": slot, "text": text, "fail": fail})
-    return Call(aid="AID.PLUGIN.PUT.v1", input_json=inputs, tier=0, slots=slots or {}, **members)
+    return HostCall(aid="AID.PLUGIN.PUT.v1", input_json=inputs, tier=0, slots=slots or {}, **members)
 
 
-def look(slots: Slots | None = None) -> Call:
-    return Call(aid="AID.PLUGIN.LOOK.v1", tier=0, slots=slots or {})
+def look(slots: Slots | None = None) -> HostCall:
+    return HostCall(aid="AID.PLUGIN.LOOK.v1", tier=0, slots=slots or {})
 
 
-def said(result: Answer | DispatchError) -> Any:
-    assert isinstance(result, Answer), result
+def said(result: ActionResult | DispatchError) -> Any:
+    assert isinstance(result, ActionResult), result
     return json.loads(result.output_json)
 
 
@@ -73,7 +73,7 @@ def test_a_call_has_the_state_that_it_brings(tmp_path: Path) -> None:
         for number in range(3):
             answer = await pool.call(put(number, str(number), slots))
             assert said(answer) == number + 1
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, ActionResult)
             slots = answer.slots
         assert error(await pool.call(put(7, "lost", slots, fail=True))) == ("tool_error", None)
         assert error(await pool.call(put(9, "no slot", slots))) == ("tool_error", "bad_output")
@@ -93,13 +93,13 @@ def test_two_identities_on_one_host_find_nothing_of_each_other(tmp_path: Path) -
         assert said(await pool.call(look())) == {}
         theirs = await pool.call(put(0, "mine", identity="bob", idempotency_key="k"))
         assert said(theirs) == 2
-        assert isinstance(theirs, Answer)
+        assert isinstance(theirs, ActionResult)
         assert not theirs.idempotent_hit
         assert said(await pool.call(look())) == {}
         # Nor is somebody else's key in the way of other input.
         assert said(await pool.call(put(0, "other", identity="cy", idempotency_key="k"))) == 3
         again = await pool.call(put(0, "mine", identity="ann", idempotency_key="k"))
-        assert isinstance(again, Answer)
+        assert isinstance(again, ActionResult)
         assert again.idempotent_hit
         assert said(again) == 1
         assert error(await pool.call(put(0, "new", identity="ann", idempotency_key="k"))) == ("tool_error", None)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.toolhost.dispatch import Answer, Call, Catalogue, DispatchError, HostCommand, Pool
+from manglecp.toolhost.dispatch import ActionResult, Catalogue, DispatchError, HostCall, HostCommand, Pool
 from manglecp.toolhost.dispatch.catalogue import prepare_call, read_catalogue
 from tests.toolhost.dispatch.hosts import QUICK, error, nothing_left
 from tests.toolhost.rights import authorised
@@ -56,9 +56,9 @@ class Plugin:
         self.pool = pool
         self.catalogue = catalogue
 
-    async def call(self, name: str, **inputs: Any) -> Answer | DispatchError:
+    async def call(self, name: str, **inputs: Any) -> ActionResult | DispatchError:
         prepared = prepare_call(self.catalogue, f"AID.PLUGIN.{name.upper()}.v1", inputs=inputs)
-        return await self.pool.call(authorised(prepared)) if isinstance(prepared, Call) else prepared
+        return await self.pool.call(authorised(prepared)) if isinstance(prepared, HostCall) else prepared
 
 
 def serve(
@@ -86,10 +86,10 @@ def test_actions_are_called_under_leases_that_the_host_accepts(tmp_path: Path) -
 
     async def work(plugin: Plugin) -> None:
         answer = await plugin.call("add", a=1, b=2)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ActionResult)
         assert json.loads(answer.output_json) == 3
         for text in "abc":
-            assert isinstance(await plugin.call("note", path=str(file), text=text), Answer)
+            assert isinstance(await plugin.call("note", path=str(file), text=text), ActionResult)
 
     events = serve(work, tmp_path, lambda event, details: audited.append((event, details["tier"])))
     assert file.read_text() == "abc"
@@ -103,8 +103,8 @@ def test_both_sides_tell_of_every_grant_use_refusal_and_loss(tmp_path: Path) -> 
 
     async def work(plugin: Plugin) -> None:
         await plugin.call("note", path=str(file), text="x", fail=True)
-        await plugin.pool.call(Call(aid="AID.PLUGIN.NOTE.v1", tier=0, call_id="low"))
-        await plugin.pool.call(Call(aid="AID.PLUGIN.MISSING.v1", tier=0, call_id="missing"))
+        await plugin.pool.call(HostCall(aid="AID.PLUGIN.NOTE.v1", tier=0, call_id="low"))
+        await plugin.pool.call(HostCall(aid="AID.PLUGIN.MISSING.v1", tier=0, call_id="missing"))
         await plugin.call("vanish", path=str(file))
 
     events = serve(work, tmp_path, lambda event, details: audited.append((event, details)))
@@ -137,7 +137,7 @@ def test_no_call_without_an_auditor_who_has_heard_of_it(tmp_path: Path) -> None:
         assert "the disk is full" in str(result)
         assert not file.exists()
         fails_on = "lease_used"
-        assert isinstance(await plugin.call("note", path=str(file), text="y"), Answer)
+        assert isinstance(await plugin.call("note", path=str(file), text="y"), ActionResult)
         assert failed == ["the auditor failed on lease_used"]
 
     serve(work, tmp_path, audit)
@@ -151,18 +151,18 @@ def test_failures_of_every_kind_come_back_as_values(tmp_path: Path) -> None:
     async def work(plugin: Plugin) -> None:
         assert error(await plugin.call("add", a=1)) == ("tool_error", None)
         assert error(await plugin.call("missing")) == ("not_found", None)
-        assert error(await plugin.pool.call(Call(aid="AID.PLUGIN.MISSING.v1", tier=0))) == ("not_found", None)
+        assert error(await plugin.pool.call(HostCall(aid="AID.PLUGIN.MISSING.v1", tier=0))) == ("not_found", None)
         failed = await plugin.call("note", path=str(file), text="x", fail=True)
         assert error(failed) == ("tool_error", None)
         assert isinstance(failed, dict)
         assert "on purpose" in failed["detail"]
         # Whoever claims a lower tier than the action has gets a lease that is not enough.
-        sneaky = Call(aid="AID.PLUGIN.NOTE.v1", input_json=json.dumps({"path": str(file), "text": "y"}), tier=0)
+        sneaky = HostCall(aid="AID.PLUGIN.NOTE.v1", input_json=json.dumps({"path": str(file), "text": "y"}), tier=0)
         refused = await plugin.pool.call(sneaky)
         assert isinstance(refused, dict)
         assert refused["detail"] == "lease_rejected: tier_insufficient"
         assert error(await plugin.call("vanish", path=str(file))) == ("crash", "outcome_unknown")
-        assert isinstance(await plugin.call("add", a=1, b=2), Answer)
+        assert isinstance(await plugin.call("add", a=1, b=2), ActionResult)
 
     serve(work, tmp_path, lambda *_: None)
     assert file.read_text() == "xx"

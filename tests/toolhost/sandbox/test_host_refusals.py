@@ -95,7 +95,7 @@ def test_a_command_line_that_says_nothing(options: tuple[str, ...], said: str) -
     [
         (("--workspace", "/nowhere/at/all"), "/nowhere/at/all"),
         (("--workspace", "/dev/null"), "/dev/null"),
-        (("--workspace", "/"), "the whole disk is no workspace"),
+        (("--workspace", "/"), "the whole disk cannot be a workspace"),
         (("--readable", "/nowhere/at/all"), "/nowhere/at/all"),
     ],
 )

@@ -6,22 +6,22 @@ starts), responses (matching, deadlines, lost calls), messages (the wire format)
 """
 
 from manglecp.toolhost.dispatch.catalogue import Catalogue, Listing, list_plugin, read_catalogue
-from manglecp.toolhost.dispatch.dispatcher import Dispatcher, Served
+from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
-from manglecp.toolhost.dispatch.messages import Answer, Call, DispatchError, is_failure
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, is_failure
 from manglecp.toolhost.dispatch.pool import Pool
 
 __all__ = [
-    "Answer",
-    "Call",
+    "ActionResult",
     "Catalogue",
     "DispatchError",
     "Dispatcher",
+    "HostCall",
     "HostCommand",
     "Listing",
     "Pool",
     "PoolLimits",
-    "Served",
+    "ServedPlugin",
     "is_failure",
     "list_plugin",
     "read_catalogue",

@@ -83,7 +83,7 @@ class Breaker:
             self._enter(BreakerState.OPEN)
 
     def abandoned(self, permit: Permit) -> None:
-        """Record an end that is no evidence about the action."""
+        """Record the end of a call that shows neither success nor failure of the action."""
         if permit.period == self._period:
             self._probing = False
 

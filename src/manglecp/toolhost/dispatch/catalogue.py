@@ -11,18 +11,15 @@ do.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from manglecp.base.child import ChildOutput, capture
-from manglecp.pack import SandboxPolicy
+from manglecp.pack import ListingError, SandboxPolicy, run_listing
 from manglecp.toolhost.actions import DANGEROUS, lease_tier
 from manglecp.toolhost.dispatch.launch import (
     DEFAULT_TIMEOUT,
@@ -31,19 +28,14 @@ from manglecp.toolhost.dispatch.launch import (
     ProgramFinder,
     library_paths,
 )
-from manglecp.toolhost.dispatch.messages import Call, DispatchError, failure, is_failure
+from manglecp.toolhost.dispatch.messages import DispatchError, HostCall, failure, is_failure
 from manglecp.toolhost.dispatch.responses import MAX_OUTPUT
 from manglecp.toolhost.idempotency import unique
 from manglecp.toolhost.plugin import PluginError, action_id, find, plugin_name
 from manglecp.toolhost.sandbox import Profile
 from manglecp.toolhost.state import Artifact
 
-_STDERR: Final = 8_192
 _decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
-
-
-class ListingError(ValueError):
-    """No valid listing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +60,18 @@ def read_catalogue(listing: bytes) -> Catalogue:
     try:
         document = msgspec.json.decode(listing)
     except (ValueError, RecursionError) as error:
-        raise ListingError(f"the listing is no JSON: {error}") from error
+        raise ListingError("parse_error", f"the listing is not JSON: {error}") from error
     tools = document.get("tools") if isinstance(document, dict) and document.get("ok") is True else None
     if not isinstance(tools, list):
         reason = document.get("error") if isinstance(document, dict) else None
-        raise ListingError(f"the host lists no tools: {reason or 'no reason given'}")
+        raise ListingError("parse_error", f"the host lists no tools: {reason or 'no reason given'}")
     profiles: dict[str, ActionProfile] = {}
     for tool in tools:
         aid = tool.get("aid") if isinstance(tool, dict) else None
         if not isinstance(aid, str) or not aid:
-            raise ListingError("a tool without aid is listed")
+            raise ListingError("parse_error", "a tool without aid is listed")
         if aid in profiles:
-            raise ListingError(f"{aid} is listed twice")
+            raise ListingError("parse_error", f"{aid} is listed twice")
         profiles[aid] = _profile(aid, tool)
     return profiles
 
@@ -93,7 +85,7 @@ def prepare_call(
     slots: Mapping[int, Artifact] | None = None,
     timeout: float | None = None,
     **members: Any,
-) -> Call | DispatchError:
+) -> HostCall | DispatchError:
     """Return the call of an action, or an error.
 
     Input is an object (``inputs``) or its JSON text (``input_json``), not both (OPEN-60). ``timeout`` are the
@@ -112,10 +104,10 @@ def prepare_call(
         if input_json is not None and msgspec.json.encode(value) != text.encode():
             _decode(text)  # msgspec takes the last of two members with one name, and a host refuses both
     except (TypeError, ValueError, RecursionError) as error:
-        return failure(aid, "tool_error", f"the input is no JSON: {error}", status="INVALID_PICK")
+        return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
     if not isinstance(value, dict):
-        return failure(aid, "tool_error", "the input is no JSON object", status="INVALID_PICK")
-    return Call(
+        return failure(aid, "tool_error", "the input is not a JSON object", status="INVALID_PICK")
+    return HostCall(
         aid=aid,
         input_json=text,
         tier=profile.tier,
@@ -154,7 +146,7 @@ def _tier(tool: Mapping[str, Any]) -> int:
 
 
 def least_tier(effects: Iterable[str], *, mutates: bool) -> int:
-    """Return the tier of the effects; dangerous if one is no read, and nothing is said to change."""
+    """Return the tier of the effects; dangerous if one is not a read, and nothing is said to change."""
     try:
         return lease_tier(effects, mutates=mutates)
     except ValueError:
@@ -241,47 +233,19 @@ def list_plugin(
     command = HostCommand.for_plugin(plugin, environ, sha256=sha256, sandbox=sandbox, readable=readable, policy=policy)
     argv = ["--list" if word == "--serve" else word for word in command.argv]
     try:
-        output = capture([*argv, "--parent", str(os.getpid())], command.environ, seconds=timeout, most=MAX_OUTPUT)
-        return _listing(plugin, output, timeout, sha256, family(source.path))
-    except OSError as error:
-        return failure("", "not_found", f"plugin {plugin}: the host cannot be started: {error}")
+        document, output = run_listing(argv, command.environ, sha256, seconds=timeout, limit=MAX_OUTPUT)
+        catalogue, listed_in = read_catalogue(output), document.get("sandbox")
+        if not isinstance(listed_in, dict):
+            raise ListingError("parse_error", "the listing does not name the sandbox of its host")
+        check_family(catalogue, source.path)
     except ListingError as error:
-        return failure("", "parse_error", f"plugin {plugin}: {error}")
+        return failure("", error.kind, f"plugin {plugin}: {error}", code=error.code)
+    return Listing(plugin=plugin, catalogue=catalogue, sha256=sha256, document=output, sandbox=listed_in)
 
 
-def family(path: str) -> str:
-    """Return how the ids of a plugin's actions begin."""
-    return action_id(plugin_name(path), "", 1).removesuffix("P.v1")
-
-
-def _listing(plugin: str, output: ChildOutput, timeout: float, sha256: str, prefix: str) -> Listing | DispatchError:
-    """Return what a host has listed; raises :class:`ListingError`."""
-    document, stderr, code = output
-    if len(document) > MAX_OUTPUT:
-        detail = f"plugin {plugin}: the listing has more than {MAX_OUTPUT} bytes"
-        return failure("", "parse_error", detail, code="oversize")
-    if code is None:
-        return failure("", "timeout", f"plugin {plugin}: no listing within {timeout:g} s")
-    if code or not document:
-        return _no_listing(plugin, document, stderr, code)
-    catalogue = read_catalogue(document)
-    said = msgspec.json.decode(document)
-    sandbox = said.get("sandbox")
-    if said.get("plugin_sha256") != sha256 or not isinstance(sandbox, dict):
-        raise ListingError("the listing does not say what was run, and how")
+def check_family(catalogue: Catalogue, path: str) -> None:
+    """Raise :class:`ListingError` if an action id does not begin as those of the plugin at this path."""
+    prefix = action_id(plugin_name(path), "", 1).removesuffix("P.v1")
     for aid in catalogue:
         if not aid.startswith(prefix):
-            raise ListingError(f"{aid} is listed, and its actions begin with {prefix}")
-    return Listing(plugin=plugin, catalogue=catalogue, sha256=sha256, document=document, sandbox=sandbox)
-
-
-def _no_listing(plugin: str, document: bytes, stderr: bytes, code: int) -> DispatchError:
-    with contextlib.suppress(ValueError, RecursionError):
-        said = msgspec.json.decode(document)
-        if isinstance(said, dict) and isinstance(said.get("error"), str):
-            return failure("", "tool_error", f"plugin {plugin}: {said['error']}")
-    if code == 0:
-        return failure("", "parse_error", f"plugin {plugin}: the host said nothing", code="empty_output")
-    how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
-    told = (document[:_STDERR] + b"\n" + stderr).strip().decode("utf-8", "replace")
-    return failure("", "crash", f"plugin {plugin}: the host {how}" + (f": {told}" if told else ""))
+            raise ListingError("parse_error", f"{aid} is listed, and its actions begin with {prefix}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 from manglecp.toolhost.dispatch.breakers import Breakers
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, prepare_call
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits, check_settings
-from manglecp.toolhost.dispatch.messages import Answer, Call, DispatchError, failure
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, failure
 from manglecp.toolhost.dispatch.pool import Pool
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.state import Artifact
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LARGE: Final = 1 << 19  # characters of an input that is parsed in a thread, so that it does not block the event loop
 
 
-class Served(NamedTuple):
+class ServedPlugin(NamedTuple):
     """One plugin: what it offers, and the command of a host that serves it."""
 
     catalogue: Catalogue
@@ -66,7 +66,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        plugins: Iterable[Served],
+        plugins: Iterable[ServedPlugin],
         *,
         size: int | None = None,
         timeout: float | None = None,
@@ -125,10 +125,10 @@ class Dispatcher:
         identity: str = "",
         slots: Mapping[int, Artifact] | None = None,
         **options: Unpack[CallOptions],
-    ) -> Answer | DispatchError:
+    ) -> ActionResult | DispatchError:
         """Run one action on any host of its plugin."""
         if not isinstance(aid, str):
-            return failure("", "exception", "aid is no text")
+            return failure("", "exception", "aid is not a text")
         if not options.keys() <= _OPTIONS:
             return failure(aid, "exception", f"a call has no {', '.join(sorted(options.keys() - _OPTIONS))}")
         number = self._of.get(aid)
@@ -138,7 +138,7 @@ class Dispatcher:
         text = options.get("input_json")
         large = isinstance(text, str) and len(text) > _LARGE
         call = await asyncio.to_thread(prepare) if large else prepare()
-        if not isinstance(call, Call):
+        if not isinstance(call, HostCall):
             return call
         if not self._pools:
             return failure(aid, "exception", "the dispatcher has not been entered")

@@ -16,7 +16,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from manglecp.toolhost.dispatch.messages import Answer, Call, DispatchError, failure
+from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError, HostCall, failure
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
 from manglecp.toolhost.state import apply_state, state_delta
 
@@ -27,7 +27,7 @@ class _Entry(NamedTuple):
     """The result of a call with this input; ``answer`` None if the outcome is unknown."""
 
     input_digest: str
-    answer: Answer | None = None
+    answer: ActionResult | None = None
     change: dict[str, Any] | None = None
 
 
@@ -46,12 +46,12 @@ class IdempotencyTable:
 
     async def once(
         self,
-        call: Call,
-        run: Callable[[], Awaitable[Answer | DispatchError]],
+        call: HostCall,
+        run: Callable[[], Awaitable[ActionResult | DispatchError]],
         *,
         deadline: float,
         doubtful: Callable[[], bool],
-    ) -> Answer | DispatchError:
+    ) -> ActionResult | DispatchError:
         """Run a call unless its key has a result. ``doubtful`` returns whether a cancelled call may have been sent."""
         if not call.idempotency_key:
             return await run()
@@ -80,8 +80,8 @@ class IdempotencyTable:
         finally:
             self._running.pop(name).over.set()
 
-    def _remember(self, name: _Name, digest: str, call: Call, result: Answer | DispatchError) -> None:
-        if isinstance(result, Answer):
+    def _remember(self, name: _Name, digest: str, call: HostCall, result: ActionResult | DispatchError) -> None:
+        if isinstance(result, ActionResult):
             size = len(result.output_json) + sum(len(artifact.content_json) for artifact in result.slots.values())
             change = state_delta(call.slots, result.slots)
             self._answers.keep(name, _Entry(digest, result, change), size)
@@ -89,15 +89,15 @@ class IdempotencyTable:
             self._unknown.keep(name, _Entry(digest), seconds=math.inf)
 
 
-def _ran(call: Call, result: DispatchError) -> bool:
+def _ran(call: HostCall, result: DispatchError) -> bool:
     """Return whether the effect happened and only its answer is missing: it was too long, or invalid."""
     if call.idempotent:
         return False
     return result.get("code") == "bad_output" or (result["type"], result.get("code")) == ("parse_error", "oversize")
 
 
-def _again(call: Call, entry: _Entry) -> Answer | DispatchError:
+def _again(call: HostCall, entry: _Entry) -> ActionResult | DispatchError:
     if entry.answer is None:
         detail = "no answer came to an earlier call with this key; nothing was sent"
         return failure(call.aid, "crash", detail, code="outcome_unknown")
-    return Answer(call.aid, entry.answer.output_json, apply_state(entry.change, call.slots), idempotent_hit=True)
+    return ActionResult(call.aid, entry.answer.output_json, apply_state(entry.change, call.slots), idempotent_hit=True)

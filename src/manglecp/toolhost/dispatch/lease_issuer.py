@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from manglecp.toolhost.dispatch.messages import Call, is_unknown_action
+from manglecp.toolhost.dispatch.messages import HostCall, is_unknown_action
 from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost
 from manglecp.toolhost.dispatch.rights import Right
@@ -41,7 +41,7 @@ class LeaseIssuer:
         self._loop = asyncio.get_running_loop()
 
     async def issue(
-        self, host: HostProcess, call: Call, right: Right, deadline: float, required: Mapping[str, Any] | None
+        self, host: HostProcess, call: HostCall, right: Right, deadline: float, required: Mapping[str, Any] | None
     ) -> str | None:
         """Spend the authority of the call and return its token; None where the call goes without.
 
@@ -70,7 +70,7 @@ class LeaseIssuer:
         )
 
     async def _request(
-        self, host: HostProcess, call: Call, ttl: float, deadline: float, required: Mapping[str, Any] | None
+        self, host: HostProcess, call: HostCall, ttl: float, deadline: float, required: Mapping[str, Any] | None
     ) -> str | None:
         """Request a token from the host; None if it issues none."""
         tier = required.get("tier") if required else None
@@ -102,7 +102,7 @@ class LeaseIssuer:
             and document.get("error") == "lease_required"
         )
 
-    def audit_answer(self, call: Call, token: str | None, document: Mapping[str, Any]) -> None:
+    def audit_answer(self, call: HostCall, token: str | None, document: Mapping[str, Any]) -> None:
         if self._audit is None:
             return
         error = document.get("error") if document.get("ok") is not True else None
@@ -111,7 +111,7 @@ class LeaseIssuer:
         elif token is not None and not is_unknown_action(call.aid, document):
             self._notify("lease_used", _details(call))
 
-    def audit_loss(self, call: Call, token: str | None, lost: HostLost) -> None:
+    def audit_loss(self, call: HostCall, token: str | None, lost: HostLost) -> None:
         if self._audit is not None and token is not None and lost.sent:
             self._notify("lease_lost", _details(call))
 
@@ -124,5 +124,5 @@ class LeaseIssuer:
             self._loop.call_exception_handler({"message": f"the auditor failed on {event}", "exception": error})
 
 
-def _details(call: Call, **more: object) -> dict[str, object]:
+def _details(call: HostCall, **more: object) -> dict[str, object]:
     return {"aid": call.aid, "call_id": call.call_id, "tier": call.tier, **more}

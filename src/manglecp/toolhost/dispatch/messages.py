@@ -30,7 +30,7 @@ Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]  # how a st
 ErrorType = Literal[
     "timeout",  # no answer before the deadline (IPC-28)
     "crash",  # the host process ended, or was ended because its answers could no longer be matched (IPC-29)
-    "parse_error",  # what came is no answer: no JSON, no object, too long (IPC-30)
+    "parse_error",  # what came is not an answer: no JSON, no object, too long (IPC-30)
     "not_found",  # the host program is missing (IPC-31), or the host does not have the action
     "exception",  # a fault on this side: an input that cannot be encoded, a full queue, a cancelled call (IPC-32)
     "tool_error",  # the host refused; ``status`` holds its verdict
@@ -39,7 +39,7 @@ ErrorCode = Literal[
     "outcome_unknown",  # the request was sent and no answer came: whether its effect happened has to be verified
     "oversize",
     "empty_output",
-    "bad_output",  # the action ended well, and what it returned is no JSON, or holds state that is none
+    "bad_output",  # the action ended well, and what it returned is not JSON, or holds state that is none
     "cancelled",
     "breaker_open",
     "queue_full",
@@ -100,7 +100,7 @@ class RequestError(ValueError):
         self.oversize = oversize
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of an action. Defaults are the worst case: dangerous, and not to be repeated."""
 
     aid: str
@@ -111,7 +111,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds that the action may take."""
     patience: float | None = None
-    """Seconds that this caller waits. Running out of them is no failure of the action."""
+    """Seconds that this caller waits. Running out of them is not a failure of the action."""
     idempotency_key: str | None = None
     identity: str = ""
     call_id: str = msgspec.field(default_factory=random_id)
@@ -126,7 +126,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return self.tier > SAFE
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ActionResult(msgspec.Struct, frozen=True):
     """A call that succeeded: what the action returned, and the slots as they are after it."""
 
     aid: str
@@ -135,20 +135,20 @@ class Answer(msgspec.Struct, frozen=True):
     idempotent_hit: bool = False
 
 
-def call_problem(call: Call) -> str | None:
+def call_problem(call: HostCall) -> str | None:
     """Return what is wrong with the members of a call; the rest shows when it is encoded."""
     for name in ("aid", "call_id", "input_json", "identity"):
         if not isinstance(getattr(call, name), str):
-            return f"{name} is no text"
+            return f"{name} is not a text"
     if call.idempotency_key is not None and not isinstance(call.idempotency_key, str):
-        return "idempotency_key is no text"
+        return "idempotency_key is not a text"
     for seconds in (call.timeout, call.patience):
         if seconds is not None and not is_timeout(seconds):
             return f"timeout: seconds are expected, from 0 to {MAX_TIMEOUT:.0f}, not {str(seconds)[:40]}"
     return None
 
 
-def encode(call: Call, lease_token: str | None = None) -> bytes:
+def encode(call: HostCall, lease_token: str | None = None) -> bytes:
     """Return the request line, with the full state. Raises :class:`RequestError`."""
     try:
         request: dict[str, Any] = {
@@ -201,7 +201,7 @@ def is_unknown_action(aid: str, document: Mapping[str, Any]) -> bool:
     return document.get("error") in (f"tool not found: {aid}", f"tool not found in plugin: {aid}")
 
 
-def interpret_answer(call: Call, document: Mapping[str, Any]) -> Answer | DispatchError:
+def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResult | DispatchError:
     """Return what an answer means for the caller."""
     status = document.get("status")
     if not isinstance(status, str) or status not in _STATUSES:
@@ -210,16 +210,16 @@ def interpret_answer(call: Call, document: Mapping[str, Any]) -> Answer | Dispat
     if document.get("ok") is not True or status != "OK":
         return _refusal(call.aid, document, status if status != "OK" else "TOOL_ERROR", output)
     if not isinstance(output, str):
-        return _unreadable(call, "output_json is no string")
+        return _unreadable(call, "output_json is not a string")
     hit = document.get("idempotent_hit") is True
     try:
         slots = _slots_after(call.slots, document.get("ds_state"), hit=hit)
     except StateError as error:
         return _unreadable(call, f"ds_state: {error}")
-    return Answer(call.aid, output, slots, hit)
+    return ActionResult(call.aid, output, slots, hit)
 
 
-def _unreadable(call: Call, detail: str) -> DispatchError:
+def _unreadable(call: HostCall, detail: str) -> DispatchError:
     """The action ran, and its result is unreadable: an effect is not to be repeated."""
     return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
 

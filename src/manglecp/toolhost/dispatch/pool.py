@@ -28,11 +28,11 @@ from manglecp.toolhost.dispatch.launch import (
 )
 from manglecp.toolhost.dispatch.lease_issuer import LeaseIssuer
 from manglecp.toolhost.dispatch.messages import (
-    Answer,
-    Call,
+    ActionResult,
     CallRefused,
     DispatchError,
     ErrorCode,
+    HostCall,
     RequestError,
     call_problem,
     encode,
@@ -109,7 +109,7 @@ class Pool:
         task.cancel()
         return True
 
-    async def call(self, call: Call) -> Answer | DispatchError:
+    async def call(self, call: HostCall) -> ActionResult | DispatchError:
         """Run an action and return its answer or error. Raises only ``CancelledError``, if the task is cancelled."""
         problem = call_problem(call)
         if problem is not None:
@@ -160,7 +160,7 @@ class Pool:
             del self._running[call.call_id]
             self._cancelled.discard(call.call_id)
 
-    async def _try(self, attempt: _Attempt, deadline: float) -> Answer | DispatchError:
+    async def _try(self, attempt: _Attempt, deadline: float) -> ActionResult | DispatchError:
         """Give the call to one host after the other until one answers, or the loss is final."""
         call = attempt.call
         left = self._limits.attempts
@@ -223,7 +223,7 @@ class Pool:
 class _Attempt:
     """A call on its way, and what is known of it if it has to be cancelled."""
 
-    call: Call
+    call: HostCall
     right: Right
     breaker: Breaker
     permit: Permit

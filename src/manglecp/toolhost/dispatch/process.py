@@ -137,7 +137,7 @@ class HostProcess:
             raise HostLost("timeout", _UNSENT, sent=False, suspect=False)
         request = Request(line, self._loop.create_future(), call_id, shared=shared, hasty=hasty, work_time=work_time)
         if self._matcher.idle and self.alive:
-            self._read_stdout()  # a line that precedes its request is no answer
+            self._read_stdout()  # a line that precedes its request is not an answer
         if not self.alive:
             raise HostLost("crash", "the host is gone", sent=False, suspect=False)
         self._matcher.add(request)

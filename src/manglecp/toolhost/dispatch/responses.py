@@ -1,7 +1,7 @@
 """Matching of a host's response lines to its requests, without I/O.
 
 The contract has no correlation id: the next line answers the oldest open request. A line that no request waits for, one
-that is no answer, or one that names another call breaks that order for good: the stream is *spoiled*, and every open
+that is not an answer, or one that names another call breaks that order: the stream is *spoiled*, and every open
 request is lost.
 
 A request is answered or lost (:class:`HostLost`) exactly once. A loss states whether any byte had been written
@@ -18,7 +18,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import takewhile
 from typing import Any, Final, Literal
 
-from manglecp.toolhost.dispatch.messages import Call, DispatchError, ErrorCode, ErrorType, decode, failure
+from manglecp.toolhost.dispatch.messages import DispatchError, ErrorCode, ErrorType, HostCall, decode, failure
 
 MAX_OUTPUT: Final = 1_048_576  # bytes that one answer may have, its newline not counted (IPC-36)
 
@@ -169,7 +169,7 @@ class ResponseMatcher:
         try:
             document = decode(line)
         except ValueError as error:
-            self._spoil("parse_error", f"the answer is no JSON object: {error}; it begins {line[:200]!r}")
+            self._spoil("parse_error", f"the answer is not a JSON object: {error}; it begins {line[:200]!r}")
             return
         named = document.get("call_id")
         if named is not None and request.call_id is not None and named != request.call_id:
@@ -205,12 +205,12 @@ _MEANING: Final[dict[Loss, tuple[ErrorType, ErrorCode | None]]] = {
 _REPEATABLE: Final = frozenset[Loss]({"crash", "parse_error", "empty_output"})
 
 
-def lost_to_neighbour(call: Call, lost: HostLost) -> bool:
+def lost_to_neighbour(call: HostCall, lost: HostLost) -> bool:
     """Return whether a call without effects was lost because of its neighbour."""
     return lost.sent and not lost.suspect and not call.exclusive
 
 
-def may_repeat(call: Call, lost: HostLost, *, probe: bool) -> bool:
+def may_repeat(call: HostCall, lost: HostLost, *, probe: bool) -> bool:
     """Return whether the call may be sent to another host.
 
     A request that was sent is repeated only if it has no effect (tier 0), and is idempotent or was lost to a neighbour:
@@ -226,7 +226,7 @@ def loss_type(lost: HostLost) -> ErrorType:
     return _MEANING[lost.loss][0]
 
 
-def loss_error(call: Call, lost: HostLost) -> DispatchError:
+def loss_error(call: HostCall, lost: HostLost) -> DispatchError:
     kind, code = _MEANING[lost.loss]
     if (
         lost.sent and not call.idempotent and code != "oversize"

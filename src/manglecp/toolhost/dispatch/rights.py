@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from typing import final
 
 from manglecp.harness import Forged, MutationReady, ToolRequests, WrongMutation, redeem_call
-from manglecp.toolhost.dispatch.messages import Call, CallRefused
+from manglecp.toolhost.dispatch.messages import CallRefused, HostCall
 from manglecp.toolhost.leases import input_digest
 
 
 @final
 class PlanPermit:
-    """The right to the tier 0 calls of an admitted plan, each once. It is no right to anything above tier 0."""
+    """The right to the tier 0 calls of an admitted plan, each once. It is not a right to anything above tier 0."""
 
     __slots__ = ("_unspent",)
 
@@ -46,7 +46,7 @@ class Right:
 
     __slots__ = ("_call", "_demanded", "_named", "_spent", "input_digest")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: HostCall) -> None:
         self.input_digest = input_digest(call.input_json)
         self._call = call
         self._named = (call.call_id, call.aid, f"sha256:{self.input_digest}")
@@ -96,7 +96,7 @@ class Right:
                 raise _refused("above tier 0 it takes a MutationReady that names it")
             return
         if not isinstance(authority, MutationReady if effect else (MutationReady, ToolRequests, PlanPermit)):
-            raise _refused(f"a {type(authority).__name__} is no right to it")
+            raise _refused(f"a {type(authority).__name__} is not a right to it")
         self._demanded = effect
 
 

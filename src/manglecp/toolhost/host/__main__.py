@@ -16,7 +16,7 @@ from manglecp.toolhost.host.arguments import USAGE, Arguments, Usage, read
 from manglecp.toolhost.host.confinement import ConfinementError, compile_all_below, confine, die_with
 from manglecp.toolhost.host.execution import Signals, Worker, default_interrupt
 from manglecp.toolhost.host.messages import MAX_ANSWER, OVERSIZE, encode, oversize, parse, refusal
-from manglecp.toolhost.host.session import Gate, Session, enforced
+from manglecp.toolhost.host.session import Gate, HostSession, enforced
 from manglecp.toolhost.host.streams import Lost, Oversize, Streams, out_of_the_way, standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
@@ -44,7 +44,7 @@ def _settings() -> dict[str, str]:
     """Return the settings of the pack. They are removed from the environment, so that children do not inherit them."""
     given = parse(os.environb.pop(SETTINGS.encode(), b"{}"))
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise ValueError(f"{SETTINGS} is no object of texts")
+        raise ValueError(f"{SETTINGS} is not a JSON object of texts")
     return given
 
 
@@ -76,7 +76,7 @@ def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     if key is None and mode == "--serve" and enforced(os.environ):
         key = os.urandom(_KEY_SIZE)  # private: only leases issued on the pipe can open this gate
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
-    session = Session(plugin, gate, Worker(reports, Signals(), settings))
+    session = HostSession(plugin, gate, Worker(reports, Signals(), settings))
     match mode:
         case "--list":
             return _list(streams, plugin, sandbox)
@@ -94,7 +94,7 @@ def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
     return 0
 
 
-def _run(streams: Streams, plugin: Plugin, session: Session, rest: list[str]) -> int:
+def _run(streams: Streams, plugin: Plugin, session: HostSession, rest: list[str]) -> int:
     if not rest:
         streams.write(encode(refusal("missing aid")))
         return 2
@@ -116,7 +116,7 @@ def _run(streams: Streams, plugin: Plugin, session: Session, rest: list[str]) ->
     return 0
 
 
-def _serve(streams: Streams, session: Session) -> int:
+def _serve(streams: Streams, session: HostSession) -> int:
     while True:
         try:
             line = streams.line()
@@ -134,7 +134,7 @@ def _serve(streams: Streams, session: Session) -> int:
         streams.write(_encoded(answer, session) + b"\n")
 
 
-def _encoded(answer: dict[str, Any], session: Session) -> bytes:
+def _encoded(answer: dict[str, Any], session: HostSession) -> bytes:
     try:
         line = encode(answer)
     except Exception as error:

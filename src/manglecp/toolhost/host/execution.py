@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from manglecp.toolhost.context import Context, Reports, describe, trace
 from manglecp.toolhost.conversion import ConversionError, encode_value
 from manglecp.toolhost.host.messages import parse
-from manglecp.toolhost.plugin import Tool
+from manglecp.toolhost.plugin import PluginAction
 from manglecp.toolhost.state import Slots, own_slots
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class InvalidInput(Exception):
     """Input that the action does not accept. It was not called."""
 
 
-class Outcome(NamedTuple):
+class ActionOutcome(NamedTuple):
     """A ToolResult, and the slots after it."""
 
     status: str
@@ -116,7 +116,7 @@ class Worker:
         self._runner: asyncio.Runner | None = None
         self._process: Final = os.getpid()
 
-    def call(self, tool: Tool, input_json: str, slots: Slots, call: Mapping[str, object]) -> Outcome:
+    def call(self, tool: PluginAction, input_json: str, slots: Slots, call: Mapping[str, object]) -> ActionOutcome:
         """Run one call; raises :class:`InvalidInput` if it was not run."""
         try:
             arguments = tool.convert(parse(input_json))
@@ -135,19 +135,19 @@ class Worker:
             returned = True
             output = encode_value(result)
             kept = own_slots(lent)  # slots that could not be sent are the action's failure, not the host's
-            outcome = Outcome("OK", output, "", kept)
+            outcome = ActionOutcome("OK", output, "", kept)
         except BaseException as error:
             if os.getpid() != self._process:
                 _end_child(error)
             trace(error)
-            outcome = Outcome("TOOL_ERROR", "{}", describe(error), slots, returned)
+            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, returned)
         if os.getpid() != self._process:
             _end_child(None)
         if self._signals is not None:
             self._signals.put_back()
         return outcome
 
-    def _result(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+    def _result(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
         variables = copy_context()
         result = variables.run(tool.function, **arguments)
         # A decorator may make an async function of a plain one, or the other way round; what came back decides.

@@ -19,7 +19,7 @@ OVERSIZE: Final = "stdin exceeds 10MB limit"
 
 
 class RequestError(ValueError):
-    """Valid JSON that is no valid request."""
+    """Valid JSON that is not a valid request."""
 
 
 def _refuse_constant(name: str) -> NoReturn:

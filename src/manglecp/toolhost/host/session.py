@@ -18,7 +18,7 @@ from manglecp.toolhost.context import Reports, describe, trace
 from manglecp.toolhost.host.execution import InvalidInput, Worker
 from manglecp.toolhost.host.messages import RequestError, input_text, named, parse, refusal
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
-from manglecp.toolhost.plugin import Plugin, Tool
+from manglecp.toolhost.plugin import Plugin, PluginAction
 from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, digest_state, full_state, state_delta
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class Gate:
         self._counts = {"lease_granted": 0, "lease_used": 0, "lease_refused": 0}
         self._outstanding: dict[object, Any] = {}
 
-    def refusal(self, tool: Tool, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
+    def refusal(self, tool: PluginAction, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return why this call may not run; None if it may, and its token has been used."""
-        tier = tool.said.tier
+        tier = tool.declaration.tier
         if self._key is None or (tier == 0 and not self._every_call):
             return None
         token = request.get("_lease_token")
@@ -133,7 +133,7 @@ def _size(value: object) -> int:
 T = TypeVar("T")
 
 
-class Session:
+class HostSession:
     """A plugin, and what it keeps between two requests: slots, and recent answers."""
 
     def __init__(self, plugin: Plugin, gate: Gate, worker: Worker) -> None:
@@ -161,7 +161,7 @@ class Session:
             return refusal("missing aid")
         return named(self._answered(self._lookup, aid, request), request)
 
-    def run(self, tool: Tool, request: dict[str, Any]) -> dict[str, Any]:
+    def run(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer in run mode: the only call of this process, with the whole state in it."""
         incoming = request.get("ds_state")
         if isinstance(incoming, dict) and incoming.get("delta") is True:
@@ -192,7 +192,7 @@ class Session:
             return refusal(f"tool not found: {aid}", status="INVALID_PICK")
         return self._call(tool, request)
 
-    def _call(self, tool: Tool, request: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
         wrong = None
         try:
             input_json = input_text(request)
@@ -228,7 +228,9 @@ class Session:
             change["base_digest"] = digest_state(before)
         return {**kept, "ds_state": change, "idempotent_hit": True}
 
-    def _run(self, tool: Tool, input_json: str, wrong: RequestError | None, request: dict[str, Any]) -> dict[str, Any]:
+    def _run(
+        self, tool: PluginAction, input_json: str, wrong: RequestError | None, request: dict[str, Any]
+    ) -> dict[str, Any]:
         incoming = request.get("ds_state")
         try:
             before = apply_state(incoming, self._slots)

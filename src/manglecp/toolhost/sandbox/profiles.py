@@ -171,7 +171,7 @@ def _check(policy: Policy) -> None:
         folder = os.O_DIRECTORY if path in policy.workspace else 0
         os.close(os.open(path, os.O_PATH | os.O_CLOEXEC | folder))
     if any(os.path.realpath(path) == "/" for path in policy.workspace):
-        raise ValueError("the whole disk is no workspace")
+        raise ValueError("the whole disk cannot be a workspace")
     with os.scandir("/proc/self/task") as threads:
         alone = len(list(threads)) == 1
     if not alone:
