@@ -161,7 +161,27 @@ async def test_what_is_cancelled_before_it_began_is_not_done(store: Store) -> No
     assert numbers(store) == [0, 2]
 
 
-@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)  # memory has one connection for all
+async def test_a_job_that_raises_stop_iteration_fails_alone(store: Store) -> None:
+    def exhausted(_: Transaction) -> None:
+        next(iter(()))
+
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await store.writer.write(exhausted)
+        assert await store.writer.write(Insert(1)) == 2
+
+
+@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
+async def test_a_read_does_not_wait_for_a_write(store: Store) -> None:
+    gate, writing = await occupied(store.writer.write)
+    async with asyncio.timeout(PATIENCE / 2):
+        for _ in range(2):  # with a new connection, and with one that was given back
+            assert await store.writer.read(lambda tx: tx.execute("SELECT count(*) FROM t").fetchone()[0]) == 0
+    gate.go.set()
+    await writing
+
+
+@pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
 async def test_a_long_read_delays_no_write(store: Store) -> None:
     gate, reading = await occupied(store.writer.read)
     async with asyncio.timeout(PATIENCE / 2):

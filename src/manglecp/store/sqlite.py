@@ -41,6 +41,7 @@ class SqliteDatabase:
         self._patience = patience
         self._synchronous = synchronous
         self._turn = threading.RLock()
+        self._readers_lock = threading.Lock()  # its own, so that a read does not wait for a write transaction
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
         if isinstance(path, Path):
@@ -61,7 +62,7 @@ class SqliteDatabase:
         return str(self.path)
 
     def close(self) -> None:
-        with self._turn:
+        with self._turn, self._readers_lock:
             self._closed = True
             while self._idle_readers:
                 self._idle_readers.pop().close()
@@ -123,16 +124,17 @@ class SqliteDatabase:
         )
 
     def _reader(self) -> sqlite3.Connection:
-        with self._turn:
+        with self._readers_lock:
+            if self._closed:
+                raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
             if self._idle_readers:
                 return self._idle_readers.pop()
-            self._connection.execute("SELECT 1")  # refuses once it is closed
         connection = self._connect()
         self._configure(connection)
         return connection
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
-        with self._turn:
+        with self._readers_lock:
             if self._closed:
                 connection.close()
             else:

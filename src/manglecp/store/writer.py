@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.store.database import Database, Transaction
-from manglecp.store.errors import CommitUnknown
+from manglecp.store.errors import Busy, CommitUnknown
 from manglecp.store.ledger import Ledger, Note
 
 T = TypeVar("T")
@@ -133,6 +133,8 @@ class _Batches:
         for job, result in zip(batch, results, strict=True):
             if job.future.done():
                 continue
+            if isinstance(result, StopIteration):  # a future refuses it
+                result = RuntimeError("a job raised StopIteration")
             if isinstance(result, BaseException):  # no function returns one
                 job.future.set_exception(result)
             else:
@@ -157,8 +159,8 @@ class _Batches:
                     self._ledger.append_all(tx, notes)
             return results
         except BaseException as error:
-            # CommitUnknown: the batch may have been committed, and must not be repeated.
-            if len(batch) == 1 or not begun or isinstance(error, CommitUnknown):
+            # CommitUnknown: the batch may have been committed, and must not be repeated. Busy: each job would wait again.
+            if len(batch) == 1 or not begun or isinstance(error, CommitUnknown | Busy):
                 return [error] * len(batch)
         return [result for job in batch for result in self._results([job])]
 
