@@ -12,7 +12,8 @@ from itertools import product
 
 import pytest
 
-from tests.server.desk import PATIENCE, encoded, intent, invoke
+from manglecp.intent import Identity
+from tests.server.desk import PATIENCE, Tokens, encoded, intent, invoke
 from tests.server.house import House, house
 
 HOST = b"host: localhost\r\n"
@@ -127,3 +128,38 @@ async def test_behind_a_refusal_that_reads_no_body() -> None:
                 assert heard.startswith(b"HTTP/1.1 415 ")
                 assert heard.count(b"HTTP/1.1 ") == 1
         await nothing_ran(h)
+
+
+CHUNKED = b"POST /evaluate HTTP/1.1\r\n" + HOST + JSON + b"transfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(body: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(body), body)
+
+
+async def test_a_trailer_is_not_a_header() -> None:
+    """A proxy checks headers; a credential or a client address in a trailer would pass it unseen."""
+    ann = Identity("ann", frozenset(), "user")
+    async with house(auth=Tokens({"good": ann})) as h:
+        trailers = b"0\r\nauthorization: Bearer good\r\nx-forwarded-for: 10.0.0.1\r\n\r\n"
+        heard = await outcome(h, CHUNKED + chunk(encoded(intent())) + trailers)
+        assert heard.startswith(b"HTTP/1.1 401 "), heard
+        headers = CHUNKED.replace(HOST, HOST + b"authorization: Bearer good\r\n")
+        heard = await outcome(h, headers + chunk(encoded(intent())) + b"0\r\nx-note: 1\r\n\r\n")
+        assert heard.startswith(b"HTTP/1.1 200 "), heard
+
+
+@pytest.mark.parametrize("rest", [b"0\r\nx-long: ", b"5;extension="])
+async def test_trailers_and_chunk_extensions_have_a_limit(rest: bytes) -> None:
+    async with house() as h:
+        reader, writer = await h.raw(CHUNKED + chunk(encoded(intent())) + rest)
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(PATIENCE):
+                for _ in range(1_000):
+                    writer.write(b"a" * 65_536)
+                    await writer.drain()
+                pytest.fail("64 MB were taken")
+        writer.close()
+        assert reader is not None
+        async with asyncio.timeout(PATIENCE):
+            assert (await h.http.get("/health")).status_code == 200

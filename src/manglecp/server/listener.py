@@ -34,27 +34,40 @@ def _is_fault_of_server(record: logging.LogRecord) -> bool:
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """Refuses a header section that grows without end, for which neither httptools nor uvicorn has a limit.
+    """Limits header sections, trailers and chunk extensions, which httptools and uvicorn do not, and drops trailers.
 
-    It relies on asyncio's ``data_received`` and on two callbacks of httptools.
+    uvicorn would append trailers to the headers of their request. Relies on asyncio's ``data_received`` and on
+    callbacks of httptools.
     """
 
     _in_headers = True
-    _received = 0
+    _received = 0  # bytes since the begin of a request or the last part of its body
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
         super().data_received(data)
-        if self._in_headers and self._received > _MAX_HEADER_BYTES and not self.transport.is_closing():
+        if self._received > _MAX_HEADER_BYTES and not self.transport.is_closing():
             self.send_400_response("The header section is too large.")
 
     def on_message_begin(self) -> None:
-        self._in_headers, self._received = True, 0  # of what follows: this chunk may end another request's body
+        self._in_headers, self._received = True, 0  # this chunk may begin with the body of another request
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_headers:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._in_headers = False
+        self._in_headers, self._received = False, 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._received = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._received = 0
+        super().on_message_complete()
 
 
 class _Server(uvicorn.Server):
