@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from manglecp.base.digest import digest_bytes, digest_text
-from manglecp.base.json import resolve_pointer
+from manglecp.base.json import canonical, resolve_pointer
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Argument, ChainStep, Undo
 from manglecp.invoke.ownership import Ownership
@@ -113,7 +113,6 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 # --- arguments -----------------------------------------------------------------------------------------------------
 
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _PASSWORD: Final = "password"
 _SHARED: Final = "#/$defs/"
 _DATA: Final = frozenset({"const", "default", "enum", "examples"})
@@ -249,7 +248,7 @@ def _call(
 ) -> ActionCall:
     if not is_valid(inputs, action.input_schema):
         raise UncallableStep(f"what would be given to {action.name} does not fit its schema")
-    sent = _encode(inputs)
+    sent = canonical(inputs)
     return ActionCall(
         run=run,
         step=step,

@@ -503,7 +503,12 @@ class RunExecutor:
     async def _dispatch(self, calls: Sequence[ActionCall], permit: Permit) -> _Results:
         if len(calls) == 1:
             return [await self._dispatch_one(calls[0], permit)]
-        return list(await asyncio.gather(*(self._dispatch_one(call, permit) for call in calls)))
+        # All calls end before an error is raised: an effect must not go on after its run was released.
+        results = await asyncio.gather(*(self._dispatch_one(call, permit) for call in calls), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results if not isinstance(result, BaseException)]
 
     async def _dispatch_one(self, call: ActionCall, permit: Permit) -> tuple[StepOutcome, Slots]:
         self._observer.progress(call.action.name, len(self.outcomes), len(self._plan.definition.steps))
