@@ -159,7 +159,7 @@ class _Batches:
                     self._ledger.append_all(tx, notes)
             return results
         except BaseException as error:
-            # CommitUnknown: the batch may have been committed, and must not be repeated. Busy: each job would wait again.
+            # CommitUnknown: the batch may have been committed. Busy: each job would wait for the lock again.
             if len(batch) == 1 or not begun or isinstance(error, CommitUnknown | Busy):
                 return [error] * len(batch)
         return [result for job in batch for result in self._results([job])]
