@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from manglecp.client import Refused
+from manglecp.client import RequestRefused
 from manglecp.client.transports.session import origin, resolve_address
 from manglecp.intent import Domain, Identity
 from manglecp.intent.responder import answer_bytes
@@ -220,7 +220,7 @@ def test_no_server_leads_a_client_to_another_host(address: str) -> None:
     base = "https://here.example/mangle/manifest"
     try:
         url = resolve_address(base, address, ("http", "https"), hosts=(), insecure=True)
-    except Refused:
+    except RequestRefused:
         return
     assert origin(url) == origin(base)
 

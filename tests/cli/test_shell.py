@@ -201,7 +201,7 @@ def test_tools_that_are_not_there_and_suggestions_that_are_not(say: Say) -> None
     ended = say("intent observe", "invoke apply_fix")
     assert "the last intent brought no tool apply_fix; `why not apply_fix` asks why" in ended.stderr
     ended = say("intent observe", "invoke list_failures", "follow fix_error")
-    assert "suggests no intent 'fix_error'" in ended.stderr
+    assert "did not suggest the intent 'fix_error'" in ended.stderr
     ended = say("intent observe", "invoke list_failures depth=1")
     assert (ended.exit_code, "schema_validation_failed" in ended.stderr) == (1, True)
     ended = say("intent wander")

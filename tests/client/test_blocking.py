@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp.client.blocking import BlockingClient
-from manglecp.client.errors import Refused, ServerError
+from manglecp.client.errors import RequestRefused, ServerError
 from manglecp.wire import WireError
 from manglecp.wire.messages import Next, ProgressPayload, StateDelta, SuggestedIntent
 from tests.client.scripted import Scripted, condensed, done, tool, tools
@@ -45,7 +45,7 @@ def test_the_whole_way() -> None:
 def test_errors_come_through() -> None:
     with blocking(Scripted(WireError("internal_error", "no"))) as client, pytest.raises(ServerError):
         client.evaluate("go")
-    with pytest.raises(Refused, match="with block"):
+    with pytest.raises(RequestRefused, match="with block"):
         client.evaluate("go")
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from manglecp.client.client import Client
-from manglecp.client.errors import NoAnswer, Refused, ServerError, Unreadable
+from manglecp.client.errors import InvalidResponse, RequestRefused, ResponseTimeout, ServerError
 from manglecp.client.results import Tool
 from manglecp.client.transports import MemoryTransport
 from manglecp.client.working_state import WorkingState
@@ -75,7 +75,7 @@ async def test_a_suggestion_takes_continuation_facts_working_facts_and_the_calle
         await client.follow(outcome, "b", facts=[fact("mine", 1), fact("kept", 1)])
         assert server.intents[1].payload.intent.name == "b"
         assert server.intents[1].payload.facts == [fact("kept", 1), fact("cause", "disk"), fact("mine", 1)]
-        with pytest.raises(Refused, match="no_suggestion"):
+        with pytest.raises(RequestRefused, match="no_suggestion"):
             await client.follow(outcome, "c")
 
 
@@ -101,7 +101,7 @@ async def test_only_what_the_server_takes_and_needs_goes_along() -> None:
         found = await client.evaluate("go", facts=[fact("in", 2), fact("strange")], from_state="none")
         assert server.intents[-1].payload.facts == [fact("in", 2), fact("strange")]
         assert [one.issue for one in found.warnings] == ["unknown_predicate"]
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await client.evaluate("go", facts=[fact("out", 1)])
         assert refused.value.details["violations"][0]["issue"] == "direction_violation"
     assert len(server.intents) == 3
@@ -150,7 +150,7 @@ async def test_a_condensed_tool_is_upgraded_before_it_is_invoked() -> None:
     async with server.client() as client:
         found = await client.evaluate("go", {"p": 1}, [fact("seen", 1)], constraints=Constraints(max_tokens_budget=9))
         assert found["t"].effects is None
-        with pytest.raises(Refused, match="schema_validation_failed"):
+        with pytest.raises(RequestRefused, match="schema_validation_failed"):
             await client.invoke(found["t"], {"n": "one"})
         await client.invoke(found["t"], {"n": 1})
     again = server.intents[1].payload
@@ -163,7 +163,7 @@ async def test_a_tool_that_stays_hidden_is_not_invoked() -> None:
     server = Scripted(tools(condensed()))
     async with server.client() as client:
         found = await client.evaluate("go")
-        with pytest.raises(Refused, match="macro_not_found"):
+        with pytest.raises(RequestRefused, match="macro_not_found"):
             await client.invoke(found["t"])
     assert server.invocations == []
 
@@ -173,11 +173,11 @@ async def test_arguments_are_checked_first() -> None:
     server = Scripted(tools(tool()), done())
     async with server.client() as client:
         await client.evaluate("go")
-        with pytest.raises(Refused, match="schema_validation_failed"):
+        with pytest.raises(RequestRefused, match="schema_validation_failed"):
             await client.invoke("t", {"m": 1})
         assert server.invocations == []
         await client.invoke("m-t", {"n": 1})
-        with pytest.raises(Refused, match="macro_not_found"):
+        with pytest.raises(RequestRefused, match="macro_not_found"):
             await client.invoke("unheard of")
 
 
@@ -201,7 +201,7 @@ async def test_a_delta_need_not_be_applied() -> None:
         await client.evaluate("go")
         outcome = await client.invoke("t", apply=False)
         assert len(client.state) == 0
-        client.state.apply(outcome.answer.state_delta)
+        client.state.apply(outcome.response.state_delta)
         assert fact("p") in client.state
 
 
@@ -420,7 +420,7 @@ async def test_who_gives_up_and_leaves_still_says_so() -> None:
 async def test_a_message_that_is_too_long_is_not_sent() -> None:
     server = Scripted(tools())
     async with server.client() as client:
-        with pytest.raises(Refused, match="message_too_large"):
+        with pytest.raises(RequestRefused, match="message_too_large"):
             await client.evaluate("go", {"text": "x" * (1 << 24)})
         assert server.received == []
         await client.evaluate("go", {"text": "x" * ((1 << 24) - 1_000)})
@@ -428,8 +428,8 @@ async def test_a_message_that_is_too_long_is_not_sent() -> None:
 
 async def test_an_answer_may_take_only_so_long() -> None:
     server = Scripted(NOTHING)
-    async with server.client(answer_seconds=0.05) as client:
-        with pytest.raises(NoAnswer):
+    async with server.client(response_seconds=0.05) as client:
+        with pytest.raises(ResponseTimeout):
             await client.evaluate("go")
         await server.until(Cancel)
     assert len(server.intents) == 1, "a server that is slow is not asked twice"
@@ -450,7 +450,7 @@ async def test_an_answer_may_take_only_so_long() -> None:
 async def test_a_message_that_cannot_be_read_ends_the_connection(said: bytes) -> None:
     server = Scripted(said, tools())
     async with server.client() as client:
-        with pytest.raises(Unreadable):
+        with pytest.raises(InvalidResponse):
             await asyncio.wait_for(client.evaluate("go"), PATIENCE)
         assert len(await client.evaluate("go")) == 0
     assert len(server.sessions) == 2
@@ -459,15 +459,15 @@ async def test_a_message_that_cannot_be_read_ends_the_connection(said: bytes) ->
 async def test_an_answer_of_another_kind_is_none() -> None:
     server = Scripted(lambda message: InvokeResponse(id=message.id, payload=done()))
     async with server.client() as client:
-        with pytest.raises(Unreadable):
+        with pytest.raises(InvalidResponse):
             await client.evaluate("go")
 
 
 async def test_an_answer_that_is_too_long_is_not_read() -> None:
     server = Scripted(tools(*(tool(f"t{n}") for n in range(300))))
-    server.transport = MemoryTransport(server, max_answer_bytes=20_000)
+    server.transport = MemoryTransport(server, max_response_bytes=20_000)
     async with Client(server.transport) as client:
-        with pytest.raises(Unreadable, match="20,000"):
+        with pytest.raises(InvalidResponse, match="20,000"):
             await client.evaluate("go")
 
 
@@ -477,7 +477,7 @@ def test_only_newest_tools_are_kept() -> None:
         async with server.client() as client:
             for n in range(1_001):
                 await client.evaluate("go", {"n": n})
-            with pytest.raises(Refused):
+            with pytest.raises(RequestRefused):
                 await client.invoke("t0")
             assert isinstance(await client.upgrade("t1"), Tool)
 

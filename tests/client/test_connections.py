@@ -9,7 +9,7 @@ import pytest
 
 from manglecp.client.connection import Credential, RetryPolicy
 from manglecp.client.consent import Signer
-from manglecp.client.errors import ConnectionLost, Refused, ServerError
+from manglecp.client.errors import ConnectionLost, RequestRefused, ServerError
 from manglecp.wire import WireError, encode
 from manglecp.wire.messages import Authenticate, Authenticated, IntentRequest, InvokeRequest
 from tests.client.manifests import manifest as example
@@ -150,9 +150,9 @@ async def test_a_closed_client_asks_nothing() -> None:
     server = Scripted(tools())
     async with server.client() as client:
         pass
-    with pytest.raises(Refused, match="not_connected"):
+    with pytest.raises(RequestRefused, match="not_connected"):
         await client.evaluate("go")
-    with pytest.raises(Refused, match="not_connected"):
+    with pytest.raises(RequestRefused, match="not_connected"):
         _ = server.client().manifest
     assert server.received == []
 
@@ -193,9 +193,9 @@ async def test_who_waits_until_the_server_is_ready_has_its_newest_manifest() -> 
 async def test_who_waits_too_long_for_a_server_that_boots_gives_up() -> None:
     server = Scripted(tools(), status="booting")
     async with server.client(boot_seconds=0.05) as client:
-        with pytest.raises(Refused, match="server_not_ready"):
+        with pytest.raises(RequestRefused, match="server_not_ready"):
             await client.evaluate("go")
-        with pytest.raises(Refused, match="server_not_ready"):
+        with pytest.raises(RequestRefused, match="server_not_ready"):
             await client.ready()
     assert server.received == []
 
@@ -210,7 +210,7 @@ async def test_nothing_new_is_sent_while_the_server_drains() -> None:
         asked = await server.until(InvokeRequest)
         await server.push(status="draining")
         await _until(lambda: client.manifest.status == "draining")
-        with pytest.raises(Refused, match="draining"):
+        with pytest.raises(RequestRefused, match="draining"):
             await client.evaluate("go")
         await server.sessions[0].send(encode(wrapped(asked, done())))
         assert (await running).result == {"ok": True}
@@ -262,7 +262,7 @@ async def test_the_client_authenticates_before_anything_else() -> None:
 async def test_without_a_token_nothing_is_asked_of_a_server_that_wants_one() -> None:
     server = Scripted(tools(), auth={"required": True, "schemes": ["bearer"]})
     async with server.client() as client:
-        with pytest.raises(Refused, match="auth_required"):
+        with pytest.raises(RequestRefused, match="auth_required"):
             await client.evaluate("go")
     assert server.received == []
 
@@ -274,7 +274,7 @@ async def test_a_token_that_does_not_hold_ends_the_matter() -> None:
         await client.connect()
     assert not server.transport.connected
     await client.close()
-    with pytest.raises(Refused, match="api_key only"):
+    with pytest.raises(RequestRefused, match="api_key only"):
         await server.client(token="s3cret", scheme="bearer").connect()
     assert len(server.received) == 1
 
@@ -306,7 +306,7 @@ def test_secrets_show_nowhere(caplog: pytest.LogCaptureFixture) -> None:
             await client.evaluate("go")
             return [client, server.received[0], client.identity]
 
-    shown = [*asyncio.run(use()), Credential("s3cret"), Signer(b"s3cret", "ada", ask=lambda _: True)]
+    shown = [*asyncio.run(use()), Credential("s3cret"), Signer(b"s3cret", "ada", approve=lambda _: True)]
     assert caplog.records
     assert "s3cret" not in caplog.text + "".join(map(repr, shown))
 

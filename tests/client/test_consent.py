@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from manglecp.base.digest import digest
-from manglecp.client.consent import Question, Signer
-from manglecp.client.errors import Refused, ServerError
+from manglecp.client.consent import ApprovalRequest, Signer
+from manglecp.client.errors import RequestRefused, ServerError
 from manglecp.invoke.approval import verify
 from manglecp.wire import WireError
 from manglecp.wire.messages import Authenticated
@@ -36,9 +36,9 @@ def known(*effects: str, trust: str = "automated") -> Authenticated:
 @pytest.mark.req("CLI-05", "SEC-21")
 async def test_a_person_is_asked_before_anything_is_sent() -> None:
     server = Scripted(RISKY, done())
-    questions: list[Question] = []
+    questions: list[ApprovalRequest] = []
 
-    async def ask(question: Question) -> str:
+    async def ask(question: ApprovalRequest) -> str:
         assert server.invocations == []
         questions.append(question)
         return "token"
@@ -58,7 +58,7 @@ async def test_without_consent_nothing_is_sent(answer: Any) -> None:
     server = Scripted(RISKY, done())
     async with server.client(on_confirm=lambda _: answer) as client:
         await client.evaluate("go")
-        with pytest.raises(Refused, match="confirmation_declined"):
+        with pytest.raises(RequestRefused, match="confirmation_declined"):
             await client.invoke("t", {"n": 1})
     assert server.invocations == []
 
@@ -68,7 +68,7 @@ async def test_with_nobody_to_ask_nothing_is_sent() -> None:
     server = Scripted(RISKY, done())
     async with server.client() as client:
         await client.evaluate("go")
-        with pytest.raises(Refused, match="confirmation_required"):
+        with pytest.raises(RequestRefused, match="confirmation_required"):
             await client.invoke("t", {"n": 1})
     assert server.invocations == []
 
@@ -76,9 +76,9 @@ async def test_with_nobody_to_ask_nothing_is_sent() -> None:
 @pytest.mark.req("ERR-46", "CLI-05")
 async def test_who_agrees_without_a_token_sees_the_servers_challenge() -> None:
     server = Scripted(RISKY, ASKED, done())
-    questions: list[Question] = []
+    questions: list[ApprovalRequest] = []
 
-    def ask(question: Question) -> str | bool:
+    def ask(question: ApprovalRequest) -> str | bool:
         questions.append(question)
         return "signed" if question.challenge else True
 
@@ -120,7 +120,7 @@ async def test_why_the_first_consent_did_not_hold_is_never_hidden() -> None:
     answers: list[str | bool] = ["old token", True, True]
     asked: list[str | None] = []
 
-    def ask(question: Question) -> str | bool:
+    def ask(question: ApprovalRequest) -> str | bool:
         asked.append(None if question.refusal is None else question.refusal.message)
         return answers[len(asked) - 1]
 
@@ -136,7 +136,9 @@ async def test_why_the_first_consent_did_not_hold_is_never_hidden() -> None:
     server = Scripted(RISKY, WireError("confirmation_invalid", "it is too old"))
     async with server.client(on_confirm=ask) as client:
         await client.evaluate("go")
-        with pytest.raises(Refused, match=r"confirmation_declined: .* had said: .*it is too old") as declined:
+        with pytest.raises(
+            RequestRefused, match=r"confirmation_declined: .* rejected the first approval: .*it is too old"
+        ) as declined:
             await client.invoke("t")
     assert isinstance(declined.value.__cause__, ServerError)
 
@@ -156,7 +158,7 @@ async def test_all_effects_have_to_be_waived(who: Authenticated) -> None:
     server = Scripted(who, RISKY, done(), auth=AUTH)
     async with server.client(token="x") as client:
         await client.evaluate("go")
-        with pytest.raises(Refused, match="confirmation_required"):
+        with pytest.raises(RequestRefused, match="confirmation_required"):
             await client.invoke("t")
 
 
@@ -166,12 +168,12 @@ async def test_all_effects_have_to_be_waived(who: Authenticated) -> None:
 @pytest.mark.parametrize("challenged", [False, True])
 async def test_a_signature_holds_for_what_was_shown(challenged: bool) -> None:
     secret, now = b"0" * 32, 1_000
-    signer = Signer(secret, "ada", ask=lambda _: True, clock_ms=lambda: now)
+    signer = Signer(secret, "ada", approve=lambda _: True, clock_ms=lambda: now)
     first = (RISKY, ASKED) if challenged else (RISKY,)
     server = Scripted(*first, done())
     asked = 0
 
-    async def ask(question: Question) -> str | bool | None:
+    async def ask(question: ApprovalRequest) -> str | bool | None:
         nonlocal asked
         asked += 1
         return True if challenged and asked == 1 else await signer(question)
@@ -189,13 +191,13 @@ async def test_a_signature_holds_for_what_was_shown(challenged: bool) -> None:
 
 
 async def test_who_says_no_signs_nothing() -> None:
-    async def no(_: Question) -> bool:
+    async def no(_: ApprovalRequest) -> bool:
         return False
 
     server = Scripted(RISKY, done())
-    async with server.client(on_confirm=Signer(b"s", "ada", ask=no)) as client:
+    async with server.client(on_confirm=Signer(b"s", "ada", approve=no)) as client:
         await client.evaluate("go")
-        with pytest.raises(Refused, match="confirmation_declined"):
+        with pytest.raises(RequestRefused, match="confirmation_declined"):
             await client.invoke("t")
     assert server.invocations == []
 
@@ -203,7 +205,7 @@ async def test_who_says_no_signs_nothing() -> None:
 async def test_the_identity_is_that_of_the_session() -> None:
     secret = b"0" * 32
     server = Scripted(known(trust="user"), RISKY, done(), auth=AUTH)
-    signer = Signer(secret, ask=lambda _: True, clock_ms=lambda: 5)
+    signer = Signer(secret, approve=lambda _: True, clock_ms=lambda: 5)
     async with server.client(token="x", on_confirm=signer) as client:
         await client.evaluate("go")
         await client.invoke("t")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.client.errors import Refused, Unreadable
+from manglecp.client.errors import InvalidResponse, RequestRefused
 from manglecp.client.fact_checks import FactChecks, check_arguments, check_size
 from tests.client.manifests import payload
 
@@ -128,7 +128,7 @@ def test_milliseconds_only_where_the_server_takes_them() -> None:
 def test_all_that_is_wrong_is_told_at_once() -> None:
     wrong = [fact("build", 5, "x"), fact("verdict", "bad"), fact("flag", True)]
     checked = CHECKS.check(wrong)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         CHECKS.require(checked.facts, "look", checked)
     assert refused.value.code == "invalid_facts"
     assert [one["fact_index"] for one in refused.value.details["violations"]] == [0, 0, 1]
@@ -144,7 +144,7 @@ def test_facts_that_an_intent_needs_must_be_there() -> None:
     CHECKS.require([fact("build", "pay", 7)], "look")
     CHECKS.require([], "free")
     CHECKS.require([], "unlisted")
-    with pytest.raises(Refused, match="invalid_facts"):
+    with pytest.raises(RequestRefused, match="invalid_facts"):
         CHECKS.require([fact("flag", True)], "look")
 
 
@@ -152,7 +152,7 @@ def test_facts_that_an_intent_needs_must_be_there() -> None:
 def test_no_more_facts_than_the_server_takes() -> None:
     three = [fact("build", "pay", n) for n in range(3)]
     CHECKS.require(three, "look")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         CHECKS.require([*three, fact("flag", True)], "look")
     assert refused.value.code == "too_many_facts"
     assert refused.value.details == {"limit": 3, "actual": 4}
@@ -162,17 +162,17 @@ def test_no_more_facts_than_the_server_takes() -> None:
 def test_no_longer_message_than_the_server_takes() -> None:
     told = payload(limits={"max_message_bytes": 1 << 24})
     check_size(b"x" * (1 << 24), told)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         check_size(b"x" * ((1 << 24) + 1), told)
     assert refused.value.code == "message_too_large"
 
 
 @pytest.mark.req("SEC-30")
 def test_only_facts_that_the_intent_needs_are_useful() -> None:
-    assert CHECKS.useful(fact("build", "pay", 7), "look")
-    assert CHECKS.useful(fact("flag", True), "look")
-    assert not CHECKS.useful(fact("any", 1), "look")
-    assert CHECKS.useful(fact("any", 1), "free"), "it does not say what it needs"
+    assert CHECKS.is_used_by(fact("build", "pay", 7), "look")
+    assert CHECKS.is_used_by(fact("flag", True), "look")
+    assert not CHECKS.is_used_by(fact("any", 1), "look")
+    assert CHECKS.is_used_by(fact("any", 1), "free"), "it does not say what it needs"
 
 
 @pytest.mark.req("CLI-04")
@@ -180,29 +180,29 @@ def test_arguments_that_do_not_fit_are_not_sent() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     assert check_arguments({"n": 1}, schema) == {"n": 1}
     for wrong, path in (({}, "/n"), ({"n": "1"}, "/n")):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             check_arguments(wrong, schema)
         assert refused.value.code == "schema_validation_failed"
         assert [one["path"] for one in refused.value.details["schema_errors"]] == [path]
-    with pytest.raises(Refused, match="not JSON"):
+    with pytest.raises(RequestRefused, match="not JSON"):
         check_arguments({"n": {1}}, schema)
 
 
 @pytest.mark.parametrize("schema", [{"type": 5}, {"pattern": "("}, {"x": 1e999}])
 def test_what_is_no_schema_is_not_used(schema: dict[str, Any]) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidResponse):
         check_arguments({"n": 1}, schema)
 
 
 def test_nothing_is_fetched_for_a_schema() -> None:
-    with pytest.raises(Refused, match="schema_validation_failed"):
+    with pytest.raises(RequestRefused, match="schema_validation_failed"):
         check_arguments({"n": 1}, {"$ref": "https://evil.example/s"})
 
 
 def test_a_schema_that_would_take_for_ever_fits_nothing() -> None:
     twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
     schema = {"$defs": {**twice, "d60": {"type": "object"}}, "$ref": "#/$defs/d0"}
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         check_arguments({"n": 1}, schema)
     assert refused.value.details["schema_errors"][0]["message"] == "The value is too complex to be checked"
 

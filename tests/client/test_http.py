@@ -13,7 +13,7 @@ import pytest
 
 from manglecp.client.client import Client
 from manglecp.client.connection import RetryPolicy
-from manglecp.client.errors import ConnectionLost, NoAnswer, Refused, ServerError, Unreadable
+from manglecp.client.errors import ConnectionLost, InvalidResponse, RequestRefused, ResponseTimeout, ServerError
 from manglecp.client.transports.http import HttpTransport
 from manglecp.wire import WireError, encode, receive
 from manglecp.wire.messages import ClientMessage, IntentResponse, Message
@@ -114,7 +114,7 @@ async def test_addresses_are_relative_to_the_manifest(address: str, path: str) -
 async def test_a_host_without_a_manifest_does_not_speak_this() -> None:
     site = Site()
     site.pages = {}
-    with pytest.raises(Refused, match="not_manglecp"):
+    with pytest.raises(RequestRefused, match="not_manglecp"):
         await site.client().connect()
 
 
@@ -125,7 +125,7 @@ async def test_a_manifest_says_where_to_ask() -> None:
     del data["payload"]["endpoints"]
     json = {"Content-Type": "application/json"}
     site.pages[WELL_KNOWN] = lambda _: httpx.Response(200, content=msgspec.json.encode(data), headers=json)
-    with pytest.raises(Unreadable, match="where to ask"):
+    with pytest.raises(InvalidResponse, match="no endpoints"):
         await site.client().connect()
 
 
@@ -171,7 +171,7 @@ async def test_a_server_that_is_not_ready_is_looked_at_again() -> None:
     site = Site(WireError("server_not_ready", "draining", retry_after_ms=10), tools())
     async with site.client(boot_seconds=0.05) as client:
         site.manifest = example(**{**FREE, "endpoints": ENDPOINTS, "status": "draining"})
-        with pytest.raises(Refused, match="draining"):
+        with pytest.raises(RequestRefused, match="draining"):
             await client.evaluate("go")
         assert len(site.said) == 1
         site.manifest = example(**{**FREE, "endpoints": ENDPOINTS})
@@ -203,7 +203,7 @@ async def test_every_request_says_who_asks(scheme: Any, schemes: list[str], head
 async def test_a_token_that_no_header_can_hold_is_not_sent(token: str) -> None:
     site = Site(tools(), auth={"required": True, "schemes": ["bearer"]})
     async with site.client(token=token) as client:
-        with pytest.raises(Refused, match="bad_token") as refused:
+        with pytest.raises(RequestRefused, match="bad_token") as refused:
             await client.evaluate("go")
     assert "s3" not in str(refused.value)
     assert site.said == []
@@ -243,7 +243,7 @@ async def test_nobody_is_followed_to_another_host(address: str, way: str) -> Non
         await client.connect()
         await client.evaluate("go")
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await ask()
     assert refused.value.code in ("other_host", "insecure")
     assert {(one.url.scheme, one.url.host, one.url.port) for one in site.requests} == {("https", "desk.example", None)}
@@ -266,11 +266,11 @@ async def test_redirects_on_the_same_host_are_followed_a_few_times() -> None:
     async with site.client() as client:
         await client.evaluate("go")
         site.pages["/v1/evaluate"] = lambda _: httpx.Response(302, headers={"Location": "/api/evaluate"})
-        with pytest.raises(Refused, match="redirected"):
+        with pytest.raises(RequestRefused, match="redirected"):
             await client.evaluate("go")
     site.pages[WELL_KNOWN] = lambda _: httpx.Response(302, headers={"Location": WELL_KNOWN})
     before = len(site.requests)
-    with pytest.raises(Refused, match="redirected"):
+    with pytest.raises(RequestRefused, match="redirected"):
         await site.client().connect()
     assert len(site.requests) - before == 4
 
@@ -286,7 +286,7 @@ async def test_redirects_on_the_same_host_are_followed_a_few_times() -> None:
     ],
 )
 def test_addresses_that_are_not_talked_to(url: str, code: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         HttpTransport(url)
     assert refused.value.code == code
     assert "s3cret" not in str(refused.value)
@@ -295,7 +295,7 @@ def test_addresses_that_are_not_talked_to(url: str, code: str) -> None:
 async def test_an_address_that_is_none_is_not_followed() -> None:
     site = Site(endpoints={"intent_eval": "https://desk.example/\x00", "macro_invoke": "/api/invoke"})
     async with site.client() as client:
-        with pytest.raises(Refused, match="bad_address"):
+        with pytest.raises(RequestRefused, match="bad_address"):
             await client.evaluate("go")
 
 
@@ -312,7 +312,7 @@ async def test_from_http_to_https_is_followed_and_back_is_not() -> None:
 async def test_nobody_is_led_from_tls_to_none() -> None:
     """Not even on the same host and port, and not even where networks without TLS may be used."""
     site = Site(endpoints={"intent_eval": "http://desk.example:8443/api/evaluate", "macro_invoke": "/api/invoke"})
-    with pytest.raises(Refused, match="from https to http"):
+    with pytest.raises(RequestRefused, match="from https to http"):
         await site.client("https://desk.example:8443", insecure=True).connect()
 
 
@@ -375,7 +375,7 @@ async def test_a_server_that_is_not_reached_is_asked_again(trouble: Any) -> None
 async def test_what_is_no_answer_is_not_used(response: httpx.Response) -> None:
     site = Site(response)
     async with site.client() as client:
-        with pytest.raises(Unreadable):
+        with pytest.raises(InvalidResponse):
             await client.evaluate("go")
     assert len(site.said) == 1
 
@@ -391,8 +391,8 @@ async def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
                 yield b" " * 1_000
 
     site = Site(httpx.Response(200, stream=Endless(), headers={"Content-Type": "application/json"}))
-    async with site.client(max_answer_bytes=50_000) as client:
-        with pytest.raises(Unreadable, match="50,000"):
+    async with site.client(max_response_bytes=50_000) as client:
+        with pytest.raises(InvalidResponse, match="50,000"):
             await client.evaluate("go")
     assert sent == 51
 
@@ -402,7 +402,7 @@ async def test_what_was_compressed_is_not_taken() -> None:
     told = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     site = Site(httpx.Response(200, stream=httpx.ByteStream(packed), headers=told))
     async with site.client() as client:
-        with pytest.raises(Unreadable, match="compressed"):
+        with pytest.raises(InvalidResponse, match="compressed"):
             await client.evaluate("go")
 
 
@@ -445,12 +445,12 @@ async def test_to_cancel_is_to_close_the_connection(why: str) -> None:
     slow = Slow()
     server = await asyncio.start_server(slow, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with Client(f"http://127.0.0.1:{port}", answer_seconds=None if why == "cancelled" else 0.5) as client:
+    async with Client(f"http://127.0.0.1:{port}", response_seconds=None if why == "cancelled" else 0.5) as client:
         asking = asyncio.create_task(client.evaluate("go"))
         await asyncio.wait_for(slow.asked.wait(), PATIENCE)
         if why == "cancelled":
             asking.cancel()
-        with pytest.raises((asyncio.CancelledError, NoAnswer)):
+        with pytest.raises((asyncio.CancelledError, ResponseTimeout)):
             await asking
         await asyncio.wait_for(slow.closed.wait(), PATIENCE)
     server.close()

@@ -39,7 +39,7 @@ async def trouble(target: object, **more: object) -> str:
 async def test_a_server_that_is_not_there(scheme: str) -> None:
     port = free_port()
     told = await trouble(f"{scheme}://127.0.0.1:{port}/")
-    assert told == f"nobody listens at 127.0.0.1:{port}: is the server running, and is that its port?"
+    assert told == f"127.0.0.1:{port} refuses connections: is the server running, and is that its port?"
     assert await trouble(f"{scheme}s://nobody.invalid/") == "there is no host nobody.invalid"
 
 
@@ -57,7 +57,7 @@ async def test_a_certificate_that_nobody_knows_and_no_tls_at_all(scheme: str, tm
             await writer.wait_closed()
         over.set()
 
-    for context, said in ((served, "the certificate of"), (None, "does not speak TLS")):
+    for context, said in ((served, "the certificate of"), (None, "the TLS handshake with")):
         server = await asyncio.start_server(nonsense, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
         assert said in await trouble(f"{scheme}://127.0.0.1:{port}/", retry_policy=RetryPolicy(most=0))
@@ -77,18 +77,18 @@ async def test_another_address_of_a_host() -> None:
 
 async def test_a_credential_that_is_missing() -> None:
     async with house(auth=Tokens({})) as h:
-        assert "give token" in await trouble(h.url)
+        assert "pass token" in await trouble(h.url)
 
 
 async def test_a_network_without_tls() -> None:
-    with pytest.raises(ClientError, match="take https, or insecure=True"):
+    with pytest.raises(ClientError, match="use https, or insecure=True"):
         Client("http://tools.example")
 
 
 async def test_a_server_that_ends_before_it_says_anything() -> None:
     script = "import sys; sys.stderr.write('loading\\nerror: the pack is broken\\n'); sys.exit(1)"
     told = await trouble([sys.executable, "-c", script])
-    assert told == "the server closed its output, and said last: error: the pack is broken"
+    assert told == "the server closed its output; its last line on stderr: error: the pack is broken"
     assert "no-such-server cannot be started" in await trouble(["no-such-server"])
 
 

@@ -46,10 +46,10 @@ def test_every_option_is_in_the_tables(made: type) -> None:
 def test_every_error_and_every_code_is_in_the_tables() -> None:
     assert {name for name in exported_names(manglecp.client.__file__) if name in column("Errors")} == {
         "ConnectionLost",
-        "NoAnswer",
-        "Refused",
+        "ResponseTimeout",
+        "RequestRefused",
         "ServerError",
-        "Unreadable",
+        "InvalidResponse",
     }
     sources = Path(manglecp.client.__file__).parent.rglob("*.py")
     used = {code for path in sources for code in re.findall(r'Refused\(\s*"([a-z_]+)"', path.read_text())}

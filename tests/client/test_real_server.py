@@ -15,8 +15,8 @@ import pytest
 
 from manglecp.client.client import Client
 from manglecp.client.connection import RetryPolicy
-from manglecp.client.consent import Question, Signer
-from manglecp.client.errors import ConnectionLost, Refused, ServerError
+from manglecp.client.consent import ApprovalRequest, Signer
+from manglecp.client.errors import ConnectionLost, RequestRefused, ServerError
 from manglecp.client.transports import MemoryTransport
 from manglecp.intent import Identity
 from manglecp.pack import Pack
@@ -61,7 +61,7 @@ async def test_from_an_intent_to_the_next(way: str) -> None:
     async with meeting(way, chain(*CHAIN), on_progress=lambda p: told.append(p.status)) as (h, client):
         client.state.add([{"pred": "done", "args": [0]}])
         found = await client.evaluate("go")
-        with pytest.raises(Refused, match="schema_validation_failed"):
+        with pytest.raises(RequestRefused, match="schema_validation_failed"):
             await client.invoke(found["t"], {"n": "one"})
         outcome = await client.invoke(found["t"], {"n": 7})
         assert [(one["pred"], one["args"]) for one in client.state] == [("done", [7])]
@@ -94,13 +94,13 @@ async def test_consent_of_a_person(way: str, challenged: bool) -> None:
     assert secret is not None
     texts: list[str] = []
 
-    def ask(question: Question) -> bool:
+    def ask(question: ApprovalRequest) -> bool:
         texts.append(question.text)
         return True
 
-    signer = Signer(secret, "ada", ask=ask, clock_ms=lambda: NOW // 1_000_000)
+    signer = Signer(secret, "ada", approve=ask, clock_ms=lambda: NOW // 1_000_000)
 
-    async def person(question: Question) -> str | bool | None:
+    async def person(question: ApprovalRequest) -> str | bool | None:
         return True if challenged and question.challenge is None else await signer(question)
 
     auth = Tokens({"s3cret": ADA})
@@ -109,7 +109,7 @@ async def test_consent_of_a_person(way: str, challenged: bool) -> None:
         await client.evaluate("go")
         await client.invoke("t", {"n": 1})
         assert len(h.desk.shop.bench.ran) == 1
-        with pytest.raises(Refused, match="confirmation_declined"):
+        with pytest.raises(RequestRefused, match="confirmation_declined"):
             await client.invoke("t", {"n": 2}, on_confirm=lambda _: None)
         with pytest.raises(ServerError, match="confirmation_invalid"):
             await client.invoke("t", {"n": 2}, on_confirm=lambda _: "v1.forged")
@@ -126,7 +126,7 @@ async def test_who_asks_is_known(way: str) -> None:
     async with meeting(way, pack, auth=auth, token="s3cret", scheme="api_key") as (_, client):
         assert [one.name for one in await client.evaluate("go")] == ["t"]
         assert (client.identity is None) == (way == "http")
-    with pytest.raises((ServerError, Refused)):
+    with pytest.raises((ServerError, RequestRefused)):
         async with meeting(way, pack, auth=auth, token="wrong") as (_, client):
             await client.evaluate("go")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.client.connection import MOST_RETRIES, RetryPolicy, repeatable
+from manglecp.client.connection import MOST_RETRIES, RetryPolicy, is_retryable
 from manglecp.client.errors import ServerError
 from manglecp.wire import CODES
 
@@ -47,12 +47,12 @@ def test_who_is_told_to_wait_too_long_gives_up() -> None:
 def test_only_where_waiting_helps_the_same_is_sent_again(code: str, waiting: int | None) -> None:
     error = ServerError(code, "no", recoverable=CODES[code].recoverable, retry_after_ms=waiting)
     helps = code in ("server_not_ready", "rate_limited") or (code == "x-macro_not_yet_valid" and waiting is not None)
-    assert repeatable(error) is helps
+    assert is_retryable(error) is helps
 
 
 @pytest.mark.req("ERR-48")
 def test_what_is_not_recoverable_is_never_sent_again() -> None:
-    assert not repeatable(ServerError("rate_limited", "no", recoverable=False, retry_after_ms=1))
-    assert not repeatable(ServerError("x-strange", "no", recoverable=False, retry_after_ms=1))
-    assert repeatable(ServerError("x-strange", "no", recoverable=True, retry_after_ms=1))
-    assert not repeatable(ServerError("x-strange", "no", recoverable=True))
+    assert not is_retryable(ServerError("rate_limited", "no", recoverable=False, retry_after_ms=1))
+    assert not is_retryable(ServerError("x-strange", "no", recoverable=False, retry_after_ms=1))
+    assert is_retryable(ServerError("x-strange", "no", recoverable=True, retry_after_ms=1))
+    assert not is_retryable(ServerError("x-strange", "no", recoverable=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.client.errors import Refused, ServerError
+from manglecp.client.errors import RequestRefused, ServerError
 from manglecp.client.router import Router
 from manglecp.wire import WireError
 from manglecp.wire.messages import Metadata, StateDelta
@@ -35,7 +35,7 @@ async def test_intents_go_to_servers_of_the_category() -> None:
     async with router(a, b, c) as routes:
         await routes.evaluate("go", categories=["security", "infrastructure"])
         assert [len(one.intents) for one in (a, b, c)] == [0, 1, 0]
-        with pytest.raises(Refused, match="no_server"):
+        with pytest.raises(RequestRefused, match="no_server"):
             await routes.evaluate("go", categories=["documentation"])
         await routes.evaluate("go")
         assert [len(one.intents) for one in (a, b, c)] == [1, 2, 1]
@@ -58,7 +58,7 @@ async def test_of_similar_tools_the_best_is_kept() -> None:
         found = await routes.evaluate("go")
         chosen = [(one.name, one.client.manifest.domain.id) for one in found.tools]
     assert chosen == [("y", "a"), ("x", "b"), ("z", "b"), ("only", "b")]
-    with pytest.raises(KeyError, match="w is not among the tools that were proven: y, x, z, only"):
+    with pytest.raises(KeyError, match="w is not one of the proven tools: y, x, z, only"):
         _ = found["w"]
 
 
@@ -82,7 +82,7 @@ async def test_each_server_has_its_own_state_and_hears_only_what_it_knows() -> N
 async def test_what_is_no_fact_is_refused() -> None:
     wrong: list[Any] = ["p(1)"]
     async with router(server("a", tools(), facts_profile={"predicates": [{"predicate": "p", "arity": 1}]})) as routes:
-        with pytest.raises(Refused, match="invalid_facts"):
+        with pytest.raises(RequestRefused, match="invalid_facts"):
             await routes.evaluate("go", facts=wrong)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.client.client import Client
 from manglecp.client.connection import RetryPolicy
-from manglecp.client.errors import ConnectionLost, Refused, Unreadable
+from manglecp.client.errors import ConnectionLost, InvalidResponse, RequestRefused
 from manglecp.client.transports.stdio import StdioTransport
 from manglecp.wire.messages import ProgressPayload
 from tests.client.scripted import PATIENCE
@@ -80,17 +80,17 @@ async def test_a_server_that_fails_to_start_says_why() -> None:
     with pytest.raises(ConnectionLost):
         await asyncio.wait_for(Client(transport).connect(), PATIENCE)
     assert transport.stderr == "no such pack\n"
-    with pytest.raises(Refused, match="cannot be started"):
+    with pytest.raises(RequestRefused, match="cannot be started"):
         await Client(["/no/such/program"]).connect()
-    with pytest.raises(Refused, match="at least one word"):
+    with pytest.raises(RequestRefused, match="the command is empty"):
         Client([])
 
 
 @pytest.mark.req("TRANS-24")
 @pytest.mark.parametrize("what", ["noise", "long"])
 async def test_what_is_no_message_ends_it(what: str) -> None:
-    with pytest.raises(Unreadable):
-        await asyncio.wait_for(Client(command(what), max_answer_bytes=100_000).connect(), PATIENCE)
+    with pytest.raises(InvalidResponse):
+        await asyncio.wait_for(Client(command(what), max_response_bytes=100_000).connect(), PATIENCE)
 
 
 @pytest.mark.req("TRANS-07", "TRANS-08")

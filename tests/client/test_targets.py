@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.client.errors import Refused
+from manglecp.client.errors import RequestRefused
 from manglecp.client.transports import MemoryTransport, transport_to
 from manglecp.client.transports.http import HttpTransport
 from manglecp.client.transports.stdio import StdioTransport
@@ -42,7 +42,7 @@ def test_without_the_extra_it_says_what_is_missing(url: str, library: str, monke
         monkeypatch.delitem(sys.modules, f"manglecp.client.transports.{module}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.setitem(sys.modules, "websockets.asyncio.client", None)
-    with pytest.raises(Refused, match=r"not_installed: .*manglecp\[client\]"):
+    with pytest.raises(RequestRefused, match=r"not_installed: .*CHECKOUT\[client\]"):
         transport_to(url)
 
 

@@ -16,7 +16,7 @@ from websockets.http11 import Request, Response
 
 from manglecp.client.client import Client
 from manglecp.client.connection import RetryPolicy
-from manglecp.client.errors import ConnectionLost, Refused, ServerError, Unreadable
+from manglecp.client.errors import ConnectionLost, InvalidResponse, RequestRefused, ServerError
 from manglecp.client.transports.websocket import WebSocketTransport
 from manglecp.wire import WireError, encode
 from manglecp.wire.messages import (
@@ -173,17 +173,17 @@ async def test_a_later_manifest_counts() -> None:
 @pytest.mark.parametrize(
     ("greeting", "error"),
     [
-        (encode(Scripted().manifest), Unreadable),
-        (encode(InvokeResponse(id="x", payload=done())).decode(), Unreadable),
-        ("hello", Unreadable),
-        (" " * 70_000, Unreadable),
+        (encode(Scripted().manifest), InvalidResponse),
+        (encode(InvokeResponse(id="x", payload=done())).decode(), InvalidResponse),
+        ("hello", InvalidResponse),
+        (" " * 70_000, InvalidResponse),
     ],
     ids=["binary", "not a manifest", "not json", "too long"],
 )
 async def test_servers_that_break_the_rules(greeting: str | bytes, error: type[Exception]) -> None:
     async with listening(Listener(greeting=greeting)) as there:
         with pytest.raises(error):
-            await asyncio.wait_for(there.client(max_answer_bytes=65_536).connect(), PATIENCE)
+            await asyncio.wait_for(there.client(max_response_bytes=65_536).connect(), PATIENCE)
 
 
 async def test_a_server_that_says_nothing_is_given_up() -> None:
@@ -203,7 +203,7 @@ async def test_nobody_is_followed_to_another_place() -> None:
             return Response(HTTPStatus.FOUND, "Found", Headers({"Location": there.url}), b"")
 
         async with listening(Listener(), process_request=elsewhere) as here:
-            with pytest.raises(Refused, match="302"):
+            with pytest.raises(RequestRefused, match="302"):
                 await here.client().connect()
         assert there.connections == []
 
@@ -215,7 +215,7 @@ async def test_nobody_is_followed_to_another_place() -> None:
         (503, encode(WireError("server_not_ready", "full", retry_after_ms=1_234).answering(None)), ServerError),
         (503, b"full", ConnectionLost),
         (429, b"", ConnectionLost),
-        (404, b"nothing here", Refused),
+        (404, b"nothing here", RequestRefused),
     ],
 )
 async def test_a_server_that_does_not_open_says_why(status: int, body: bytes, error: type[Exception]) -> None:
@@ -234,7 +234,7 @@ async def test_nobody_is_there() -> None:
         pass
     with pytest.raises(ConnectionLost):
         await there.client().connect()
-    with pytest.raises(Refused, match="insecure"):
+    with pytest.raises(RequestRefused, match="insecure"):
         WebSocketTransport("ws://desk.example")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.client.errors import Refused
-from manglecp.client.working_state import Applied, WorkingState
+from manglecp.client.errors import RequestRefused
+from manglecp.client.working_state import AppliedDelta, WorkingState
 from manglecp.wire.messages import StateDelta
 
 Fact = dict[str, Any]
@@ -172,7 +172,7 @@ def test_a_delta_without_lists_changes_nothing() -> None:
     state = WorkingState([fact("p", 1)])
     nothing: list[Any] = [{}, {"assert": [], "retract": None}, StateDelta()]
     for delta in nothing:
-        assert state.apply(delta) == Applied()
+        assert state.apply(delta) == AppliedDelta()
     assert state.facts == (fact("p", 1),)
 
 
@@ -200,7 +200,7 @@ def test_nobody_sees_half_a_delta() -> None:
 @pytest.mark.req("DELTA-10")
 def test_a_delta_that_does_not_fit_changes_nothing() -> None:
     state = WorkingState([fact("p", n) for n in range(3)], most=4)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         state.apply({"assert": [fact("q", n) for n in range(3)], "retract": [fact("p", 0)]})
     assert refused.value.code == "state_full"
     assert state.facts == tuple(fact("p", n) for n in range(3))
@@ -214,7 +214,7 @@ def test_facts_are_copies() -> None:
     mine["args"][0].append(2)
     state.facts[0]["args"][0].append(3)
     assert state.facts == (fact("p", [1]),)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         state.add([fact("q"), fact("p", None)])
     assert len(state) == 1
     state.clear()

@@ -15,7 +15,7 @@ from manglecp.intent import Identity
 from manglecp.pack import Problems
 from manglecp.server import ServerSettings
 from manglecp.server.auth.tokens import TokensFile
-from manglecp.server.config import read_server_settings
+from manglecp.server.config import parse_server_settings
 from tests.docs.snippets import ROOT, blocks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -41,7 +41,7 @@ def test_the_file_of_tokens_can_be_read(tmp_path: Path) -> None:
 
 def test_the_limits_are_the_defaults() -> None:
     problems = Problems()
-    settings = read_server_settings("server.toml", toml("how-to/serve-a-pack.md"), problems)
+    settings = parse_server_settings("server.toml", toml("how-to/serve-a-pack.md"), problems)
     assert not problems.any_error
     assert settings == ServerSettings(base="/api")
 

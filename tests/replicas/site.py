@@ -122,7 +122,7 @@ class Site:
         """Through the proxy, or of one replica."""
         url = target.url if isinstance(target, Replica) else target or self.url
         tls: dict[str, Any] = {} if url.startswith("http:") else {"tls": self.trusting}
-        signer = Signer(SECRETS[who], who, ask=lambda _: True)
+        signer = Signer(SECRETS[who], who, approve=lambda _: True)
         return Client(url, token=TOKENS[who], on_confirm=signer, **tls, **more)
 
     # --- what actions did --------------------------------------------------------------------------------------------

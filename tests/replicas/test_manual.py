@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from manglecp.cli import cli
 from manglecp.pack import Problems
 from manglecp.server import ServerSettings
-from manglecp.server.config import read_server_settings
+from manglecp.server.config import parse_server_settings
 from manglecp.store import open_store
 from tests.replicas.proxies import PAGE, PATIENCE
 from tests.store.postgres import server_programs
@@ -46,7 +46,7 @@ def test_every_option_is_one() -> None:
 def test_the_settings_are_the_defaults() -> None:
     (text,) = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
     problems = Problems()
-    assert read_server_settings("server.toml", text, problems) == ServerSettings()
+    assert parse_server_settings("server.toml", text, problems) == ServerSettings()
     assert not problems.any_error
 
 

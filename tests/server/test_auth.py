@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from manglecp.intent import Identity
-from manglecp.server.auth import FirstOf, tokens as tokens_module
+from manglecp.server.auth import CombinedAuth, tokens as tokens_module
 from manglecp.server.auth.jwt import JwtAuth, JwtSettings
 from manglecp.server.auth.tokens import TokensError, TokensFile
 from tests.server.desk import PATIENCE, encoded, intent
@@ -356,7 +356,7 @@ def test_settings_that_would_not_be_safe(more: dict[str, Any]) -> None:
 async def test_a_resource_server_over_http(tmp_path: Path) -> None:
     file = TokensFile(written(tmp_path, entry("t-1", "bob")))
     jwts = checker(taken=tuple(file.names))
-    async with house(auth=FirstOf([file, jwts]), metadata=settings().metadata) as h:
+    async with house(auth=CombinedAuth([file, jwts]), metadata=settings().metadata) as h:
         auth = (await h.http.get("/.well-known/manglecp/manifest.json")).json()["payload"]["auth"]
         assert auth == {"required": True, "schemes": ["bearer", "oauth2"], "token_url": f"{ISSUER}/token"}
         about = await h.http.get("/.well-known/oauth-protected-resource/pack")

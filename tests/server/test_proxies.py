@@ -9,11 +9,11 @@ import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from manglecp.server.app import trusted_hosts
-from manglecp.server.config import Rate, ServerSettings, network_of
+from manglecp.server.config import Rate, ServerSettings, parse_network
 from tests.server.desk import encoded, intent
 from tests.server.house import JSON, house
 
-NETWORKS = tuple(network_of(one) for one in ("10.0.0.0/8", "192.0.2.7", "fd00::/8"))
+NETWORKS = tuple(parse_network(one) for one in ("10.0.0.0/8", "192.0.2.7", "fd00::/8"))
 
 
 async def seen(
@@ -78,7 +78,7 @@ async def test_the_scheme_is_what_the_proxy_says() -> None:
 @pytest.mark.parametrize("text", ["", "proxy.example", "10.0.0.1/8", "0.0.0.0/0", "::/0", "10.0.0.0/33"])
 def test_what_names_no_proxy(text: str) -> None:
     with pytest.raises(ValueError, match=r"address|everybody"):
-        network_of(text)
+        parse_network(text)
 
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"),)

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import serialization
 
 from manglecp.cli import cli
 from manglecp.cli.serve import started_in
-from manglecp.server.logs import configure
+from manglecp.server.logs import configure_logging
 from tests.processes import Logging
 from tests.server.certificates import certificate
 from tests.server.desk import PATIENCE, encoded, intent, invoke
@@ -149,7 +149,7 @@ def test_where_it_serves_is_said_as_everything_else_is(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
     monkeypatch.setattr(logging.getLogger("manglecp"), "level", logging.NOTSET)
-    configure("error", as_json=form == "json")
+    configure_logging("error", as_json=form == "json")
     started_in(form)("http://127.0.0.1:1")
     said = capsys.readouterr().err
     if as_record:

@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from manglecp.intent import Identity
-from manglecp.server.logs import configure
+from manglecp.server.logs import configure_logging
 from manglecp.server.metrics import Metrics
-from manglecp.server.tracing import Tracing, tracing
+from manglecp.server.tracing import Tracing, tracing_observers
 from tests.server.desk import Tokens, desk, encoded, intent, invoke
 from tests.server.house import JSON, house
 
@@ -26,7 +26,7 @@ from tests.server.house import JSON, house
 def log() -> Iterator[io.StringIO]:
     root, ours, stream = logging.getLogger(), logging.getLogger("manglecp"), io.StringIO()
     handlers, levels = root.handlers[:], (root.level, ours.level)
-    configure("info", stream=stream)
+    configure_logging("info", stream=stream)
     yield stream
     root.handlers[:] = handlers
     root.setLevel(levels[0])
@@ -120,9 +120,9 @@ async def test_spans_and_figures_name_intents_and_tools_but_nothing_that_a_clien
 
 
 def test_spans_are_made_for_who_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tracing() == ()
+    assert tracing_observers() == ()
     monkeypatch.setattr(trace, "get_tracer_provider", TracerProvider)
-    assert len(tracing()) == 1
+    assert len(tracing_observers()) == 1
 
 
 async def test_there_is_an_end_of_names_in_figures() -> None:

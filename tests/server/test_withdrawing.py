@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from manglecp.server.auth import Auth, FirstOf
+from manglecp.server.auth import Auth, CombinedAuth
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.config import ServerSettings
 from manglecp.server.runtime import watch_credentials
@@ -149,7 +149,7 @@ async def test_a_name_of_the_file_is_nobodys_subject_from_then_on(tmp_path: Path
     file = TokensFile(path)
     jwts = checker(taken=file.names)
     headers = bearing(token(sub="carl"))
-    async with watched(FirstOf([file, jwts]), file) as h, h.websocket(additional_headers=headers) as ws:
+    async with watched(CombinedAuth([file, jwts]), file) as h, h.websocket(additional_headers=headers) as ws:
         assert await asked(ws, "a") == "intent_response"
         path.write_text(entry("t-1", "bob") + entry("t-2", "carl"))
         assert (await closed(ws))[0] == 1008

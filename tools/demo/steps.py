@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from manglecp.client import Client, Evaluation, OnConfirm, Outcome, Question, ServerError, Signer, Tool, WorkingState
+from manglecp.client import (
+    ApprovalRequest,
+    Client,
+    EvaluationResult,
+    InvocationResult,
+    OnConfirm,
+    ServerError,
+    Signer,
+    Tool,
+    WorkingState,
+)
 from manglecp.wire import derivation_lines, fact_text, why_not_lines
 from manglecp.wire.messages import UNSET, MacroTool, Options, ProgressPayload
 from tools.demo.environment import Environment, ServerProcess
@@ -27,9 +37,9 @@ class DemoState:
     server: ServerProcess
     url: str
     client: Client
-    found: Evaluation | None = None
-    outcome: Outcome | None = None
-    fixes: Evaluation | None = None
+    found: EvaluationResult | None = None
+    outcome: InvocationResult | None = None
+    fixes: EvaluationResult | None = None
 
 
 Work = Callable[[DemoState], Awaitable[None]]
@@ -194,13 +204,13 @@ async def suggestion(demo: DemoState) -> None:
 async def consent(demo: DemoState) -> None:
     assert demo.fixes is not None
     tool = demo.fixes["apply_fix"]
-    await _refused(demo, tool, "signed with another secret", Signer(secrets.token_bytes(32), ask=lambda _: True))
+    await _refused(demo, tool, "signed with another secret", Signer(secrets.token_bytes(32), approve=lambda _: True))
     expect("/api/users" not in demo.environment.routes(), "the file was changed without consent")
 
-    signer = Signer(demo.environment.kim.secret, ask=lambda _: True)
+    signer = Signer(demo.environment.kim.secret, approve=lambda _: True)
     signed: list[str] = []
 
-    def ask(question: Question) -> str | bool:
+    def ask(question: ApprovalRequest) -> str | bool:
         """Sign as the approver. The first question has no challenge: the server has not stored a request yet."""
         if question.challenge is None:
             return True
@@ -230,7 +240,7 @@ async def _refused(demo: DemoState, tool: Tool, what: str, on_confirm: OnConfirm
 async def change(demo: DemoState) -> None:
     assert demo.outcome is not None
     show(demo.outcome.summary)
-    events = demo.outcome.answer.observability.events
+    events = demo.outcome.response.observability.events
     show(f"  {event.status}  {event.action}" for event in events)
     routes = demo.environment.routes()
     expect(routes.get("/api/users") == "users.index", f"the routes are {routes}")

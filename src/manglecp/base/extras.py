@@ -8,6 +8,7 @@ def how_to_install(extra: str) -> str:
     return f"run `make setup-dev` in the checkout, or `pip install 'CHECKOUT[{extra}]'` with the path of the checkout"
 
 
-def missing_extra(dependency: str | None, extra: str) -> str:
-    """Return which dependency is missing, the extra that it belongs to, and how to add it."""
-    return f"{dependency} is not installed, which the extra {extra!r} contains: {how_to_install(extra)}"
+def missing_extra(module: str | None, extra: str) -> str:
+    """Return which dependency is missing, by the module of it that was not found, and how to add its extra."""
+    dependency = (module or "a dependency").partition(".")[0]
+    return f"{dependency} is not installed; it belongs to the extra {extra!r}: {how_to_install(extra)}"

@@ -10,7 +10,7 @@ import click
 
 from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options
 from manglecp.cli.serve import DEFAULT, address, bound_at, foreign_address_options, report_failures, started
-from manglecp.server import Listening, Refused, configure, is_loopback
+from manglecp.server import ListenOptions, ServeError, configure_logging, is_loopback
 
 if TYPE_CHECKING:
     from manglecp.server import Core
@@ -33,13 +33,13 @@ def command(folder: Path, at: tuple[str, int] | None, runtime: RuntimeOptions) -
     A broken edit is reported, and what was served before is served on, if anything was. Clients with a session are
     told of new editions.
     """
-    configure("info", as_json=False)
+    configure_logging("info", as_json=False)
     report_failures(lambda: _serve(folder, at or DEFAULT, runtime))
 
 
 def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
     if not is_loopback(at[0]):
-        raise Refused(f"{at[0]} can be reached by others; `manglecp serve` is for that")
+        raise ServeError(f"{at[0]} can be reached by others; `manglecp serve` is for that")
     bound = bound_at(*at)
 
     import uvloop
@@ -47,7 +47,7 @@ def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
     from manglecp.pack import PackError
     from manglecp.server import AuthConfig, reload_on_change, serve_http
 
-    listening = Listening(host=at[0], port=at[1])
+    listening = ListenOptions(host=at[0], port=at[1])
 
     async def watch(core: Core) -> None:
         watching = asyncio.create_task(

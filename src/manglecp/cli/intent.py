@@ -95,12 +95,12 @@ def command(
 def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: bool) -> None:
     import msgspec
 
-    from manglecp.client import Client, Evaluation
+    from manglecp.client import Client, EvaluationResult
     from manglecp.intent import ANONYMOUS
     from manglecp.wire import WireError, encode
     from manglecp.wire.messages import Constraints, IntentResponse, Options
 
-    async def ask(client: Client) -> Evaluation:
+    async def ask(client: Client) -> EvaluationResult:
         intent = payload["intent"]
         announced = [one.name for one in client.manifest.intents]
         if announced and intent["name"] not in announced and not as_json:

@@ -27,7 +27,7 @@ from manglecp.cli.options import LOCAL, RuntimeOptions, bold
 from manglecp.cli.output import Progress, write_lines, write_text
 from manglecp.cli.servers import Person, Server, agreed, asked_at_terminal, talk
 from manglecp.cli.tool_text import answer_lines, failure_lines, what_to_state
-from manglecp.client import Client, Question, Tool
+from manglecp.client import ApprovalRequest, Client, Tool
 from manglecp.intent import Identity, request_message
 from manglecp.invoke import Invoker, OpenPacks, RunObserver, RunResponse, open_packs, progress_reporter, with_approval
 from manglecp.store import RunState, StoreError
@@ -250,7 +250,7 @@ def call_server(url: str, server: Server, request: CallRequest, who: str | None)
         with ExitStack() as line:
             progress = line.enter_context(Progress("running"))
 
-            def ask(question: Question) -> bool:
+            def ask(question: ApprovalRequest) -> bool:
                 line.close()  # the progress line would overwrite a prompt
                 return request.confirm or asked_at_terminal(question)
 
@@ -262,7 +262,7 @@ def call_server(url: str, server: Server, request: CallRequest, who: str | None)
                 on_progress=progress_callback(progress),
                 on_confirm=Person(url, server, who, ask).on_confirm(),
             )
-        return outcome.answer
+        return outcome.response
 
     try:
         answer: RunResponse = talk(url, server, work)

@@ -16,7 +16,7 @@ from manglecp.base.extras import missing_extra
 from manglecp.cli import Trouble
 from manglecp.cli.files import combine, group
 from manglecp.cli.options import RuntimeOptions, pack_argument, refusing_packs, runtime_options
-from manglecp.server import Listening, Refused, refuse_open
+from manglecp.server import ListenOptions, ServeError, check_exposure
 
 if TYPE_CHECKING:
     import socket
@@ -110,10 +110,10 @@ def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
 def _networks(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[Network, ...]:
     if not given:
         return ()
-    from manglecp.server import network_of
+    from manglecp.server import parse_network
 
     try:
-        return tuple(map(network_of, given))
+        return tuple(map(parse_network, given))
     except ValueError as error:
         raise click.BadParameter(f"{error}.", context, parameter) from None
 
@@ -179,7 +179,7 @@ def report_failures(work: Callable[[], None]) -> None:
     with refusing_packs():
         try:
             work()
-        except Refused as error:
+        except ServeError as error:
             raise click.UsageError(str(error)) from None
         except ModuleNotFoundError as error:
             raise click.ClickException(missing_extra(error.name, "server")) from None
@@ -274,7 +274,7 @@ def command(
         raise click.UsageError("--tls-key needs --tls-cert.")
     jwt = _jwt(jwt_issuer, jwt_audience, jwt_keys, token_url, algorithms)
 
-    listening = Listening(
+    listening = ListenOptions(
         host=(at or DEFAULT)[0],
         port=(at or DEFAULT)[1],
         hosts=hosts,
@@ -287,9 +287,9 @@ def command(
     if stdio:
         report_failures(lambda: _streams(folder, runtime, tokens, jwt, limits, log_level, log_format))
     else:
-        from manglecp.server import configure
+        from manglecp.server import configure_logging
 
-        configure(log_level, as_json=log_format == "json")
+        configure_logging(log_level, as_json=log_format == "json")
         report_failures(lambda: _listen(folder, runtime, listening, workers, tokens, jwt, limits, log_format))
 
 
@@ -307,14 +307,14 @@ def _jwt(
 def _listen(
     folder: Path,
     runtime: RuntimeOptions,
-    listening: Listening,
+    listening: ListenOptions,
     workers: int,
     tokens: Path | None,
     jwt: dict[str, object] | None,
     limits: LimitOptions,
     log_format: str,
 ) -> None:
-    refuse_open(listening, auth=tokens is not None or jwt is not None)
+    check_exposure(listening, auth=tokens is not None or jwt is not None)
     if listening.certificate is not None:
         from manglecp.server import Tls
 
@@ -366,9 +366,9 @@ def _streams(
     except OSError as error:
         raise Trouble(f"cannot write the manifest: {error.strerror}") from None
 
-    from manglecp.server import configure
+    from manglecp.server import configure_logging
 
-    configure(level, as_json=form == "json")
+    configure_logging(level, as_json=form == "json")
 
     import asyncio
 

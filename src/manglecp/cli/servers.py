@@ -20,7 +20,7 @@ from manglecp.cli.files import group
 from manglecp.cli.options import PackFolder
 
 if TYPE_CHECKING:
-    from manglecp.client import Client, OnConfirm, Question
+    from manglecp.client import ApprovalRequest, Client, OnConfirm
     from manglecp.wire import WireError
 
 
@@ -112,23 +112,23 @@ class Person:
     url: str | None
     server: Server
     who: str | None
-    ask: Callable[[Question], bool | Awaitable[bool]]
+    ask: Callable[[ApprovalRequest], bool | Awaitable[bool]]
     clock: Callable[[], int] = time.time_ns
 
     def on_confirm(self) -> OnConfirm:
         """Return the callback for one invocation, which prompts at most once."""
-        from manglecp.client import Refused
+        from manglecp.client import RequestRefused
 
-        asked: list[Question] = []
+        asked: list[ApprovalRequest] = []
 
-        async def agree(question: Question) -> str | bool | None:
+        async def agree(question: ApprovalRequest) -> str | bool | None:
             refusal = question.refusal
             if refusal is not None:
                 why = "consent is signed with --confirmation-key and the name of --as"
-                raise Refused(refusal.code, f"{refusal.message}; {why}") from refusal
+                raise RequestRefused(refusal.code, f"{refusal.message}; {why}") from refusal
             if asked:
                 why = "the server wants consent that is signed: --confirmation-key names the file of your secret"
-                raise Refused("confirmation_required", why)
+                raise RequestRefused("confirmation_required", why)
             asked.append(question)
             agreed = self.ask(question)
             if not (await agreed if inspect.isawaitable(agreed) else agreed):
@@ -139,10 +139,10 @@ class Person:
 
         return agree
 
-    def _signed(self, secret: bytes, name: str, question: Question) -> str:
+    def _signed(self, secret: bytes, name: str, question: ApprovalRequest) -> str:
         from manglecp.client import Signer
 
-        signer = Signer(secret, name, ask=lambda _: True, clock_ms=lambda: self.clock() // 1_000_000)
+        signer = Signer(secret, name, approve=lambda _: True, clock_ms=lambda: self.clock() // 1_000_000)
         return signer.token(question)
 
     def _secret(self, name: str) -> bytes | None:
@@ -165,7 +165,7 @@ def _read_secret(file: Path) -> bytes:
     return secret
 
 
-def question_lines(question: Question) -> Iterator[str]:
+def question_lines(question: ApprovalRequest) -> Iterator[str]:
     import json
 
     tool = question.tool
@@ -177,7 +177,7 @@ def question_lines(question: Question) -> Iterator[str]:
         yield "  it can be undone" if question.reversible else "  it cannot be undone"
 
 
-def asked_at_terminal(question: Question) -> bool:
+def asked_at_terminal(question: ApprovalRequest) -> bool:
     said = agreed(question_lines(question))
     if said is None:
         click.echo("  add --confirm to agree to this", err=True)
@@ -205,10 +205,10 @@ def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, 
 
 def as_wire_error(error: Exception) -> WireError:
     """Return the server's own error, or ``x-no_answer``."""
-    from manglecp.client import Refused, ServerError
+    from manglecp.client import RequestRefused, ServerError
     from manglecp.wire import CODES, WireError
 
-    if not isinstance(error, ServerError | Refused):
+    if not isinstance(error, ServerError | RequestRefused):
         return WireError("x-no_answer", str(error) or "there is no answer")
     known = error.code in CODES or error.code.startswith("x-")
     message = f"{error.message.removesuffix(': give token')}{_CREDENTIALS.get(error.code, '')}"

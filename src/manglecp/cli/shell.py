@@ -18,7 +18,7 @@ from manglecp.cli.servers import Server, question_lines, server_options, target_
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import Shell
-    from manglecp.client import Question
+    from manglecp.client import ApprovalRequest
     from manglecp.intent import Identity
 
 
@@ -69,7 +69,7 @@ def _talk(
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     clock = _clock(now)
 
-    def agree(question: Question) -> bool:
+    def agree(question: ApprovalRequest) -> bool:
         if confirm:
             return True
         from manglecp.base.text import escape_invisible

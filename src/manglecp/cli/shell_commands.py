@@ -20,7 +20,7 @@ from manglecp.cli.invocation import arguments, progress_callback
 from manglecp.cli.output import Progress, count
 from manglecp.cli.servers import Person
 from manglecp.cli.tool_text import answer_lines, argument_schemas, assignment, result_lines, tool_lines
-from manglecp.client import Client, Evaluation, Outcome, Question
+from manglecp.client import ApprovalRequest, Client, EvaluationResult, InvocationResult
 from manglecp.mangle import instant_text
 from manglecp.wire import (
     coverage_lines,
@@ -32,7 +32,7 @@ from manglecp.wire import (
 from manglecp.wire.messages import UNSET
 
 T = TypeVar("T")
-_Pending: TypeAlias = tuple[Question, "asyncio.Future[bool]"]
+_Pending: TypeAlias = tuple[ApprovalRequest, "asyncio.Future[bool]"]
 
 
 class LoopThread:
@@ -55,13 +55,13 @@ class LoopThread:
         with self._end:
             self.wait(self.stack.aclose())
 
-    async def ask(self, question: Question) -> bool:
+    async def ask(self, question: ApprovalRequest) -> bool:
         """Pass an approval request to the main thread. Called on the loop."""
         answer: asyncio.Future[bool] = self._loop.create_future()
         self._events.put((question, answer))
         return await answer
 
-    def wait(self, work: Coroutine[Any, Any, T], answering: Callable[[Question], bool] = lambda _: False) -> T:
+    def wait(self, work: Coroutine[Any, Any, T], answering: Callable[[ApprovalRequest], bool] = lambda _: False) -> T:
         """Return the result of ``work``; an exception in the main thread cancels it."""
         events: SimpleQueue[_Pending | None] = SimpleQueue()
         self._events = events
@@ -125,15 +125,15 @@ class Shell:
         client: Client,
         loop: LoopThread,
         person: Person,
-        answering: Callable[[Question], bool],
+        answering: Callable[[ApprovalRequest], bool],
         *,
         clock: Callable[[], int],
         timed: bool = False,
         bold: Callable[[str], str] = str,
     ) -> None:
         self.client = client
-        self.evaluation: Evaluation | None = None
-        self.outcome: Outcome | None = None
+        self.evaluation: EvaluationResult | None = None
+        self.outcome: InvocationResult | None = None
         self._loop = loop
         self._person = person
         self._answering = answering
@@ -235,9 +235,9 @@ class Shell:
             raise CommandError("the server does not say")
         return map(escape_invisible, coverage_lines(told.rule_coverage))
 
-    def _again(self, **options: Any) -> Evaluation:
+    def _again(self, **options: Any) -> EvaluationResult:
         """Repeat the last evaluation with other options."""
-        asked = self._evaluated().asked
+        asked = self._evaluated().request
         question = self.client.evaluate(
             asked.intent.name,
             asked.intent.params,
@@ -256,11 +256,11 @@ class Shell:
         with ExitStack() as line:
             progress = line.enter_context(Progress("running"))
 
-            def answer(question: Question) -> bool:
+            def answer(question: ApprovalRequest) -> bool:
                 line.close()  # a question is not written over
                 return self._answering(question)
 
-            async def invoked() -> Outcome:
+            async def invoked() -> InvocationResult:
                 tool = await self.client.upgrade(macro_id)
                 return await self.client.invoke(
                     tool,
@@ -270,7 +270,7 @@ class Shell:
                 )
 
             self.outcome = self._loop.wait(invoked(), answer)
-        return answer_lines(self.outcome.answer, bold=self._bold)
+        return answer_lines(self.outcome.response, bold=self._bold)
 
     def _next(self, _: str) -> Iterator[str]:
         for number, one in enumerate(self._ended().suggestions, 1):
@@ -332,12 +332,12 @@ class Shell:
     def _at(self) -> str | None:
         return instant_text(self._clock()) if self._timed else None
 
-    def _evaluated(self) -> Evaluation:
+    def _evaluated(self) -> EvaluationResult:
         if self.evaluation is None:
             raise CommandError("declare an intent first: `intent NAME`, and `intents` lists them")
         return self.evaluation
 
-    def _ended(self) -> Outcome:
+    def _ended(self) -> InvocationResult:
         if self.outcome is None:
             raise CommandError("invoke a tool first: `invoke TOOL`, and `tools` lists them")
         return self.outcome

@@ -2,21 +2,21 @@ from .blocking import BlockingClient as BlockingClient
 from .client import Client as Client
 from .connection import RetryPolicy as RetryPolicy
 from .consent import (
+    ApprovalRequest as ApprovalRequest,
     OnConfirm as OnConfirm,
-    Question as Question,
     Signer as Signer,
 )
 from .errors import (
     ClientError as ClientError,
     ConnectionLost as ConnectionLost,
-    NoAnswer as NoAnswer,
-    Refused as Refused,
+    InvalidResponse as InvalidResponse,
+    RequestRefused as RequestRefused,
+    ResponseTimeout as ResponseTimeout,
     ServerError as ServerError,
-    Unreadable as Unreadable,
 )
 from .results import (
-    Evaluation as Evaluation,
-    Outcome as Outcome,
+    EvaluationResult as EvaluationResult,
+    InvocationResult as InvocationResult,
     Tool as Tool,
 )
 from .router import Router as Router

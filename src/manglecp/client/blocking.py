@@ -1,4 +1,4 @@
-"""The client without an event loop: the same methods, and each returns when it is done.
+"""The client without an event loop: the same methods, and each blocks until its result is available.
 
     with BlockingClient("https://desk.example", token=token) as client:
         found = client.evaluate("investigate_build", facts=facts)
@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from manglecp.base.background_loop import background_loop, runs_here
 from manglecp.client.client import Client
-from manglecp.client.errors import Refused
+from manglecp.client.errors import RequestRefused
 from manglecp.client.transports import Target
 from manglecp.client.working_state import WorkingState
 from manglecp.wire.messages import Authenticated, ManifestPayload
@@ -37,7 +37,7 @@ def _blocking(
 
 
 class BlockingClient:
-    """Takes what :class:`Client` takes. May be used from several threads."""
+    """A blocking client with the arguments of :class:`Client`. It may be used from several threads."""
 
     def __init__(self, target: Target, **options: Any) -> None:
         self._client = Client(target, **options)
@@ -81,7 +81,7 @@ class BlockingClient:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None or runs_here(self._loop):
             work.close()
-            raise Refused("not_connected", "the client is used inside its with block, and not in its own callbacks")
+            raise RequestRefused("not_connected", "use the client inside its with block, and not in its callbacks")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

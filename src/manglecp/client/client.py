@@ -1,6 +1,6 @@
 """A client: declare an intent, get the tools that fit, invoke one, and follow a suggestion (companion, section 11).
 
-    async with Client("https://desk.example", token=token, on_confirm=ask) as client:
+    async with Client("https://desk.example", token=token, on_confirm=approve) as client:
         found = await client.evaluate("investigate_build", facts=[{"pred": "build_result", "args": ["pay", 7, "red"]}])
         outcome = await client.invoke(found["explain_build_failure"], {"build": 7})
         further = await client.follow(outcome)
@@ -19,13 +19,13 @@ from typing import Any, Final, Literal, Self
 
 from manglecp.base.text import truncate
 from manglecp.client.connection import Connection, Credential, RetryPolicy, Scheme, TokenSource
-from manglecp.client.consent import OnConfirm, Question, consent
-from manglecp.client.errors import Refused, ServerError
+from manglecp.client.consent import ApprovalRequest, OnConfirm, request_approval
+from manglecp.client.errors import RequestRefused, ServerError
 from manglecp.client.fact_checks import check_arguments
-from manglecp.client.results import Evaluation, Outcome, Tool
+from manglecp.client.results import EvaluationResult, InvocationResult, Tool
 from manglecp.client.transports import Target, transport_to
 from manglecp.client.transports.session import OnProgress
-from manglecp.client.working_state import Applied, FactObject, NotPlain, WorkingState, plain, restated
+from manglecp.client.working_state import AppliedDelta, FactObject, NotJson, WorkingState, copy_json, without_origin
 from manglecp.wire import UPGRADE
 from manglecp.wire.messages import (
     UNSET,
@@ -46,12 +46,12 @@ from manglecp.wire.messages import (
 FromState = Literal["needed", "all", "none"]
 """Which working facts are sent: those that the intent lists, all that the server lists, or none."""
 _MOST_TOOLS: Final = 1_000
-_MOST_QUESTIONS: Final = 3  # for one invocation: before it, with the server's challenge, and once more
+_MOST_APPROVALS: Final = 3
 """Approval requests for one invocation: before it, with the server's challenge, and once more."""
 
 
 class Client(Connection):
-    """One server. ``target`` is a URL, the command of a server on standard streams, a server object or a transport."""
+    """A client of one server: ``target`` is a URL, a command (standard streams), a server object or a transport."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class Client(Connection):
         on_manifest: Callable[[ManifestPayload], object] | None = None,
         state: WorkingState | None = None,
         retry_policy: RetryPolicy | None = None,
-        answer_seconds: float | None = 300.0,
+        response_seconds: float | None = 300.0,
         boot_seconds: float = 60.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         **options: Any,
     ) -> None:
-        """``answer_seconds`` limits the wait for a response (None: no limit), ``boot_seconds`` that for a booting or
+        """``response_seconds`` limits the wait for a response (None: no limit), ``boot_seconds`` that for a booting or
         draining server. ``options`` go to the transport: see :func:`manglecp.client.transports.transport_to`.
         """
         self.state = WorkingState() if state is None else state
@@ -79,7 +79,7 @@ class Client(Connection):
             transport_to(target, **options),
             credential=None if token is None else Credential(token, scheme),
             retry_policy=retry_policy,
-            answer_seconds=answer_seconds,
+            response_seconds=response_seconds,
             boot_seconds=boot_seconds,
             on_manifest=on_manifest,
             sleep=sleep,
@@ -109,61 +109,61 @@ class Client(Connection):
         constraints: Constraints | None = None,
         options: Options | None = None,
         from_state: FromState = "needed",
-    ) -> Evaluation:
-        """Return the tools that fit the intent, given the working facts and these.
+    ) -> EvaluationResult:
+        """Return the tools that fit the intent, given the working facts and ``facts``.
 
-        Raises :class:`Refused` with every violation in the facts. Working facts that the server derives itself, does
-        not list or would reject are left out.
+        Raises :class:`RequestRefused` with every violation in ``facts``. Working facts that the server derives itself,
+        does not list or would reject are left out.
         """
-        checks = await self._prepared()
+        checks = await self._ready_checks()
         given = checks.check(facts)
         kept = () if from_state == "none" else self.state.facts
         if from_state == "needed":
-            kept = tuple(fact for fact in kept if checks.useful(fact, intent))
-        working = checks.check(restated(fact) for fact in kept if checks.knows(fact)).facts
-        sent = WorkingState([*working, *given.facts], most=len(working) + len(given.facts)).facts
-        checks.require(sent, intent, given)
+            kept = tuple(fact for fact in kept if checks.is_used_by(fact, intent))
+        working = checks.check(without_origin(fact) for fact in kept if checks.is_listed(fact)).facts
+        distinct = WorkingState([*working, *given.facts], most=len(working) + len(given.facts)).facts
+        checks.require(distinct, intent, given)
         try:
-            stated = Intent(name=intent, params=None if params is None else plain(params))
-        except NotPlain as wrong:
-            raise Refused("malformed_message", f"params: {wrong}") from None
-        asked = IntentPayload(
-            intent=stated,
-            facts=list(sent),
+            declared = Intent(name=intent, params=None if params is None else copy_json(params))
+        except NotJson as error:
+            raise RequestRefused("malformed_message", f"params: {error}") from None
+        request = IntentPayload(
+            intent=declared,
+            facts=list(distinct),
             eval_time=eval_time,
             constraints=constraints or Constraints(),
             options=options or Options(),
         )
-        answer = await self._evaluate(asked)
-        return Evaluation(asked, answer.payload, given.warnings)
+        response = await self._evaluate(request)
+        return EvaluationResult(request, response.payload, given.warnings)
 
-    async def _evaluate(self, asked: IntentPayload) -> IntentResponse:
-        answer = await self._exchange(lambda name: IntentRequest(id=name, payload=asked), harmless=lambda: True)
-        assert isinstance(answer, IntentResponse)
-        for definition in answer.payload.macro_tools:
-            self._tools[definition.macro_id] = Tool(definition, asked)
+    async def _evaluate(self, request: IntentPayload) -> IntentResponse:
+        response = await self._exchange(lambda name: IntentRequest(id=name, payload=request), may_repeat=lambda: True)
+        assert isinstance(response, IntentResponse)
+        for definition in response.payload.macro_tools:
+            self._tools[definition.macro_id] = Tool(definition, request)
             self._tools.move_to_end(definition.macro_id)
         while len(self._tools) > _MOST_TOOLS:
             self._tools.popitem(last=False)
-        return answer
+        return response
 
     async def upgrade(self, tool: Tool | str) -> Tool:
         """Return the tool in full, by repeating its intent with a request to disclose it."""
-        tool = self._found(tool)
-        known = self._tools.get(tool.macro_id, tool)  # perhaps it was upgraded before: one id, one definition
+        tool = self._find_tool(tool)
+        known = self._tools.get(tool.macro_id, tool)  # one id has one definition, which may have been upgraded before
         if "full" in (tool.level, known.level):
             return tool if tool.level == "full" else known
-        asked = tool.asked
-        wish: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
-        wanted = IntentPayload(intent=asked.intent, facts=[*asked.facts, wish], eval_time=asked.eval_time)
-        answer = await self._evaluate(wanted)
-        for definition in answer.payload.macro_tools:
+        request = tool.request
+        upgrade: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
+        facts = [*request.facts, upgrade]
+        response = await self._evaluate(IntentPayload(intent=request.intent, facts=facts, eval_time=request.eval_time))
+        for definition in response.payload.macro_tools:
             if definition.macro_id == tool.macro_id and definition.disclosure_level == "full":
-                self._tools[tool.macro_id] = Tool(definition, asked)
+                self._tools[tool.macro_id] = Tool(definition, request)
                 return self._tools[tool.macro_id]
-        raise Refused("macro_not_found", f"the server does not show {tool.name} in full any more; evaluate again")
+        raise RequestRefused("macro_not_found", f"the server no longer offers {tool.name} in full; evaluate again")
 
-    def _found(self, tool: Tool | str) -> Tool:
+    def _find_tool(self, tool: Tool | str) -> Tool:
         if isinstance(tool, Tool):
             return tool
         for known in reversed(self._tools.values()):
@@ -171,21 +171,24 @@ class Client(Connection):
                 return known
         names = ", ".join(dict.fromkeys(one.name for one in reversed(self._tools.values())))
         help_ = f"known are {truncate(names, 500)}" if names else "evaluate an intent first"
-        raise Refused("macro_not_found", f"no evaluation brought a tool {tool!r}; {help_}")
+        raise RequestRefused("macro_not_found", f"no evaluation returned a tool {tool!r}; {help_}")
 
     async def follow(
         self,
         /,
-        outcome: Outcome,
+        outcome: InvocationResult,
         which: int | str | SuggestedIntent = 0,
         *,
         facts: Iterable[Mapping[str, Any]] = (),
         **more: Any,
-    ) -> Evaluation:
-        """Evaluate a suggested intent, the continuation facts and these (NEXT-03); ``more`` as in :meth:`evaluate`."""
+    ) -> EvaluationResult:
+        """Evaluate a suggested intent with the continuation facts and ``facts`` (NEXT-03).
+
+        ``more`` goes to :meth:`evaluate`.
+        """
         suggested = which if isinstance(which, SuggestedIntent) else outcome.suggestion(which)
-        checks = await self._prepared()
-        continued = checks.check(outcome.continuation_facts).facts  # what the server would not take is left out
+        checks = await self._ready_checks()
+        continued = checks.check(outcome.continuation_facts).facts  # without facts that the server would reject
         params = None if suggested.params is UNSET else suggested.params
         return await self.evaluate(suggested.name, params, [*continued, *facts], **more)
 
@@ -201,7 +204,7 @@ class Client(Connection):
         request_key: str | None = None,
         eval_time: Time | None = None,
         apply: bool = True,
-    ) -> Outcome:
+    ) -> InvocationResult:
         """Invoke a tool, and apply its delta to the working state unless ``apply`` is false.
 
         A tool that is not shown in full is upgraded first, and its arguments are checked. ``request_key`` makes the
@@ -210,72 +213,71 @@ class Client(Connection):
         tool = await self.upgrade(tool)
         schema = tool.definition.input_schema
         given = check_arguments({} if args is None else args, {} if schema is UNSET else schema)
-        ask = on_confirm or self._on_confirm
+        on_confirm = on_confirm or self._on_confirm
         key = request_key or secrets.token_urlsafe(18)
-        token = await self._agreed(tool, given, ask)
-        questions, evaluated = 1, False
-        first: ServerError | None = None  # the error about the first approval, which explains the later ones
+        token = await self._approve_early(tool, given, on_confirm)
+        attempts, evaluated = 1, False
+        first: ServerError | None = None  # the error for the first approval, which explains the later ones
         while True:
             payload = InvokePayload(
                 macro_id=tool.macro_id, args=given, eval_time=eval_time, confirmation_token=token, request_key=key
             )
             try:
-                answer = await self._invoke(payload, tool, on_progress or self._on_progress)
+                response = await self._invoke(payload, tool, on_progress or self._on_progress)
             except ServerError as error:
-                if error.code in ("confirmation_required", "confirmation_invalid") and ask is not None:
+                if error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:
                     if error.code == "confirmation_invalid" or token is not None:
                         first = first or error
-                    if questions >= _MOST_QUESTIONS:
+                    if attempts >= _MOST_APPROVALS:
                         raise error from (None if first is error else first)
-                    questions += 1
-                    token = await self._asked(tool, given, ask, error, first)
+                    attempts += 1
+                    token = await self._approval_token(tool, given, on_confirm, error, first)
                 elif error.code in ("macro_not_found", "macro_expired") and not evaluated:
                     evaluated = True
-                    if not await self._still_there(tool):
+                    if not await self._is_still_offered(tool):
                         raise
                 else:
                     raise
             else:
-                applied = self.state.apply(answer.payload.state_delta) if apply else Applied()
-                return Outcome(tool, answer.payload, applied)
+                applied = self.state.apply(response.payload.state_delta) if apply else AppliedDelta()
+                return InvocationResult(tool, response.payload, applied)
 
     async def _invoke(self, payload: InvokePayload, tool: Tool, on_progress: OnProgress | None) -> InvokeResponse:
-        answer = await self._exchange(
+        response = await self._exchange(
             lambda name: InvokeRequest(id=name, payload=payload),
-            harmless=lambda: tool.repeatable or self._keeps_request_keys,
+            may_repeat=lambda: tool.repeatable or self._keeps_request_keys,
             on_progress=on_progress,
         )
-        assert isinstance(answer, InvokeResponse)
-        return answer
+        assert isinstance(response, InvokeResponse)
+        return response
 
-    async def _still_there(self, tool: Tool) -> bool:
+    async def _is_still_offered(self, tool: Tool) -> bool:
         """Return whether the same intent still yields this macro_id (ERR-45)."""
-        answer = await self._evaluate(tool.asked)
-        return any(definition.macro_id == tool.macro_id for definition in answer.payload.macro_tools)
+        response = await self._evaluate(tool.request)
+        return any(definition.macro_id == tool.macro_id for definition in response.payload.macro_tools)
 
-    # --- consent ---------------------------------------------------------------------------------------------------
+    # --- approval --------------------------------------------------------------------------------------------------
 
-    async def _agreed(self, tool: Tool, args: Mapping[str, Any], ask: OnConfirm | None) -> str | None:
-        """Get approval before sending (CLI-05); return a token, or None where none is needed yet."""
-        if not tool.needs_consent or self._waived(tool):
+    async def _approve_early(self, tool: Tool, args: Mapping[str, Any], on_confirm: OnConfirm | None) -> str | None:
+        """Get approval before sending (CLI-05). Returns a token, or None if none is needed yet."""
+        if not tool.needs_consent or self._is_waived(tool):
             return None
-        if ask is None:
-            why = f"{tool.name} needs a person's consent, and there is nobody to ask: give on_confirm"
-            raise Refused("confirmation_required", why)
-        return await self._asked(tool, args, ask, None)
+        if on_confirm is None:
+            raise RequestRefused("confirmation_required", f"{tool.name} needs approval: pass on_confirm")
+        return await self._approval_token(tool, args, on_confirm, None)
 
-    def _waived(self, tool: Tool) -> bool:
+    def _is_waived(self, tool: Tool) -> bool:
         """Return whether the server waives approval of all these effects (SEC-23, OPEN-39)."""
-        known = self.identity
-        if known is None or known.trust_level != "automated" or known.auto_confirm_effects is UNSET:
+        identity = self.identity
+        if identity is None or identity.trust_level != "automated" or identity.auto_confirm_effects is UNSET:
             return False
-        return set(tool.effects or ("",)) <= set(known.auto_confirm_effects)
+        return set(tool.effects or ("",)) <= set(identity.auto_confirm_effects)
 
-    async def _asked(
+    async def _approval_token(
         self,
         tool: Tool,
         args: Mapping[str, Any],
-        ask: OnConfirm,
+        on_confirm: OnConfirm,
         refusal: ServerError | None,
         first: ServerError | None = None,
     ) -> str | None:
@@ -284,7 +286,7 @@ class Client(Connection):
             challenge = None
         text = tool.description if challenge is None else challenge.get("text")
         safety = tool.definition.safety
-        question = Question(
+        approval_request = ApprovalRequest(
             tool,
             args,
             tool.effects or (),
@@ -294,8 +296,8 @@ class Client(Connection):
             challenge,
             first,
         )
-        answer = await consent(ask, question)
-        if answer is False:
-            again = "" if first is None else f" again, after the server had said: {first}"
-            raise Refused("confirmation_declined", f"nobody agreed to {tool.name}{again}") from first
-        return answer if isinstance(answer, str) else None
+        decision = await request_approval(on_confirm, approval_request)
+        if decision is False:
+            again = "" if first is None else f" again, after the server rejected the first approval: {first}"
+            raise RequestRefused("confirmation_declined", f"{tool.name} was not approved{again}") from first
+        return decision if isinstance(decision, str) else None

@@ -3,7 +3,7 @@
 The newest manifest counts, whether it came first, later or after a reconnect (MANI-34). Nothing is sent while it is
 ``booting`` or ``draining`` (CLI-14). A session is authenticated after its first manifest (SEC-13); without a session
 every request carries the credential. A request is retried unchanged only if the error is transient, or if the
-connection was lost and a repetition is harmless: with exponential back-off (CLI-07), not before ``retry_after_ms``
+connection was lost and a repetition is safe: with exponential back-off (CLI-07), not before ``retry_after_ms``
 (CLI-06), and at most five times (CLI-08, OPEN-43). The caller handles all other errors (OPEN-44).
 """
 
@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, TypeVar, cast
 
-from manglecp.client.errors import ClientError, ConnectionLost, NoAnswer, Refused, ServerError
+from manglecp.client.errors import ClientError, ConnectionLost, RequestRefused, ResponseTimeout, ServerError
 from manglecp.client.fact_checks import FactChecks, check_size
 from manglecp.client.transports.session import OnProgress, Request, Transport
 from manglecp.wire import API_KEY_HEADER, SCHEMES, encode
@@ -50,7 +50,7 @@ _CHANGE_FIRST: Final = frozenset(
 )
 
 
-def repeatable(error: ServerError) -> bool:
+def is_retryable(error: ServerError) -> bool:
     """Return whether the same request may be sent again; never after an error that is not recoverable (ERR-48)."""
     if not error.recoverable or error.code in _CHANGE_FIRST:
         return False
@@ -74,11 +74,9 @@ class RetryPolicy:
             raise ValueError(f"a request is repeated at most {MOST_RETRIES} times")
 
     def wait_ms(self, retries: int, retry_after_ms: int | None = None) -> float | None:
-        """Return the delay before the next retry, after so many; None if there is none."""
-        if retries >= self.most:
-            return None
+        """Return the delay before the next retry, after ``retries`` of them; None if there is none."""
         least = retry_after_ms or 0
-        if least > self.longest_ms:
+        if retries >= self.most or least > self.longest_ms:
             return None
         half: float = min(self.longest_ms, self.first_ms * 2**retries) / 2
         return max(least, half) + half * self.chance()
@@ -90,11 +88,11 @@ TokenSource: TypeAlias = str | Callable[[], str | Awaitable[str]]
 
 
 class Credential:
-    """A token and its scheme. The token shows in no text."""
+    """A token and its scheme. ``repr`` does not show the token."""
 
     def __init__(self, token: TokenSource, scheme: Scheme | None = None) -> None:
         if scheme is not None and scheme not in SCHEMES:
-            raise ValueError(f"{scheme} is no scheme; one of {', '.join(SCHEMES)}")
+            raise ValueError(f"{scheme} is not a scheme; use one of {', '.join(SCHEMES)}")
         self._source = token
         self._token = token if isinstance(token, str) else None
         self._scheme = scheme
@@ -114,23 +112,23 @@ class Credential:
         """Return the token, cached until :meth:`forget`."""
         if self._token is None:
             assert not isinstance(self._source, str)
-            given = self._source()
-            self._token = await given if inspect.isawaitable(given) else given
+            token = self._source()
+            self._token = await token if inspect.isawaitable(token) else token
         return self._token
 
-    def scheme(self, taken: Sequence[str]) -> Scheme:
-        """Return the configured scheme, or bearer, or the first that the server takes."""
+    def scheme(self, accepted: Sequence[str]) -> Scheme:
+        """Return the configured scheme, or bearer, or the first that the server accepts."""
         if self._scheme is not None:
-            if self._scheme not in taken:
-                raise Refused("auth_required", f"the server takes {', '.join(taken) or 'no credentials'} only")
+            if self._scheme not in accepted:
+                raise RequestRefused("auth_required", f"the server accepts {', '.join(accepted) or 'no token'} only")
             return self._scheme
-        return cast(Scheme, "bearer" if "bearer" in taken else taken[0])
+        return cast(Scheme, "bearer" if "bearer" in accepted else accepted[0])
 
-    async def headers(self, taken: Sequence[str]) -> dict[str, str]:
+    async def headers(self, accepted: Sequence[str]) -> dict[str, str]:
         token = await self.token()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise Refused("bad_token", "a token has letters, digits and signs, and no blanks")
-        if self.scheme(taken) == "api_key":
+            raise RequestRefused("bad_token", "a token has printable ASCII characters only, and no blanks")
+        if self.scheme(accepted) == "api_key":
             return {API_KEY_HEADER: token}
         return {"Authorization": f"Bearer {token}"}
 
@@ -149,7 +147,7 @@ class Connection:
         *,
         credential: Credential | None = None,
         retry_policy: RetryPolicy | None = None,
-        answer_seconds: float | None = None,
+        response_seconds: float | None = None,
         boot_seconds: float = 60.0,
         on_manifest: Callable[[ManifestPayload], object] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -157,18 +155,18 @@ class Connection:
         self._transport = transport
         self._credential = credential
         self._retrying = retry_policy or RetryPolicy()
-        self._answer_seconds = answer_seconds
+        self._response_seconds = response_seconds
         self._boot_seconds = boot_seconds
         self._on_manifest = on_manifest
         self._sleep = sleep
         self._ids = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
-        self._getting_ready = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._ready_lock = asyncio.Lock()
+        self._new_manifest = asyncio.Event()
         self._manifest: ManifestPayload | None = None
         self._checks: FactChecks | None = None
         self._stale = False
         self._closed = False
-        self._asking = 0
+        self._in_flight = 0
         self.identity: Authenticated | None = None
         """The authenticated identity; None without a session."""
 
@@ -176,7 +174,7 @@ class Connection:
     def manifest(self) -> ManifestPayload:
         """The newest manifest."""
         if self._manifest is None:
-            raise Refused("not_connected", "the client is not connected; it is used inside its async with block")
+            raise RequestRefused("not_connected", "the client is not connected; it is used inside its async with block")
         return self._manifest
 
     @property
@@ -184,14 +182,14 @@ class Connection:
         extensions = self.manifest.extensions
         return extensions is not UNSET and "x-request_key" in extensions
 
-    # --- its life --------------------------------------------------------------------------------------------------
+    # --- life cycle ------------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
         """Connect and receive the manifest; authenticate where there is a session and a token.
 
         Readiness is awaited by the first request.
         """
-        async with self._getting_ready:
+        async with self._ready_lock:
             self._closed = False
             await self._connect()
 
@@ -204,7 +202,7 @@ class Connection:
     async def refresh(self) -> ManifestPayload:
         """Read the manifest again on transports that receive no updates."""
         if not self._transport.session:
-            async with self._getting_ready:
+            async with self._ready_lock:
                 await self._connect()
         return self.manifest
 
@@ -212,7 +210,7 @@ class Connection:
         self.identity = None
         self._stale = False
         self._take(await self._transport.connect(self._take))
-        if self._transport.session and self._credential is not None and self._takes_credentials():
+        if self._transport.session and self._credential is not None and self._accepts_credentials():
             try:
                 await self._authenticate(self._credential)
             except BaseException:  # no request without the identity that was configured
@@ -222,7 +220,7 @@ class Connection:
     def _take(self, manifest: Manifest) -> None:
         self._manifest = manifest.payload
         self._checks = FactChecks(manifest.payload)
-        self._news.set()
+        self._new_manifest.set()
         if self._on_manifest is not None:
             try:
                 self._on_manifest(manifest.payload)
@@ -232,59 +230,59 @@ class Connection:
     # --- authentication --------------------------------------------------------------------------------------------
 
     def _schemes(self) -> tuple[str, ...]:
-        said = self.manifest.auth.schemes
-        return () if said is UNSET else said
+        schemes = self.manifest.auth.schemes
+        return () if schemes is UNSET else schemes
 
-    def _takes_credentials(self) -> bool:
+    def _accepts_credentials(self) -> bool:
         return self.manifest.auth.required or bool(self._schemes())
 
     async def _authenticate(self, credential: Credential) -> None:
         for renewed in (False, True):
             payload = AuthenticatePayload(scheme=credential.scheme(self._schemes()), token=await credential.token())
             try:
-                answer = _good(await self._ask(Authenticate(id=next(self._ids), payload=payload), None))
+                response = _raise_error(await self._send(Authenticate(id=next(self._ids), payload=payload), None))
             except ServerError as error:
                 if error.code != "auth_invalid" or not credential.renewable or renewed:
                     raise
                 credential.forget()
             else:
-                assert isinstance(answer, AuthenticateResponse)
-                self.identity = answer.payload
+                assert isinstance(response, AuthenticateResponse)
+                self.identity = response.payload
                 return
 
     async def _headers(self) -> dict[str, str]:
-        if self._transport.session or self._credential is None or not self._takes_credentials():
+        if self._transport.session or self._credential is None or not self._accepts_credentials():
             return {}
         return await self._credential.headers(self._schemes())
 
-    # --- asking ----------------------------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------------------------
 
     async def ready(self) -> ManifestPayload:
-        """Wait until the server takes requests, and return its manifest, which is complete then."""
-        await self._prepared()
+        """Wait until the server accepts requests, and return its manifest, which is complete then."""
+        await self._ready_checks()
         return self.manifest
 
-    async def _prepared(self) -> FactChecks:
-        """Wait as :meth:`_get_ready` does, with retries; return the checks of the manifest."""
+    async def _ready_checks(self) -> FactChecks:
+        """Wait as :meth:`_get_ready` does, with retries. Returns the checks of the manifest."""
         await self._with_retries(self._get_ready, lambda: True)
-        assert self._checks is not None, "there is a manifest before anything is checked"
+        assert self._checks is not None, "a ready connection has a manifest"
         return self._checks
 
     async def _get_ready(self) -> None:
-        """Wait until connected, authenticated and ready. Raises :class:`Refused` if the server does not get ready."""
+        """Wait until connected, authenticated and ready. Raises :class:`RequestRefused` after a time limit."""
         if self._closed:
-            raise Refused("not_connected", "the client is closed; connect() opens it again")
-        async with self._getting_ready:
+            raise RequestRefused("not_connected", "the client is closed; connect() opens it again")
+        async with self._ready_lock:
             if not self._transport.connected or self._stale:
                 await self._connect()
             await self._wait_until_ready()
             if self.manifest.auth.required and self._credential is None:
-                raise Refused("auth_required", "the server wants a credential, and there is none: give token")
+                raise RequestRefused("auth_required", "the server requires a credential: pass token")
 
     async def _wait_until_ready(self) -> None:
         """Wait for a manifest that is neither ``booting`` nor ``draining`` (MANI-28, MANI-32); poll without a session.
 
-        A session with a draining server is reconnected once its pending requests are done: another server may answer at
+        A session with a draining server is reconnected once its pending requests are done: another server may listen at
         the same address (MANI-31).
         """
         loop = asyncio.get_running_loop()
@@ -293,12 +291,14 @@ class Connection:
         while (status := self.manifest.status) in ("booting", "draining"):
             left = until - loop.time()
             if left <= 0:
-                raise Refused("server_not_ready", f"the server is still {status} after {self._boot_seconds:g} seconds")
-            if self._transport.session and self._transport.connected and (status == "booting" or self._asking):
-                self._news.clear()
+                raise RequestRefused(
+                    "server_not_ready", f"the server is still {status} after {self._boot_seconds:g} seconds"
+                )
+            if self._transport.session and self._transport.connected and (status == "booting" or self._in_flight):
+                self._new_manifest.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(left, _LOOK_SECONDS)):
-                        await self._news.wait()
+                        await self._new_manifest.wait()
                 continue
             if self._transport.session and status == "booting":
                 raise ConnectionLost("the connection was lost while the server was booting")
@@ -308,12 +308,16 @@ class Connection:
             await self._connect()
 
     async def _exchange(
-        self, make: Callable[[str], Request], *, harmless: Callable[[], bool], on_progress: OnProgress | None = None
+        self,
+        make: Callable[[str], Request],
+        *,
+        may_repeat: Callable[[], bool],
+        on_progress: OnProgress | None = None,
     ) -> ServerMessage:
         """Send a request and return its response. Raises :class:`ServerError` for an error.
 
-        ``make`` returns the request for an id; every attempt has its own (OPEN-43). ``harmless`` returns whether it may
-        be repeated although its effect is unknown.
+        ``make`` returns the request for an id; every attempt has its own (OPEN-43). ``may_repeat`` returns whether the
+        request may be sent again although its effect is unknown.
         """
         sent = False
 
@@ -323,11 +327,11 @@ class Connection:
             await self._get_ready()
             message = make(next(self._ids))
             sent = True
-            return _good(await self._ask(message, on_progress))
+            return _raise_error(await self._send(message, on_progress))
 
-        return await self._with_retries(attempt, lambda: not sent or harmless())
+        return await self._with_retries(attempt, lambda: not sent or may_repeat())
 
-    async def _with_retries(self, attempt: Callable[[], Awaitable[T]], harmless: Callable[[], bool]) -> T:
+    async def _with_retries(self, attempt: Callable[[], Awaitable[T]], may_repeat: Callable[[], bool]) -> T:
         retries = 0
         renewed = False
         while True:
@@ -335,10 +339,10 @@ class Connection:
             least = None
             try:
                 return await attempt()
-            except NoAnswer:
+            except ResponseTimeout:
                 raise
             except ConnectionLost as lost:
-                if not harmless():
+                if not may_repeat():
                     raise
                 failure = lost
             except ServerError as error:
@@ -347,13 +351,13 @@ class Connection:
                 if error.code in _AUTH_ERRORS and not renewed and self._renewable() and self._transport.connected:
                     renewed = True
                     await self._renew()
-                elif not repeatable(error):
+                elif not is_retryable(error):
                     raise
             wait = self._retrying.wait_ms(retries, least)
             if wait is None:
                 raise failure
             retries += 1
-            _log.info("asking again in %.0f ms, for the %d. time: %s", wait, retries, failure)
+            _log.info("retry %d in %.0f ms: %s", retries, wait, failure)
             await self._sleep(wait / 1000)
 
     def _renewable(self) -> bool:
@@ -365,20 +369,21 @@ class Connection:
         if self._transport.session:
             await self._authenticate(self._credential)
 
-    async def _ask(self, message: Request, on_progress: OnProgress | None) -> ServerMessage:
+    async def _send(self, message: Request, on_progress: OnProgress | None) -> ServerMessage:
         data = check_size(encode(message), self.manifest)
         headers = await self._headers()
-        self._asking += 1
+        self._in_flight += 1
         try:
-            async with asyncio.timeout(self._answer_seconds):
+            async with asyncio.timeout(self._response_seconds):
                 return await self._transport.request(message, data, headers, on_progress)
         except TimeoutError:
-            raise NoAnswer(f"no answer within {self._answer_seconds:g} seconds") from None
+            raise ResponseTimeout(f"no response within {self._response_seconds:g} seconds") from None
         finally:
-            self._asking -= 1
+            self._in_flight -= 1
 
 
-def _good(answer: ServerMessage) -> ServerMessage:
-    if isinstance(answer, ErrorMessage):
-        raise ServerError.of(answer.payload)
-    return answer
+def _raise_error(response: ServerMessage) -> ServerMessage:
+    """Return the message. Raises :class:`ServerError` if it is an error."""
+    if isinstance(response, ErrorMessage):
+        raise ServerError.of(response.payload)
+    return response

@@ -51,22 +51,22 @@ class ServerError(ClientError):
         )
 
     def __str__(self) -> str:
-        return f"{truncate(self.code, 128)}: {truncate(self.message, _LONGEST)}{_first_of(self.details)}"
+        return f"{truncate(self.code, 128)}: {truncate(self.message, _LONGEST)}{_first_violations(self.details)}"
 
 
 class ConnectionLost(ClientError):
     """The connection ended or failed. The effect of the request is unknown."""
 
 
-class NoAnswer(ConnectionLost):
+class ResponseTimeout(ConnectionLost):
     """The connection is open, and the response did not arrive within the time limit."""
 
 
-class Unreadable(ClientError):
-    """The server sent no valid message, one that is too long, or one for another request. It is discarded."""
+class InvalidResponse(ClientError):
+    """The server sent a message that is invalid, too long, or for another request. It is discarded."""
 
 
-class Refused(ClientError):
+class RequestRefused(ClientError):
     """The client does not send the request. ``code`` is the server's code for the same error, if there is one."""
 
     def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
@@ -76,26 +76,26 @@ class Refused(ClientError):
         self.details: Mapping[str, Any] = details or {}
 
     @classmethod
-    def of(cls, error: WireError) -> Refused:
+    def of(cls, error: WireError) -> RequestRefused:
         return cls(error.code, error.message, error.details)
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.message}{_first_of(self.details)}"
+        return f"{self.code}: {self.message}{_first_violations(self.details)}"
 
 
-def _first_of(details: Mapping[str, Any]) -> str:
-    told = list(_wrong(details))
-    more = f"; and {len(told) - _FIRST} more" if len(told) > _FIRST else ""
-    return f" ({'; '.join(truncate(one, _LONGEST) for one in told[:_FIRST])}{more})" if told else ""
+def _first_violations(details: Mapping[str, Any]) -> str:
+    texts = list(_violation_texts(details))
+    more = f"; and {len(texts) - _FIRST} more" if len(texts) > _FIRST else ""
+    return f" ({'; '.join(truncate(one, _LONGEST) for one in texts[:_FIRST])}{more})" if texts else ""
 
 
-def _wrong(details: Mapping[str, Any]) -> Iterator[str]:
+def _violation_texts(details: Mapping[str, Any]) -> Iterator[str]:
     for one in _listed(details, "violations"):
         if isinstance(one, Mapping):
-            said, name = str(one.get("message", one.get("issue", ""))), str(one.get("predicate", ""))
-            about = f", {name}" if name and f"'{name}'" not in said else ""
+            text, name = str(one.get("message", one.get("issue", ""))), str(one.get("predicate", ""))
+            about = f", {name}" if name and f"'{name}'" not in text else ""
             help_ = f" ({one['suggestion']})" if "suggestion" in one else ""
-            yield f"fact {one.get('fact_index', '?')}{about}: {said}{help_}"
+            yield f"fact {one.get('fact_index', '?')}{about}: {text}{help_}"
     for one in _listed(details, "schema_errors"):
         if isinstance(one, Mapping):
             yield f"{one.get('path') or '/'}: {one.get('message', '')}"

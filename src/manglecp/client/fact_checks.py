@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from manglecp.client.errors import Refused, Unreadable
-from manglecp.client.working_state import FactObject, NotPlain, plain
+from manglecp.client.errors import InvalidResponse, RequestRefused
+from manglecp.client.working_state import FactObject, NotJson, copy_json
 from manglecp.mangle import FALSE, TRUE
 from manglecp.mangle.types import BYTES, DURATION, FLOAT, NAME, NUMBER, STRING, TIME, Singleton, union
 from manglecp.wire import (
@@ -45,7 +45,7 @@ _UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), None), "input", ("
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class FactCheckResult:
     """Facts that can be sent, with positional arguments where possible, and the violations of the others."""
 
     facts: tuple[FactObject, ...]
@@ -69,55 +69,57 @@ class FactChecks:
     def intent(self, name: str) -> IntentDescription | None:
         return next((intent for intent in self._manifest.intents if intent.name == name), None)
 
-    def knows(self, fact: Mapping[str, Any]) -> bool:
+    def is_listed(self, fact: Mapping[str, Any]) -> bool:
         """Return whether the manifest lists the predicate, or lists none at all (OPEN-15)."""
         return fact.get("pred") in self._vocabulary or not self._manifest.facts_profile.predicates
 
-    def useful(self, fact: Mapping[str, Any], intent: str) -> bool:
-        """Return whether the intent lists the fact (SEC-30). An intent without a list may use all."""
-        said = self.intent(intent)
-        if said is None or said.optional_facts is UNSET:
+    def is_used_by(self, fact: Mapping[str, Any], intent: str) -> bool:
+        """Return whether the intent lists the predicate (SEC-30). An intent without a list may use all facts."""
+        described = self.intent(intent)
+        if described is None or described.optional_facts is UNSET:
             return True
-        needed = () if said.required_facts is UNSET else said.required_facts
-        return fact.get("pred") in {*needed, *said.optional_facts, UPGRADE}
+        required = () if described.required_facts is UNSET else described.required_facts
+        return fact.get("pred") in {*required, *described.optional_facts, UPGRADE}
 
-    def check(self, facts: Iterable[Mapping[str, Any]]) -> Checked:
+    def check(self, facts: Iterable[Mapping[str, Any]]) -> FactCheckResult:
         """Validate each fact on its own."""
-        checking = FactChecker(self._vocabulary, lambda _key, _args: True, time.time_ns())
-        right: list[FactObject] = []
+        checker = FactChecker(self._vocabulary, lambda _key, _args: True, time.time_ns())
+        valid: list[FactObject] = []
         errors: list[Violation] = []
         warnings: list[Violation] = []
         for index, given in enumerate(facts):
             if len(errors) >= MOST_VIOLATIONS:
                 break
-            checking.violations.clear()
+            checker.violations.clear()
             try:
-                fact = self._positional(plain(given))
-                checking.check(index, fact)
-            except NotPlain as wrong:
-                errors.append(_wrong(index, given, "invalid_fact", str(wrong)))
+                fact = self._positional(copy_json(given))
+                checker.check(index, fact)
+            except NotJson as error:
+                errors.append(_violation(index, given, "invalid_fact", str(error)))
                 continue
-            found = [one for one in checking.violations if one.issue != "unknown_predicate"]
+            found = [one for one in checker.violations if one.issue != "unknown_predicate"]
             if not self._milliseconds and _in_milliseconds(fact):
-                found.append(_wrong(index, fact, "invalid_time", "The server does not take times in milliseconds"))
+                found.append(_violation(index, fact, "invalid_time", "The server rejects times in milliseconds"))
             errors += found
             if not found:
-                right.append(fact)
-                warnings += checking.violations
-        return Checked(tuple(right), tuple(errors), tuple(warnings) if self._manifest.facts_profile.predicates else ())
+                valid.append(fact)
+                warnings += checker.violations
+        return FactCheckResult(
+            tuple(valid), tuple(errors), tuple(warnings) if self._manifest.facts_profile.predicates else ()
+        )
 
-    def require(self, facts: Sequence[Mapping[str, Any]], intent: str, checked: Checked | None = None) -> None:
-        """Raise :class:`Refused` for wrong or missing facts of a request."""
-        said = self.intent(intent)
-        required = () if said is None or said.required_facts is UNSET else said.required_facts
+    def require(self, facts: Sequence[Mapping[str, Any]], intent: str, checked: FactCheckResult | None = None) -> None:
+        """Raise :class:`RequestRefused` for invalid, missing or too many facts of a request."""
+        described = self.intent(intent)
+        required = () if described is None or described.required_facts is UNSET else described.required_facts
         present = {fact.get("pred") for fact in facts}
         missing = [name for name in dict.fromkeys(required) if name not in present]
         violations = () if checked is None else checked.violations
         if violations or missing:
-            raise Refused.of(refused_facts(violations, missing))
+            raise RequestRefused.of(refused_facts(violations, missing))
         limit = self._manifest.limits.max_facts_per_request
         if len(facts) > limit:
-            raise Refused.of(too_many_facts(len(facts), limit))
+            raise RequestRefused.of(too_many_facts(len(facts), limit))
 
     def _positional(self, fact: Any) -> Any:
         """Convert named arguments to positional ones where the manifest names them (OPEN-10)."""
@@ -133,25 +135,25 @@ class FactChecks:
 
 
 def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the arguments. Raises :class:`Refused` if they do not fit the schema (CLI-04)."""
+    """Return a copy of the arguments. Raises :class:`RequestRefused` if they do not fit the schema (CLI-04)."""
     try:
-        copied: dict[str, Any] = plain(args)
-    except NotPlain as wrong:
-        raise Refused("schema_validation_failed", str(wrong)) from None
+        copied: dict[str, Any] = copy_json(args)
+    except NotJson as error:
+        raise RequestRefused("schema_validation_failed", str(error)) from None
     try:
         errors = schema_errors(copied, schema)
     except ValueError:  # a server may send anything for a schema
-        raise Unreadable("the input schema of the tool is none that can be used") from None
+        raise InvalidResponse("the input schema of the tool is not valid") from None
     if errors:
-        raise Refused.of(refused_arguments(errors))
+        raise RequestRefused.of(refused_arguments(errors))
     return copied
 
 
 def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
-    """Return the message. Raises :class:`Refused` if it exceeds the server's limit (CLI-03)."""
+    """Return the message. Raises :class:`RequestRefused` if it exceeds the server's limit (CLI-03)."""
     limit = manifest.limits.max_message_bytes
     if len(data) > limit:
-        raise Refused.of(too_large(len(data), limit))
+        raise RequestRefused.of(too_large(len(data), limit))
     return data
 
 
@@ -165,11 +167,11 @@ def _published(described: PredicateSchema, *, temporal: bool) -> Published:
     return Published(schema, described.direction, tuple(types))
 
 
-def _wrong(index: int, fact: Any, issue: str, message: str) -> Violation:
+def _violation(index: int, fact: Any, issue: str, message: str) -> Violation:
     name = fact.get("pred") if isinstance(fact, Mapping) else None
     return Violation(fact_index=index, predicate=str(name or "")[:128], issue=issue, message=message)
 
 
 def _in_milliseconds(fact: Any) -> bool:
-    said = fact.get("t") if isinstance(fact, dict) else None
-    return isinstance(said, dict) and any(type(said.get(end)) is int for end in ("at", "start", "end"))
+    time = fact.get("t") if isinstance(fact, dict) else None
+    return isinstance(time, dict) and any(type(time.get(end)) is int for end in ("at", "start", "end"))

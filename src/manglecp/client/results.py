@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manglecp.client.errors import Refused
-from manglecp.client.working_state import Applied, FactObject
+from manglecp.client.errors import RequestRefused
+from manglecp.client.working_state import AppliedDelta, FactObject
 from manglecp.wire import Violation
 from manglecp.wire.messages import (
     UNSET,
@@ -25,7 +25,7 @@ class Tool:
     """A macro-tool, and the request that it was offered for."""
 
     definition: MacroTool
-    asked: IntentPayload = field(repr=False)
+    request: IntentPayload = field(repr=False)
 
     @property
     def macro_id(self) -> str:
@@ -68,16 +68,16 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class EvaluationResult:
     """The tools that fit an intent. ``warnings`` are about facts whose predicate the server does not list."""
 
-    asked: IntentPayload
+    request: IntentPayload
     result: IntentResult
     warnings: tuple[Violation, ...] = ()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        return tuple(Tool(definition, self.asked) for definition in self.result.macro_tools)
+        return tuple(Tool(definition, self.request) for definition in self.result.macro_tools)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools)
@@ -93,40 +93,40 @@ class Evaluation:
         for tool in self.tools:
             if name in (tool.name, tool.macro_id):
                 return tool
-        raise unproven(name, [tool.name for tool in self.tools])
+        raise unproven_tool(name, [tool.name for tool in self.tools])
 
 
-def unproven(name: str, proven: Sequence[str]) -> KeyError:
-    return KeyError(f"{name} is not among the tools that were proven: {', '.join(proven) or 'none'}")
+def unproven_tool(name: str, proven: Sequence[str]) -> KeyError:
+    return KeyError(f"{name} is not one of the proven tools: {', '.join(proven) or 'none'}")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class InvocationResult:
     """The result of an invocation. ``applied`` is what it changed in the working state."""
 
     tool: Tool
-    answer: InvokeResult
-    applied: Applied
+    response: InvokeResult
+    applied: AppliedDelta
 
     @property
     def result(self) -> dict[str, Any]:
-        return self.answer.result
+        return self.response.result
 
     @property
     def summary(self) -> str:
-        return self.answer.observability.summary
+        return self.response.observability.summary
 
     @property
     def suggestions(self) -> tuple[SuggestedIntent, ...]:
-        return self.answer.next.suggested_intents
+        return self.response.next.suggested_intents
 
     @property
     def continuation_facts(self) -> tuple[FactObject, ...]:
-        return self.answer.next.continuation_facts
+        return self.response.next.continuation_facts
 
     def suggestion(self, which: int | str = 0) -> SuggestedIntent:
         """Return a suggested intent by position or name."""
-        for place, found in enumerate(self.suggestions):
-            if which in (place, found.name):
-                return found
-        raise Refused("no_suggestion", f"the server suggests no intent {which!r}")
+        for position, suggested in enumerate(self.suggestions):
+            if which in (position, suggested.name):
+                return suggested
+        raise RequestRefused("no_suggestion", f"the server did not suggest the intent {which!r}")

@@ -1,4 +1,4 @@
-"""Several servers as one: intents go to those whose domain fits, and the best of similar tools is kept.
+"""One client for several servers: intents go to those whose domain fits; the best of similar tools is kept.
 
 Each server is evaluated on its own, with its own working state, and receives only facts whose predicates it lists, so
 that no server receives facts meant for another. Tools of one name are similar. Scores are hints (OPEN-57): they choose
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manglecp.client.client import Client
-from manglecp.client.errors import ClientError, Refused
-from manglecp.client.results import Evaluation, Outcome, Tool, unproven
+from manglecp.client.errors import ClientError, RequestRefused
+from manglecp.client.results import EvaluationResult, InvocationResult, Tool, unproven_tool
 from manglecp.wire.messages import UNSET
 
 
@@ -30,23 +30,23 @@ class RoutedTool:
     def name(self) -> str:
         return self.tool.name
 
-    async def invoke(self, args: Mapping[str, Any] | None = None, **more: Any) -> Outcome:
+    async def invoke(self, args: Mapping[str, Any] | None = None, **more: Any) -> InvocationResult:
         return await self.client.invoke(self.tool, args, **more)
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RoutedEvaluation:
     """The tools of all servers, best first; ``failures`` are the errors of servers that did not respond."""
 
     tools: tuple[RoutedTool, ...]
-    evaluations: Mapping[str, Evaluation]
+    evaluations: Mapping[str, EvaluationResult]
     failures: Mapping[str, ClientError]
 
     def __getitem__(self, name: str) -> RoutedTool:
         for tool in self.tools:
             if tool.name == name:
                 return tool
-        raise unproven(name, [tool.name for tool in self.tools])
+        raise unproven_tool(name, [tool.name for tool in self.tools])
 
 
 class Router:
@@ -84,44 +84,46 @@ class Router:
         *,
         categories: Collection[str] = (),
         **more: Any,
-    ) -> Routed:
+    ) -> RoutedEvaluation:
         """Evaluate the intent on all servers that fit, concurrently; ``more`` goes to :meth:`Client.evaluate`."""
         chosen = self.choose(intent, categories)
         if not chosen:
-            raise Refused("no_server", f"no server is of {', '.join(sorted(categories)) or 'any kind'}")
+            raise RequestRefused(
+                "no_server", f"no server has one of the categories {', '.join(sorted(categories)) or 'any'}"
+            )
         given = list(facts)
-        answers = await asyncio.gather(
-            *(_asked(client, intent, params, given, more) for client in chosen.values()), return_exceptions=True
+        results = await asyncio.gather(
+            *(_evaluate(client, intent, params, given, more) for client in chosen.values()), return_exceptions=True
         )
-        evaluations: dict[str, Evaluation] = {}
+        evaluations: dict[str, EvaluationResult] = {}
         failures: dict[str, ClientError] = {}
-        for name, answer in zip(chosen, answers, strict=True):
-            if isinstance(answer, Evaluation):
-                evaluations[name] = answer
-            elif isinstance(answer, ClientError):
-                failures[name] = answer
+        for name, result in zip(chosen, results, strict=True):
+            if isinstance(result, EvaluationResult):
+                evaluations[name] = result
+            elif isinstance(result, ClientError):
+                failures[name] = result
             else:
-                raise answer
+                raise result
         if not evaluations:
             raise next(iter(failures.values()))
-        found = (RoutedTool(tool, chosen[name]) for name, answer in evaluations.items() for tool in answer)
-        return Routed(_best(found), evaluations, failures)
+        found = (RoutedTool(tool, chosen[name]) for name, result in evaluations.items() for tool in result)
+        return RoutedEvaluation(_best_tools(found), evaluations, failures)
 
 
-async def _asked(
+async def _evaluate(
     client: Client, intent: str, params: Mapping[str, Any] | None, facts: list[Any], more: Any
-) -> Evaluation:
+) -> EvaluationResult:
     listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}
     known = [fact for fact in facts if not listed or not isinstance(fact, Mapping) or fact.get("pred") in listed]
     return await client.evaluate(intent, params, known, **more)
 
 
 def _categories(client: Client) -> tuple[str, ...]:
-    said = client.manifest.domain.categories
-    return () if said is UNSET else said
+    categories = client.manifest.domain.categories
+    return () if categories is UNSET else categories
 
 
-def _best(tools: Iterable[RoutedTool]) -> tuple[RoutedTool, ...]:
+def _best_tools(tools: Iterable[RoutedTool]) -> tuple[RoutedTool, ...]:
     kept: dict[str, RoutedTool] = {}
     for tool in tools:
         rival = kept.get(tool.name)

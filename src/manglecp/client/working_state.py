@@ -2,7 +2,7 @@
 
 A delta is applied as one transaction: every fact that a retraction matches is removed, then each new assertion is
 appended. Two facts are equal if predicate, arguments and time are; provenance and lifetime do not matter (DATA-42). In
-a retraction, null in place of an argument matches any value, null inside a value does not; ``t``, if given, has to be
+a retraction, null as an argument matches any value, null inside a value does not; ``t``, if given, has to be
 equal (OPEN-46).
 """
 
@@ -16,33 +16,33 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from manglecp.client.errors import Refused
+from manglecp.client.errors import RequestRefused
 from manglecp.mangle import Interval
 from manglecp.wire import MAX_DEPTH, Fault, Schema, interval
 from manglecp.wire.messages import StateDelta
 
 
-class NotPlain(ValueError):
+class NotJson(ValueError):
     """A value that is not JSON."""
 
 
-def plain(value: Any, depth: int = 0) -> Any:
+def copy_json(value: Any, depth: int = 0) -> Any:
     """Copy a value as plain JSON. The encoder would write NaN as null, which matches any value."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise NotPlain(f"{value} is not a number in JSON")
+            raise NotJson(f"{value} is not a number in JSON")
         return value
     if depth >= MAX_DEPTH:
-        raise NotPlain(f"nested more than {MAX_DEPTH} deep")
+        raise NotJson(f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise NotPlain("the keys of an object are texts")
-        return {key: plain(part, depth + 1) for key, part in value.items()}
+            raise NotJson("the keys of an object must be strings")
+        return {key: copy_json(part, depth + 1) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part, depth + 1) for part in value]
-    raise NotPlain(f"a Python {type(value).__name__} is not JSON")
+        return [copy_json(part, depth + 1) for part in value]
+    raise NotJson(f"a Python {type(value).__name__} is not JSON")
 
 
 FactObject: TypeAlias = dict[str, Any]
@@ -51,11 +51,11 @@ MOST_FACTS: Final = 100_000  # servers must not fill a client's memory
 _TIMED: Final = Schema("", (), None, temporal=True)
 _ALWAYS: Final = "always"
 _Time: TypeAlias = Interval | str | None
-_Place: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
+_Signature: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedDelta:
     """What a delta changed. ``ignored`` are invalid entries, such as an assertion with a null argument."""
 
     retracted: tuple[FactObject, ...] = ()
@@ -67,7 +67,7 @@ class Applied:
 class _FactKey:
     """The key of a fact, or of a retraction, where None matches anything."""
 
-    place: _Place
+    signature: _Signature
     args: tuple[bytes | None, ...]
     time: _Time
 
@@ -97,18 +97,18 @@ class WorkingState:
         return iter(self.facts)
 
     def __contains__(self, fact: object) -> bool:
-        stated = _fact_key(fact)
-        return stated is not None and stated in self._facts
+        key = _fact_key(fact)
+        return key is not None and key in self._facts
 
     def __repr__(self) -> str:
         return f"WorkingState({len(self)} facts)"
 
     def add(self, facts: Iterable[Mapping[str, Any]]) -> None:
-        """Add facts. Raises :class:`Refused`, and adds none, if one is invalid."""
+        """Add facts. Raises :class:`RequestRefused`, and adds none, if one is invalid."""
         given = list(facts)
         wrong = next((fact for fact in given if _fact_key(fact) is None), None)
         if wrong is not None:
-            raise Refused("invalid_facts", "a fact has a predicate and arguments, none of them null")
+            raise RequestRefused("invalid_facts", "a fact has a predicate and arguments without null")
         self._apply(given, ())
 
     def retract(self, patterns: Iterable[Mapping[str, Any]]) -> tuple[FactObject, ...]:
@@ -119,41 +119,41 @@ class WorkingState:
         with self._changing:
             self._facts = {}
 
-    def apply(self, delta: StateDelta | Mapping[str, Any]) -> Applied:
+    def apply(self, delta: StateDelta | Mapping[str, Any]) -> AppliedDelta:
         """Apply all retractions, then all assertions, as one change."""
         if isinstance(delta, StateDelta):
             return self._apply(delta.asserts, delta.retract)
         return self._apply(delta.get("assert") or (), delta.get("retract") or ())
 
-    def _apply(self, asserts: Iterable[Any], retract: Iterable[Any]) -> Applied:
+    def _apply(self, asserts: Iterable[Any], retract: Iterable[Any]) -> AppliedDelta:
         ignored: list[Any] = []
-        patterns: dict[_Place, list[_FactKey]] = {}
+        patterns: dict[_Signature, list[_FactKey]] = {}
         for entry in retract:
             pattern = _fact_key(entry, wildcards=True)
             if pattern is None:
                 ignored.append(entry)
             else:
-                patterns.setdefault(pattern.place, []).append(pattern)
+                patterns.setdefault(pattern.signature, []).append(pattern)
         with self._changing:
             left = dict(self._facts)
             gone = []
             if patterns:
-                for stated, fact in self._facts.items():
-                    if any(pattern.matches(stated) for pattern in patterns.get(stated.place, ())):
+                for key, fact in self._facts.items():
+                    if any(pattern.matches(key) for pattern in patterns.get(key.signature, ())):
                         gone.append(fact)
-                        del left[stated]
+                        del left[key]
             new = []
             for entry in asserts:
-                stated_now = _fact_key(entry)
-                if stated_now is None:
+                asserted = _fact_key(entry)
+                if asserted is None:
                     ignored.append(entry)
-                elif stated_now not in left:
-                    left[stated_now] = _copy(entry)
+                elif asserted not in left:
+                    left[asserted] = _copy(entry)
                     new.append(entry)
             if len(left) > self._most and len(left) > len(self._facts):
-                raise Refused("state_full", f"the working state would have {len(left):,} facts, of {self._most:,}")
+                raise RequestRefused("state_full", f"{len(left):,} facts, and the limit is {self._most:,}")
             self._facts = left
-        return Applied(tuple(map(_copy, gone)), tuple(map(_copy, new)), tuple(ignored))
+        return AppliedDelta(tuple(map(_copy, gone)), tuple(map(_copy, new)), tuple(ignored))
 
 
 def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
@@ -162,11 +162,11 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
     name, args, named = entry.get("pred"), entry.get("args"), entry.get("named_args")
     if not isinstance(name, str) or (args is None) == (named is None):
         return None
-    place: _Place
+    signature: _Signature
     if isinstance(args, list | tuple):
-        place, given = (name, len(args)), list(args)
+        signature, given = (name, len(args)), list(args)
     elif isinstance(named, Mapping) and all(isinstance(key, str) for key in named):
-        place = (name, tuple(sorted(named)))
+        signature = (name, tuple(sorted(named)))
         given = [named[key] for key in sorted(named)]
     else:
         return None
@@ -175,33 +175,33 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
     try:
         key = tuple(None if value is None else _key(value) for value in given)
         time = _time(entry.get("t"))
-    except NotPlain:
+    except NotJson:
         return None
-    return _FactKey(place, key, time if time is not None or wildcards else _ALWAYS)
+    return _FactKey(signature, key, time if time is not None or wildcards else _ALWAYS)
 
 
-def _time(said: Any) -> _Time:
+def _time(given: Any) -> _Time:
     """Return the interval, so that two notations of one are equal; None without a time.
 
     Times that only an evaluation resolves, such as ``now``, are compared as text.
     """
-    if said is None:
+    if given is None:
         return None
     try:
-        found = interval(plain(said), _TIMED)
+        found = interval(copy_json(given), _TIMED)
     except Fault:
-        return msgspec.json.encode(plain(said), order="sorted").decode()
+        return msgspec.json.encode(copy_json(given), order="sorted").decode()
     return _ALWAYS if found is None else found
 
 
 def _key(value: Any) -> bytes:
     """Encode equal values equally: the order of members does not count, and whole numbers may be wrapped (DATA-19)."""
-    return msgspec.json.encode(_unwrapped(plain(value)), order="sorted")
+    return msgspec.json.encode(_unwrap(copy_json(value)), order="sorted")
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unwrapped(part) for part in value]
+        return [_unwrap(part) for part in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"_type", "value"} and value["_type"] == "int64" and isinstance(value["value"], str):
@@ -209,15 +209,15 @@ def _unwrapped(value: Any) -> Any:
             return int(value["value"]) if len(value["value"]) <= 40 else value
         except ValueError:
             return value
-    return {key: _unwrapped(part) for key, part in value.items()}
+    return {key: _unwrap(part) for key, part in value.items()}
 
 
 def _copy(fact: Mapping[str, Any]) -> FactObject:
-    copied: FactObject = plain(fact)
+    copied: FactObject = copy_json(fact)
     return copied
 
 
-def restated(fact: Mapping[str, Any]) -> dict[str, Any]:
+def without_origin(fact: Mapping[str, Any]) -> dict[str, Any]:
     """Return a working fact as the client sends it, without its origin (DATA-46)."""
-    said = {name: value for name, value in fact.items() if name not in ("category", "source")}
-    return {**said, "category": "session"} if "category" in fact else said
+    kept = {name: value for name, value in fact.items() if name not in ("category", "source")}
+    return {**kept, "category": "session"} if "category" in fact else kept

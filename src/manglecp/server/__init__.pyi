@@ -4,21 +4,21 @@ from .auth_config import (
     describe_auth as describe_auth,
 )
 from .binding import (
-    Listening as Listening,
-    Refused as Refused,
+    ListenOptions as ListenOptions,
+    ServeError as ServeError,
     bind as bind,
+    check_exposure as check_exposure,
     is_loopback as is_loopback,
-    refuse_open as refuse_open,
 )
 from .config import (
     Network as Network,
     ServerSettings as ServerSettings,
     load_server_settings as load_server_settings,
-    network_of as network_of,
+    parse_network as parse_network,
 )
 from .core import Core as Core
 from .embedded import Server as Server
-from .logs import configure as configure
+from .logs import configure_logging as configure_logging
 from .runtime import (
     open_core as open_core,
     reload_on_change as reload_on_change,

@@ -18,7 +18,7 @@ from manglecp.intent import Identity
 from manglecp.server.config import Rate, ServerSettings
 from manglecp.wire import WireError
 
-__all__ = ["Admission", "Buckets", "limited"]
+__all__ = ["Admission", "Buckets", "rate_limited"]
 
 _LEAST_WAIT_MS: Final = 50
 _HOST_BITS: Final = 64
@@ -87,7 +87,7 @@ class Admission:
     def begin(self) -> None:
         """One more invocation. Raises ``rate_limited`` instead of waiting."""
         if self._invoking >= self._settings.invocations:
-            raise limited("Too many invocations are running", 1.0)
+            raise rate_limited("Too many invocations are running", 1.0)
         self._invoking += 1
 
     def end(self) -> None:
@@ -113,10 +113,10 @@ def _network(peer: str) -> str:
 
 def _refuse(seconds: float, message: str) -> None:
     if seconds > 0.0:
-        raise limited(message, seconds)
+        raise rate_limited(message, seconds)
 
 
-def limited(message: str, seconds: float) -> WireError:
+def rate_limited(message: str, seconds: float) -> WireError:
     """What is told to whoever may come back in so many seconds, more or less."""
     milliseconds = min(max(math.ceil(seconds * 1_000), _LEAST_WAIT_MS), _MOST_WAIT_MS)
     return WireError("rate_limited", message, retry_after_ms=milliseconds)

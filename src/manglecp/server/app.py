@@ -36,7 +36,7 @@ from manglecp.server.middleware import (
 )
 from manglecp.server.pending import Reply, failure
 from manglecp.server.sessions import Session
-from manglecp.server.tracing import PARENT, joined
+from manglecp.server.tracing import TRACE_PARENT, join_trace
 from manglecp.server.websocket import WebSocketEndpoint
 from manglecp.wire import MANIFEST_PATH, Code, WireError, malformed, too_large
 
@@ -135,8 +135,8 @@ class App:
             return
         watch = _DisconnectWatch(request.receive, session.cancel_all)
         try:
-            if PARENT in request.headers:
-                with joined(request.headers):
+            if TRACE_PARENT in request.headers:
+                with join_trace(request.headers):
                     answer = await session.handle(body, (type_,))
             else:
                 answer = await session.handle(body, (type_,))

@@ -33,7 +33,7 @@ class AuthConfig:
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
         """Authenticate by a file of tokens, by access tokens with these settings, or both; at least one is given."""
         from manglecp.invoke import Secrets
-        from manglecp.server.auth import FirstOf
+        from manglecp.server.auth import CombinedAuth
         from manglecp.server.auth.tokens import TokensFile
 
         ways: list[Auth] = []
@@ -48,7 +48,7 @@ class AuthConfig:
             metadata = settings.metadata
             ways.append(JwtAuth(settings, taken=() if file is None else file.names))
         return cls(
-            ways[0] if len(ways) == 1 else FirstOf(ways),
+            ways[0] if len(ways) == 1 else CombinedAuth(ways),
             # A client over a network confirms with a secret of its own, or not at all.
             Secrets() if file is None else file.secrets(),
             None if file is None else file.auto_confirm(),

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["Listening", "Refused", "bind", "is_loopback", "refuse_open"]
+__all__ = ["ListenOptions", "ServeError", "bind", "check_exposure", "is_loopback"]
 
 _BACKLOG: Final = 2_048
 _UNREAD_MS: Final = 40_000
 """How long data may stay unread by a client before its connection is ended."""
 
 
-class Refused(Exception):
+class ServeError(Exception):
     """What cannot be served like this, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class ListenOptions:
     """Where, by which names, and with which certificate."""
 
     host: str = "127.0.0.1"
@@ -54,15 +54,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def refuse_open(listening: Listening, *, auth: bool) -> None:
+def check_exposure(listening: ListenOptions, *, auth: bool) -> None:
     """Nothing is open to everybody by mistake."""
     if not auth and not is_loopback(listening.host) and not listening.open_demo:
-        raise Refused(
+        raise ServeError(
             f"{listening.host} can be reached by others, and nobody is asked for a credential; "
             "give --tokens or --jwt-issuer, or --open-demo if everybody may ask"
         )
     if auth and "*" in listening.origins:
-        raise Refused("a server that asks for credentials lets in named origins only, not *")
+        raise ServeError("a server that asks for credentials lets in named origins only, not *")
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -14,7 +14,7 @@ from typing import Final
 
 from manglecp.pack import PackError, Problems, TomlTable, read_toml
 
-__all__ = ["Network", "Rate", "ServerSettings", "load_server_settings", "network_of", "read_server_settings"]
+__all__ = ["Network", "Rate", "ServerSettings", "load_server_settings", "parse_network", "parse_server_settings"]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _LARGEST: Final = 65_536
@@ -99,7 +99,7 @@ class ServerSettings:
         )
 
 
-def network_of(text: str) -> Network:
+def parse_network(text: str) -> Network:
     """Parse an address or a network. Raises ValueError."""
     try:
         network = ipaddress.ip_network(text)
@@ -123,12 +123,12 @@ def load_server_settings(path: Path) -> ServerSettings:
     except UnicodeDecodeError:
         raise PackError.at(path.name, "not UTF-8") from None
     problems = Problems()
-    settings = read_server_settings(path.name, text, problems)
+    settings = parse_server_settings(path.name, text, problems)
     problems.refuse()
     return settings
 
 
-def read_server_settings(file: str, text: str, problems: Problems) -> ServerSettings:
+def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSettings:
     """What the text says, with defaults for what it does not say. What is wrong goes to ``problems``."""
     default = ServerSettings()
     whole = read_toml(file, text, problems)
@@ -169,7 +169,7 @@ def _networks(section: TomlTable, key: str) -> tuple[Network, ...]:
     found = []
     for text in section.texts(key, _WORD, "an address or a network"):
         try:
-            found.append(network_of(text))
+            found.append(parse_network(text))
         except ValueError as error:
             section.report(key, str(error))
     return tuple(found)

@@ -36,7 +36,7 @@ _LAST_REPLIES: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Document(NamedTuple):
+class ManifestDocument(NamedTuple):
     """A manifest as it is sent, and the state of the server that it tells of. ``etag`` has its quotation marks."""
 
     data: bytes
@@ -93,7 +93,7 @@ class Core:
         self.readers = ThreadPoolExecutor(1, thread_name_prefix="manglecp-reader")
         """Decodes long messages, one after the other."""
         self._observers = tuple(observers)
-        self._manifests: dict[bool, tuple[Any, Document]] = {}
+        self._manifests: dict[bool, tuple[Any, ManifestDocument]] = {}
         """The encoded manifests, for HTTP and for sessions, each with the state of the server that it shows."""
         self._sessions: set[Session] = set()
         self._pending: set[PendingRequest] = set()
@@ -108,7 +108,7 @@ class Core:
         """``peer`` is the client's network address. ``send`` sends messages of a session that lasts."""
         return Session(self, transport, peer, send, f"{transport}-{next(self._numbers)}")
 
-    def manifest(self, *, http: bool = False) -> Document:
+    def manifest(self, *, http: bool = False) -> ManifestDocument:
         """The current manifest; on HTTP it has the endpoints (MANI-11).
 
         Before the pack is loaded, it has the pack's name, intents and limits, and the status ``booting``.
@@ -126,7 +126,7 @@ class Core:
             more = {"x-degraded": dict(revisions.troubles)} if revisions.troubles else None
             message = manifest(revision.domain, revisions.status, endpoints, auth, more)
         data = encode(message)
-        document = Document(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', revisions.status)
+        document = ManifestDocument(data, f'"{hashlib.sha256(data).hexdigest()[:32]}"', revisions.status)
         self._manifests[http] = (state, document)
         return document
 

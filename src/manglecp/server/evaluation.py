@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from manglecp.server.admission import limited
+from manglecp.server.admission import rate_limited
 from manglecp.server.config import ServerSettings
 from manglecp.wire import WireError
 
@@ -106,4 +106,4 @@ class EvaluationScheduler:
             self.waiting -= 1
 
     def _busy(self) -> WireError:
-        return limited("The server is busy", self._typical * (self.waiting + 1) / self._settings.evaluations)
+        return rate_limited("The server is busy", self._typical * (self.waiting + 1) / self._settings.evaluations)

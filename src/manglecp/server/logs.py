@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-__all__ = ["JsonLines", "configure"]
+__all__ = ["JsonLines", "configure_logging"]
 
 FIELDS: Final = (
     *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds", "run_id", "action", "url"),
@@ -39,7 +39,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-def configure(level: str = "info", *, as_json: bool = True, stream: TextIO | None = None) -> None:
+def configure_logging(level: str = "info", *, as_json: bool = True, stream: TextIO | None = None) -> None:
     """Everything that this process has to say goes there, and nowhere else."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(

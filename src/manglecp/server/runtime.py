@@ -25,7 +25,7 @@ from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime, local_secr
 from manglecp.pack import FolderWatcher, PackError, Settings, read_outline
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.auth_config import AuthConfig
-from manglecp.server.binding import Listening, Refused, refuse_open
+from manglecp.server.binding import ListenOptions, ServeError, check_exposure
 from manglecp.server.config import ServerSettings
 from manglecp.server.core import Core, HandledRequest
 from manglecp.server.revisions import STORE, ReloadResult, RevisionManager
@@ -116,7 +116,7 @@ async def open_core(
 async def serve_http(
     options: PackOptions,
     store: Callable[[], Store],
-    listening: Listening,
+    listening: ListenOptions,
     auth: AuthConfig,
     bound: socket.socket,
     *,
@@ -133,14 +133,14 @@ async def serve_http(
     from manglecp.server.metrics import Metrics
     from manglecp.server.middleware import Guards
     from manglecp.server.tls import Tls
-    from manglecp.server.tracing import tracing
+    from manglecp.server.tracing import tracing_observers
 
     required = auth.auth is not None
-    refuse_open(listening, auth=required)
+    check_exposure(listening, auth=required)
     guards = Guards(listening.host, hosts=listening.hosts, origins=listening.origins, auth=required)
     metrics = Metrics()
     tls = Tls.of(listening)
-    async with open_core(options, store, auth, settings=settings, observers=(metrics, *tracing())) as core:
+    async with open_core(options, store, auth, settings=settings, observers=(metrics, *tracing_observers())) as core:
         app = App(core, guards, metrics=metrics, metadata=auth.metadata, max_age=listening.max_age)
         listener = Listener(app, bound, tls=tls)
         stop = _stop_on_signals(core, auth.tokens, tls)
@@ -246,7 +246,7 @@ async def _reload(core: Core, tokens: TokensFile | None, tls: Tls | None) -> Non
         try:
             await asyncio.to_thread(tls.renew)
             _log.info("the certificate was read again")
-        except Refused as error:
+        except ServeError as error:
             _log.error("the certificate is not read again, and the one before is used on: %s", error)
     if tokens is not None and await asyncio.to_thread(partial(tokens.look, again=True)):
         await core.recheck()

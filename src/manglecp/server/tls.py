@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from manglecp.server.binding import Listening, Refused
+from manglecp.server.binding import ListenOptions, ServeError
 
 __all__ = ["Tls"]
 
@@ -22,7 +22,7 @@ class Tls:
         self._used: ssl.SSLContext | None = None
 
     @classmethod
-    def of(cls, listening: Listening) -> Tls | None:
+    def of(cls, listening: ListenOptions) -> Tls | None:
         """None if there is no certificate."""
         found = listening.certificate
         return None if found is None else cls(found, listening.key or found)
@@ -45,7 +45,7 @@ class Tls:
         try:
             made.load_cert_chain(self.certificate, self.key, "")
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise Refused(self._trouble(error)) from None
+            raise ServeError(self._trouble(error)) from None
         return made
 
     def _trouble(self, error: Exception) -> str:

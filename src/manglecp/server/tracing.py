@@ -17,9 +17,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 if TYPE_CHECKING:
     from manglecp.server.core import HandledRequest
 
-__all__ = ["ATTRIBUTES", "PARENT", "Tracing", "joined", "tracing"]
+__all__ = ["ATTRIBUTES", "TRACE_PARENT", "Tracing", "join_trace", "tracing_observers"]
 
-PARENT: Final = b"traceparent"
+TRACE_PARENT: Final = b"traceparent"
 """The header that names the trace of a request."""
 _NOBODY: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 """What the API has for a process without an SDK: nobody would see a span."""
@@ -57,15 +57,15 @@ class Tracing:
         span.end(event.ended_ns)
 
 
-def tracing() -> tuple[Tracing, ...]:
+def tracing_observers() -> tuple[Tracing, ...]:
     """What makes spans, if anybody sees them. Whoever wants to has set up an SDK by the time that a process serves."""
     return () if isinstance(trace.get_tracer_provider(), _NOBODY) else (Tracing(),)
 
 
 @contextmanager
-def joined(headers: Mapping[bytes, bytes]) -> Iterator[None]:
+def join_trace(headers: Mapping[bytes, bytes]) -> Iterator[None]:
     """What is done meanwhile belongs to the trace that these headers name, if they name one."""
-    parent = headers.get(PARENT)
+    parent = headers.get(TRACE_PARENT)
     if parent is None:
         yield
         return

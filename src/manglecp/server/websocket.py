@@ -17,7 +17,7 @@ from manglecp.server.auth import credential_of
 from manglecp.server.core import Core
 from manglecp.server.middleware import HEADERS, refuse_websocket
 from manglecp.server.sessions import Session
-from manglecp.server.tracing import joined
+from manglecp.server.tracing import join_trace
 from manglecp.wire import WireError
 
 __all__ = ["WebSocketEndpoint"]
@@ -60,7 +60,7 @@ class WebSocketEndpoint:
         try:
             await receive()  # websocket.connect
             await send({"type": "websocket.accept"})
-            with joined(scope[HEADERS]):  # all requests of the connection belong to the trace of the handshake
+            with join_trace(scope[HEADERS]):  # all requests of the connection belong to the trace of the handshake
                 await self._serve(scope, receive, send)
         except OSError:  # the client is gone (TRANS-06)
             return

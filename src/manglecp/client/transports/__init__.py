@@ -9,22 +9,22 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from manglecp.base.extras import missing_extra
-from manglecp.client.errors import ConnectionLost, Refused
-from manglecp.client.transports.session import MAX_ANSWER_BYTES, SessionTransport, Transport
+from manglecp.client.errors import ConnectionLost, RequestRefused
+from manglecp.client.transports.session import MAX_RESPONSE_BYTES, SessionTransport, Transport
 
 
 class ServerSession(Protocol):
-    """A session of a server object."""
+    """A session in this process."""
 
     async def __aenter__(self) -> Any: ...
 
     async def __aexit__(self, *_: object) -> None: ...
 
     async def receive(self, data: bytes, /) -> None:
-        """Process one message. Responses go to ``send``, maybe after this returns."""
+        """Handle one message. Responses go to ``send``, possibly after this returns."""
 
 
-class Server(Protocol):
+class SessionFactory(Protocol):
     """An object that opens sessions."""
 
     def session(
@@ -38,13 +38,13 @@ class MemoryTransport(SessionTransport):
 
     def __init__(
         self,
-        server: Server,
+        server: SessionFactory,
         *,
         like: Literal["websocket", "stdio"] = "stdio",
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
         connect_seconds: float = 30.0,
     ) -> None:
-        super().__init__(max_answer_bytes=max_answer_bytes, connect_seconds=connect_seconds)
+        super().__init__(max_response_bytes=max_response_bytes, connect_seconds=connect_seconds)
         self._server = server
         self._like: Literal["websocket", "stdio"] = like
         self._opened: ServerSession | None = None
@@ -78,14 +78,14 @@ class MemoryTransport(SessionTransport):
             await opened.__aexit__(None, None, None)
 
 
-Target: TypeAlias = str | Sequence[str | Path] | Server | Transport
+Target: TypeAlias = str | Sequence[str | Path] | SessionFactory | Transport
 """A URL (http, https, ws, wss), the command of a server on standard streams, a server in this process, a transport."""
 
 
 def transport_to(target: Target, **options: Any) -> Transport:
-    """Return a transport with these options: all but HTTP take ``connect_seconds``, all take ``max_answer_bytes``."""
+    """Return a transport with these options: all but HTTP take ``connect_seconds``, all take ``max_response_bytes``."""
     if isinstance(target, str):
-        return _over_a_network(target, options)
+        return _network_transport(target, options)
     if isinstance(target, Sequence):
         from manglecp.client.transports.stdio import StdioTransport
 
@@ -93,11 +93,11 @@ def transport_to(target: Target, **options: Any) -> Transport:
     if hasattr(target, "session") and callable(target.session):
         return MemoryTransport(target, **options)
     if not hasattr(target, "request") or options:
-        raise TypeError("a server is an address, a command, an object with sessions, or a transport with its options")
+        raise TypeError("the target is a URL, a command, an object with sessions, or a transport without options")
     return cast(Transport, target)
 
 
-def _over_a_network(url: str, options: dict[str, Any]) -> Transport:
+def _network_transport(url: str, options: dict[str, Any]) -> Transport:
     scheme = urlsplit(url).scheme.lower()
     try:
         if scheme in ("http", "https"):
@@ -109,5 +109,5 @@ def _over_a_network(url: str, options: dict[str, Any]) -> Transport:
 
             return WebSocketTransport(url, **options)
     except ModuleNotFoundError as missing:
-        raise Refused("not_installed", missing_extra(missing.name, "client")) from None
-    raise ValueError("a server has an address with http, https, ws or wss, or is a command as a list of words")
+        raise RequestRefused("not_installed", missing_extra(missing.name, "client")) from None
+    raise ValueError("a server is a URL with http, https, ws or wss, or a command as a list of words")

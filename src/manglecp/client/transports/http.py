@@ -16,17 +16,17 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx
 
-from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
+from manglecp.client.errors import ClientError, ConnectionLost, InvalidResponse, RequestRefused, ServerError
 from manglecp.client.transports.session import (
-    MAX_ANSWER_BYTES,
+    MAX_RESPONSE_BYTES,
     OnManifest,
     OnProgress,
     Request,
-    cancellation,
+    cancel_message,
     check_address,
+    decode_message,
     display_address,
-    read,
-    require_answer,
+    require_response,
     resolve_address,
     unreachable_message,
 )
@@ -63,7 +63,7 @@ class HttpTransport:
         self,
         url: str,
         *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
         connect_seconds: float = 30.0,
         hosts: Collection[str] = (),
         insecure: bool = False,
@@ -72,7 +72,7 @@ class HttpTransport:
     ) -> None:
         check_address(url, _SCHEMES, insecure=insecure)
         self._url = url if urlsplit(url).path.endswith("/manifest.json") else urljoin(url, MANIFEST_PATH)
-        self._max_bytes = max_answer_bytes
+        self._max_bytes = max_response_bytes
         self._hosts = frozenset(hosts)
         self._insecure = insecure
         self._connect_seconds = connect_seconds
@@ -88,31 +88,37 @@ class HttpTransport:
     def connected(self) -> bool:
         return self._client is not None and self._endpoints is not None
 
-    async def connect(self, on_manifest: OnManifest) -> Manifest:  # noqa: ARG002 - none comes by itself
+    async def connect(self, on_manifest: OnManifest) -> Manifest:  # noqa: ARG002 - HTTP has no updates
         """Fetch the manifest, conditionally if one is cached."""
         if self._client is None:
-            self._client = self._opened()
-        asked = {} if self._etag is None else {"If-None-Match": self._etag}
-        response, data, url = await self._fetched("GET", self._url, headers=asked)
+            self._client = httpx.AsyncClient(
+                headers=_HEADERS,
+                timeout=httpx.Timeout(None, connect=self._connect_seconds),
+                follow_redirects=False,
+                trust_env=False,  # a .netrc must not supply credentials
+                verify=self._tls or ssl.create_default_context(),  # the system's trust store, as on a WebSocket
+                transport=self._network,
+            )
+        headers = {} if self._etag is None else {"If-None-Match": self._etag}
+        response, data, url = await self._fetch("GET", self._url, headers=headers)
         if response.status_code == 304 and self._manifest is not None:
             return self._manifest
         if response.status_code == 404:
-            where = display_address(self._url)
-            why = f"there is no manifest at {where}: the host does not speak MangleCP, or at another address"
-            raise Refused("not_manglecp", why)  # TRANS-29
+            why = f"there is no manifest at {display_address(self._url)}: not a MangleCP server, or at another address"
+            raise RequestRefused("not_manglecp", why)  # TRANS-29
         message = self._message(response, data)
         if isinstance(message, ErrorMessage):
             raise ServerError.of(message.payload)
         if not isinstance(message, Manifest):
-            raise Unreadable("the server sent another message in place of its manifest")
-        said = message.payload.endpoints
-        if said is UNSET:
-            raise Unreadable("the manifest does not say where to ask")  # MANI-11
-        self._endpoints = self._resolved(url, said.intent_eval), self._resolved(url, said.macro_invoke)
+            raise InvalidResponse("the server sent another message instead of its manifest")
+        endpoints = message.payload.endpoints
+        if endpoints is UNSET:
+            raise InvalidResponse("the manifest has no endpoints")  # MANI-11
+        self._endpoints = self._resolve(url, endpoints.intent_eval), self._resolve(url, endpoints.macro_invoke)
         self._manifest, self._etag = message, response.headers.get("etag")
         return message
 
-    def _resolved(self, base: str, address: str) -> str:
+    def _resolve(self, base: str, address: str) -> str:
         return resolve_address(base, address, _SCHEMES, hosts=self._hosts, insecure=self._insecure)
 
     async def request(
@@ -127,30 +133,30 @@ class HttpTransport:
         url = self._endpoints[0] if isinstance(message, IntentRequest) else self._endpoints[1]
         headers = {"Content-Type": _JSON, **headers}
         try:
-            response, body, _ = await self._fetched("POST", url, headers=headers, content=data)
+            response, body, _ = await self._fetch("POST", url, headers=headers, content=data)
         except asyncio.CancelledError:
             if isinstance(message, InvokeRequest) and message.payload.request_key is not None and self._takes_cancel():
-                told = cancellation(message.id, message.payload.request_key)
-                task = asyncio.create_task(self._tell(url, headers, told))
+                cancel = cancel_message(message.id, message.payload.request_key)
+                task = asyncio.create_task(self._send_quietly(url, headers, cancel))
                 self._cancelling.add(task)
                 task.add_done_callback(self._cancelling.discard)
             raise
-        answer = self._message(response, body)
-        if isinstance(answer, ErrorMessage) and answer.id is None:
-            return answer
-        if answer.id != message.id:
-            raise Unreadable("the server answered another request")
-        return require_answer(message, answer)
+        reply = self._message(response, body)
+        if isinstance(reply, ErrorMessage) and reply.id is None:
+            return reply
+        if reply.id != message.id:
+            raise InvalidResponse("the response has the id of another request")
+        return require_response(message, reply)
 
     def _takes_cancel(self) -> bool:
         extensions = UNSET if self._manifest is None else self._manifest.payload.extensions
         about = None if extensions is UNSET else extensions.get(_KEYS)
         return isinstance(about, dict) and "cancel" in about
 
-    async def _tell(self, url: str, headers: dict[str, str], data: bytes) -> None:
+    async def _send_quietly(self, url: str, headers: dict[str, str], data: bytes) -> None:
         with suppress(ClientError, TimeoutError):
             async with asyncio.timeout(_CANCELLING_SECONDS):
-                await self._fetched("POST", url, headers=headers, content=data)
+                await self._fetch("POST", url, headers=headers, content=data)
 
     async def close(self) -> None:
         if self._cancelling:  # a cancelled run must not continue because the message was lost
@@ -160,19 +166,9 @@ class HttpTransport:
         if client is not None:
             await client.aclose()
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- exchange --------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            headers=_HEADERS,
-            timeout=httpx.Timeout(None, connect=self._connect_seconds),
-            follow_redirects=False,
-            trust_env=False,  # a .netrc must not supply credentials
-            verify=self._tls or ssl.create_default_context(),  # whom the system trusts, as on a WebSocket
-            transport=self._network,
-        )
-
-    async def _fetched(
+    async def _fetch(
         self, method: str, url: str, *, headers: dict[str, str], content: bytes | None = None
     ) -> tuple[httpx.Response, bytes, str]:
         """Return the response, its body and its final address."""
@@ -190,25 +186,25 @@ class HttpTransport:
             except (httpx.TransportError, httpx.StreamError) as error:
                 raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
             except (httpx.InvalidURL, UnicodeError):
-                raise Refused("bad_address", "the server leads to something that is no address") from None
+                raise RequestRefused("bad_address", "the server refers to an invalid address") from None
             except RuntimeError as error:  # it was closed meanwhile
                 raise ConnectionLost("the connection was closed") from error
             if not response.has_redirect_location:
                 return response, data, url
             if method != "GET" and response.status_code not in (307, 308):
-                raise Refused("redirected", "the server leads a request elsewhere without its body")
-            url = self._resolved(url, response.headers["location"])
-        raise Refused("redirected", f"the server leads elsewhere more than {_MOST_REDIRECTS} times")
+                raise RequestRefused("redirected", "the server redirects a request without its body")
+            url = self._resolve(url, response.headers["location"])
+        raise RequestRefused("redirected", f"the server redirects more than {_MOST_REDIRECTS} times")
 
     async def _body(self, response: httpx.Response) -> bytes:
         if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Unreadable("the server compressed its answer, which was not asked for")
+            raise InvalidResponse("the server compressed its response, although the request excludes that")
         parts: list[bytes] = []
         size = 0
         async for part in response.aiter_raw():
             size += len(part)
             if size > self._max_bytes:
-                raise Unreadable(f"the answer is longer than {self._max_bytes:,} bytes")
+                raise InvalidResponse(f"the response is longer than {self._max_bytes:,} bytes")
             parts.append(part)
         return b"".join(parts)
 
@@ -217,9 +213,9 @@ class HttpTransport:
         status = response.status_code
         if response.headers.get("content-type", "").split(";")[0].strip().lower() == _JSON:
             if status == 200:
-                return read(data, self._max_bytes)
+                return decode_message(data, self._max_bytes)
             with suppress(ClientError):
-                return read(data, self._max_bytes)
+                return decode_message(data, self._max_bytes)
         if status == 429:
             waiting = response.headers.get("retry-after", "")
             milliseconds = int(waiting) * 1_000 if waiting.isdecimal() and len(waiting) < 10 else None
@@ -228,5 +224,5 @@ class HttpTransport:
             )
             return ErrorMessage(id=None, payload=payload)
         if status in _UNREACHED:
-            raise ConnectionLost(f"HTTP {status} without a message: something between could not reach the server")
-        raise Unreadable(f"HTTP {status} without a message")
+            raise ConnectionLost(f"HTTP {status} without a message: a proxy could not reach the server")
+        raise InvalidResponse(f"HTTP {status} without a message")

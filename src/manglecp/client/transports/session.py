@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from manglecp.base.text import truncate
-from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
+from manglecp.client.errors import ClientError, ConnectionLost, InvalidResponse, RequestRefused, ServerError
 from manglecp.wire import WireError, encode, receive_from_server
 from manglecp.wire.messages import (
     Authenticate,
@@ -40,7 +40,7 @@ from manglecp.wire.messages import (
 Request: TypeAlias = IntentRequest | InvokeRequest | Authenticate
 OnProgress: TypeAlias = Callable[[ProgressPayload], object]
 OnManifest: TypeAlias = Callable[[Manifest], None]
-MAX_ANSWER_BYTES: Final = 1 << 24
+MAX_RESPONSE_BYTES: Final = 1 << 24
 
 
 class Transport(Protocol):
@@ -72,25 +72,25 @@ class Transport(Protocol):
 _log = logging.getLogger(__name__)
 
 
-def read(data: bytes, max_bytes: int) -> ServerMessage:
+def decode_message(data: bytes, max_bytes: int) -> ServerMessage:
     try:
         return receive_from_server(data, max_bytes)
     except WireError as error:
-        raise Unreadable(f"the server sent something that cannot be read: {error.message}") from None
+        raise InvalidResponse(f"the message of the server cannot be decoded: {error.message}") from None
 
 
-def require_answer(message: Request, answer: ServerMessage) -> ServerMessage:
-    """Return the response if its type fits the request. Raises :class:`Unreadable`."""
+def require_response(message: Request, response: ServerMessage) -> ServerMessage:
+    """Return the response if its type fits the request. Raises :class:`InvalidResponse`."""
     if isinstance(message, IntentRequest):
         wanted: type = IntentResponse
     else:
         wanted = AuthenticateResponse if isinstance(message, Authenticate) else InvokeResponse
-    if not isinstance(answer, wanted | ErrorMessage):
-        raise Unreadable("the server answered with a message of another kind")
-    return answer
+    if not isinstance(response, wanted | ErrorMessage):
+        raise InvalidResponse("the server responded with a message of another type")
+    return response
 
 
-def cancellation(request: str, request_key: str | None = None) -> bytes:
+def cancel_message(request: str, request_key: str | None = None) -> bytes:
     """Return the message that cancels a request (TRANS-36)."""
     return encode(Cancel(payload=CancelPayload(request_id=request, request_key=request_key)))
 
@@ -103,8 +103,8 @@ class SessionTransport(ABC):
 
     session: Final = True
 
-    def __init__(self, *, max_answer_bytes: int = MAX_ANSWER_BYTES, connect_seconds: float = 30.0) -> None:
-        self.max_answer_bytes = max_answer_bytes
+    def __init__(self, *, max_response_bytes: int = MAX_RESPONSE_BYTES, connect_seconds: float = 30.0) -> None:
+        self.max_response_bytes = max_response_bytes
         self._connect_seconds = connect_seconds
         self._on_manifest: OnManifest | None = None
         self._manifest: asyncio.Future[Manifest] | None = None
@@ -129,7 +129,7 @@ class SessionTransport(ABC):
 
     @abstractmethod
     async def _shut(self) -> None:
-        """Close what :meth:`_open` opened, whatever state it is in."""
+        """Close what :meth:`_open` opened, in any state."""
 
     # --- the transport ---------------------------------------------------------------------------------------------
 
@@ -163,11 +163,11 @@ class SessionTransport(ABC):
     ) -> ServerMessage:
         if self._ended is not None:
             raise ConnectionLost(str(self._ended))
-        answer: asyncio.Future[ServerMessage] = asyncio.get_running_loop().create_future()
-        self._pending[message.id] = answer, on_progress
+        response: asyncio.Future[ServerMessage] = asyncio.get_running_loop().create_future()
+        self._pending[message.id] = response, on_progress
         try:
             await self._write(data)
-            return require_answer(message, await answer)
+            return require_response(message, await response)
         finally:
             if self._pending.pop(message.id, None) is not None and self.connected:
                 self._cancel(message.id)
@@ -184,12 +184,12 @@ class SessionTransport(ABC):
             task.cancel()
         await self._shut()
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- messages --------------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         try:
             while True:
-                self._feed(await self._read())
+                self._handle(await self._read())
         except ClientError as reason:
             self._end(reason)
         except asyncio.CancelledError:
@@ -197,14 +197,14 @@ class SessionTransport(ABC):
         except Exception as error:
             self._end(ConnectionLost(f"reading failed: {type(error).__name__}"))
 
-    def _feed(self, data: bytes) -> None:
-        """Take one message of the server. Raises :class:`Unreadable` if it is none."""
+    def _handle(self, data: bytes) -> None:
+        """Handle one message of the server. Raises :class:`InvalidResponse`."""
         assert self._manifest is not None
         assert self._on_manifest is not None
-        message = read(data, self.max_answer_bytes)
+        message = decode_message(data, self.max_response_bytes)
         if not self._manifest.done():
             if not isinstance(message, Manifest):
-                raise Unreadable("the first message of the server is not its manifest")
+                raise InvalidResponse("the first message of the server is not its manifest")
             self._manifest.set_result(message)
         elif isinstance(message, Manifest):
             self._on_manifest(message)
@@ -217,17 +217,17 @@ class SessionTransport(ABC):
                     _log.exception("the progress callback failed")
         elif message.id is None:
             assert isinstance(message, ErrorMessage)
-            _log.warning("the server reports an error that belongs to no request: %s", ServerError.of(message.payload))
+            _log.warning("the server sent an error without a request id: %s", ServerError.of(message.payload))
         else:
-            answer, _ = self._pending.pop(message.id, (None, None))
-            if answer is not None and not answer.done():
-                answer.set_result(message)
+            response, _ = self._pending.pop(message.id, (None, None))
+            if response is not None and not response.done():
+                response.set_result(message)
 
     def _end(self, reason: ClientError) -> None:
         if self._ended is not None:
             return
         self._ended = reason
-        waiting: list[asyncio.Future[Any]] = [answer for answer, _ in self._pending.values()]
+        waiting: list[asyncio.Future[Any]] = [response for response, _ in self._pending.values()]
         for future in (*waiting, self._manifest):
             if future is not None and not future.done():
                 future.set_exception(reason)
@@ -235,7 +235,7 @@ class SessionTransport(ABC):
         self._pending.clear()
 
     def _cancel(self, request: str) -> None:
-        task = asyncio.create_task(self._send_quietly(cancellation(request)))
+        task = asyncio.create_task(self._send_quietly(cancel_message(request)))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
 
@@ -251,17 +251,19 @@ _LONGEST: Final = 200
 
 
 def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
-    """Return the address. Raises :class:`Refused` if it is malformed, has credentials or is not secure."""
+    """Return the address. Raises :class:`RequestRefused` if it is malformed, has credentials or is not secure."""
     parts = _split(url)
     if parts.scheme not in schemes or not parts.hostname:
-        raise Refused("bad_address", f"{display_address(url)} is not an address with {' or '.join(sorted(schemes))}")
+        raise RequestRefused(
+            "bad_address", f"{display_address(url)} is not an address with {' or '.join(sorted(schemes))}"
+        )
     if parts.username is not None or parts.password is not None:
-        raise Refused("bad_address", "an address holds no credentials; give them as token")
+        raise RequestRefused("bad_address", "an address must not contain credentials; pass them as token")
     if parts.scheme not in _SECURE and not insecure and not _loopback(parts.hostname):
-        raise Refused(
+        raise RequestRefused(
             "insecure",
             f"{parts.scheme} is not encrypted, and {truncate(parts.hostname, 100)} is not this machine: "
-            f"take {parts.scheme}s, or insecure=True if nobody else is on that network",
+            f"use {parts.scheme}s, or insecure=True if you trust the network",
         )
     return url
 
@@ -269,14 +271,14 @@ def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
 def resolve_address(
     base: str, address: str, schemes: Collection[str], *, hosts: Collection[str], insecure: bool
 ) -> str:
-    """Return an address that the server gave. Raises :class:`Refused` for a host that the caller did not allow."""
+    """Return an address from the server. Raises :class:`RequestRefused` for a host that the caller did not allow."""
     url = check_address(urljoin(base, address), schemes, insecure=insecure)
-    here, there = _split(base), _split(url)
-    if here.scheme in _SECURE and there.scheme not in _SECURE:
-        raise Refused("insecure", f"the server leads from {here.scheme} to {there.scheme}")
-    if origin(url)[1:] != origin(base)[1:] and there.hostname not in hosts and not _upgraded(here, there):
-        raise Refused(
-            "other_host", f"the server leads to another host, {display_address(url)}; hosts names those that it may"
+    old, new = _split(base), _split(url)
+    if old.scheme in _SECURE and new.scheme not in _SECURE:
+        raise RequestRefused("insecure", f"the server refers from {old.scheme} to {new.scheme}")
+    if origin(url)[1:] != origin(base)[1:] and new.hostname not in hosts and not _is_tls_upgrade(old, new):
+        raise RequestRefused(
+            "other_host", f"the server refers to another host, {display_address(url)}; list it in hosts to allow it"
         )
     return url
 
@@ -288,13 +290,13 @@ def unreachable_message(url: str, error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"the certificate of {where} does not hold: {truncate(cause.verify_message, 200)}"
+            return f"the certificate of {where} is not valid: {truncate(cause.verify_message, 200)}"
         if isinstance(cause, ssl.SSLError):
-            return f"{where} does not speak TLS as it should; is it an address without?"
+            return f"the TLS handshake with {where} failed; does the server use TLS?"
         if isinstance(cause, socket.gaierror):
             return f"there is no host {truncate(host, 100)}"
         if isinstance(cause, ConnectionRefusedError):
-            return f"nobody listens at {where}: is the server running, and is that its port?"
+            return f"{where} refuses connections: is the server running, and is that its port?"
         cause = cause.__cause__ or cause.__context__
     return f"the connection to {where} failed: {type(error).__name__}"
 
@@ -305,14 +307,9 @@ def origin(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
 
 
-def _upgraded(here: SplitResult, there: SplitResult) -> bool:
-    return (
-        here.hostname == there.hostname
-        and here.scheme not in _SECURE
-        and there.scheme in _SECURE
-        and here.port in (None, 80)
-        and there.port in (None, 443)
-    )
+def _is_tls_upgrade(old: SplitResult, new: SplitResult) -> bool:
+    upgraded = old.scheme not in _SECURE and new.scheme in _SECURE
+    return upgraded and old.hostname == new.hostname and old.port in (None, 80) and new.port in (None, 443)
 
 
 def _split(url: str) -> SplitResult:
@@ -320,7 +317,7 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port, parts.hostname
     except ValueError:
-        raise Refused("bad_address", f"{display_address(url)} is not an address") from None
+        raise RequestRefused("bad_address", f"{display_address(url)} is not an address") from None
     return parts
 
 

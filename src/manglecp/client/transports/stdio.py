@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from manglecp.base.text import truncate
-from manglecp.client.errors import ConnectionLost, Refused, Unreadable
-from manglecp.client.transports.session import MAX_ANSWER_BYTES, SessionTransport
+from manglecp.client.errors import ConnectionLost, InvalidResponse, RequestRefused
+from manglecp.client.transports.session import MAX_RESPONSE_BYTES, SessionTransport
 
 _KEPT: Final = 65_536  # bytes of stderr
 _PIECE: Final = 4_096
-_LAST_WORDS: Final = 1.0  # seconds to wait for the rest of stderr
+_STDERR_SECONDS: Final = 1.0  # seconds to wait for the rest of stderr
 
 
 class StdioTransport(SessionTransport):
@@ -30,7 +30,7 @@ class StdioTransport(SessionTransport):
         self,
         command: Sequence[str],
         *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
         connect_seconds: float = 30.0,
         close_seconds: float = 10.0,
         cwd: Path | str | None = None,
@@ -38,15 +38,15 @@ class StdioTransport(SessionTransport):
         on_stderr: Callable[[bytes], object] | None = None,
     ) -> None:
         if not command:
-            raise Refused("bad_address", "a command has at least one word")
-        super().__init__(max_answer_bytes=max_answer_bytes, connect_seconds=connect_seconds)
+            raise RequestRefused("bad_address", "the command is empty")
+        super().__init__(max_response_bytes=max_response_bytes, connect_seconds=connect_seconds)
         self._command = tuple(command)
         self._close_seconds = close_seconds
         self._cwd = cwd
         self._env = None if env is None else {**os.environ, **env}
         self._on_stderr = on_stderr
         self._process: asyncio.subprocess.Process | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._stderr_task: asyncio.Task[None] | None = None
         self._stderr = bytearray()
 
     @property
@@ -61,16 +61,16 @@ class StdioTransport(SessionTransport):
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                limit=self.max_answer_bytes + 1,
+                limit=self.max_response_bytes + 1,
                 cwd=self._cwd,
                 env=self._env,
-                start_new_session=True,  # a key pressed here is not meant for it
+                start_new_session=True,  # Ctrl-C in this terminal must not reach it
             )
         except OSError as error:
             program = truncate(self._command[0], 200)
-            raise Refused("bad_address", f"the server {program} cannot be started: {error.strerror}") from None
+            raise RequestRefused("bad_address", f"the server {program} cannot be started: {error.strerror}") from None
         self._process = process
-        self._listening = asyncio.create_task(self._listen_to_stderr(process))
+        self._stderr_task = asyncio.create_task(self._read_stderr(process))
 
     async def _read(self) -> bytes:
         assert self._process is not None
@@ -78,15 +78,15 @@ class StdioTransport(SessionTransport):
         try:
             line = await self._process.stdout.readuntil(b"\n")
         except asyncio.LimitOverrunError:
-            raise Unreadable(f"the answer is longer than {self.max_answer_bytes:,} bytes") from None
+            raise InvalidResponse(f"the response is longer than {self.max_response_bytes:,} bytes") from None
         except (asyncio.IncompleteReadError, OSError):
-            raise ConnectionLost(f"the server closed its output{await self._last_words()}") from None
+            raise ConnectionLost(f"the server closed its output{await self._last_stderr_line()}") from None
         return line[:-1]
 
     async def _write(self, data: bytes) -> None:
         process = self._process
         if process is None or process.stdin is None:
-            raise ConnectionLost("there is no server")
+            raise ConnectionLost("the server is not running")
         try:
             process.stdin.write(data + b"\n")
             await process.stdin.drain()
@@ -97,30 +97,30 @@ class StdioTransport(SessionTransport):
         process, self._process = self._process, None
         if process is None:
             return
-        rest = asyncio.create_task(_discard(process))  # it may still have something to say before it can end
+        rest = asyncio.create_task(_discard(process))  # a full pipe would keep the server from ending
         try:
             assert process.stdin is not None
             process.stdin.close()
-            if not await _ended(process, self._close_seconds):
+            if not await _exits_within(process, self._close_seconds):
                 _signal(process, signal.SIGTERM)
-                if not await _ended(process, self._close_seconds):
+                if not await _exits_within(process, self._close_seconds):
                     _signal(process, signal.SIGKILL)
             await process.wait()
         except BaseException:
             _signal(process, signal.SIGKILL)
             raise
         finally:
-            await _over(rest)
-            if self._listening is not None:
-                await _over(self._listening)
+            await _finish(rest)
+            if self._stderr_task is not None:
+                await _finish(self._stderr_task)
 
-    async def _last_words(self) -> str:
-        if self._listening is not None:
-            await asyncio.wait([self._listening], timeout=_LAST_WORDS)
+    async def _last_stderr_line(self) -> str:
+        if self._stderr_task is not None:
+            await asyncio.wait([self._stderr_task], timeout=_STDERR_SECONDS)
         lines = self.stderr.strip().splitlines()
-        return f", and said last: {truncate(lines[-1], 500)}" if lines else ""
+        return f"; its last line on stderr: {truncate(lines[-1], 500)}" if lines else ""
 
-    async def _listen_to_stderr(self, process: asyncio.subprocess.Process) -> None:
+    async def _read_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
         while piece := await process.stderr.read(_PIECE):
             self._stderr += piece
@@ -129,7 +129,7 @@ class StdioTransport(SessionTransport):
                 self._on_stderr(piece)
 
 
-async def _ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
+async def _exits_within(process: asyncio.subprocess.Process, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             await process.wait()
@@ -144,8 +144,8 @@ async def _discard(process: asyncio.subprocess.Process) -> None:
         pass
 
 
-async def _over(task: asyncio.Task[None]) -> None:
-    """Let it read to the end, unless another process keeps the pipe open."""
+async def _finish(task: asyncio.Task[None]) -> None:
+    """Wait until the task has read its pipe to the end, which another process may keep open."""
     await asyncio.wait([task], timeout=1.0)
     task.cancel()
     with suppress(asyncio.CancelledError, Exception):

@@ -12,13 +12,13 @@ from typing import Any, Final
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from manglecp.client.errors import ClientError, ConnectionLost, Refused, ServerError, Unreadable
+from manglecp.client.errors import ClientError, ConnectionLost, InvalidResponse, RequestRefused, ServerError
 from manglecp.client.transports.session import (
-    MAX_ANSWER_BYTES,
+    MAX_RESPONSE_BYTES,
     SessionTransport,
     check_address,
+    decode_message,
     display_address,
-    read,
     unreachable_message,
 )
 from manglecp.wire.messages import ErrorMessage
@@ -30,7 +30,7 @@ _TOO_BIG: Final = 1009
 
 
 class _Direct(connect):
-    """A connection that follows no redirect, which would expose the credential."""
+    """A connection that does not follow redirects: they would expose the credential."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -43,12 +43,12 @@ class WebSocketTransport(SessionTransport):
         self,
         url: str,
         *,
-        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
         connect_seconds: float = 30.0,
         insecure: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(max_answer_bytes=max_answer_bytes, connect_seconds=connect_seconds)
+        super().__init__(max_response_bytes=max_response_bytes, connect_seconds=connect_seconds)
         self._url = check_address(url, _SCHEMES, insecure=insecure)
         self._tls = tls
         self._socket: ClientConnection | None = None
@@ -58,17 +58,17 @@ class WebSocketTransport(SessionTransport):
         try:
             self._socket = await _Direct(
                 self._url,
-                max_size=self.max_answer_bytes,
+                max_size=self.max_response_bytes,
                 compression=None,
                 proxy=None,
-                open_timeout=None,  # the whole way to the manifest has a limit
+                open_timeout=None,  # connect() limits the time until the manifest
                 close_timeout=_CLOSE_SECONDS,
                 ping_interval=_PING_SECONDS,
                 ping_timeout=_PING_SECONDS,
                 **options,
             )
         except (OSError, WebSocketException) as error:
-            raise _told(self._url, error) from None
+            raise _handshake_error(self._url, error) from None
 
     async def _read(self) -> bytes:
         assert self._socket is not None
@@ -76,10 +76,10 @@ class WebSocketTransport(SessionTransport):
             frame = await self._socket.recv()
         except ConnectionClosed as closed:
             if closed.sent is not None and closed.sent.code == _TOO_BIG:
-                raise Unreadable(f"the answer is longer than {self.max_answer_bytes:,} bytes") from None
+                raise InvalidResponse(f"the response is longer than {self.max_response_bytes:,} bytes") from None
             raise ConnectionLost("the connection was lost") from None
         if not isinstance(frame, str):
-            raise Unreadable("the server sent a binary frame")  # TRANS-04
+            raise InvalidResponse("the server sent a binary frame")  # TRANS-04
         return frame.encode()
 
     async def _write(self, data: bytes) -> None:
@@ -96,16 +96,16 @@ class WebSocketTransport(SessionTransport):
             await socket.close()
 
 
-def _told(url: str, error: Exception) -> ClientError:
+def _handshake_error(url: str, error: Exception) -> ClientError:
     """Return the exception for a failed handshake: the server's own error, if it sent one."""
     if isinstance(error, InvalidStatus):
         status, body = error.response.status_code, error.response.body
         with suppress(ClientError):
-            message = read(bytes(body or b""), MAX_ANSWER_BYTES)
+            message = decode_message(bytes(body or b""), MAX_RESPONSE_BYTES)
             if isinstance(message, ErrorMessage):
                 return ServerError.of(message.payload)
         if status < 500 and status not in (408, 429):
-            return Refused(
-                "not_manglecp", f"there is no WebSocket at {display_address(url)}: HTTP {status}; /ws is usual"
+            return RequestRefused(
+                "not_manglecp", f"there is no WebSocket at {display_address(url)}: HTTP {status}; the usual path is /ws"
             )
     return ConnectionLost(unreachable_message(url, error))

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from manglecp.intent import Identity
 from manglecp.wire import API_KEY_HEADER
 
-__all__ = ["LOCAL", "Auth", "FirstOf", "OpenAuth", "challenge", "credential_of"]
+__all__ = ["LOCAL", "Auth", "CombinedAuth", "OpenAuth", "challenge", "credential_of"]
 
 _API_KEY: Final = API_KEY_HEADER.lower().encode()
 _LONGEST: Final = 8_192
@@ -51,7 +51,7 @@ class OpenAuth:
         return None
 
 
-class FirstOf:
+class CombinedAuth:
     """Several ways to authenticate; the first that accepts a credential decides."""
 
     required: Final = True
