@@ -79,6 +79,7 @@ _RUNTIME: Final[Mapping[str, Any]] = {
     "E": (),
     "Time": Time,
     "wrap": wrap_int64,
+    "clamp": clamp,
     "instant": instant,
     "window_end": window_end,
     "holds_somewhere": holds_somewhere,
@@ -503,6 +504,12 @@ class Generator(Code):
         operator = step.operator
         sign = 1 if operator.is_future else -1
         first, last = f"first{step.position}", f"last{step.position}"
+        offsets = [sign * bound.value.ns for bound in operator.bounds if isinstance(bound.value, Duration)]
+        if len(offsets) == len(operator.bounds):
+            offsets += [0] if len(offsets) == 1 else []
+            self.handle(first, f"clamp(now + {self.given(min(offsets), 'K')})")
+            self.handle(last, f"clamp(now + {self.given(max(offsets), 'K')})")
+            return first, last
         ends = ["now"] if len(operator.bounds) == 1 else []
         fixed = True
         for bound in operator.bounds:

@@ -183,19 +183,22 @@ def _rules_fired(evaluation: Evaluation) -> int | None:
     fired, given, below = evaluation.fired, evaluation.given, base.given
     if compiled.interpreting:
         return None
-    changed = {i for i, view in enumerate(views) if view.changed}
+    layers = [view.layers for view in views]
+    changed = {i for i, held in enumerate(layers) if held not in ("", "b")}
+    empty = {i for i, held in enumerate(layers) if not held}
     count = 0
     try:
         for component in compiled.components:
+            done = component.number in base.done
             for rule in component.rules:
                 head = rule.head
                 if rule.number in fired:
                     count += 1
-                elif not len(views[head]):
+                elif not layers[head] or not empty.isdisjoint(rule.scans):
                     continue
                 elif rule.only and not below[head] and head not in given:
-                    count += 1
-                elif component.number not in base.done or not changed.isdisjoint(rule.reads):
+                    count += bool(len(views[head]))  # all facts of the base may be removed
+                elif not done or not changed.isdisjoint(rule.reads):
                     count += _has_instance(evaluation, rule)
                 else:
                     if rule.number not in base.fired:  # two threads may both find out; they find the same

@@ -168,7 +168,7 @@ class BackwardRule:
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Return whether the head has these constants. The first one was looked up."""
-        return not self.constants or all(args[i] == value for i, value in self.constants)
+        return all(args[i] == value for i, value in self.constants)
 
     def function(self, views: Sequence[View]) -> Compiled | None:
         """Return the function for the layers that hold facts; None if the rule derives nothing from them.
@@ -260,7 +260,7 @@ class BackwardRules:
 
     def fitting(self, args: Sequence[Any]) -> list[BackwardRule]:
         rules = self._by_first.get(args[0], self._open) if args else self._open
-        return [rule for rule in rules if rule.fits(args)]
+        return [rule for rule in rules if not rule.constants or rule.fits(args)]
 
 
 class Backwards:
@@ -335,19 +335,30 @@ class Expiry:
     def _end(self, goal: Node) -> int:
         for most in (MOST_WAYS, None):  # what was followed may only lead back to where it came from
             if goal not in self.settled:
-                self._settle(self._reachable(goal, most))
+                self._search(goal, most)
         return self.settled[goal]
 
-    def _reachable(self, goal: Node, most: int | None) -> dict[Node, Ways]:
-        """Return the derivations of every fact that the goal may rest on and that is not settled yet."""
+    def _search(self, goal: Node, most: int | None) -> None:
+        """Settle the goal and the facts that it rests on, depth first; cycles come last."""
+        settled = self.settled
         found: dict[Node, Ways] = {}
         stack = [goal]
         while stack:
             node = stack.pop()
-            if node not in found and node not in self.settled:
-                found[node] = _longest(self._ways(node), most)
-                stack += [other for below in found[node] for other in below]
-        return found
+            if node in settled:
+                continue
+            ways = found.get(node)
+            if ways is None:
+                ways = found[node] = _longest(self._ways(node), most)
+                new = [other for below in ways for other in below if other not in settled and other not in found]
+                if new:
+                    stack += [node, *new]
+                    continue
+            end = _known_end(ways, settled)
+            if end is not None:
+                settled[node] = end
+        if goal not in settled:
+            self._settle({node: ways for node, ways in found.items() if node not in settled})
 
     def _settle(self, found: dict[Node, Ways]) -> None:
         """Settle ends in descending order. A fact that only rests on itself stays unsettled."""
@@ -356,13 +367,8 @@ class Expiry:
         waiting: dict[Node, list[tuple[Node, int, set[Node]]]] = {}
         for node, ways in found.items():
             for below, last in ways.items():
-                missing: set[Node] = set()
-                for other in below:
-                    end = self.settled.get(other)
-                    if end is None:
-                        missing.add(other)
-                    elif end < last:
-                        last = end
+                missing = {other for other in below if other not in self.settled}
+                last = min([last, *[self.settled[other] for other in below if other not in missing]])
                 if not missing:
                     queue.append((-last, next(number), node))
                 for other in missing:
@@ -462,6 +468,21 @@ class Expiry:
         assert fact.interval is not None
         start, end = fact.interval
         return next((s, e) for s, e in self._solver.intervals(fact.key, fact.args) if s <= start and end <= e)
+
+
+def _known_end(ways: Ways, settled: Mapping[Node, int]) -> int | None:
+    """Return the end of the last derivation; None if one rests on an unsettled fact."""
+    latest: int | None = None
+    for below, last in ways.items():
+        for other in below:
+            end = settled.get(other)
+            if end is None:
+                return None
+            if end < last:
+                last = end
+        if latest is None or last > latest:
+            latest = last
+    return latest
 
 
 def _longest(ways: Ways, most: int | None) -> Ways:
