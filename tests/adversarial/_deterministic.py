@@ -61,19 +61,19 @@ def show(title: str, rules: str, facts: list[Fact], order: Random) -> None:
     print("\n".join(result.facts()))
     print(result.statistics.given, result.statistics.derived)
     for fact in result.facts()[::9]:
-        proof = result.explain(fact)
+        proof = result.explainer.explain(fact)
         assert proof is not None
         for node in proof.nodes():
             rule = "" if node.rule is None else node.rule.text
             print(node.fact, "derived" if node.origin == "derived" else "leaf", rule, list(node.bindings.items()))
     for fact in result.facts()[::60]:
-        print([[leaf.text for leaf in leaves] for leaves in result.alternatives(fact, 10).sets])
+        print([[leaf.text for leaf in leaves] for leaves in result.explainer.alternatives(fact, 10).sets])
     for fact in ("permitted(/deploy)", "reach(1,5)"):
         if fact.partition("(")[0] in {name for name, _ in result.program.predicates}:
-            answer = result.why_not(fact)
+            answer = result.explainer.why_not(fact)
             print(answer.fact, sorted((b.rule.text, b.premise) for b in answer.blocked), answer.would_unlock)
-    print(sorted((rule.rule.text, rule.status, rule.fired, rule.missing) for rule in result.coverage().rules))
-    print([(unused.fact.text, unused.reason) for unused in result.unused(facts)])
+    print(sorted((rule.rule.text, rule.status, rule.fired, rule.missing) for rule in result.explainer.coverage().rules))
+    print([(unused.fact.text, unused.reason) for unused in result.explainer.unused(facts)])
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def test_the_tutorial_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Mo
     ("page", "shown"),
     [
         ("explanation/engine.md", 'result.facts("path")'),
-        ("explanation/explanations.md", 'result.why_not("may_enter(/kim)").would_unlock'),
+        ("explanation/explanations.md", 'result.explainer.why_not("may_enter(/kim)").would_unlock'),
         ("explanation/harness.md", "classes[-1]"),
         ("explanation/incremental-bases.md", 'request.facts("affected")'),
         (

@@ -66,7 +66,7 @@ def test_facts_of_the_client_are_session_facts_whatever_they_claim() -> None:
     found = ask(None, "observe", [claims])
     assert found.selected == (Selected("see", 90, "flesh"), Selected("mend", 50, "flesh"))
     assert [str(fact) for fact in found.session] == ['seen("red")']
-    proof = found.result.explain('seen("red")')
+    proof = found.result.explainer.explain('seen("red")')
     assert proof is not None
     assert found.result.model.origin(found.session[0]) == "session"
 
@@ -109,7 +109,7 @@ def test_the_counts() -> None:
     assert numbers.facts_evaluated == quiet.result.statistics.given
     assert more.diagnostics().facts_evaluated == numbers.facts_evaluated + 1
     assert numbers.phases_completed == 6
-    assert numbers.rules_fired == quiet.result.coverage().count("fired")
+    assert numbers.rules_fired == quiet.result.explainer.coverage().count("fired")
     assert numbers.facts_derived == quiet.result.statistics.derived - known.base.derived > 0
 
 
@@ -180,7 +180,7 @@ def test_scores_may_come_from_externals() -> None:
         externals={"similar": External(lambda inputs: [(88 if inputs == ("observe",) else 20,)])},
     )
     assert Selected("see", 88, "flesh") in ask(known).selected
-    assert ask(known).diagnostics().rules_fired == ask(known).result.coverage().count("fired")
+    assert ask(known).diagnostics().rules_fired == ask(known).result.explainer.coverage().count("fired")
 
 
 _SIMILAR = 'Decl similar(Text, Score) descr [external(), mode("+", "-")] bound [/string, /number].\n'

@@ -51,15 +51,15 @@ def test_in_time_it_is_answered() -> None:
 
 def test_every_question_about_a_result_ends_in_time() -> None:
     result = Program.load([Source("p.mg", "p(1). p(2). q(X, Y) :- p(X), p(Y).")]).base().evaluate((), now=0)
-    result.explain_until(time.monotonic() - 1)
+    result.explainer.until(time.monotonic() - 1)
     questions: list[Callable[[], object]] = [
-        lambda: result.explain("q(1,2)"),
-        lambda: result.alternatives("q(1,2)"),
-        lambda: result.unused(["p(1)"]),
-        lambda: result.coverage(),
+        lambda: result.explainer.explain("q(1,2)"),
+        lambda: result.explainer.alternatives("q(1,2)"),
+        lambda: result.explainer.unused(["p(1)"]),
+        lambda: result.explainer.coverage(),
     ]
     for question in questions:
         with pytest.raises(LimitError):
             question()
-    result.explain_until(None)
+    result.explainer.until(None)
     assert all(question() for question in questions if question is not questions[2])

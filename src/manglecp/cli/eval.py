@@ -76,10 +76,10 @@ def command(
         if explain is not None:
             reply = _why(result, explain, alternatives)
         elif why_not is not None:
-            denial = result.why_not(why_not)
+            denial = result.explainer.why_not(why_not)
             reply = _Reply(denial.text(), denial.as_json(), not denial.holds)
         elif coverage:
-            covered = result.coverage(selector)
+            covered = result.explainer.coverage(selector)
             reply = _Reply(covered.text(), covered.as_json())
         else:
             facts = result.facts(pred)
@@ -120,14 +120,14 @@ def _check_fact(program: Program, fact: str, now: int) -> None:
 
 
 def _why(result: Result, fact: str, alternatives: bool) -> _Reply:
-    proof = result.explain(fact)
+    proof = result.explainer.explain(fact)
     if proof is None:
         shown = result.explainer.read(fact).text
         return _Reply(f"{shown} does not hold; --why-not says what is missing\n", {"fact": shown, "proof": None}, False)
     document, text = proof.as_json(), proof.text()
     if alternatives:
-        others = result.alternatives(fact)
-        proofs = [result.explain(fact, using=leaves) for leaves in others.sets]
+        others = result.explainer.alternatives(fact)
+        proofs = [result.explainer.explain(fact, using=leaves) for leaves in others.sets]
         found = [one for one in proofs if one is not None]
         document |= {"alternatives": [one.as_json()["proof"] for one in found], "complete": others.complete}
         text = "\n".join(one.text() for one in found) + ("" if others.complete else "\nthere may be other proofs\n")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def rule_coverage(evaluation: IntentEvaluation) -> RuleCoverage:
     """Return counts of all rules, and details of the dormant ones that the caller may see."""
-    coverage = evaluation.result.coverage(selector="intent")
+    coverage = evaluation.result.explainer.coverage(selector="intent")
     sight = Sight(evaluation.domain, evaluation.identity)
     details = [_dormant(rule, sight) for rule in coverage.rules if _is_told(rule, sight)]
     return RuleCoverage(
@@ -120,7 +120,7 @@ class Hints:
 
     def _derivation(self, macro_id: str, selected: Selected) -> Derivation:
         goal = Fact("final_selected", (selected.tool, selected.score, selected.phase))
-        proof = self.result.explain(goal)
+        proof = self.result.explainer.explain(goal)
         assert proof is not None  # it was selected
         seen = self._preorder(proof.root)
         return Derivation(
@@ -216,7 +216,7 @@ class Hints:
         """
         hidden = self._looked_at_in_silence()
         own = [fact for fact in self.evaluation.session if self._readable(fact) and fact.key not in hidden]
-        counts = Counter((fact.fact.predicate, _REASONS[fact.reason]) for fact in self.result.unused(own))
+        counts = Counter((fact.fact.predicate, _REASONS[fact.reason]) for fact in self.result.explainer.unused(own))
         return [
             UnmatchedFact(pred=pred, reason=reason if count == 1 else f"{reason} ({count} facts)")
             for (pred, reason), count in sorted(counts.items())

@@ -87,7 +87,7 @@ def respond(
 def _explain_in_time(evaluation: IntentEvaluation) -> float:
     limit = evaluation.result.model.limits.seconds
     deadline = time.monotonic() + (math.inf if limit is None else max(limit - evaluation.duration_ns / 1e9, 0.0))
-    evaluation.result.explain_until(deadline)
+    evaluation.result.explainer.until(deadline)
     return deadline
 
 

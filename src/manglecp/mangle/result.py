@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from manglecp.mangle.values import Value
 if TYPE_CHECKING:
     from manglecp.mangle.engine.model import EvaluatedModel, Finder
     from manglecp.mangle.engine.views import FactTuple
-    from manglecp.mangle.explain import Alternatives, Coverage, Explainer, Probe, Proof, Unused, WhyNot
+    from manglecp.mangle.explain import Explainer, Probe
     from manglecp.mangle.explain.expiry import Expiry
 
 
@@ -90,7 +90,7 @@ class Result:
     def rules_fired(self) -> int:
         """Return the number of rules that derive at least one fact."""
         count = self.model.rules_fired()
-        return self.coverage().count("fired") if count is None else count
+        return self.explainer.coverage().count("fired") if count is None else count
 
     @cached_property
     def _expiry(self) -> Expiry:
@@ -115,39 +115,11 @@ class Result:
 
         return Explainer(self.model)
 
-    def explain_until(self, deadline: float | None) -> None:
-        """Set a monotonic deadline, after which explanations raise LimitError."""
-        self.explainer.until(deadline)
-
-    def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
-        """Return a proof with few leaves; None if the fact does not hold, or not from ``using`` only."""
-        return self.explainer.explain(fact, using)
-
-    def alternatives(self, fact: str | Fact, limit: int = 100) -> Alternatives:
-        """Return the minimal sets of given facts that support the fact, smallest first, at most ``limit``."""
-        return self.explainer.alternatives(fact, limit)
-
-    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = 10_000) -> WhyNot:
-        """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
-
-        Facts of the predicates ``over`` may be added, by default those without rules. At most ``tries`` sets are
-        evaluated.
-        """
-        return self.explainer.why_not(fact, over, tries)
-
     def probe(self) -> Probe:
         """Return a probe that follows rules of this model from their heads, and searches unlocking facts."""
         from manglecp.mangle.explain import Probe
 
         return Probe(self.model)
-
-    def coverage(self, selector: str | None = None) -> Coverage:
-        """Return the coverage of each rule. Rules for other values of ``selector`` are inapplicable."""
-        return self.explainer.coverage(selector)
-
-    def unused(self, facts: Iterable[str | Fact]) -> list[Unused]:
-        """Return those of the given facts that occur in no rule instance, with the reason."""
-        return self.explainer.unused(facts)
 
 
 def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:

@@ -50,7 +50,7 @@ class PackCoverage:
 
     def take(self, result: Result) -> None:
         """Count the rules of the pack, not the kernel's, that fired for this result."""
-        for covered in result.coverage().rules:
+        for covered in result.explainer.coverage().rules:
             if trust_of(covered.rule.clause) is not Trust.KERNEL:
                 key = (covered.rule.place, covered.rule.text)
                 self.rules[key].take(covered.status == "fired", covered.missing)

@@ -60,7 +60,7 @@ def test_it_agrees_with_rule_coverage_whatever_came_with_the_request(batch: int)
             base = bare.base([fact for fact in facts if fact not in extra], limits=LIMITS, check=False)
             for given in ((), extra, extra[:1]):  # the same base answers all of them
                 result = base.evaluate(given, now=NOW, limits=LIMITS, check=False)
-                assert result.rules_fired() == result.coverage().count("fired"), (seed, len(given))
+                assert result.rules_fired() == result.explainer.coverage().count("fired"), (seed, len(given))
                 compared += 1
         except MangleError:
             continue

@@ -50,7 +50,7 @@ def test_there_are_cases() -> None:
 def test_why(name: str) -> None:
     case = expected(name)
     result = load(name)
-    proof = result.explain(case["fact"])
+    proof = result.explainer.explain(case["fact"])
     assert proof is not None
     check(proof, result)
     wanted = [set(leaves) for leaves in case["why"]["leaf_facts"]]
@@ -63,7 +63,7 @@ def test_why(name: str) -> None:
 @pytest.mark.parametrize("name", WHY)
 def test_alternatives(name: str) -> None:
     case = expected(name)
-    found = load(name).alternatives(case["fact"])
+    found = load(name).explainer.alternatives(case["fact"])
     assert found.complete
     assert {frozenset(fact.text for fact in facts) for facts in found.sets} == set(
         map(frozenset, case["why"]["leaf_facts"])
@@ -74,8 +74,8 @@ def test_alternatives(name: str) -> None:
 def test_why_not(name: str) -> None:
     case = expected(name)
     result = load(name)
-    assert result.explain(case["fact"]) is None
-    answer = result.why_not(case["fact"]).as_json()
+    assert result.explainer.explain(case["fact"]) is None
+    answer = result.explainer.why_not(case["fact"]).as_json()
     goal = result.explainer.read(case["fact"])
     rules = [rule for rule in result.program.rules if rule.head.key == goal.key and unifies(rule.head, goal.args)]
     assert len(answer["blocked"]) == len(rules)

@@ -26,7 +26,7 @@ dead(X) :- never(X), gone(X).
 
 
 def test_the_state_of_each_rule() -> None:
-    found = evaluated(INTENTS).coverage(selector="intent")
+    found = evaluated(INTENTS).explainer.coverage(selector="intent")
     assert [(rule.rule.head, rule.status, rule.fired, rule.missing) for rule in found.rules] == [
         ("plan", "fired", 2, ()),
         ("deploy", "inapplicable", 0, ("intent",)),
@@ -41,11 +41,17 @@ def test_the_state_of_each_rule() -> None:
 
 
 def test_without_a_selector_no_rule_is_inapplicable() -> None:
-    assert {rule.status for rule in evaluated(INTENTS).coverage().rules} == {"fired", "partially_alive", "dead"}
+    assert {rule.status for rule in evaluated(INTENTS).explainer.coverage().rules} == {
+        "fired",
+        "partially_alive",
+        "dead",
+    }
 
 
 def test_a_selector_without_facts_makes_nothing_inapplicable() -> None:
-    found = evaluated('Decl intent(I) bound [/string]. f(1). p(F) :- intent("x"), f(F).').coverage(selector="intent")
+    found = evaluated('Decl intent(I) bound [/string]. f(1). p(F) :- intent("x"), f(F).').explainer.coverage(
+        selector="intent"
+    )
     assert [(rule.status, rule.missing) for rule in found.rules] == [("partially_alive", ("intent",))]
 
 
@@ -60,14 +66,14 @@ def test_a_selector_without_facts_makes_nothing_inapplicable() -> None:
 )
 def test_how_often_a_rule_fired(rule: str, fired: int) -> None:
     """The distinct facts that it derives."""
-    assert evaluated(f"e(1, 2). e(1, 3). e(2, 3). {rule}").coverage().rules[0].fired == fired
+    assert evaluated(f"e(1, 2). e(1, 3). e(2, 3). {rule}").explainer.coverage().rules[0].fired == fired
 
 
 def test_unused_facts() -> None:
     text = "Decl s(X). Decl t(X). p(X) :- e(X, Y), f(Y). q(X) :- s(X). e(1, 2). e(3, 4). f(2). f(9). lonely(1). s(7)."
     result = evaluated(text)
     given = ["e(1,2)", "e(3,4)", "f(2)", "f(9)", "lonely(1)", "s(7)"]
-    assert [(unused.fact.text, unused.reason) for unused in result.unused(given)] == [
+    assert [(unused.fact.text, unused.reason) for unused in result.explainer.unused(given)] == [
         ("e(3,4)", "nothing joined"),
         ("f(9)", "nothing joined"),
         ("lonely(1)", "no rule mentions it"),
@@ -77,13 +83,13 @@ def test_unused_facts() -> None:
 def test_unused_facts_of_a_request() -> None:
     base = Program.load([Source("r.mg", "Decl a(X). Decl b(X). p(X) :- a(X), b(X).")]).base([Fact("a", (1,))])
     session = [Fact("b", (1,)), Fact("b", (2,))]
-    assert [unused.fact for unused in base.evaluate(session).unused(session)] == [Fact("b", (2,))]
+    assert [unused.fact for unused in base.evaluate(session).explainer.unused(session)] == [Fact("b", (2,))]
 
 
 def test_what_is_counted_or_denied_is_used() -> None:
     result = evaluated("e(1). e(2). n(N) :- e(X) |> do fn:group_by(), let N = fn:count(). m(1). k(X) :- m(X), !e(X).")
-    assert result.unused(["e(1)", "e(2)"]) == []
-    assert [unused.fact.text for unused in result.unused(["m(1)"])] == ["m(1)"]
+    assert result.explainer.unused(["e(1)", "e(2)"]) == []
+    assert [unused.fact.text for unused in result.explainer.unused(["m(1)"])] == ["m(1)"]
 
 
 def test_external_answers_are_leaves() -> None:
@@ -101,12 +107,12 @@ def test_external_answers_are_leaves() -> None:
 
     result = program.base([], externals={"like": External(answer)}).evaluate([])
     asked = list(calls)
-    proof = result.explain("p(/a,/c)")
+    proof = result.explainer.explain("p(/a,/c)")
     assert proof is not None
     premises = [(node.fact, node.origin) for node in proof.root.premises]
     assert premises == [("w(/a)", "given"), ("like(/a,/c)", "external")]
-    found = result.why_not("p(/b,/c)")
+    found = result.explainer.why_not("p(/b,/c)")
     assert found.blocked[0].premise == "like(/b,/c)"
     assert not found.complete
-    assert result.coverage().rules[0].status == "fired"
+    assert result.explainer.coverage().rules[0].status == "fired"
     assert calls == asked, "explanations ask nobody again"

@@ -146,13 +146,13 @@ def test_no_proof_lasts_longer(seeds: range) -> None:
         for name in result.facts():
             if "@" in name:
                 continue
-            sets = result.alternatives(name, 8)
+            sets = result.explainer.alternatives(name, 8)
             if not sets.complete:
                 continue
             end = _number(result.expiry(name))
             ends = []
             for leaves in sets.sets:
-                proof = result.explain(name, using=leaves)
+                proof = result.explainer.explain(name, using=leaves)
                 assert proof is not None
                 ends.append(_proof_end(proof, result))
             assert max(ends) <= end, (seed, name, text)

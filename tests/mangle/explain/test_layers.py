@@ -87,24 +87,24 @@ def test_a_layered_model_has_the_same_facts(layered: Result, together: Result) -
 
 def test_proofs_of_every_fact(layered: Result, together: Result) -> None:
     def told(result: Result, fact: str) -> Any:
-        found = result.explain(fact)
+        found = result.explainer.explain(fact)
         assert found is not None, fact
         return [(node.fact, [premise.fact for premise in node.premises]) for node in found.nodes()]
 
     for fact in together.facts():
         assert told(layered, fact) == told(together, fact), fact
-        assert layered.alternatives(fact) == together.alternatives(fact), fact
+        assert layered.explainer.alternatives(fact) == together.explainer.alternatives(fact), fact
 
 
 @pytest.mark.parametrize("fact", ['calm("a",1)', 'quiet("c")', 'seen("c")', 'reach("d","a")', "rooms(1,3)", "floor(3)"])
 def test_why_something_does_not_hold(layered: Result, together: Result, fact: str) -> None:
-    assert layered.explain(fact) is None
-    assert layered.why_not(fact).as_json() == together.why_not(fact).as_json()
+    assert layered.explainer.explain(fact) is None
+    assert layered.explainer.why_not(fact).as_json() == together.explainer.why_not(fact).as_json()
 
 
 def test_coverage(layered: Result, together: Result) -> None:
-    assert layered.coverage().as_json() == together.coverage().as_json()
-    fired = {rule.rule.text.split(" ")[0]: rule.fired for rule in layered.coverage().rules}
+    assert layered.explainer.coverage().as_json() == together.explainer.coverage().as_json()
+    fired = {rule.rule.text.split(" ")[0]: rule.fired for rule in layered.explainer.coverage().rules}
     assert fired["calm(X,"] == 2
 
 
@@ -117,19 +117,21 @@ def test_coverage_of_one_request_says_nothing_about_the_next() -> None:
 
     def together(facts: list[Fact], now: int) -> Any:
         program = Program.load([Source("rules.mg", RULES + as_text(BELOW + facts))])
-        return naive.evaluate(program, now=now).coverage().as_json()["rules"]
+        return naive.evaluate(program, now=now).explainer.coverage().as_json()["rules"]
 
     later = instant("2026-01-16T12:00:00Z")
     requests: list[tuple[list[Fact], int]] = [([], NOW), (ABOVE, NOW), ([WITHIN], NOW), ([], later)]
     for facts, now in requests + requests[::-1]:
-        assert base.evaluate(facts, now=now).coverage().as_json()["rules"] == together(facts, now)
+        assert base.evaluate(facts, now=now).explainer.coverage().as_json()["rules"] == together(facts, now)
     other = base.with_facts(ABOVE).evaluate(now=NOW)
-    assert other.coverage().as_json()["rules"] == together(ABOVE, NOW)
+    assert other.explainer.coverage().as_json()["rules"] == together(ABOVE, NOW)
 
 
 def test_facts_that_nobody_used(layered: Result, together: Result) -> None:
     facts = BELOW + ABOVE
-    assert [one.as_json() for one in layered.unused(facts)] == [one.as_json() for one in together.unused(facts)]
+    assert [one.as_json() for one in layered.explainer.unused(facts)] == [
+        one.as_json() for one in together.explainer.unused(facts)
+    ]
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------
@@ -155,10 +157,10 @@ def calls(action: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     "question",
     [
-        lambda result: result.explain('calm("a",1)'),
-        lambda result: result.alternatives('calm("a",1)'),
-        lambda result: result.unused([Fact("noise", ("b",)), Fact("wish", ("a",))]),
-        lambda result: result.coverage(),
+        lambda result: result.explainer.explain('calm("a",1)'),
+        lambda result: result.explainer.alternatives('calm("a",1)'),
+        lambda result: result.explainer.unused([Fact("noise", ("b",)), Fact("wish", ("a",))]),
+        lambda result: result.explainer.coverage(),
     ],
     ids=["explain", "alternatives", "unused", "coverage"],
 )

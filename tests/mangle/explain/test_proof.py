@@ -40,8 +40,8 @@ def test_a_step() -> None:
 
 
 def test_what_does_not_hold_has_no_proof() -> None:
-    assert evaluated(PATHS).explain("path(/d,/a)") is None
-    assert evaluated(PATHS).explain("edge(/d,/a)") is None
+    assert evaluated(PATHS).explainer.explain("path(/d,/a)") is None
+    assert evaluated(PATHS).explainer.explain("edge(/d,/a)") is None
 
 
 def test_recursion_is_well_founded() -> None:
@@ -154,7 +154,7 @@ def test_deferred_rules_are_steps() -> None:
     result(R) :- start(N), fact(N, R).
     """
     facts = evaluated(text)
-    found = facts.explain("result(24)")
+    found = facts.explainer.explain("result(24)")
     assert found is not None
     check(found, facts)
     assert found.leaves() == ["fact(0,1)", "start(4)"]
@@ -177,11 +177,11 @@ dist(Y, M) :- dist(X, N), road(X, Y, K), M = fn:plus(N, K).
 
 def test_merge_names_the_winning_derivation() -> None:
     facts = evaluated(MERGED)
-    found = facts.explain("dist(/b,3)")
+    found = facts.explainer.explain("dist(/b,3)")
     assert found is not None
     check(found, facts)
     assert found.leaves() == ["dist(/a,0)", "road(/a,/c,1)", "road(/c,/b,2)"]
-    assert facts.explain("dist(/b,5)") is None
+    assert facts.explainer.explain("dist(/b,5)") is None
 
 
 def test_a_value_that_was_merged_rests_on_what_was_merged() -> None:
@@ -192,7 +192,7 @@ def test_a_value_that_was_merged_rests_on_what_was_merged() -> None:
     m(X, V) :- q(X, V).
     """
     facts = evaluated(text)
-    found = facts.explain("m(/a,/both)")
+    found = facts.explainer.explain("m(/a,/both)")
     assert found is not None
     check(found, facts)
     assert found.leaves() == ["q(/a,/one)", "q(/a,/two)"]
@@ -209,7 +209,7 @@ def test_what_came_from_a_value_that_gave_way() -> None:
     m(X, /two) :- m(/b, /one), late(X).
     """
     facts = evaluated(text)
-    found = facts.explain("m(/b,/one)")
+    found = facts.explainer.explain("m(/b,/one)")
     assert found is not None
     assert found.leaves() == ["q(/a,/one)"]
 
@@ -247,7 +247,7 @@ def test_only_the_intervals_that_are_needed(rule: str, fact: str, leaves: list[s
         "25": "lease(/a)@[2025-01-01T00:00:00Z, 2025-02-01T00:00:00Z]",
     }
     facts = evaluated(LEASES + rule)
-    found = facts.explain(fact)
+    found = facts.explainer.explain(fact)
     assert found is not None
     assert found.leaves() == [names[leaf] for leaf in leaves]
 
@@ -273,7 +273,7 @@ def test_recursion_through_time_reads_intervals_as_derived() -> None:
     reach(P, R)@[S2, E1] :- reach(P, Q)@[S1, E1], link(Q, R)@[S2, E2], :time:le(S1, S2), :time:le(E1, E2).
     """
     facts = evaluated(text)
-    found = facts.explain("reach(/a,/c)@[2026-01-02, 2026-01-04]")
+    found = facts.explainer.explain("reach(/a,/c)@[2026-01-02, 2026-01-04]")
     assert found is not None
     check(found, facts)
     assert len(found.leaves()) == 2
@@ -286,7 +286,7 @@ def test_origins() -> None:
     text = "open(/x). Decl wish(X). Decl stock(X). deal(X) :- wish(X), stock(X), open(X)."
     program = Program.load([Source("deal.mg", text)])
     base = program.base([Fact("stock", (Name("/x"),))])
-    found = base.evaluate([Fact("wish", (Name("/x"),))]).explain("deal(/x)")
+    found = base.evaluate([Fact("wish", (Name("/x"),))]).explainer.explain("deal(/x)")
     assert found is not None
     assert [node.origin for node in found.root.premises] == ["session", "server", "given"]
 

@@ -172,7 +172,7 @@ def test_it_does_not_matter_where_facts_came_from(family: str, seeds: range) -> 
         assert elsewhere.facts() == result.facts()
         stated = {fact.text for fact in program_facts(elsewhere.program, NOW)}
         for fact in result.facts():
-            one, other = result.explain(fact), elsewhere.explain(fact)
+            one, other = result.explainer.explain(fact), elsewhere.explainer.explain(fact)
             assert one is not None
             assert other is not None
             assert [node.fact for node in one.nodes()] == [node.fact for node in other.nodes()], (seed, fact)

@@ -104,15 +104,15 @@ def test_facts_fit_their_declarations() -> None:
 
 def test_only_some_predicates_may_be_added() -> None:
     result = evaluated("p(1). q(X) :- p(X), r(X). q(X) :- s(X). Decl r(X). Decl s(X).")
-    found = result.why_not("q(1)", over=[("s", 1)])
+    found = result.explainer.why_not("q(1)", over=[("s", 1)])
     assert [[fact.text for fact in one] for one in found.would_unlock] == [["s(1)"]]
 
 
 def test_few_tries_are_not_complete() -> None:
     numbers = "".join(f"v({i})." for i in range(50))
     text = f"{numbers} q(X) :- r(X, Y), s(Y, Z). Decl r(X, Y). Decl s(X, Y)."
-    assert not evaluated(text).why_not("q(1)", tries=5).complete
-    assert evaluated(text).why_not("q(1)", tries=0).would_unlock == ()
+    assert not evaluated(text).explainer.why_not("q(1)", tries=5).complete
+    assert evaluated(text).explainer.why_not("q(1)", tries=0).would_unlock == ()
 
 
 def test_what_is_found_works() -> None:
@@ -120,10 +120,10 @@ def test_what_is_found_works() -> None:
     text = "p(/a). q(X) :- p(X), r(X, Y), on(X)@[now]. Decl r(X, Y). Decl on(X) temporal bound [/name]."
     base = Program.load([Source("rules.mg", text)]).base([])
     result = base.evaluate([], now=10**18)
-    (missing,) = result.why_not("q(/a)").would_unlock
-    assert result.explain("q(/a)") is None
+    (missing,) = result.explainer.why_not("q(/a)").would_unlock
+    assert result.explainer.explain("q(/a)") is None
     again = base.evaluate(missing, now=10**18)
-    proof = again.explain(Fact("q", (Name("/a"),)))
+    proof = again.explainer.explain(Fact("q", (Name("/a"),)))
     assert proof is not None
     assert {node.origin for node in proof.root.premises} == {"given", "session"}
 
@@ -150,7 +150,7 @@ def test_where_there_are_few_facts_all_are_tried() -> None:
 def test_a_sum_over_many_facts_ends() -> None:
     files = "".join(f'size(/f/{i}, "src/{i % 7}", {37 * i}, {i % 5}).' for i in range(40))
     text = f"{files} total(A, S) :- size(_, A, Z, _) |> do fn:group_by(A), let S = fn:sum(Z)."
-    found = evaluated(text).why_not('total("src/1",1)', tries=500)
+    found = evaluated(text).explainer.why_not('total("src/1",1)', tries=500)
     assert [one.premise for one in found.blocked] == ["4107 = 1"]
     assert not found.complete
 
