@@ -165,12 +165,12 @@ PARTS: Final[dict[str, list[tuple[Any, str]]]] = {
     "harness": [
         (Turns, "__init__"),
         (Turns, "open"),
-        *((Turn, name) for name in ("admit", "request", "answer", "finish")),
+        *((Turn, name) for name in ("admit", "request", "record_outcomes", "finish")),
     ],
     "rules": [(RunRules, name) for name in ("__init__", "skips", "denied")],
     "after": [(RunRules, "after")],
-    "response": [(ResponseBuilder, "answer")],
-    "ledger": [(ReadJournal, "ended")],
+    "response": [(ResponseBuilder, "build")],
+    "ledger": [(ReadJournal, "record_end")],
 }
 
 

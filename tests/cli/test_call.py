@@ -205,7 +205,7 @@ def test_a_call_goes_on_with_what_a_killed_one_began(run: Run, letters: str, tmp
     store.close()
     shown = run(*told)
     assert shown.exit_code == 1
-    assert "Nobody but a person can say how step 3 (stamp) ended" in shown.stderr
+    assert "Only an operator can decide how step 3 (stamp) ended" in shown.stderr
     assert (tmp_path / "box.txt").read_text() == "A\n"
     assert not (tmp_path / "stamped.txt").exists()
 

@@ -136,7 +136,7 @@ def test_an_aborted_run_keeps_an_answer_that_says_so(run: Run, store: Path) -> N
         (("--did-not", "--step", "2", "--output", "-"), 2, "--output goes with --happened only"),
         (("--happened", "--step", "2", "--output", "-"), 2, "-: "),
         (("--happened", "--step", "1"), 1, "the outcome of step 1"),
-        (("--happened", "--step", "2", "--by", ""), 2, "somebody's"),
+        (("--happened", "--step", "2", "--by", ""), 2, "needs the name of its operator"),
     ],
 )
 def test_decisions_that_are_none(run: Run, store: Path, said: tuple[str, ...], status: int, told: str) -> None:

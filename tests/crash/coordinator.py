@@ -136,7 +136,7 @@ async def victim(site: Site, case: str, tool: str, point: str, who: str, how: st
             if how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             # Between two heartbeats: who falls asleep in the middle of one would keep the store locked meanwhile.
-            invoker._claims._thread.submit(os.kill, os.getpid(), signal.SIGSTOP).result()
+            invoker._ownership._thread.submit(os.kill, os.getpid(), signal.SIGSTOP).result()
 
     when, _, label = point.partition(":")
     if when in ("before", "after"):

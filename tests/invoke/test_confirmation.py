@@ -259,7 +259,7 @@ async def test_an_approval_is_on_record_and_its_token_is_not(caplog: pytest.LogC
 async def test_the_gate_of_tier_3_stays_shut_without_approval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the check of consent to fail open, the harness still asks for the approval."""
     async with shop_of_payments() as s:
-        monkeypatch.setattr(type(s.invoker._admission), "_consented", lambda *_: (None, None))
+        monkeypatch.setattr(type(s.invoker._admission), "_check_approval", lambda *_: (None, None))
         error = await s.refused("t", {"n": 1})
         assert error.code == "confirmation_required"
         assert s.bench.ran == []

@@ -41,7 +41,7 @@ def test_whoever_makes_it_at_the_same_time_gets_the_same(tmp_path: Path) -> None
 def test_a_secret_that_others_could_read_is_none(tmp_path: Path, mode: int) -> None:
     local_secrets(tmp_path)
     (tmp_path / SECRET_FILE).chmod(mode)
-    with pytest.raises(Unusable, match="is open to others; remove it"):
+    with pytest.raises(Unusable, match="can be read by other users; remove it"):
         local_secrets(tmp_path)
 
 
@@ -53,7 +53,7 @@ def test_a_damaged_secret_is_not_used(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_cannot_be_made(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="cannot be made"):
+    with pytest.raises(Unusable, match="cannot be created"):
         local_secrets(tmp_path / "nowhere")
 
 

@@ -30,7 +30,7 @@ def stop_heartbeat(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(_: object) -> set[str]:
         raise Busy("the store is busy")
 
-    monkeypatch.setattr(shop.invoker._claims, "_renew", busy)
+    monkeypatch.setattr(shop.invoker._ownership, "_renew", busy)
 
 
 @asynccontextmanager
@@ -49,18 +49,18 @@ async def lapsed() -> None:
 
 async def test_a_run_that_is_claimed_again_is_lost_to_its_first_claim() -> None:
     store = open_store(":memory:")
-    claims = OwnershipRegistry(store, CLAIM_MS)
-    first = claims.hold("r", 1, time.monotonic() - 1.0)
-    second = claims.hold("r", 2, time.monotonic())
+    registry = OwnershipRegistry(store, CLAIM_MS)
+    first = registry.add("r", 1, time.monotonic() - 1.0)
+    second = registry.add("r", 2, time.monotonic())
     with pytest.raises(Fenced):
         async with asyncio.timeout(patience(60)):
-            await first.sure()
-    claims.drop(first)
-    assert claims.of("r") is second, "whoever lost it does not take it away from the other"
-    await second.sure()
-    claims.drop(second)
-    assert claims.of("r") is None
-    await claims.end()
+            await first.ensure_owned()
+    registry.remove(first)
+    assert registry.get("r") is second, "removing a former ownership keeps the current one"
+    await second.ensure_owned()
+    registry.remove(second)
+    assert registry.get("r") is None
+    await registry.stop()
     store.close()
 
 

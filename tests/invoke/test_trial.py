@@ -90,7 +90,7 @@ def test_a_pack_may_tell_less_instead() -> None:
     package = changed(default_governance(), queue={"maxBatchSize": 3})
     talkative = bound(package)
     (problem,) = check_policy_package(talkative, "strict")
-    assert problem.fix == "a run tells up to 20 events: raise maxBatchSize, or lower [invocation] max_events to it"
+    assert problem.fix == "a run has up to 20 events: raise maxBatchSize, or lower [invocation] max_events to it"
     settings = replace(talkative.settings, invocation=replace(talkative.settings.invocation, max_events=3))
     assert check_policy_package(replace(talkative, settings=settings), "strict") == ()
 

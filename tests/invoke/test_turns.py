@@ -72,7 +72,7 @@ def test_the_call_spec_has_all_its_fields_and_its_own_id_in_every_turn() -> None
     write = call("write", 1)
     _, one = first.authorize([write], claims=claims(["write"]))
     second = turns.open()
-    second.effects([write], [outcome(write)])
+    second.record_effects([write], [outcome(write)])
     two = second.finish()
     check_witnesses(turns, one, two)
     specs = [witness["turn"]["evidence"]["callSpec"] for witness in (one, two)]
@@ -99,7 +99,7 @@ def test_an_effect_is_the_mutation_of_one_turn_and_a_row_of_the_next() -> None:
     permit = first.request([read])
     assert isinstance(permit, ToolRequests)
     assert permit.permits(read.call_id, read.action.aid, read.input_digest)
-    first.answer([outcome(read)])
+    first.record_outcomes([outcome(read)])
     ready, authorised = first.authorize([write], claims=claims(["write"]), states={1: "done", 2: "waiting"})
     assert isinstance(ready, MutationReady)
     assert "s2/1" not in rows(authorised, "toolRequests")
@@ -107,7 +107,7 @@ def test_an_effect_is_the_mutation_of_one_turn_and_a_row_of_the_next() -> None:
     assert not redeemed(ready, write)
 
     second = turns.open()
-    second.effects([write], [outcome(write)])
+    second.record_effects([write], [outcome(write)])
     last = second.finish(reads=Reads(answer=frozenset({2})), states={1: "done", 2: "done"})
     check_witnesses(turns, authorised, last)
     assert turns.count == turns.terms.chain.gates + 1
@@ -141,13 +141,13 @@ def test_steps_of_earlier_turns_are_the_witnesses_of_those_turns() -> None:
     write = call("write", 2, sources=(1,))
     _, one = turn.authorize([write], claims=claims(["write", "send"]), events=[event(one) for one in done])
     turn = turns.open()
-    turn.effects([write], [outcome(write)])
+    turn.record_effects([write], [outcome(write)])
     run_tier_0(turn, call("look", 3, sources=(2,)))
     run_tier_0(turn, call("look", 6))
     send = call("send", 4, sources=(1, 2, 3))
     _, two = turn.authorize([send], claims=claims(["write", "send"]), reads=Reads(steps=frozenset({2, 3, 6})))
     turn = turns.open()
-    turn.effects([send], [outcome(send)])
+    turn.record_effects([send], [outcome(send)])
     run_tier_0(turn, call("read", 5))
     three = turn.finish(reads=Reads(answer=frozenset({4, 5})))
     check_witnesses(turns, one, two, three)
@@ -167,7 +167,7 @@ def test_a_group_of_reads_is_one_group_with_a_branch_each() -> None:
     together = [call("read", 1), call("look", 2), call("read", 3)]
     permit = turn.request(together)
     assert all(permit.permits(one.call_id, one.action.aid, one.input_digest) for one in together)
-    turn.answer([outcome(one) for one in reversed(together)])  # whoever is first
+    turn.record_outcomes([outcome(one) for one in reversed(together)])  # whoever is first
     run_tier_0(turn, call("read", 4, sources=(1, 2, 3)))
     witness = turn.finish(reads=Reads(steps=frozenset({1, 2, 3}), answer=frozenset({4})))
     check_witnesses(turns, witness)
@@ -191,7 +191,7 @@ def test_effects_that_run_side_by_side_share_a_gate_that_names_them_all() -> Non
     ready, one = turn.authorize(together, claims=claims(["write", "send"]))
     assert all(redeemed(ready, effect) for effect in together)
     turn = turns.open(parallel=True)
-    turn.effects(together, [outcome(effect) for effect in together])
+    turn.record_effects(together, [outcome(effect) for effect in together])
     two = turn.finish(reads=Reads(answer=frozenset({2, 3, 4})))
     check_witnesses(turns, one, two)
     assert turns.count == turns.terms.chain.gates + 1 == 2
@@ -208,7 +208,7 @@ def test_approval_lets_the_highest_tier_pass() -> None:
     effect = call("destroy", 1)
     _, one = turn.authorize([effect], claims=claims(["destroy"]))
     turn = turns.open()
-    turn.effects([effect], [outcome(effect)])
+    turn.record_effects([effect], [outcome(effect)])
     check_witnesses(turns, one, turn.finish())
 
 

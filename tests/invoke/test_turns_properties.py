@@ -52,10 +52,10 @@ def test_every_chain_closes(rounds: Sequence[Sequence[str]], data: st.DataObject
             _, witness = turn.authorize(calls, claims=claims(NAMES), reads=reads, events=events)
             witnesses.append(witness)
             turn = turns.open(parallel=True)
-            turn.effects(calls, ended)
+            turn.record_effects(calls, ended)
         else:
             turn.request(calls)
-            turn.answer(data.draw(st.permutations(ended)))
+            turn.record_outcomes(data.draw(st.permutations(ended)))
         done += ended
     witnesses.append(turn.finish(reads=reads, events=[event(one) for one in done]))
     check_witnesses(turns, *witnesses)
@@ -76,7 +76,7 @@ def test_a_digest_that_is_no_text_is_refused_as_ever() -> None:
         turn.admit()
         asked = replaced(call("read", 1), run=run, input_digest=digest_text(f"{run} in"))
         turn.request([asked])
-        turn.answer([replaced(outcome(asked), output_digest=output)])
+        turn.record_outcomes([replaced(outcome(asked), output_digest=output)])
         turn.finish()
 
     for known in (0, 1, 5):

@@ -60,9 +60,9 @@ def test_an_action_under_another_schema_is_not_called() -> None:
 
 def test_an_effect_is_never_requested_like_a_read() -> None:
     turn = admitted(Turns(terms("write")))
-    with pytest.raises(ValueError, match="authorised, not requested"):
+    with pytest.raises(ValueError, match="needs an authorisation"):
         turn.request([call("write", 1)])
-    with pytest.raises(ValueError, match="nothing to authorise"):
+    with pytest.raises(ValueError, match="no calls to authorise"):
         turn.authorize([], claims=claims([]))
 
 
@@ -171,7 +171,7 @@ def test_a_call_without_a_result_leaves_the_turn_open() -> None:
     missing = ("tool.join_incomplete", "tool.result_missing")
     assert refusal(lambda: turn.authorize([call("write", 2)], claims=claims(["write"]))) == (State.JOIN_CLOSED, missing)
     assert refusal(turn.finish) == (State.JOIN_CLOSED, missing)
-    turn.answer([outcome(call("read", 1))])
+    turn.record_outcomes([outcome(call("read", 1))])
     assert turn.finish()["result"] == "accepted"
 
 
@@ -179,7 +179,7 @@ def test_a_branch_without_a_result_leaves_the_turn_open() -> None:
     turn = admitted(Turns(terms("read", pattern="parallel")), parallel=True)
     both = [call("read", 1), call("read", 2)]
     turn.request(both)
-    turn.answer([outcome(both[0])])
+    turn.record_outcomes([outcome(both[0])])
     with pytest.raises(GateRefused) as refused:
         turn.finish()
     assert refused.value.classes == ("tool.join_incomplete", "tool.result_missing")
@@ -189,7 +189,7 @@ def test_a_branch_without_a_result_leaves_the_turn_open() -> None:
 @pytest.mark.req("FAIL-09")
 def test_an_answer_that_nobody_asked_for_leaves_the_turn_open() -> None:
     turn = admitted(Turns(terms("read")))
-    turn.answer([outcome(call("read", 1))])
+    turn.record_outcomes([outcome(call("read", 1))])
     assert refusal(turn.finish) == (State.JOIN_CLOSED, ("tool.join_incomplete", "tool.result_orphan"))
 
 
@@ -197,7 +197,7 @@ def test_two_answers_to_one_call_say_nothing() -> None:
     turn = admitted(Turns(terms("read")))
     read = call("read", 1)
     turn.request([read])
-    turn.answer([outcome(read), outcome(read, "failed", "crash")])
+    turn.record_outcomes([outcome(read), outcome(read, "failed", "crash")])
     with pytest.raises(GateRefused, match="another row under") as refused:
         turn.finish()
     assert refused.value.classes == ()
@@ -209,7 +209,7 @@ def test_what_was_authorised_is_owed_a_result() -> None:
     turn.authorize([call("write", 1)], claims=claims(["write"]))
     turn = turns.open()
     assert refusal(turn.finish)[1] == ("tool.join_incomplete", "tool.result_missing")
-    turn.effects([call("write", 1)], [outcome(call("write", 1))])
+    turn.record_effects([call("write", 1)], [outcome(call("write", 1))])
     assert turn.finish()["result"] == "accepted"
 
 
@@ -217,21 +217,21 @@ def test_an_effect_that_no_gate_opened_for_is_never_part_of_a_closed_turn() -> N
     turns = Turns(terms("write"))
     turn = admitted(turns)
     write = call("write", 1)
-    turn.effects([write], [outcome(write)])
+    turn.record_effects([write], [outcome(write)])
     assert refusal(turn.finish)[1] == ("tool.unknown_or_disallowed",)
 
     turns = Turns(terms("write"))
     admitted(turns).authorize([write], claims=claims(["write"]))
     turn = turns.open()
-    turn.effects([write], [outcome(write)])
-    turn.effects([other := call("write", 2)], [outcome(other)])
+    turn.record_effects([write], [outcome(write)])
+    turn.record_effects([other := call("write", 2)], [outcome(other)])
     assert refusal(turn.finish)[1] == ("tool.unknown_or_disallowed",)
 
     turns = Turns(terms("write"))
     admitted(turns).authorize([write], claims=claims(["write"]))
     turn = turns.open()
     other = msgspec.structs.replace(write, input_digest="sha256:" + "5" * 64)  # not what was authorised
-    turn.effects([other], [outcome(write)])
+    turn.record_effects([other], [outcome(write)])
     assert refusal(turn.finish)[1] == ("tool.unknown_or_disallowed",)
 
 
@@ -256,7 +256,7 @@ def test_calls_do_not_run_side_by_side_in_a_turn_that_is_said_to_be_sequential()
     turn = admitted(Turns(terms("read", pattern="parallel")))
     both = [call("read", 1), call("read", 2)]
     turn.request(both)
-    turn.answer([outcome(one) for one in both])
+    turn.record_outcomes([outcome(one) for one in both])
     assert refusal(turn.finish) == (State.JOIN_CLOSED, ("protocol.parallel_transport_order_invalid",))
 
 
@@ -267,7 +267,7 @@ def test_answers_out_of_order_are_told_where_the_package_is_strict() -> None:
         turn = admitted(Turns(terms("read", package=strict, pattern="parallel")), parallel=True)
         both = [call("read", 1), call("read", 2)]
         turn.request(both)
-        turn.answer([outcome(one) for one in both[::order]])
+        turn.record_outcomes([outcome(one) for one in both[::order]])
         if refused:
             assert refusal(turn.finish)[1] == ("protocol.parallel_transport_order_invalid",)
         else:

@@ -126,7 +126,7 @@ def run_tier_0(turn: Any, *calls: ActionCall) -> list[StepOutcome]:
     for one in calls:
         turn.request([one])
         found.append(outcome(one))
-        turn.answer(found[-1:])
+        turn.record_outcomes(found[-1:])
     return found
 
 

@@ -1,13 +1,11 @@
-"""From a macro-tool to its result: checks, a chain of calls behind gates, and what follows from it.
+"""Invocation of macro-tools: admission, execution of the chain behind gates, recovery, and the response.
 
-Three ideas:
-
-* **The gate sits at the effect.** A run is a sequence of turns. Each turn is closed by the harness on evidence of what
-  really happened, and only a closed turn gives the right to the next effect. There is no other way to one.
-* **Write first, then act.** That a step is about to have an effect is on record before it is sent, what came of it
-  before anything rests on it. Whoever finds the record can go on where it ends, or knows what nobody can know.
-* **Rules say what it meant.** What a run changed, what to do next and how to sum it up is derived by the pack's own
-  rules from what its extractors found. Text that an action returned is never taken for anything else.
+* **The gate is at the effect.** A run is a sequence of turns. The harness closes each turn on evidence, and only a
+  closed turn authorises the next effect.
+* **Write ahead.** The journal records a step before its effect is sent, and its outcome before another step uses it.
+  A worker can resume the run from the journal, and sees which outcomes are unknown.
+* **Rules interpret.** The pack's rules derive the delta, the suggestions and the summary from the values that its
+  extractors find in outputs. Other text that an action returned is never interpreted.
 """
 
 from manglecp.base.lazy import attach

@@ -42,13 +42,13 @@ from manglecp.wire.messages import InvokePayload
 # --- requests ------------------------------------------------------------------------------------------------------
 
 NUL: Final = "\0"
-"""PostgreSQL has no text with it. Nothing of ours has it in its name."""
+"""Not possible in a PostgreSQL text, and in no name of ours."""
 _LONGEST_KEY: Final = 128
 _PLANS: Final = 4_096
 
 
 def check_request_key(key: str | None) -> str | None:
-    """A request key, if it can be one."""
+    """Return the request key. Raises :class:`WireError` if it is malformed."""
     if key is not None and (not 1 <= len(key) <= _LONGEST_KEY or NUL in key):
         raise malformed(
             f"x-request_key has 1 to {_LONGEST_KEY} characters, none of them NUL", "$.payload.x-request_key"
@@ -57,27 +57,27 @@ def check_request_key(key: str | None) -> str | None:
 
 
 def key_conflict() -> WireError:
-    """For a request key that comes again with something else."""
+    """Return the error for a request key that was used with another tool or other arguments."""
     return WireError("x-request_key_conflict", "The request key was used for another macro-tool or other arguments")
 
 
-# --- checking ------------------------------------------------------------------------------------------------------
+# --- admission -----------------------------------------------------------------------------------------------------
 
 
 class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
-    """An invocation that may run."""
+    """An invocation that passed all checks."""
 
     offer: Offer
     plan: Plan
     args: Mapping[str, Any]
-    """As they were sent."""
+    """Without defaults."""
     approval: str | None = None
     consent: Consent | None = None
     """A nonce that has to be used up when the run is accepted."""
 
 
 class InvocationKey(msgspec.Struct, frozen=True):
-    """The caller, its request key, the tool with the digest of its arguments, and what rules take for now."""
+    """The principal, its request key, the tool, the digest of the arguments, and the evaluation time."""
 
     identity: Identity
     key: str | None
@@ -87,43 +87,42 @@ class InvocationKey(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Of tool and arguments: what a key stands for."""
+        """The digest of tool and arguments, which a request key identifies."""
         return digest({"macro_id": self.macro_id, "args": self.args_digest})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The record of a run that another process began."""
+    """The journal of a run that another process began."""
 
     outcomes: tuple[StepOutcome, ...] = ()
     carried: tuple[StepOutcome, ...] = ()
     """Outcomes of the effects that the last witness permitted: rows of the next turn."""
     unfinished: tuple[ActionCall, ...] = ()
-    """Sent, without an outcome on record."""
+    """Calls that were sent and have no recorded outcome."""
     attempts: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """How often each step (by kind and number) was attempted."""
+    """The number of attempts, by kind and number of the step."""
     slots: Slots = field(default_factory=dict)
     cancelled: bool = False
-    """Whether a client had cancelled it."""
     resumption: Resumption
 
 
 class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is to be carried out here."""
+    """A run that this process executes."""
 
     admission: Admission
     plan: Plan
     args: dict[str, Any]
-    """With their defaults."""
+    """With defaults."""
     identity: Identity
     now_ns: int
-    """What rules take for now."""
+    """The evaluation time."""
     journal: Journal
     history: History | None = None
 
     @property
     def first(self) -> KeyTaken | None:
-        """The run at another server whose response to the same request is the one that counts."""
+        """The run of the same request at another server whose response takes precedence."""
         return self.journal.first if isinstance(self.journal, ReadJournal) else None
 
 
@@ -135,13 +134,13 @@ class AdmissionService:
     pack_digest: str
     codec: OfferCodec
     store: Store
-    claims: OwnershipRegistry
+    ownership: OwnershipRegistry
     secrets: Secrets
     auto_confirm: AutoConfirm
     _plans: LruCache[Offer, Plan] = field(default_factory=lambda: LruCache(_PLANS))
 
     def plan_of(self, offer: Offer) -> Plan:
-        """Raises :class:`Unplannable`. The actions of a pack never change, so neither does the plan."""
+        """Return the plan of an offer. Raises :class:`Unplannable`."""
         plan = self._plans.get(offer)
         if plan is None:
             plan = Plan.of(offer.definition, self.pack.actions)
@@ -149,9 +148,9 @@ class AdmissionService:
         return plan
 
     def check(
-        self, kept: StoredOffer | None, payload: InvokePayload, asked: InvocationKey, now_ms: int
+        self, kept: StoredOffer | None, payload: InvokePayload, invocation: InvocationKey, now_ms: int
     ) -> CheckedInvocation:
-        """``kept`` is the offer that is known under this macro_id for this identity."""
+        """Return the checked invocation. ``kept`` is the stored offer of this macro_id and identity."""
         if kept is None or kept.pack_digest != self.pack_digest:
             raise macro_not_found()
         offer = self.codec.read(kept.document)
@@ -159,19 +158,19 @@ class AdmissionService:
             plan = self.plan_of(offer)
         except Unplannable:
             raise macro_not_found() from None
-        _in_time(kept, now_ms)
+        _check_validity(kept, now_ms)
         if errors := schema_errors(payload.args, offer.definition.input_schema):
             raise refused_arguments(errors)
-        approval, consent = self._consented(plan, payload, asked, now_ms)
+        approval, consent = self._check_approval(plan, payload, invocation, now_ms)
         return CheckedInvocation(offer=offer, plan=plan, args=payload.args, approval=approval, consent=consent)
 
-    def _consented(
-        self, plan: Plan, payload: InvokePayload, asked: InvocationKey, now_ms: int
+    def _check_approval(
+        self, plan: Plan, payload: InvokePayload, invocation: InvocationKey, now_ms: int
     ) -> tuple[str | None, Consent | None]:
-        definition, name, digested = plan.definition, asked.identity.name, asked.args_digest
+        definition, name = plan.definition, invocation.identity.name
         if payload.confirmation_token is not None:
             token, macro_id = payload.confirmation_token, definition.macro_id
-            consent = verify(token, self.secrets.of(name), name, macro_id, digested, now_ms)
+            consent = verify(token, self.secrets.of(name), name, macro_id, invocation.args_digest, now_ms)
             if consent is None:
                 raise invalid_confirmation()
             return f"confirm:{consent.nonce}", consent
@@ -180,70 +179,70 @@ class AdmissionService:
         approval = self.auto_confirm.approval(name, definition.safety.side_effects)
         if approval is not None:
             return approval, None
-        given = {**plan.defaults, **payload.args}
-        text = consent_text(definition, given, secret_args=plan.secrets, hide=hiding(secret_values(self.pack)))
-        shown = challenge(definition, digested, text, now_ms)
-        raise WireError("confirmation_required", "A person has to agree first", {"challenge": shown})
+        args = {**plan.defaults, **payload.args}
+        text = consent_text(definition, args, secret_args=plan.secrets, hide=hiding(secret_values(self.pack)))
+        request = challenge(definition, invocation.args_digest, text, now_ms)
+        raise WireError("confirmation_required", "A person has to agree first", {"challenge": request})
 
-    async def accept(self, checked: CheckedInvocation, asked: InvocationKey) -> AdmittedRun:
-        """:class:`KeyTaken` if the key stands for a run already."""
+    async def accept(self, checked: CheckedInvocation, invocation: InvocationKey) -> AdmittedRun:
+        """Store and return the run. Raises :class:`KeyTaken` if the request key has a run already."""
         run = f"r-{random_id()}"
         admission = Admission(
             run=run,
-            identity=asked.identity.name,
+            identity=invocation.identity.name,
             macro_id=checked.plan.definition.macro_id,
             tool=checked.plan.definition.tool,
             pack_digest=self.pack_digest,
             policy_digest=self.pack.governance.digest,
             proof_digest=checked.offer.proof_digest,
             chain_digest=checked.offer.chain_digest,
-            args_digest=asked.args_digest,
-            eval_time=str(asked.now_ns),
+            args_digest=invocation.args_digest,
+            eval_time=str(invocation.now_ns),
             approval=checked.approval,
-            request_key_digest=None if asked.key is None else digest_text(asked.key),
+            request_key_digest=None if invocation.key is None else digest_text(invocation.key),
         )
         durable = checked.plan.has_effects
-        new = self._new_run(admission, checked, asked) if durable or asked.key is not None else None
+        new = self._new_run(admission, checked, invocation) if durable or invocation.key is not None else None
         since = time.monotonic() if durable else 0.0
         if durable or checked.consent is not None:
             await self._write(admission, checked, new if durable else None)
         journal: Journal
         if durable:
-            self.claims.hold(run, 1, since)
-            journal = Journal(self.store, run, asked.identity.name, 1)
+            self.ownership.add(run, 1, since)
+            journal = Journal(self.store, run, invocation.identity.name, 1)
         else:
             journal = ReadJournal(self.store, admission, new)
         return AdmittedRun(
             admission=admission,
             plan=checked.plan,
             args={**checked.plan.defaults, **checked.args},
-            identity=asked.identity,
-            now_ns=asked.now_ns,
+            identity=invocation.identity,
+            now_ns=invocation.now_ns,
             journal=journal,
         )
 
-    def _new_run(self, admission: Admission, checked: CheckedInvocation, asked: InvocationKey) -> NewRun:
+    def _new_run(self, admission: Admission, checked: CheckedInvocation, invocation: InvocationKey) -> NewRun:
         hidden = checked.plan.secrets
         stored = {name: value for name, value in checked.args.items() if name not in hidden}
-        who = {"permissions": sorted(asked.identity.permissions), "trust": asked.identity.trust}
+        principal = {"permissions": sorted(invocation.identity.permissions), "trust": invocation.identity.trust}
         return NewRun(
             run_id=admission.run,
-            identity=asked.identity.name,
+            identity=invocation.identity.name,
             macro_id=admission.macro_id,
             pack_digest=admission.pack_digest,
-            request_digest=asked.digest,
-            request_key=asked.key,
+            request_digest=invocation.digest,
+            request_key=invocation.key,
             admission=msgspec.json.encode(admission.record(), order="sorted"),
             values=Values(
                 plan=self.codec.write(checked.offer),
-                args=msgspec.json.encode({"args": stored, "identity": who}),
+                args=msgspec.json.encode({"args": stored, "identity": principal}),
             ),
-            owner=self.claims.owner,
-            claim_ms=self.claims.claim_ms,
+            owner=self.ownership.owner,
+            claim_ms=self.ownership.claim_ms,
         )
 
     async def _write(self, admission: Admission, checked: CheckedInvocation, new: NewRun | None) -> None:
-        """One transaction: the run, the consent that is used up, and the entry."""
+        """Write the run, the used confirmation and the ledger entry in one transaction."""
         consent = checked.consent
 
         def write(tx: Transaction) -> None:
@@ -258,7 +257,7 @@ class AdmissionService:
 
 
 def macro_not_found() -> WireError:
-    """For a tool that never was, has expired, or is somebody else's: nobody learns which."""
+    """Return the same error for an unknown macro-tool, an expired one and one of another principal."""
     return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
 
 
@@ -267,15 +266,15 @@ def invalid_confirmation() -> WireError:
 
 
 def args_digest(args: Mapping[str, Any]) -> str:
-    """Canonical, of the arguments as they were sent."""
+    """Return the digest of the canonical JSON of the arguments, without defaults."""
     try:
         return digest(args if type(args) is dict else dict(args))
     except Uncanonical as error:
         raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
 
 
-def _in_time(kept: StoredOffer, now_ms: int) -> None:
-    """OPEN-27: by the server's clock, whatever ``eval_time`` says."""
+def _check_validity(kept: StoredOffer, now_ms: int) -> None:
+    """Raise an error outside of the offer's validity, by the server's clock, not ``eval_time`` (OPEN-27)."""
     if kept.not_before_ms is not None and now_ms < kept.not_before_ms:
         message = f"The macro-tool is valid from {instant_text(kept.not_before_ms * 1_000_000)} on"
         raise WireError("x-macro_not_yet_valid", message, retry_after_ms=kept.not_before_ms - now_ms)

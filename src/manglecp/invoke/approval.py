@@ -1,19 +1,18 @@
-"""A person's consent, as something that can be checked.
+"""Approval requests and the verification of confirmation tokens.
 
-The server asks with a *challenge*: what would be done, to what, with which effects, until when. Whoever speaks for the
-person answers with a token: an HMAC over exactly that, under a secret that came with the credential and never travels
-in this protocol. The agent only carries the two, and can make neither. A token is good for one identity, one tool, one
-set of arguments, one use and five minutes; the server keeps nothing but the nonces that were used.
-The token is that of :mod:`manglecp.wire.confirmation`.
+The server sends a *challenge*: tool, arguments, effects and expiry of one call. The approver's client returns a token:
+an HMAC over these values, with a secret that belongs to the credential and is never sent in this protocol. The agent
+forwards both and can create neither. A token is valid for one identity, one tool, one set of arguments, one use and
+five minutes; the server stores only the used nonces. :mod:`manglecp.wire.confirmation` defines its format.
 """
 
 from __future__ import annotations
 
 import hmac
 import re
-import secrets as chance
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from secrets import token_urlsafe
 from typing import Any, Final
 
 import msgspec
@@ -29,15 +28,15 @@ from manglecp.wire.messages import InvokeResult
 
 LIFETIME_MS: Final = 300_000
 SKEW_MS: Final = 30_000
-"""A token from the future is refused, unless clocks merely differ."""
+"""Tolerated difference between the clocks, for tokens from the future."""
 REMEMBERED_MS: Final = 86_400_000
-"""For how long a token that was used is known. Longer than it holds: a clock may run ahead and be put back."""
+"""How long used nonces are stored: longer than tokens are valid, because a clock may be set back."""
 _TOKEN: Final = re.compile(r"v1\.([A-Za-z0-9_-]{16,128})\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{43})")
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """A token that held: the nonce to use up, and until when it has to be remembered."""
+    """A verified token: its nonce, and until when the nonce has to be stored."""
 
     nonce: str
     expires_ms: int
@@ -45,14 +44,14 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The confirmation secrets of identities. Those without one cannot confirm anything."""
+    """The confirmation secrets of identities. An identity without a secret cannot confirm."""
 
     own: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     local: bytes | None = field(default=None, repr=False)
-    """The secret of this machine's user; each identity without its own has one derived from it."""
+    """The secret of this machine's user, from which other secrets are derived."""
 
     def of(self, identity: str) -> bytes | None:
-        """Their own one, or one that is derived where everybody is local; None if they cannot confirm."""
+        """Return the identity's own secret, or one derived from the local secret; None if it has neither."""
         if identity in self.own:
             return self.own[identity]
         if self.local is None:
@@ -62,12 +61,12 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class AutoConfirm:
-    """Which effects need no person, by identity: an explicit setting of whoever runs the server (SEC-24)."""
+    """The effects that need no approver, by identity: an explicit setting of the operator (SEC-24)."""
 
     effects: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def approval(self, identity: str, side_effects: tuple[str, ...]) -> str | None:
-        """The reference to the setting that waives consent; only if it covers every effect (OPEN-39)."""
+        """Return the reference to the setting, if it covers every effect (OPEN-39)."""
         covered = self.effects.get(identity)
         if not covered or not covered.issuperset(side_effects):
             return None
@@ -85,19 +84,19 @@ async def with_approval(
     try:
         return await send(payload)
     except WireError as error:
-        asked = (error.details or {}).get("challenge")
-        if error.code != "confirmation_required" or asked is None or not approve(asked):
+        request = (error.details or {}).get("challenge")
+        if error.code != "confirmation_required" or request is None or not approve(request):
             raise
     secret = secrets.of(identity)
     assert secret is not None  # derived for each identity
-    about = (asked["macro_id"], asked["args_digest"], asked["nonce"], asked["issued_ms"])
-    return await send({**payload, "confirmation_token": sign_confirmation(secret, identity, *about)})
+    signed = (request["macro_id"], request["args_digest"], request["nonce"], request["issued_ms"])
+    return await send({**payload, "confirmation_token": sign_confirmation(secret, identity, *signed)})
 
 
 def challenge(definition: Definition, args_digest: str, text: str, now_ms: int) -> dict[str, Any]:
-    """What whoever is asked should see; ``text`` says what will be done."""
+    """Return the approval request for an approver; ``text`` describes the call."""
     return {
-        "nonce": chance.token_urlsafe(24),
+        "nonce": token_urlsafe(24),
         "issued_ms": now_ms,
         "expires_at": instant_text((now_ms + LIFETIME_MS) * 1_000_000),
         "macro_id": definition.macro_id,
@@ -111,7 +110,7 @@ def challenge(definition: Definition, args_digest: str, text: str, now_ms: int) 
 def verify(
     token: str, secret: bytes | None, identity: str, macro_id: str, args_digest: str, now_ms: int
 ) -> Consent | None:
-    """None for every token that does not hold: whoever tries learns nothing about why."""
+    """Return the consent of a token; None if it is invalid, without a reason, so that a client cannot probe for one."""
     found = _TOKEN.fullmatch(token)
     if found is None or secret is None:
         return None
@@ -122,13 +121,13 @@ def verify(
     return Consent(nonce, issued_ms + REMEMBERED_MS)
 
 
-# --- asking --------------------------------------------------------------------------------------------------------
+# --- text of an approval request -----------------------------------------------------------------------------------
 
 HIDDEN_VALUE: Final = "(not shown)"
 _LONGEST: Final = 4_096
-"""Of the arguments, and of the steps."""
+"""Characters of the arguments, and of the steps."""
 _LONGEST_VALUE: Final = 300
-"""Of one value of a step."""
+"""Characters of one value of a step."""
 
 
 def consent_text(
@@ -138,7 +137,7 @@ def consent_text(
     secret_args: frozenset[str] = frozenset(),
     hide: Callable[[Any], Any] = lambda value: value,
 ) -> str:
-    """``args`` have their defaults. ``hide`` takes the values of secret settings out of JSON."""
+    """Return the text that an approver reads. ``args`` include defaults; ``hide`` redacts secret settings in JSON."""
     visible = {name: HIDDEN_VALUE if name in secret_args else hide(value) for name, value in args.items()}
     undoing = "It can be undone." if definition.safety.reversible else "It cannot be undone."
     return "\n".join(
@@ -153,7 +152,7 @@ def consent_text(
 
 
 def _bounded(lines: Iterator[str]) -> Iterator[str]:
-    """As many as there is room for, and how many there are besides."""
+    """Yield as many lines as fit, and the number of those left out."""
     room, left = _LONGEST, 0
     for line in lines:
         room -= len(line)
@@ -175,8 +174,8 @@ def _steps(definition: Definition, hide: Callable[[Any], Any]) -> Iterator[str]:
 def _called(
     action: str, arguments: tuple[Argument, ...], hide: Callable[[Any], Any], *, of: ChainStep | None = None
 ) -> str:
-    given = (f"{_line(one.param)} = {_value(one, hide, of)}" for one in arguments)
-    return f"{_line(action)}({', '.join(given)})"
+    inputs = (f"{_line(one.param)} = {_value(one, hide, of)}" for one in arguments)
+    return f"{_line(action)}({', '.join(inputs)})"
 
 
 def _value(one: Argument, hide: Callable[[Any], Any], of: ChainStep | None) -> str:

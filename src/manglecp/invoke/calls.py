@@ -1,8 +1,8 @@
 """Calls of actions and their outcomes.
 
-A call's input is encoded once. Those bytes are hashed, permitted, recorded and sent, so nothing can change between the
-check and the use. Values come from where the stored chain says: a constant frozen when the tool was proven, a call
-argument or its default, a JSON pointer into an earlier result, or a value that an earlier run kept.
+A call's input is encoded once. Those bytes are hashed, permitted, recorded and sent, so they cannot change between the
+check and the use. The stored chain defines the source of each value: a constant frozen when the tool was proven, a call
+argument or its default, a JSON pointer into an earlier output, or a value that an earlier run kept.
 """
 
 from __future__ import annotations
@@ -23,12 +23,8 @@ from manglecp.pack import ActionDescription
 from manglecp.toolhost import ActionResult, Dispatcher, DispatchError, PlanPermit, Slots
 from manglecp.wire import is_valid, value_size
 
-# --- calls ---------------------------------------------------------------------------------------------------------
-
-# --- model ---------------------------------------------------------------------------------------------------------
-
 Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
-"""``unknown``: the request left, no answer came, and the effect may have happened."""
+"""``unknown``: the request was sent without a response, so the effect may have happened."""
 
 EffectStatus: TypeAlias = Literal["done", "undone", "unknown"]
 
@@ -38,11 +34,11 @@ EVENT_STATUS: Final[Mapping[Status, Literal["success", "failure", "skipped"]]] =
     "unknown": "failure",
     "skipped": "skipped",
 }
-"""How a step's end is told to clients (OBS-02) and to rules (``step_status``)."""
+"""The status of a step in events (OBS-02) and in ``step_status`` facts."""
 
 
 class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at one step, or at undoing one: exactly what is hashed, permitted and sent."""
+    """One attempt at a step or at its undo: what is hashed, permitted and sent."""
 
     run: str
     step: ChainStep | Undo
@@ -51,17 +47,17 @@ class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     action: ActionDescription
     input_json: str
-    """The canonical bytes of the input, as text."""
+    """The canonical JSON of the input."""
     input_digest: str
-    """``sha256:<hex>`` of those bytes."""
+    """``sha256:<hex>`` of its bytes."""
     sources: tuple[int, ...] = ()
-    """The steps that its arguments come from."""
+    """The steps whose outputs are arguments."""
     secret: bool = False
-    """Does the input hold a value that must never be stored?"""
+    """Whether the input contains a value that must not be stored."""
     group: str = ""
-    """What the harness calls the calls that belong together: one sequential step. Made of the others, as the next."""
+    """The call group in the evidence: one per sequential step. Computed, like ``call_id``."""
     call_id: str = ""
-    """The same for the same attempt, in whichever process."""
+    """The same for the same attempt in every process."""
 
     def __post_init__(self) -> None:
         group = f"{'s' if self.kind == 'do' else 'u'}{self.number}"
@@ -70,45 +66,43 @@ class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_effect(self) -> bool:
-        """Does it do more than read?"""
         return self.action.tier > 0
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one step ended, as far as it is known now."""
+    """The outcome of one step, as far as it is known."""
 
     call: ActionCall | None
-    """None for a step that was skipped before there was a call."""
+    """None for a step that was not called."""
     number: int
     kind: Literal["do", "undo"] = "do"
     action: str
-    """Its name in the pack."""
     status: Status
     output: Any = None
-    """What the action returned, as JSON values; only if it is done."""
+    """The JSON value that the action returned, if the step is done."""
     output_digest: str | None = None
     """``sha256:<hex>`` of the bytes that the host returned."""
     code: str | None = None
     """The toolhost's own code, or ``argument_missing``, ``bad_output``, ``cancelled``, ``operator``."""
     detail: str | None = None
-    """For logs and operators. Clients get a text of ours."""
+    """For logs and operators; clients get a fixed text for the code."""
     why: str | None = None
-    """Why it was skipped, in the words of the pack's rule."""
+    """The reason of the rule that skipped the step."""
     duration_ms: int = 0
     happened: bool = False
-    """Did its effect happen although it failed, because what it returned is of no use?"""
+    """Whether the effect happened although the step failed, because its output was unusable."""
     by: str | None = None
-    """The operator who decided how it ended, where one had to."""
+    """The operator who decided an unknown outcome."""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect that happened, or may have: a row of ``details.effects``."""
+    """An effect that happened or may have happened: a row of ``details.effects``."""
 
     step: int
     action: str
     status: EffectStatus
     lasting: bool = True
-    """Does it leave anything behind, as far as the pack says?"""
+    """Whether the pack declares a change that remains after the call."""
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------
@@ -120,13 +114,13 @@ _DATA: Final = frozenset({"const", "default", "enum", "examples"})
 
 
 class UncallableStep(Exception):
-    """A step cannot be called. ``code`` says why for events, the text for logs."""
+    """A step cannot be called. ``code`` is for events, the text for logs."""
 
     code = "invalid_input"
 
 
 class ArgumentMissing(UncallableStep):
-    """What one of its arguments is to be taken from is not there."""
+    """The source of an argument has no value."""
 
     code = "argument_missing"
 
@@ -135,13 +129,13 @@ class ArgumentMissing(UncallableStep):
 
 
 def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What a tool's own schema promises of call arguments that are left out."""
+    """Return the default values in a tool's input schema."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     return {name: one["default"] for name, one in properties.items() if isinstance(one, dict) and "default" in one}
 
 
 def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The call arguments that are never stored: those with ``writeOnly`` or a password anywhere in their schema."""
+    """Return the arguments with ``writeOnly`` or a password format anywhere in their schema; they are never stored."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     shared = schema.get("$defs", {})
     return frozenset(name for name, one in properties.items() if _is_secret(one, shared, frozenset()))
@@ -170,8 +164,10 @@ def build_call(
     secrets: frozenset[str] = frozenset(),
     kept: Mapping[str, Any] | None = None,
 ) -> ActionCall:
-    """The call of a step. ``args`` have their defaults; ``outputs`` are those of the steps that are done; ``kept`` is
-    what earlier runs left for it, by parameter."""
+    """Return the call of a step. Raises :class:`UncallableStep`.
+
+    ``args`` include defaults; ``outputs`` are by step; ``kept`` are values of earlier runs, by parameter.
+    """
     inputs: dict[str, Any] = {}
     sources: set[int] = set()
     secret = False
@@ -187,7 +183,7 @@ def build_call(
             inputs[one.param] = _from_step(one, one.step, outputs)
         elif one.source == "kept":
             if kept is None or kept.get(one.param) is None:
-                # Somebody else's, forgotten, or never there: whoever asks learns no more than that.
+                # The same text whether it belongs to another principal, was deleted, or never existed.
                 hint = "check the run's id, or do by hand what it was kept for"
                 raise ArgumentMissing(one.param, f"that run keeps no {one.value['name']!r} for you (any more): {hint}")
             inputs[one.param] = kept[one.param]
@@ -208,7 +204,7 @@ def build_call(
 def build_undo_call(
     run: str, undo: Undo, done: ActionCall, output: Any, action: ActionDescription, *, attempt: int = 1
 ) -> ActionCall:
-    """The call that takes back a step that is done. Arguments come from what it was called with and what it said."""
+    """Return the call that undoes a step, with arguments from its input and output. Raises :class:`UncallableStep`."""
     given: Mapping[str, Any] = msgspec.json.decode(done.input_json) if done.input_json else {}
     inputs: dict[str, Any] = {}
     for one in undo.arguments:
@@ -231,7 +227,7 @@ def _from_step(one: Argument, number: int, outputs: Mapping[int, Any]) -> Any:
     try:
         return resolve_pointer(outputs[number], one.value)
     except LookupError:
-        raise ArgumentMissing(one.param, f"the result of step {number} has nothing at {one.value!r}") from None
+        raise ArgumentMissing(one.param, f"the result of step {number} has no value at {one.value!r}") from None
 
 
 def _call(
@@ -247,7 +243,7 @@ def _call(
     undo: bool = False,
 ) -> ActionCall:
     if not is_valid(inputs, action.input_schema):
-        raise UncallableStep(f"what would be given to {action.name} does not fit its schema")
+        raise UncallableStep(f"the input of {action.name} does not fit its schema")
     sent = canonical(inputs)
     return ActionCall(
         run=run,
@@ -267,16 +263,16 @@ def _call(
 
 T = TypeVar("T")
 _LARGE: Final = 20_000
-"""Values within a value. That many take about ten milliseconds."""
+"""Number of nested values that take about ten milliseconds to process."""
 _FEW: Final = 16
 _SHORT: Final = 1_024
 _SIMPLE: Final = frozenset({str, int, float, bool, type(None)})
 LARGE_TEXT: Final = 1 << 19
-"""Characters of JSON that take about as long."""
+"""Characters of JSON that take as long."""
 
 
 def is_large(value: Any) -> bool:
-    """Return whether a value has many values within, without visiting all of them."""
+    """Return whether a value has many nested values, without visiting all of them."""
     if type(value) is dict and len(value) <= _FEW:  # most arguments are a few short texts and numbers
         for name, one in value.items():
             kind = type(one)
@@ -302,7 +298,7 @@ async def run_in_thread_if(condition: bool, work: Callable[..., T], *args: Any, 
 Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
 
 _IN_DOUBT: Final = frozenset({"outcome_unknown", "oversize", "empty_output"})
-"""The request was sent, and the response does not say how it ended."""
+"""Codes of a sent request whose outcome is unknown."""
 
 _LOST: Final = frozenset({"crash", "timeout", "parse_error"})
 """Codes of an idempotent call without a response: it may have been sent or not."""
@@ -312,18 +308,18 @@ _BAD_OUTPUT: Final = "bad_output"
 
 
 class ActionRunner:
-    """The actions of a pack, through its dispatcher, on behalf of one identity."""
+    """Dispatches calls of actions on behalf of one identity."""
 
-    def __init__(self, dispatcher: Dispatcher, identity: str, claim: Ownership | None = None) -> None:
-        """``claim`` is the ownership of a run with effects."""
+    def __init__(self, dispatcher: Dispatcher, identity: str, ownership: Ownership | None = None) -> None:
+        """``ownership`` is that of the run; None without effects."""
         self._dispatcher = dispatcher
         self._identity = identity
-        self._claim = claim
+        self._ownership = ownership
 
     async def call(self, call: ActionCall, permit: Permit, slots: Slots, seconds: float) -> tuple[StepOutcome, Slots]:
         """Run a call and return its outcome and the state slots after it. Raises :class:`Fenced`."""
-        if self._claim is not None:
-            await self._claim.sure()
+        if self._ownership is not None:
+            await self._ownership.ensure_owned()
         started = time.monotonic()
         answer = await self._dispatcher.call(
             call.action.aid,
@@ -333,40 +329,48 @@ class ActionRunner:
             call_id=call.call_id,
             timeout=seconds,
             authority=permit,
-            not_after=None if self._claim is None else self._claim.end,
-            # A read may be repeated: only effects are remembered.
+            not_after=None if self._ownership is None else self._ownership.expires_at,
+            # Reads may be repeated, so they need no idempotency key.
             idempotency_key=f"{call.run}/{call.group}" if call.is_effect else None,
         )
-        took = round((time.monotonic() - started) * 1_000)
+        duration_ms = round((time.monotonic() - started) * 1_000)
         if isinstance(answer, ActionResult):
-            return await run_in_thread_if(len(answer.output_json) > LARGE_TEXT, _done, call, answer, took), answer.slots
-        return _not_done(call, answer, took), slots
+            return await run_in_thread_if(
+                len(answer.output_json) > LARGE_TEXT, _done, call, answer, duration_ms
+            ), answer.slots
+        return _not_done(call, answer, duration_ms), slots
 
     def cancel(self, call: ActionCall) -> None:
-        """Fail a call that is under way; its action may go on for a while."""
+        """Fail a call under way. Its action may continue until its host notices."""
         self._dispatcher.cancel(call.call_id)
 
 
-def _done(call: ActionCall, answer: ActionResult, took: int) -> StepOutcome:
+def _done(call: ActionCall, answer: ActionResult, duration_ms: int) -> StepOutcome:
     try:
         output = msgspec.json.decode(answer.output_json)
     except (ValueError, RecursionError):
-        return _outcome(call, "failed", took, code="parse_error", happened=call.is_effect)
+        return _outcome(call, "failed", duration_ms, code="parse_error", happened=call.is_effect)
     if call.action.output_schema and not is_valid(output, call.action.output_schema):
-        return _outcome(call, "failed", took, code=_BAD_OUTPUT, happened=call.is_effect)
-    return _outcome(call, "done", took, output=output, output_digest=digest_text(answer.output_json))
+        return _outcome(call, "failed", duration_ms, code=_BAD_OUTPUT, happened=call.is_effect)
+    return _outcome(call, "done", duration_ms, output=output, output_digest=digest_text(answer.output_json))
 
 
-def _not_done(call: ActionCall, error: DispatchError, took: int) -> StepOutcome:
+def _not_done(call: ActionCall, error: DispatchError, duration_ms: int) -> StepOutcome:
     code = error.get("code") or ("invalid_pick" if error.get("status") == "INVALID_PICK" else error["type"])
     sent = error["type"] != "exception"  # the code of a call that could not be encoded
     doubtful = sent and (code in _IN_DOUBT or (call.action.idempotent and code in _LOST))
     status: Status = "unknown" if call.is_effect and doubtful else "failed"
     happened = call.is_effect and code == _BAD_OUTPUT
-    return _outcome(call, status, took, code=code, detail=error["detail"], happened=happened)
+    return _outcome(call, status, duration_ms, code=code, detail=error["detail"], happened=happened)
 
 
-def _outcome(call: ActionCall, status: Status, took: int, **more: Any) -> StepOutcome:
+def _outcome(call: ActionCall, status: Status, duration_ms: int, **more: Any) -> StepOutcome:
     return StepOutcome(
-        call=call, number=call.number, kind=call.kind, action=call.action.name, status=status, duration_ms=took, **more
+        call=call,
+        number=call.number,
+        kind=call.kind,
+        action=call.action.name,
+        status=status,
+        duration_ms=duration_ms,
+        **more,
     )

@@ -1,8 +1,7 @@
-"""How a run that came to nothing is told: one table from the codes of the toolhost and the classes of the harness to
-those of the protocol (OPEN-70).
+"""Errors of runs: from the toolhost's codes and the harness's classes to the protocol's error codes (OPEN-70).
 
-Before the first effect an error may invite the client to try again. From the first effect on, done or doubtful, every
-failure is ``execution_failed``, which no client repeats by itself, and says which effects stand.
+Before the first effect, an error may be recoverable. Once an effect happened or may have happened, every failure is
+``execution_failed``, which clients do not retry, with a list of the effects.
 """
 
 from __future__ import annotations
@@ -28,101 +27,107 @@ _APPROVAL: Final = "governance.risk_tier_profile_missing"
 
 
 class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What every failure of a run says in ``details``."""
+    """The state of a run at its failure, for ``details`` and the message of its error."""
 
     run_id: str
     effects: tuple[Effect, ...] = ()
     state_delta: Mapping[str, Any]
     events: tuple[Mapping[str, Any], ...] = ()
-    tried: bool = False
-    """Was an effect sent? An action that reports an error may have changed something before that."""
+    effect_sent: bool = False
+    """Whether an effect was sent: a failed action may have changed something before its error."""
 
     def details(self, reason: str, culprit: StepOutcome | None = None, **more: Any) -> dict[str, Any]:
-        """The details of the error; ``culprit`` is the step that is to blame, if one is."""
-        said: dict[str, Any] = {"reason": reason}
+        """Return the details of the error; ``culprit`` is the failed step, if there is one."""
+        details: dict[str, Any] = {"reason": reason}
         if culprit is not None:
-            said |= {"step": culprit.number, "action": culprit.action, "code": culprit.code}
-        said |= {
+            details |= {"step": culprit.number, "action": culprit.action, "code": culprit.code}
+        details |= {
             "effects": [{"step": one.step, "action": one.action, "status": one.status} for one in self.effects],
             "state_delta": self.state_delta,
             "events": list(self.events),
             "run_id": self.run_id,
         }
-        return said | more
+        return details | more
 
-    @property
-    def standing(self) -> tuple[Effect, ...]:
-        """Of what happened, or may have: what was not undone and leaves something behind."""
-        return tuple(effect for effect in self.effects if effect.lasting and effect.status != "undone")
+    def describe_effects(self) -> str:
+        """Return the end of an error message: which effects of the run stand."""
+        if not self.effects:
+            return "none of its effects was completed" if self.effect_sent else "nothing was changed"
+        standing = [effect for effect in self.effects if effect.lasting and effect.status != "undone"]
+        if not standing:
+            undone = any(effect.status == "undone" for effect in self.effects)
+            return f"what it had done {'was undone' if undone else 'leaves nothing behind'}"
+        count = len(standing)
+        doubt = " or may have happened" if any(effect.status == "unknown" for effect in standing) else ""
+        return f"{count} effect{'' if count == 1 else 's'} happened{doubt} and stand{'s' if count == 1 else ''}"
 
 
-def failure_error(culprit: StepOutcome | None, told: FailureContext, reason: str = "step_failed") -> WireError:
-    """A step failed, the run had no more time, or its rules failed afterwards."""
-    if not told.effects and culprit is not None:
-        before = _before_any_effect(culprit)
-        if before is not None:
-            return before
+def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: str = "step_failed") -> WireError:
+    """Return the error of a run whose step or after-run rules failed, or whose time limit passed."""
+    if not context.effects and culprit is not None and (error := _error_before_effects(culprit)) is not None:
+        return error
     if culprit is not None:
-        where = f"Step {culprit.number} ({culprit.action}) failed{_missing(culprit)}"
+        # The detail of a missing argument comes from the chain, not from values, so clients may see it.
+        missing = f" ({culprit.detail})" if culprit.code == "argument_missing" and culprit.detail else ""
+        failure = f"Step {culprit.number} ({culprit.action}) failed{missing}"
     else:
-        where = _WITHOUT_STEP.get(reason, "The run failed")
-    return WireError("execution_failed", f"{where}; {_standing(told)}", told.details(reason, culprit))
+        failure = _WITHOUT_STEP.get(reason, "The run failed")
+    message = f"{failure}; {context.describe_effects()}"
+    return WireError("execution_failed", message, context.details(reason, culprit))
 
 
-def _missing(culprit: StepOutcome) -> str:
-    """Which argument could not be found. That text is made of what the chain says, and of no values."""
-    return f" ({culprit.detail})" if culprit.code == "argument_missing" and culprit.detail else ""
-
-
-def _before_any_effect(culprit: StepOutcome) -> WireError | None:
-    """Nothing has happened yet, and the code says that it might work later, or never."""
+def _error_before_effects(culprit: StepOutcome) -> WireError | None:
+    """Return the specific error for a code that permits a retry, or rules it out."""
     if culprit.code in _BUSY:
         message = f"The action {culprit.action} is busy or failed too often; try again later"
         return WireError("rate_limited", message, retry_after_ms=RETRY_AFTER_MS)
     if culprit.code in _NOT_PERMITTED:
         return WireError("auth_insufficient", f"The action {culprit.action} is not permitted")
     if culprit.code == "not_found":
-        return WireError("macro_not_found", f"The action {culprit.action} is not there any more; evaluate again")
+        return WireError("macro_not_found", f"The action {culprit.action} does not exist any more; evaluate again")
     if culprit.code == "no_host":
         return WireError("internal_error", "The server cannot start its tool hosts")
     return None
 
 
-def cancellation_error(told: FailureContext) -> WireError:
-    """Somebody wanted no more of it. What had happened by then stands."""
-    return WireError("cancelled", f"The run was cancelled; {_standing(told)}", told.details("cancelled"))
+def cancellation_error(context: FailureContext) -> WireError:
+    message = f"The run was cancelled; {context.describe_effects()}"
+    return WireError("cancelled", message, context.details("cancelled"))
 
 
-def decision_error(culprit: StepOutcome, told: FailureContext) -> WireError:
-    """A person has to say how a step ended before the run can go on."""
+def decision_error(culprit: StepOutcome, context: FailureContext) -> WireError:
+    """Return the error of a run that waits for an operator's decision about a step."""
     message = (
-        f"Nobody but a person can say how step {culprit.number} ({culprit.action}) ended; see the run {told.run_id}"
+        f"Only an operator can decide how step {culprit.number} ({culprit.action}) ended; see the run {context.run_id}"
     )
-    return WireError("execution_failed", message, told.details("needs_decision", culprit))
+    return WireError("execution_failed", message, context.details("needs_decision", culprit))
 
 
-def gate_error(refused: GateRefused, told: FailureContext) -> WireError:
-    """The evidence did not carry the first effect: nothing has happened."""
+def gate_error(refused: GateRefused, context: FailureContext) -> WireError:
+    """Return the error of a run whose gate refused the first effect."""
     if _CLAIM in refused.classes:
         return WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
     if _APPROVAL in refused.classes:
         return WireError("confirmation_required", "A person has to approve what this macro-tool does")
-    details = told.details("gate_refused", failure_classes=list(refused.classes))
+    details = context.details("gate_refused", failure_classes=list(refused.classes))
     return WireError("execution_failed", "The evidence of the run does not permit its effect", details)
 
 
-def server_failure_error(run_id: str, *, acknowledged: bool) -> WireError:
-    """The server itself failed. A run with effects goes on elsewhere, from its record: nobody is to repeat it."""
-    if not acknowledged:
+def server_failure_error(run_id: str, *, has_effects: bool) -> WireError:
+    """Return the error of a run during which the server failed. A worker resumes a run with effects from the journal,
+    so clients must not retry it."""
+    if not has_effects:
         return WireError("internal_error", "The server failed on this invocation", {"run_id": run_id})
     message = "The server failed during this run; what it had done is on record, and the run goes on from there"
     return WireError("execution_failed", message, {"reason": "interrupted", "run_id": run_id})
 
 
-def shutdown_error(run_id: str, *, acknowledged: bool, keyed: bool) -> WireError:
-    """The server goes before the run is over. Whoever has a key may ask again for what came of it, and nothing is
-    lost by repeating a run without effects; another one goes on from its record, and nobody is to repeat it."""
-    if keyed or not acknowledged:
+def shutdown_error(run_id: str, *, has_effects: bool, keyed: bool) -> WireError:
+    """Return the error of a run that has not ended when the server shuts down.
+
+    Clients may retry with the same request key, or without a key if the run has no effects.
+    """
+    if keyed or not has_effects:
         again = "ask again with the same request key" if keyed else "ask again"
         message = f"The server is shutting down; {again}"
         return WireError("server_not_ready", message, retry_after_ms=RETRY_AFTER_MS)
@@ -130,19 +135,8 @@ def shutdown_error(run_id: str, *, acknowledged: bool, keyed: bool) -> WireError
     return WireError("execution_failed", message, {"reason": "interrupted", "run_id": run_id})
 
 
-def bad_result_error(errors: Sequence[SchemaError], told: FailureContext) -> WireError:
-    """The result breaks the tool's own promise, and is not sent (OPEN-34)."""
-    details = told.details("bad_result", schema_errors=msgspec.to_builtins(list(errors)))
-    message = f"The result does not fit the schema that the macro-tool promises; {_standing(told)}"
+def bad_result_error(errors: Sequence[SchemaError], context: FailureContext) -> WireError:
+    """Return the error of a result that does not fit the tool's output schema; the result is not sent (OPEN-34)."""
+    details = context.details("bad_result", schema_errors=msgspec.to_builtins(list(errors)))
+    message = f"The result does not fit the schema that the macro-tool promises; {context.describe_effects()}"
     return WireError("execution_failed", message, details)
-
-
-def _standing(told: FailureContext) -> str:
-    if not told.effects:
-        return "none of its effects was completed" if told.tried else "nothing was changed"
-    if not told.standing:
-        undone = any(effect.status == "undone" for effect in told.effects)
-        return f"what it had done {'was undone' if undone else 'leaves nothing behind'}"
-    count = len(told.standing)
-    doubt = " or may have happened" if any(effect.status == "unknown" for effect in told.standing) else ""
-    return f"{count} effect{'' if count == 1 else 's'} happened{doubt} and stand{'s' if count == 1 else ''}"

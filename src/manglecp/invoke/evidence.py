@@ -1,9 +1,9 @@
 """The evidence of a run's turns: call spec, constraints, calls and their results, as digests, ids and codes.
 
-What follows from the policy package and the stored chain is computed once per chain (:class:`ChainTerms`). A package
-cannot ask for less than the server does: every turn claims governance, shows the four controls below, and needs an
-approval at the highest tier. A server's turn has no model: rows about what was shown (renders, queue, views) are about
-the response and the ledger.
+The parts that depend only on the policy package and the stored chain are computed once per chain (:class:`ChainTerms`).
+A package cannot require less than the server: every turn claims governance, has the four controls below, and needs an
+approval at the highest tier. A server's turn has no model: its rows of renders, queue and views describe the response
+and the ledger.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from manglecp.pack import ActionDescription
 Pattern: TypeAlias = Literal["single", "chain", "parallel"]
 
 ADMIT: Final = "manglecp.admit"
-"""The tool of the server's own that a run begins with."""
+"""The server's own tool, with which a run begins."""
 ADMIT_SCHEMA: Final = digest(
     {
         "type": "object",
@@ -41,63 +41,62 @@ _TIERS: Final = ("low", "moderate", "high")
 _CONTROLS: Final = ("policyProvenance", "guardrailStages", "observabilityMode", "riskTier")
 _CHECKPOINTS: Final = ("high",)
 _ANY: Final = "turn1_"
-"""The id of a call in a call spec that is to hold for any."""
+"""The placeholder of the call id in a template."""
 
 
 def claim_of(action: ActionDescription) -> str:
-    """The claim that an effect of this action needs, beside the base claim."""
+    """Return the capability claim that an effect of this action needs, besides the base claim."""
     return f"{BASE_CLAIM}.{action.aid.replace('.', '_')}"
 
 
 class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """What is fixed for all runs of a chain that are admitted under the same policies."""
+    """The evidence that all runs of a chain under the same policies share."""
 
     model_ref: str
-    """What decided: ``rules:<pack>@<version>+<pack digest>``."""
+    """``rules:<pack>@<version>+<pack digest>``, in the place of a model."""
     package: PolicyPackage
-    """The policies that runs are admitted under."""
     pinned: str | None
     """The package digest that the pack pins."""
     actions: Mapping[str, ActionDescription]
-    """The actions of the stored chain, those that undo included."""
+    """The actions of the stored chain, including undo actions."""
     plugin_digest: str
-    """Of the plugin that its hosts run."""
+    """The digest of the file of actions that the hosts load."""
     gates: int
     risk_tier: str = "low"
-    """At least; the actions may make it higher."""
+    """The minimum; the tiers of the actions may raise it."""
     sandbox: str = "strict"
     pattern: Pattern = "chain"
     spare_turns: int = 16
-    """Turns beyond one for each gate and the last: resumed, repeated and cancelled ones. Undoing is counted apart."""
+    """Turns of resumed, repeated and cancelled attempts; gates, undo steps and the last turn are counted separately."""
 
     @cached_property
     def tier(self) -> str:
         """The risk tier of the highest lease tier of the chain, and at least :attr:`risk_tier`."""
         if self.risk_tier not in _TIERS:
-            return self.risk_tier  # no turn opens under a word that is none
+            return self.risk_tier  # no turn opens with an unknown tier
         highest = max((action.tier for action in self.actions.values()), default=0)
         least = "low" if highest <= 0 else "moderate" if highest < 3 else "high"
         return max(least, self.risk_tier, key=_TIERS.index)
 
     @property
     def max_turns(self) -> int:
-        """Every gate once, every effect undone once, the last turn, and what is spare."""
+        """Each gate once, each effect undone once, the last turn, and the spare turns."""
         return 2 * self.gates + 1 + self.spare_turns
 
     @property
     def needed(self) -> int:
-        """Turns that it takes if nothing fails."""
+        """The number of turns of a run without failures."""
         return self.gates + 1
 
     @cached_property
     def admitted(self) -> int:
-        """Turns that the package admits; as many as are needed if it does not say."""
+        """The turns that the package admits; those needed if it has no limit."""
         most: int = self.package.contents.get("stop", {}).get("maxTurns", self.needed)
         return most
 
     @cached_property
     def host(self) -> str:
-        """Who says what came of a call, if no person does."""
+        """The source of an outcome that no operator decided."""
         return f"toolhost/{self.plugin_digest}"
 
     @cached_property
@@ -107,20 +106,20 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         return dict(sorted({ADMIT: ADMIT_SCHEMA, **ours}.items()))
 
     def schema_of(self, action: ActionDescription) -> str:
-        """The digest of an action's input schema: its own, whether or not the chain has an action of that name."""
+        """Return the digest of an action's own input schema, also if the chain has another action of that name."""
         if self.actions.get(action.name) is action:
             return self.schemas[action.aid]
         return digest(dict(action.input_schema))
 
     @cached_property
     def documents(self) -> Mapping[str, Any]:
-        """The policy documents. What the package says of tools stands; otherwise nothing is loaded late, the server is
-        the only caller, and examples are those of the schemas."""
+        """The policy documents. By default, no tool is deferred, the server is the only caller, and
+        examples are those of the schemas."""
         examples = {action.aid: list(action.input_schema.get("examples", ())) for action in self.actions.values()}
         return {
             "deferPolicy": {"eager": list(self.schemas), "deferred": []},
             "allowedCallers": {"tools": {name: ["direct"] for name in self.schemas}},
-            "toolExamples": {"tools": {name: shown for name, shown in sorted(examples.items()) if shown}},
+            "toolExamples": {"tools": {name: inputs for name, inputs in sorted(examples.items()) if inputs}},
             **self.package.documents(),
             "toolCatalog": {"catalogId": "chain", "tools": self._tools},
         }
@@ -131,12 +130,12 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def examples(self) -> Mapping[str, str]:
-        """The digest of each tool's examples, where it has any."""
+        """The digest of the examples of each tool that has some."""
         return {name: digest(list(inputs)) for name, inputs in self.documents["toolExamples"]["tools"].items()}
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
-        """The call spec of a turn whose calls run one after the other, with a call id that stands for any."""
+        """The call spec of a turn with sequential calls, with a placeholder for the call id."""
         contents, documents = self.package.contents, self.documents
         stop = dict(contents.get("stop", {}))
         stop["maxTurns"] = min(self.max_turns, stop.get("maxTurns", self.max_turns))
@@ -160,7 +159,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         }
 
     def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
-        """A turn in which nothing has happened, but for its call id. ``parallel``: calls of it may run in parallel."""
+        """Return an empty turn without its call id. ``parallel``: its calls may run in parallel."""
         template = self._parallel if parallel else self._strict
         if approval is None:
             return template
@@ -173,7 +172,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def _parallel(self) -> TurnBuilder:
-        transport = self.package.contents.get("transport", {})  # what the package forbids stays forbidden
+        transport = self.package.contents.get("transport", {})  # the package may forbid parallel calls
         policy = {
             "parallelToolCalls": transport.get("parallelToolCalls", True),
             "ordering": transport.get("ordering", "any"),
@@ -181,17 +180,16 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         return TurnBuilder.open({**self.spec, "toolTransportPolicy": policy}, self._constraints())
 
     def _constraints(self) -> dict[str, Any]:
-        """What stands beside the evidence of a turn, to be read only."""
         package = self.package
-        found = package.constraints(pinned=self.pinned, risk_tier=self.tier, approval_ref=None)
-        demanded: dict[str, Any] = found.get("governanceConstraints", {})
+        constraints = package.constraints(pinned=self.pinned, risk_tier=self.tier, approval_ref=None)
+        demanded: dict[str, Any] = constraints.get("governanceConstraints", {})
         tools: dict[str, Any] = {"requireResultProvenance": True}
         if (listed := package.contents.get("tools")) is not None:
             allowed = [tool["toolName"] for tool in listed["tools"] if tool.get("allowed", True)]
             tools["allowedTools"] = [ADMIT, *allowed]
             tools["schemaDigests"] = {tool["toolName"]: tool["schemaDigest"] for tool in listed["tools"]}
         return {
-            **found,
+            **constraints,
             "governanceProfile": package.governance_profile(self.pinned, self.tier, None),
             "governanceConstraints": {
                 **demanded,
@@ -206,12 +204,12 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @property
     def mutation_constraints(self) -> dict[str, Any]:
-        """Which mutation policy is in force; nothing if it is one that only observes."""
+        """The active mutation policy; empty if the package only observes."""
         return {"activePolicyDigest": self.package.digests["mutation"]} if self.package.may_mutate else {}
 
 
 class RunTerms(msgspec.Struct, frozen=True):
-    """What is fixed for a run when it is admitted."""
+    """The evidence that all turns of a run share."""
 
     run: str
     admission_digest: str
@@ -226,55 +224,54 @@ Events: TypeAlias = Sequence[Mapping[str, Any]]
 States: TypeAlias = Mapping[Any, str]
 
 _ADMISSION: Final = "invoke/admission"
-"""The source of the admission's result."""
+"""The provenance of the admission's result."""
 _INJECTION_POINT: Final = "invoke_response"
 _UNKNOWN: Final = "outcome_unknown"
 _BAD_OUTPUT: Final = "bad_output"
 _TRANSIENT: Final = frozenset({"timeout", "crash", _UNKNOWN, "breaker_open", "queue_full"})
-"""The toolhost's codes of failures that may be over the next time."""
+"""The toolhost's codes of failures that a retry may avoid."""
 _CODE: Final = re.compile(r"[a-z][a-z0-9_.\-]{0,63}")
 
 
 class Reads(NamedTuple):
-    """The steps whose results were used. Other results were only observed."""
+    """The steps whose outputs are used. Other outputs are only observed."""
 
     steps: frozenset[int] = frozenset()
-    """Used by a later step, on the way to a gate where there is one."""
+    """Used by a later step, and by the next gate if there is one."""
     answer: frozenset[int] = frozenset()
     """Used by the result object or by an extractor."""
 
 
 @dataclass(slots=True, eq=False)
 class TurnCall:
-    """A call of the turn, with what came of it."""
+    """A call of a turn, with its outcome."""
 
     name: str
-    """The id of the call."""
+    """The call id."""
     row: Row
-    """Its request."""
+    """The row of its request."""
     kind: Literal["admission", "do", "undo"]
     number: int
-    """Of its step; of the turn, if it is the admission."""
+    """The number of the step; of the turn for the admission."""
     action: str
     ref: str
-    """The name of its result."""
+    """The reference to its result."""
     call: ActionCall | None = None
     """None for the admission."""
     answer: int | None = None
-    """The position of its answer among those of the turn; None if there is none."""
+    """The position of its result among those of the turn; None without a result."""
     outcome: StepOutcome | None = None
-    """None for the admission, and while there is no answer."""
+    """None for the admission, and without a result."""
     retry: str | None = None
-    """The id of the attempt that is made instead."""
+    """The call id of the next attempt, if it is repeated."""
 
     @property
     def is_done(self) -> bool:
-        """Is it a step that succeeded?"""
         return self.kind == "do" and self.outcome is not None and self.outcome.status == "done"
 
     @property
     def has_failed(self) -> bool:
-        """Is it a step that failed, or whose outcome is unknown, and that is not retried?"""
+        """Whether the step failed or its outcome is unknown, and it is not retried."""
         return (
             self.kind == "do"
             and self.retry is None
@@ -291,16 +288,16 @@ class TurnEvidence:
         self._chain = terms.chain
         self._calls: dict[str, TurnCall] = {}
         self._stray: list[TurnCall] = []
-        """Results of calls that were not requested, or that were answered already."""
+        """Results of calls that were not requested, or that have a result already."""
         self._ungated: list[str] = []
         self._answers = 0
         self.widest = 1
-        """The most calls that ran in parallel."""
+        """The largest number of parallel calls."""
 
     # --- recording -------------------------------------------------------------------------------------------------
 
     def admission(self, turn: int) -> TurnCall:
-        """The call that reads the admission record, whose digest is its result. Every first step rests on it."""
+        """Return the call that reads the admission record and returns its digest. All first steps depend on it."""
         run, position = self._terms.run, len(self._calls)
         name = f"{run}/admit/{turn}"
         row = _request_row(name, ADMIT, ADMIT_SCHEMA, digest({"run": run, "turn": turn}), position, "admit")
@@ -308,13 +305,13 @@ class TurnEvidence:
         return TurnCall(name, row, "admission", turn, ADMIT, ref, answer=self._next())
 
     def requested(self, calls: Sequence[ActionCall]) -> list[TurnCall]:
-        """Calls as they would be recorded next."""
+        """Return the rows of calls at the next positions, without recording them."""
         group = "+".join([call.group for call in calls])
-        found = [self._turn_call(call, len(self._calls) + place, group) for place, call in enumerate(calls)]
+        rows = [self._turn_call(call, len(self._calls) + place, group) for place, call in enumerate(calls)]
         if len(calls) > 1:
-            for one, call in zip(found, calls, strict=True):
+            for one, call in zip(rows, calls, strict=True):
                 one.row["branchId"] = call.group
-        return found
+        return rows
 
     def _turn_call(self, call: ActionCall, position: int, group: str) -> TurnCall:
         action, chain = call.action, self._chain
@@ -325,21 +322,20 @@ class TurnEvidence:
         return TurnCall(call.call_id, row, call.kind, call.number, action.name, ref, call)
 
     def record(self, calls: Sequence[TurnCall]) -> None:
-        """Keep them."""
         for one in calls:
             self._calls[one.name] = one
         self.widest = max(self.widest, len(calls))
 
     def record_ungated(self, call: ActionCall) -> None:
-        """No gate opened for this effect. It is on record, and no turn that holds it is ever closed."""
+        """Record an effect that no gate authorised: the turn cannot be closed."""
         self._ungated.append(call.call_id)
 
-    def answer(self, outcomes: Iterable[StepOutcome]) -> None:
-        """Match outcomes to calls. One that belongs to no open call is kept as a stray."""
+    def record_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
+        """Match outcomes to calls; an outcome without an open call becomes a stray."""
         for outcome in outcomes:
             call = outcome.call
             if call is None:
-                continue  # it was skipped, or failed before there was a call
+                continue  # skipped, or not callable
             found = self._calls.get(call.call_id)
             if found is None or found.answer is not None:
                 found = self._turn_call(call, 0, "")
@@ -360,7 +356,6 @@ class TurnEvidence:
 
     @property
     def calls(self) -> Iterable[TurnCall]:
-        """In the order of their requests."""
         return self._calls.values()
 
     def closing(
@@ -374,13 +369,13 @@ class TurnEvidence:
         inputs: Sequence[TurnCall] | None = None,
         fence: int | None = None,
     ) -> tuple[list[Row], list[Row], Row, Row, Row]:
-        """Results, uses, protocol state, findings and what was shown: the evidence that closes a turn. ``inputs`` are
-        what a mutation rests on; None if there is none."""
+        """Return the evidence that closes a turn: results, uses, protocol state, findings, and renders. ``inputs`` are
+        the calls that a mutation depends on; None at the end of the run."""
         run, spec, approval = self._terms.run, self._chain.spec, self._terms.approval
-        answered = [*(one for one in self._calls.values() if one.answer is not None), *self._stray]
+        with_result = [*(one for one in self._calls.values() if one.answer is not None), *self._stray]
         event_digests = [digest(dict(event)) for event in events]
         results, uses, renders = [], [], []
-        for one, rendered in zip(answered, _rendered(answered, events, event_digests), strict=True):
+        for one, rendered in zip(with_result, _rendered(with_result, events, event_digests), strict=True):
             result = self._terms.admission_digest if one.outcome is None else _digest_of(one.outcome)
             results.append(self._result_row(one, result))
             uses.append(self._use_row(one, result, reads, inputs))
@@ -399,7 +394,7 @@ class TurnEvidence:
         entries = [{"reminderDigest": one} for one in queued]
         steps = {str(name): state for name, state in states.items()}
         view = digest({"run": run, "turn": turn, "steps": steps})
-        shown: Row = {
+        renders_row: Row = {
             "toolRender": renders,
             "reminderQueue": [
                 {
@@ -421,30 +416,30 @@ class TurnEvidence:
             "trajectoryRefs": [f"run://{run}/{turn}"],
         }
         if fence is not None:
-            shown["continuity"] = {"mode": "descent", "handoffRef": f"journal://{run}/{fence}"}
+            renders_row["continuity"] = {"mode": "descent", "handoffRef": f"journal://{run}/{fence}"}
         protocol: Row = {"stopReason": reason, "continuationAllowed": inputs is not None, "turnIndex": turn}
         if inputs is not None and approval is not None:
             protocol["checkpointRef"] = approval
-        return results, uses, protocol, self._found(), shown
+        return results, uses, protocol, self._findings(), renders_row
 
-    def _found(self) -> Row:
-        """Guardrail decisions, and which branches of parallel groups were joined."""
+    def _findings(self) -> Row:
+        """Return the guardrail decisions, and the joined branches of parallel groups."""
         bad = [
             one.name
             for one in self.calls
             if one.outcome is not None and not one.is_done and one.outcome.code == _BAD_OUTPUT
         ]
-        found: Row = {"guardrailDecisions": self._guardrail_rows(bad)}
+        findings: Row = {"guardrailDecisions": self._guardrail_rows(bad)}
         if self.widest > 1:
-            found["branchJoins"] = [
+            findings["branchJoins"] = [
                 {"branchId": one.row["branchId"], "joinClosed": one.answer is not None}
                 for one in self.calls
                 if "branchId" in one.row
             ]
-        return found
+        return findings
 
     def _result_row(self, one: TurnCall, result: str) -> Row:
-        """The digest of the output, or a typed error."""
+        """Return the row of a result: the digest of the output, or a typed error."""
         outcome = one.outcome
         if outcome is None:
             source = _ADMISSION
@@ -462,7 +457,7 @@ class TurnEvidence:
         return row | {"status": "error", "errorCode": code, "retryable": retryable, "errorMessageDigest": result}
 
     def _use_row(self, one: TurnCall, result: str, reads: Reads, inputs: Sequence[TurnCall] | None) -> Row:
-        """Retried, used by something that is named, or only observed."""
+        """Return the row of a use: retried, consumed by a gate or the response, or only observed."""
         row: Row = {"toolCallId": one.name}
         if one.outcome is None or one.outcome.status == "done":
             row["resultDigest"] = result
@@ -484,7 +479,6 @@ class TurnEvidence:
         return row
 
     def _guardrail_rows(self, bad_results: Sequence[str]) -> list[Row]:
-        """What was decided, in the order of the stages."""
         policy, approval = self._chain.spec.get("guardrailStagePolicyDigest"), self._terms.approval
         decided: list[tuple[str, str, str | None]] = [
             ("pre_flight", "proof", None),
@@ -530,28 +524,28 @@ def _request_row(name: str, tool: str, schema: str, input_digest: str, position:
 
 
 def _code_of(outcome: StepOutcome) -> str:
-    """The code of an error. Text that is none could be the action's own words, and stays out."""
+    """Return the code of an error. Text without the form of a code may come from the action and is replaced."""
     if outcome.code is None:
         return _UNKNOWN if outcome.status == "unknown" else "failed"
     return outcome.code if _CODE.fullmatch(outcome.code) else "unlisted_code"
 
 
 def _digest_of(outcome: StepOutcome) -> str:
-    """Of the output, or of the message of an error."""
+    """Return the digest of the output, or of the error message."""
     if outcome.status == "done":
         return outcome.output_digest or digest(outcome.output)
     return digest_text(outcome.detail or "")
 
 
-def _rendered(answered: Sequence[TurnCall], events: Events, digests: Sequence[str]) -> list[str]:
-    """For each result the digest of the event that renders it.
+def _rendered(calls: Sequence[TurnCall], events: Events, digests: Sequence[str]) -> list[str]:
+    """Return the digest of the event that renders each result.
 
-    Events are those of the whole run, the last ones those of this turn, so both are gone through from the end. A result
-    without an event (the admission, or one beyond the cap) is rendered by its action and status.
+    Events are those of the whole run, the last ones those of this turn, so both are traversed from the end. A result
+    without an event (the admission, or above the limit) is rendered by its action and status.
     """
     left = len(events)
-    found: list[str] = []
-    for one in reversed(answered):
+    rendered_digests: list[str] = []
+    for one in reversed(calls):
         status = "success" if one.outcome is None else EVENT_STATUS[one.outcome.status]
         rendered: str | None = None
         if one.outcome is not None:
@@ -560,5 +554,5 @@ def _rendered(answered: Sequence[TurnCall], events: Events, digests: Sequence[st
                 if events[place]["action"] in names and events[place]["status"] == status:
                     rendered, left = digests[place], place
                     break
-        found.append(rendered or digest({"action": one.action, "status": status}))
-    return found[::-1]
+        rendered_digests.append(rendered or digest({"action": one.action, "status": status}))
+    return rendered_digests[::-1]

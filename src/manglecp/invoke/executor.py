@@ -1,9 +1,9 @@
 """The execution of one run: rounds of calls, driven by one table of states.
 
 A round of effects is authorised by a turn, then recorded, then sent; its outcomes are rows of the turn that follows. A
-run without effects has no turn: its admitted plan permits its calls. A failure is handled as the chain says: continue,
-stop, or undo, last effect first. An effect with an unknown outcome ends the run at once, because neither continuing nor
-undoing would be right; only an idempotent action is repeated first, each time through the gate.
+run without effects has no turn: its admitted plan permits its calls. On a failure the
+chain continues, stops, or is undone, last effect first, as it declares. An effect with an unknown outcome ends the run
+at once, because neither continuing nor undoing would be right; only an idempotent action is repeated, through the gate.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from manglecp.toolhost import Slots, apply_state, state_delta
 
 
 class ExecutorState(Enum):
-    """What a run is doing."""
+    """The states of an executor."""
 
-    OPENING = auto()  # the first turn is opened, with what an earlier process left
+    OPENING = auto()  # the first turn is opened, with the history of a resumed run
     SELECTING = auto()  # the next round is chosen
     READING = auto()  # calls of tier 0 are under way
     AUTHORIZING = auto()  # the gate judges the turn before a round of effects
@@ -55,7 +55,7 @@ class ExecutorState(Enum):
 
 
 class ExecutorEvent(Enum):
-    """What a state ends with."""
+    """The events that end a state."""
 
     OPENED = auto()
     READS = auto()  # the next round reads
@@ -67,7 +67,7 @@ class ExecutorEvent(Enum):
     STOP = auto()  # a failure, a cancellation or the deadline ends the chain
     RELEASE = auto()
     FINISHED = auto()
-    UNDECIDED = auto()  # only an operator can say how the run continues
+    UNDECIDED = auto()  # an operator has to decide about an outcome
 
 
 TRANSITIONS: Final[Mapping[ExecutorState, Mapping[ExecutorEvent, ExecutorState]]] = {
@@ -116,11 +116,11 @@ _MAX_ATTEMPTS: Final = 3
 
 
 class Released(Exception):
-    """The run was left between two rounds, for the worker that claims it next."""
+    """The run was released between two rounds, for another worker."""
 
 
 class _Undecided(Exception):
-    """Only an operator can say how the run continues."""
+    """An operator has to decide about an outcome."""
 
     def __init__(self, culprit: StepOutcome) -> None:
         super().__init__(culprit.code)
@@ -128,7 +128,7 @@ class _Undecided(Exception):
 
 
 class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a chain ended. ``turn`` is still open, because it is closed on the response; None if the run has none."""
+    """How a chain ended. ``turn`` is still open: it is closed on the response. None for a run without turns."""
 
     outcomes: tuple[StepOutcome, ...]
     effects: tuple[Effect, ...]
@@ -165,7 +165,7 @@ class RunExecutor:
         seconds: float,
         events: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
     ) -> None:
-        """``turns`` is None if no turn of the run is judged, which takes a plan without effects."""
+        """``turns`` may be None only for a plan without effects: no turn of the run is judged then."""
         self._run_id = run.admission.run
         self._plan = run.plan
         self._args = run.args
@@ -203,8 +203,8 @@ class RunExecutor:
     async def run(self) -> ChainResult:
         """Execute the chain and return how it ended. After an effect a refused gate and failed rules need an operator.
 
-        Raises :class:`Released` if it was left to another process, :class:`GateRefused` or :class:`MangleError` if it
-        was refused before any effect, and what the journal raises.
+        Raises :class:`Released` if it was released, :class:`GateRefused` or :class:`MangleError` before the first
+        effect, and the journal's exceptions.
         """
         handlers = {
             ExecutorState.OPENING: self._open,
@@ -229,7 +229,7 @@ class RunExecutor:
         return self._result()
 
     def park(self, code: str) -> ChainResult:
-        """Return how a run stands that waits for an operator; ``code`` says why."""
+        """Return the state of a run that waits for an operator; ``code`` is the reason."""
         assert self._history is not None  # another process began it
         assert self._turns is not None
         unknown = list(self._unknown.values())
@@ -288,9 +288,9 @@ class RunExecutor:
                 self._cancelling = None
         outcomes = [outcome for outcome, _ in results]
         if self._turn is not None and self._permit is None:
-            self._turn.answer(outcomes)
+            self._turn.record_outcomes(outcomes)
         elif self._turn is not None:  # permitted by the plan, and judged at the end
-            self._turn.effects(calls, outcomes)
+            self._turn.record_effects(calls, outcomes)
         self._slots = self._merged(results)
         for outcome in outcomes:
             self._settle(outcome)
@@ -313,7 +313,7 @@ class RunExecutor:
     async def _act(self) -> ExecutorEvent:
         assert self._authority is not None
         calls, (ready, witness), self._authority = self._calls, self._authority, None
-        await self._journal.starting(calls, witness, self._unsaved, self._slots)
+        await self._journal.record_start(calls, witness, self._unsaved, self._slots)
         self._unsaved.clear()
         self._reach("started")
         results = await self._dispatch(calls, ready)
@@ -326,21 +326,21 @@ class RunExecutor:
             self.outcomes.append(outcome)
         self._unknown |= {(outcome.kind, outcome.number): outcome for outcome in repeated}
         self._turn = turn = self._open_turn()
-        turn.effects([outcome.call for outcome in known if outcome.call is not None], known)
+        turn.record_effects([outcome.call for outcome in known if outcome.call is not None], known)
         for outcome in repeated:
             assert outcome.call is not None  # it was sent
-            turn.retried(outcome.call, outcome)
+            turn.record_retry(outcome.call, outcome)
         if unknown and not repeated:
             raise _Undecided(next((one for one in unknown if not _is_repeatable(one)), unknown[0]))
         return ExecutorEvent.UNDONE if calls[0].kind == "undo" else ExecutorEvent.SETTLED
 
     async def _undo(self) -> ExecutorEvent:
         culprit = self._culprit
-        asked = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
-        if not self._plan.has_effects or not (asked or self._plan.definition.safety.reversible):
+        undo_declared = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
+        if not self._plan.has_effects or not (undo_declared or self._plan.definition.safety.reversible):
             return ExecutorEvent.FINISHED
-        if self._reason == "cancelled" and not self._journal.cancel_asked:
-            await self._journal.cancelling()
+        if self._reason == "cancelled" and not self._journal.cancel_requested:
+            await self._journal.record_cancellation()
         done = self._next_to_undo()
         undo = None if done is None else self._plan.step(done.number).undo
         if done is None or done.call is None or undo is None:
@@ -353,7 +353,7 @@ class RunExecutor:
         except UncallableStep as error:
             self._settle(_uncallable(done.number, "undo", undo.action, error))
             return ExecutorEvent.FINISHED
-        # The run's own deadline may have passed: that is one of the reasons to undo it.
+        # The run's own deadline may have passed, which is one reason for an undo.
         self._deadline = time.monotonic() + self._seconds
         self._calls = [call]
         return ExecutorEvent.EFFECTS
@@ -366,8 +366,8 @@ class RunExecutor:
 
     @property
     def _cancelled(self) -> bool:
-        asked = self._observer.cancelled.is_set() or self._journal.cancel_asked
-        return asked or (self._history is not None and self._history.cancelled)
+        requested = self._observer.cancelled.is_set() or self._journal.cancel_requested
+        return requested or (self._history is not None and self._history.cancelled)
 
     async def _round(self, steps: Sequence[ChainStep]) -> list[ActionCall]:
         """Return the calls of a round; steps that the rules skip, or that cannot be called, are settled."""
@@ -403,10 +403,14 @@ class RunExecutor:
     async def _call(self, step: ChainStep) -> ActionCall:
         attempt = self._count_attempt("do", step.number)
         outputs = {one.number: one.output for one in self.outcomes if one.kind == "do" and one.status == "done"}
-        kept = {one.param: await self._journal.kept(**one.value) for one in step.arguments if one.source == "kept"}
-        given = self._run_id, step, self._plan.actions[step.action], self._args, outputs, attempt
+        kept = {one.param: await self._journal.read_kept(**one.value) for one in step.arguments if one.source == "kept"}
+        arguments = self._run_id, step, self._plan.actions[step.action], self._args, outputs, attempt
         return await run_in_thread_if(
-            is_large(self._args) or (bool(outputs) and is_large(outputs)), build_call, *given, self._plan.secrets, kept
+            is_large(self._args) or (bool(outputs) and is_large(outputs)),
+            build_call,
+            *arguments,
+            self._plan.secrets,
+            kept,
         )
 
     def _count_attempt(self, kind: str, number: int) -> int:
@@ -420,8 +424,8 @@ class RunExecutor:
         return min(ending, key=lambda one: self._plan.step(one.number).on_error != "undo", default=None)
 
     def _next_to_undo(self) -> StepOutcome | None:
-        """Return the last effect that stands. None if there is none, or if undoing one after it failed: an effect may
-        rest on those before it."""
+        """Return the last effect that stands. None if there is none, or if the undo of a later effect failed: that
+        effect may depend on the earlier ones."""
         for done in reversed([one for one in self.outcomes if one.kind == "do" and _may_stand(one)]):
             if done.call is None or not done.call.is_effect or not self._plan.step(done.number).lasting:
                 continue
@@ -466,17 +470,17 @@ class RunExecutor:
         return turn
 
     def _resume(self, turn: Turn, history: History) -> None:
-        """Record in the turn what an earlier process did. Raises if an effect of unknown outcome cannot be repeated."""
+        """Record the history in the turn. Raises if an effect with an unknown outcome cannot be repeated."""
         for outcome in history.carried:
             assert outcome.call is not None  # it was sent
-            turn.effects([outcome.call], [outcome])
+            turn.record_effects([outcome.call], [outcome])
         unknown = list(zip(history.unfinished, self._unknown.values(), strict=True))
         stuck = [outcome for call, outcome in unknown if not call.action.idempotent]
         for call, outcome in unknown:
             if stuck:
-                turn.effects([call], [outcome])
+                turn.record_effects([call], [outcome])
             else:
-                turn.retried(call, outcome)
+                turn.record_retry(call, outcome)
         if stuck:
             self._turn = turn
             raise _Undecided(stuck[0])
@@ -517,9 +521,9 @@ class RunExecutor:
         self._observer.point(f"answered:{call.group}")
         lasting = call.kind == "undo" or self._plan.step(call.number).lasting
         if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):
-            outcome = msgspec.structs.replace(outcome, status="failed")  # nothing is left behind to look for
+            outcome = msgspec.structs.replace(outcome, status="failed")  # no lasting effect to decide about
         if call.is_effect:
-            await self._journal.came_to([outcome], slots, self._rules.keeps(outcome))
+            await self._journal.record_outcomes([outcome], slots, self._rules.kept_values(outcome))
             self._observer.point(f"finished:{call.group}")
         return outcome, slots
 
@@ -616,7 +620,7 @@ def _uncallable(number: int, kind: Literal["do", "undo"], action: str, error: Un
 
 
 def _lost(call: ActionCall) -> StepOutcome:
-    """Return the outcome of a call whose process was lost before the outcome was on record."""
+    """Return the unknown outcome of a call without a recorded outcome."""
     return StepOutcome(
         call=call,
         number=call.number,

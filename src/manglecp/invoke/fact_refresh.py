@@ -1,10 +1,10 @@
-"""Keeping what a pack has found out up to date while it is served.
+"""Refresh of generated facts while a pack is served.
 
-A task asks each generator when it is due. A pass runs in a thread, and so does working out what follows from what it
-changed; then the invoker gets another domain, in one step. Nobody who is being answered notices, and nobody waits for a
-pass, but for those who have changed something: their answer comes after a look at it, if that does not take long.
+A task runs each fact generator when it is due. The pass and the evaluation of its changes run in a thread; then the
+invoker gets the new domain in one assignment, so requests under way are not affected. Only the response of a run with
+effects waits, for a limited time, for a pass that began after the effects.
 
-A pass that fails leaves everything as it was, is told, and is tried again, ever later.
+A pass that fails leaves the facts unchanged. It is reported and repeated, with increasing delays.
 """
 
 from __future__ import annotations
@@ -20,106 +20,107 @@ from manglecp.mangle import MangleError
 from manglecp.toolhost import FactGenerators, PassError
 
 SETTLE_SECONDS: Final = 2.0
-"""Seconds that an answer about effects waits for a look at them."""
+"""How long the response of a run with effects waits for a pass after them."""
 _log = logging.getLogger(__name__)
 OnStaleFacts = Callable[[str, str | None], None]
-"""Told the name of a generator, and why its facts are old; None if they are no longer."""
+"""Called with the name of a generator and why its facts are out of date; None when they are current again."""
 
 
 @contextlib.asynccontextmanager
 async def refresh_facts(
-    invoker: Invoker, generated: FactGenerators | None, troubled: OnStaleFacts | None = None
+    invoker: Invoker, generators: FactGenerators | None, on_stale: OnStaleFacts | None = None
 ) -> AsyncIterator[None]:
-    """While the block lasts. ``generated`` is what the invoker's domain was loaded with."""
-    if generated is None:
+    """Refresh facts within the block. ``generators`` are those that the invoker's domain was loaded with."""
+    if generators is None:
         yield
         return
-    refreshing = FactRefresher(invoker, generated, troubled)
-    task = asyncio.create_task(refreshing.run())
-    before, invoker.settle = invoker.settle, refreshing.settle
+    refresher = FactRefresher(invoker, generators, on_stale)
+    task = asyncio.create_task(refresher.run())
+    before, invoker.settle = invoker.settle, refresher.settle
     try:
         yield
     finally:
         invoker.settle = before
         task.cancel()
-        await asyncio.to_thread(generated.close)  # a pass under way ends with its host
+        await asyncio.to_thread(generators.close)  # a pass under way ends with its host
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        refreshing.over()
+        refresher.clear_failures()
 
 
 class FactRefresher:
-    """One task for one edition of a pack."""
+    """Runs the fact generators of one pack revision."""
 
-    def __init__(self, invoker: Invoker, generated: FactGenerators, troubled: OnStaleFacts | None = None) -> None:
+    def __init__(self, invoker: Invoker, generators: FactGenerators, on_stale: OnStaleFacts | None = None) -> None:
         self._invoker = invoker
-        self._generated = generated
-        self._troubled = troubled or (lambda _generator, _why: None)
-        self._troubles: set[str] = set()
-        self._hurried = asyncio.Event()
+        self._generators = generators
+        self._on_stale = on_stale or (lambda _generator, _reason: None)
+        self._failed: set[str] = set()
+        self._wake = asyncio.Event()
         self._waiting: list[tuple[set[str], asyncio.Future[None]]] = []
+        """For each response that waits: the generators without a pass since its effects."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run generators as they become due, until cancelled."""
         while True:
-            name, seconds = self._generated.next()
+            name, seconds = self._generators.next()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurried.wait(), seconds)
-            if self._hurried.is_set():
-                self._hurried.clear()
-                continue  # another one may be due now
-            waiting = tuple(self._waiting)  # who comes later has changed what this pass may have seen already
+                await asyncio.wait_for(self._wake.wait(), seconds)
+            if self._wake.is_set():
+                self._wake.clear()
+                continue  # another generator may be due now
+            waiting = tuple(self._waiting)  # a response that waits from now on has effects that this pass may miss
             try:
-                why = await asyncio.to_thread(self._look, name)
+                failure = await asyncio.to_thread(self._refresh, name)
             except Exception:
                 _log.exception("a pass of %s failed in the server itself", name)
-                why = "the server failed"
-            self._tell(name, why)
+                failure = "the server failed"
+            self._report(name, failure)
             for names, settled in waiting:
                 names.discard(name)
                 if not names and not settled.done():
                     settled.set_result(None)
 
     async def settle(self) -> None:
-        """Wait until everything was looked at once more, but not for long."""
-        self._generated.make_due()
-        names = set(self._generated.names) - self._troubles
+        """Wait until each working generator has made another pass, at most ``SETTLE_SECONDS``."""
+        self._generators.make_due()
+        names = set(self._generators.names) - self._failed
         if not names:
             return
-        one = (names, asyncio.get_running_loop().create_future())
-        self._waiting.append(one)
-        self._hurried.set()
+        entry = (names, asyncio.get_running_loop().create_future())
+        self._waiting.append(entry)
+        self._wake.set()
         try:
-            await asyncio.wait_for(one[1], SETTLE_SECONDS)
+            await asyncio.wait_for(entry[1], SETTLE_SECONDS)
         except TimeoutError:
-            _log.info("an answer goes out before its effects were looked at")
+            _log.info("a response is sent before its effects are in the generated facts")
         finally:
-            self._waiting.remove(one)
+            self._waiting.remove(entry)
 
-    def over(self) -> None:
-        """Nobody is troubled any more by an edition that is no longer served."""
-        for name in tuple(self._troubles):
-            self._tell(name, None)
+    def clear_failures(self) -> None:
+        """Report the failed generators as current: their pack revision is no longer served."""
+        for name in tuple(self._failed):
+            self._report(name, None)
 
-    def _look(self, name: str) -> str | None:
-        """Make a pass, and answer by what it found; or why not."""
+    def _refresh(self, name: str) -> str | None:
+        """Run a generator and evaluate what it changed; return why that failed, or None."""
         try:
-            looked = self._generated.run_pass(name)
+            result = self._generators.run_pass(name)
         except PassError as error:
             return error.message
-        if not looked.change.empty:
+        if not result.change.empty:
             try:
-                self._invoker.offers.renew(self._invoker.domain.changed(looked.added, looked.removed, looked.version))
+                self._invoker.offers.renew(self._invoker.domain.changed(result.added, result.removed, result.version))
             except MangleError as error:
-                self._generated.discard(looked)
+                self._generators.discard(result)
                 return error.diagnostics[0].message
-        self._generated.commit(looked)
+        self._generators.commit(result)
         return None
 
-    def _tell(self, name: str, why: str | None) -> None:
-        if (why is not None) == (name in self._troubles):
+    def _report(self, name: str, failure: str | None) -> None:
+        if (failure is not None) == (name in self._failed):
             return
-        self._troubles ^= {name}
-        if why is not None:
-            _log.warning("the facts of %s stay as they are: %s", name, why)
-        self._troubled(name, why)
+        self._failed ^= {name}
+        if failure is not None:
+            _log.warning("the facts of %s are not updated: %s", name, failure)
+        self._on_stale(name, failure)

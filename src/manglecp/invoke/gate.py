@@ -1,13 +1,11 @@
-"""The gate of a run: turns of evidence that the harness closes, and the right to the next effect.
+"""The gate of a run: turns of evidence that the harness closes, and that authorise the next effects.
 
-* **An effect is the mutation of one turn and a row of the next.** A turn holds the effects that the turn before it
-  authorised, the calls of tier 0 that follow them, and ends in the authorisation of the next effect or, the last one,
-  in a join without a mutation.
-* **Every authorised call is owed a result, and no other is taken.** The next turn does not close without an outcome of
-  each call that was authorised, nor with an effect that was not.
-* **Nothing is authorised that the next turn could not hold.** A gate also judges the requests that the effects will be.
+* An effect is the mutation of one turn and a row of the next. A turn contains the effects that its predecessor
+  authorised, then calls of tier 0, and ends with the authorisation of the next effects or, the last turn, without one.
+* A turn closes only with an outcome of each call that its predecessor authorised, and with no other effect.
+* A gate also judges the requests of the next turn, so no effect is authorised that the next turn could not contain.
 
-Every turn is judged in full, at each state. Pure: the caller records what happened, and when.
+Each turn is judged in full, at each state. This module has no side effects; the caller writes the journal.
 """
 
 from __future__ import annotations
@@ -54,25 +52,21 @@ _NO_READS: Final = Reads()
 _NO_STATES: Final[States] = {}
 
 _REFUSED: Final = (Blocked, InvalidEvidence)
-"""What the harness raises instead of a state."""
+"""The exceptions of a turn that cannot reach a state."""
 
 
 class GateRefused(Exception):
-    """The evidence does not carry the run on: which state it cannot reach, and the classes that keep it from it.
-
-    Rows that contradict one another have no class: nothing follows from them, so ``classes`` is empty.
-    """
+    """The evidence does not permit the next state of a turn. ``classes`` are the fail-closed classes of the findings,
+    sorted and unique; empty for evidence with contradictory rows."""
 
     def __init__(self, state: State, classes: Sequence[str], findings: Sequence[Finding] = (), why: str = "") -> None:
         super().__init__(f"{state.title} cannot be reached: {', '.join(classes) or why}")
         self.state = state
         self.classes = tuple(classes)
-        """Names of the harness, sorted, each once."""
         self.findings = tuple(findings)
 
 
 def _refusal(error: Blocked | InvalidEvidence, state: State) -> GateRefused:
-    """The same for a caller that runs a chain."""
     if isinstance(error, Blocked):
         classes = sorted({finding.failure.name for finding in error.findings})
         return GateRefused(error.state, classes, error.findings)
@@ -81,31 +75,31 @@ def _refusal(error: Blocked | InvalidEvidence, state: State) -> GateRefused:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What a turn goes on from that someone else began."""
+    """The state from which another process resumes a run."""
 
     fence: int
     witnesses: tuple[str, ...] = ()
-    """The ids of the witnesses of the run so far, in the order of their turns."""
+    """The ids of the witnesses of the closed turns, in order."""
 
 
 class Turns:
-    """The turns of one run, one after the other."""
+    """The sequence of turns of one run."""
 
     def __init__(self, terms: RunTerms) -> None:
         self.terms = terms
         self.count = 0
-        """How many turns there were, this one included."""
+        """The number of turns, the current one included."""
         self.past = _Past()
         self.authorised: dict[str, ActionCall] = {}
-        """The calls that the last turn authorised, by their ids."""
-        self._opened: tuple[tuple[int, bool, int | None], CallSpec] | None = None
-        """The newest: a gate looks at the turn after it, which is then the next."""
+        """The calls that the last turn authorised, by id."""
+        self._newest: tuple[tuple[int, bool, int | None], CallSpec] | None = None
+        """The last result of :meth:`call_spec`: a gate judges the next turn before that is opened."""
 
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
-        """The next turn. ``parallel``: it will hold calls, or effects of the turn before, that ran side by side."""
+        """Open the next turn. ``parallel``: calls of it, or effects of its predecessor, run in parallel."""
         chain = self.terms.chain
         if resumed is None and self.count == 0 and chain.admitted < chain.needed:
-            # It would stop with an effect done and others not.
+            # The run would stop after some of its effects.
             why = f"the chain takes {chain.needed} turns, and its policies admit {chain.admitted}"
             raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
         if resumed is not None:
@@ -115,23 +109,23 @@ class Turns:
         self.count += 1
         return Turn(self, self.count, parallel, resumed)
 
-    def opened(self, number: int, parallel: bool, fence: int | None = None) -> CallSpec:
-        """A turn of which nothing has happened yet. Two who go on from the same turn do not make the same one."""
+    def call_spec(self, number: int, parallel: bool, fence: int | None = None) -> CallSpec:
+        """Return the call spec of a turn. ``fence`` distinguishes turns of processes that resume the same run."""
         which = (number, parallel, fence)
-        if self._opened is None or self._opened[0] != which:
+        if self._newest is None or self._newest[0] != which:
             terms = self.terms
-            asked = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
-            name = call_id(terms.run, number, terms.chain.model_ref, asked)
+            prompt = terms.admission_digest if fence is None else digest([terms.admission_digest, fence])
+            name = call_id(terms.run, number, terms.chain.model_ref, prompt)
             try:
                 turn = CallSpec.of(terms.chain.template(terms.approval, parallel=parallel).with_call_id(name))
             except _REFUSED as error:
                 raise _refusal(error, State.CALL_SPEC) from error
-            self._opened = which, turn
-        return self._opened[1]
+            self._newest = which, turn
+        return self._newest[1]
 
 
 class Turn:
-    """One turn while it happens. Made by :meth:`Turns.open`."""
+    """One open turn. Created by :meth:`Turns.open`."""
 
     def __init__(self, turns: Turns, number: int, parallel: bool, resumed: Resumption | None) -> None:
         self.number = number
@@ -141,12 +135,12 @@ class Turn:
         self._owed = dict(turns.authorised)
         self._evidence = TurnEvidence(turns.terms)
         self._unjudged: list[TurnCall] = []
-        """Requests that were recorded and not yet judged: what has happened is judged with what is asked for next."""
+        """Recorded requests that are judged with the next request or at the end of the turn."""
         self._over = False
         self._fence = None if resumed is None else resumed.fence
-        self._state: CallSpec | ToolRequests = turns.opened(number, parallel, self._fence)
+        self._state: CallSpec | ToolRequests = turns.call_spec(number, parallel, self._fence)
 
-    # --- what happens ----------------------------------------------------------------------------------------------
+    # --- records ---------------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
         """Record that the run was admitted."""
@@ -154,40 +148,38 @@ class Turn:
         self._record([self._evidence.admission(self.number)])
 
     def request(self, calls: Sequence[ActionCall]) -> ToolRequests:
-        """Ask to make calls of tier 0; the state that their leases are minted from. More than one run in parallel.
+        """Request calls of tier 0, which run in parallel, and return the state from which their leases are issued.
 
-        What is refused leaves no trace in the turn.
+        Raises :class:`GateRefused`; refused requests are not recorded.
         """
         self._must_be_open()
         for call in calls:
             if call.is_effect:
-                raise ValueError(f"{call.call_id} has an effect: that is authorised, not requested")
-        asked = self._evidence.requested(calls)
-        self._state = state = self._judged(asked)
+                raise ValueError(f"{call.call_id} has an effect, which needs an authorisation")
+        requests = self._evidence.requested(calls)
+        self._state = state = self._judge(requests)
         self._unjudged = []
-        self._evidence.record(asked)
+        self._evidence.record(requests)
         return state
 
-    def answer(self, outcomes: Iterable[StepOutcome]) -> None:
-        """Record what came back of requested calls. A step that was skipped was never called and has no row."""
+    def record_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
+        """Record the outcomes of requested calls. A skipped step has no call and no row."""
         self._must_be_open()
-        self._evidence.answer(outcomes)
+        self._evidence.record_outcomes(outcomes)
 
-    def effects(self, calls: Sequence[ActionCall], outcomes: Iterable[StepOutcome]) -> None:
-        """Record what happened before this turn: effects that the turn before authorised, or what a journal holds.
-
-        Calls that are given together ran side by side.
-        """
+    def record_effects(self, calls: Sequence[ActionCall], outcomes: Iterable[StepOutcome]) -> None:
+        """Record effects that the previous turn authorised, or calls from the journal. Calls of one invocation of this
+        method ran in parallel."""
         self._must_be_open()
         for call in calls:
             if self._resumed is None and call.is_effect and self._owed.get(call.call_id) != call:
                 self._evidence.record_ungated(call)
         self._record(self._evidence.requested(calls))
-        self._evidence.answer(outcomes)
+        self._evidence.record_outcomes(outcomes)
 
-    def retried(self, call: ActionCall, outcome: StepOutcome) -> None:
-        """Record an attempt of which nobody knows how it ended, and which is made again."""
-        self.effects([call], [outcome])
+    def record_retry(self, call: ActionCall, outcome: StepOutcome) -> None:
+        """Record an attempt with an unknown outcome that is repeated."""
+        self.record_effects([call], [outcome])
         self._evidence[call.call_id].retry = f"{call.run}/{call.group}/{call.attempt + 1}"
 
     # --- the end ---------------------------------------------------------------------------------------------------
@@ -201,17 +193,17 @@ class Turn:
         events: Events = (),
         states: States = _NO_STATES,
     ) -> tuple[MutationReady, Witness]:
-        """Close the turn with the right to make exactly these calls, each once, and the witness of it.
+        """Close the turn and return the authorisation of exactly these calls, each once, and the witness.
 
-        A turn whose gate was refused is still open: it may be finished, or authorise something else.
+        Raises :class:`GateRefused`; the turn is still open then, and may be finished or authorise other calls.
         """
         self._must_be_open()
         if not calls:
-            raise ValueError("there is nothing to authorise")
+            raise ValueError("no calls to authorise")
         turns = self._turns
-        self._foresee(calls)
-        inputs, witnesses, nowhere = _rests_on(calls, self._evidence, turns.past)
-        refs = sorted([*(one.ref for one in inputs), *nowhere])
+        self._judge_next_turn(calls)
+        inputs, witnesses, dangling = _dependencies(calls, self._evidence, turns.past)
+        refs = sorted([*(one.ref for one in inputs), *dangling])
         mutation = _mutation_of(turns.terms, calls, claims, refs, witnesses)
         demanded = {
             **turns.terms.chain.mutation_constraints,
@@ -233,7 +225,7 @@ class Turn:
         states: States = _NO_STATES,
         paused: bool = False,
     ) -> Witness:
-        """Close the last turn. ``paused``: the run does not end here, it waits for somebody to decide."""
+        """Close the last turn. ``paused``: the run waits for an operator's decision. Raises :class:`GateRefused`."""
         self._must_be_open()
         reason = "pause_turn" if paused else "end_turn"
         try:
@@ -243,56 +235,55 @@ class Turn:
         self._turns.authorised = {}
         return self._ended(closed.judgement)
 
-    # --- how -------------------------------------------------------------------------------------------------------
+    # --- judgement -------------------------------------------------------------------------------------------------
 
     def _must_be_open(self) -> None:
         if self._over:
             raise RuntimeError("the turn is over")
 
-    def _record(self, happened: Sequence[TurnCall]) -> None:
-        self._evidence.record(happened)
-        self._unjudged += happened
+    def _record(self, calls: Sequence[TurnCall]) -> None:
+        self._evidence.record(calls)
+        self._unjudged += calls
 
-    def _judged(self, asked: Sequence[TurnCall]) -> ToolRequests:
-        """The state that holds all requests so far and those that are asked for, if they may run."""
-        state, new = self._state, [*self._unjudged, *asked]
+    def _judge(self, requests: Sequence[TurnCall]) -> ToolRequests:
+        """Return the state with all requests so far and the new ones."""
+        state, new = self._state, [*self._unjudged, *requests]
         if not new and isinstance(state, ToolRequests):
             return state
         try:
-            return _requested(state, new, max(self._evidence.widest, len(asked)))
+            return _requested(state, new, max(self._evidence.widest, len(requests)))
         except _REFUSED as error:
             raise _refusal(error, State.TOOL_REQUESTS) from error
 
-    def _foresee(self, calls: Sequence[ActionCall]) -> None:
-        """Refuse what the next turn could not hold."""
+    def _judge_next_turn(self, calls: Sequence[ActionCall]) -> None:
+        """Raise :class:`GateRefused` for calls that the next turn could not contain."""
         turns = self._turns
-        asked = TurnEvidence(turns.terms).requested(calls)
-        opened = turns.opened(self.number + 1, self._parallel or len(calls) > 1)
+        requests = TurnEvidence(turns.terms).requested(calls)
+        spec = turns.call_spec(self.number + 1, self._parallel or len(calls) > 1)
         try:
-            _requested(opened, asked, len(calls))
+            _requested(spec, requests, len(calls))
         except _REFUSED as error:
             raise _refusal(error, State.TOOL_REQUESTS) from error
 
     def _close(
         self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[TurnCall] | None = None
     ) -> JoinClosed:
-        """``inputs`` are what the mutation rests on that comes next; None if there is none."""
+        """``inputs`` are the calls that the next mutation depends on; None at the end of the run."""
         evidence = self._evidence
-        # What was authorised, and of which nobody says what became of it, is a request without a result.
+        # An authorised call without an outcome becomes a request without a result, with which no turn closes.
         owed = [call for name, call in self._owed.items() if name not in evidence]
-        requested = self._judged(evidence.requested(owed) if owed else ())
+        requested = self._judge(evidence.requested(owed) if owed else ())
         closing = evidence.closing(self.number, reason, reads, events, states, inputs=inputs, fence=self._fence)
         return requested.close(*closing)
 
     def _ended(self, judgement: Judgement) -> Witness:
-        """The witness, which from now on stands for what happened in this turn."""
         self._over = True
         self._turns.past.add(judgement.witness_id, self._evidence.calls)
         return Witness(judgement)
 
 
 def _requested(state: CallSpec | ToolRequests, calls: Sequence[TurnCall], width: int) -> ToolRequests:
-    """The state with these requests; ``width`` is the most calls that run in parallel."""
+    """Return the state with these requests; ``width`` is the largest number of parallel calls."""
     split = {"decomposition": {"mode": "split", "fanOut": width}} if width > 1 else {}
     return state.request([one.row for one in calls], split)
 
@@ -304,13 +295,13 @@ class _Past:
     """The closed turns of a run, by the ids of their witnesses."""
 
     def __init__(self, before: Sequence[str] = ()) -> None:
-        """``before`` are those of turns that another process made, in their order."""
+        """``before`` are the witnesses of turns of another process, in order."""
         self.witnesses = list(before)
         self._admission: str | None = None
         self._steps: dict[int, str] = {}
 
     def add(self, witness: str, calls: Iterable[TurnCall]) -> None:
-        """One more closed turn, and the calls whose results it holds."""
+        """Add a closed turn and its calls."""
         self.witnesses.append(witness)
         for one in calls:
             if one.kind == "admission":
@@ -319,7 +310,7 @@ class _Past:
                 self._steps[one.number] = witness
 
     def of_step(self, number: int) -> list[str]:
-        """Of turns that another process made it is only known that one of them holds it."""
+        """Return the witness of the step's turn; all witnesses if the turn belongs to another process."""
         return [self._steps[number]] if number in self._steps else list(self.witnesses)
 
     def of_admission(self) -> list[str]:
@@ -328,21 +319,22 @@ class _Past:
 
 
 def _claims_needed(terms: RunTerms, calls: Iterable[ActionCall]) -> list[str]:
-    """The base claim, one for each action, and what the policies demand of every mutation."""
+    """Return the base claim, one claim per action, and those that the policies require of every mutation."""
     demanded = terms.chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
     return sorted({BASE_CLAIM, *demanded, *(claim_of(call.action) for call in calls)})
 
 
-def _rests_on(
+def _dependencies(
     calls: Sequence[ActionCall], evidence: TurnEvidence, past: _Past
 ) -> tuple[list[TurnCall], list[str], list[str]]:
-    """Results of this turn, witnesses of earlier ones, and refs that nothing leads to: those the harness refuses."""
+    """Return the calls of this turn and the witnesses that the calls depend on, and dangling references, which the
+    harness refuses."""
     results: dict[str, TurnCall] = {}
     witnesses = past.witnesses[-1:]
-    nowhere: list[str] = []
+    dangling: list[str] = []
     sources = {source for call in calls for source in call.sources}
     undoing = [call for call in calls if call.kind == "undo"]
-    if undoing:  # because of what failed, and to take back what was done
+    if undoing:  # an undo depends on the failure and on the step that it reverts
         sources.update(call.number for call in undoing)
         results |= {one.name: one for one in evidence.calls if one.has_failed}
     here = {one.number: one for one in evidence.calls if one.kind == "do"}  # the last attempt at each step
@@ -352,18 +344,18 @@ def _rests_on(
         elif known := past.of_step(source):
             witnesses += known
         else:
-            nowhere.append(f"run://{calls[0].run}/s{source}")
+            dangling.append(f"run://{calls[0].run}/s{source}")
     admissions = {one.name: one for one in evidence.calls if one.kind == "admission"}
     results |= admissions
     if not admissions:
         witnesses += past.of_admission()
-    return list(results.values()), list(dict.fromkeys(witnesses)), nowhere
+    return list(results.values()), list(dict.fromkeys(witnesses)), dangling
 
 
 def _mutation_of(
     terms: RunTerms, calls: Sequence[ActionCall], claims: Iterable[str], inputs: Iterable[str], witnesses: Sequence[str]
 ) -> dict[str, Any]:
-    """The row ``mutation`` of the turn: it names each call by its id, its tool and the digest of its input."""
+    """Return the row ``mutation`` of the turn, with the id, the tool and the input digest of each call."""
     return {
         "kind": "effect",
         "action": "+".join(sorted({call.action.aid for call in calls})),
@@ -380,37 +372,37 @@ def _mutation_of(
 
 # --- the trial of a policy package ----------------------------------------------------------------------------------
 
-# A server's turns always have one queue, one view, one injection point and one sandbox. A package that demands others
-# would fail every turn, after effects: so the shortest turn is judged when the pack is opened. Only what is true of
-# every run is refused; a package that admits no parallel steps, or no effects, is a choice.
+# A server's turns always have one queue, one view, one injection point and one sandbox. A package that requires others
+# would fail every turn, after effects: so the shortest turn is judged when the pack is opened. Only problems of
+# every run are reported; a package may admit no parallel steps, or no effects.
 _NOTHING: Final = digest("a turn on trial")
-_FIX: Final = "ask for the queue events, the view run and the injection point invoke_response, or for none"
+_FIX: Final = "require the queue events, the view run and the injection point invoke_response, or none"
 
 
 def check_policy_package(pack: Pack, sandbox: Profile) -> tuple[Diagnostic, ...]:
-    """Why no run of the pack could end well under its policy package. ``sandbox`` is the profile of its hosts."""
-    found, package = [], pack.governance
+    """Return why no run of the pack could succeed under its policy package. ``sandbox`` is the profile of its hosts."""
+    problems, package = [], pack.governance
     promised = package.contents.get("sandbox", {}).get("profile", sandbox)
     if promised != sandbox and package.digest != default_governance().digest:  # the shipped package binds no hosts
         message = f"profile: turns would be bound to the sandbox {promised}, and the hosts run in {sandbox}"
         fix = f'write profile = "{sandbox}", or have the hosts run in {promised}'
-        found.append(pack_problem(f"{FOLDER}/sandbox", message, fix=fix))
+        problems.append(pack_problem(f"{FOLDER}/sandbox", message, fix=fix))
     if refused := sorted({name for tier in TIERS for name in _trial_classes(pack, tier)}):
         message = f"no turn of a server would close under this policy package: {', '.join(refused)}"
         shown = any(name.startswith("context.") for name in refused)
-        found.append(pack_problem(f"{FOLDER}/", message, fix=_trial_fix(pack) if shown else None))
-    return tuple(found)
+        problems.append(pack_problem(f"{FOLDER}/", message, fix=_trial_fix(pack) if shown else None))
+    return tuple(problems)
 
 
 def _trial_fix(pack: Pack) -> str:
     batch, most = pack.governance.contents["queue"].get("maxBatchSize"), pack.settings.invocation.max_events
     if batch is None or batch >= most:
         return _FIX
-    return f"a run tells up to {most} events: raise maxBatchSize, or lower [invocation] max_events to it"
+    return f"a run has up to {most} events: raise maxBatchSize, or lower [invocation] max_events to it"
 
 
 def _trial_classes(pack: Pack, tier: str) -> tuple[str, ...]:
-    """What keeps the shortest turn of this tier from closing; nothing if it closes for one shape of run."""
+    """Return the classes that keep the shortest turn of this tier open; empty if it closes for one pattern."""
     package, most = pack.governance, pack.settings.invocation.max_events
     events = [{"action": "trial", "status": "success", "detail": str(n)} for n in range(most)]
     first: tuple[str, ...] = ()

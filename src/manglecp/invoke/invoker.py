@@ -1,4 +1,4 @@
-"""How runs are carried out here. What belongs to the pack stands in its ``[invocation]``."""
+"""The invoker of a pack revision: invocation, cancellation, hand-over and takeover of runs; and the worker."""
 
 from __future__ import annotations
 
@@ -40,68 +40,65 @@ from manglecp.toolhost import Dispatcher
 from manglecp.wire import WireError, read_eval_time
 from manglecp.wire.messages import InvokeRequest, InvokeResponse
 
-# --- settings ------------------------------------------------------------------------------------------------------
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvokeSettings:
-    """For one server; the defaults suit processes that share a store."""
+    """Settings of a server; a pack's own are in its ``[invocation]``."""
 
     claim_ms: int = 15_000
-    """For how long a run belongs to a process that does not say that it is still there."""
+    """How long a run belongs to a process without a heartbeat."""
     most_takeovers: int = 5
-    """A run that changed hands more often without getting on is left to a person."""
+    """After more takeovers without progress, a run waits for an operator."""
     handover_ms: int = 3_000
-    """How long others have to claim a run that this process would rather leave to them, before it goes on itself."""
+    """How long another process may take over a run that this one released, before this one continues it."""
 
 
-# --- invocations ---------------------------------------------------------------------------------------------------
-
-
-class _Keyed(NamedTuple):
+class _KeyedInvocation(NamedTuple):
     request_digest: str
     task: asyncio.Task[RunResponse]
     cancelled: asyncio.Event
 
 
 class Invocations:
-    """Those of one revision of a pack. Used from one event loop."""
+    """The invocations under way of one pack revision. Used from one event loop."""
 
     def __init__(self) -> None:
         self._detached: set[asyncio.Task[RunResponse]] = set()
-        self._keyed: dict[tuple[str, str], _Keyed] = {}
+        self._keyed: dict[tuple[str, str], _KeyedInvocation] = {}
         """By identity and request key."""
 
     async def detach(self, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
-        """Run ``work`` in a task of its own, which goes on if the caller is cancelled."""
+        """Run ``work`` in a task of its own, which continues if the caller is cancelled."""
         return await asyncio.shield(self._start(work))
 
     async def attach(
-        self, asked: InvocationKey, cancelled: asyncio.Event, work: Coroutine[Any, Any, RunResponse]
+        self, invocation: InvocationKey, cancelled: asyncio.Event, work: Coroutine[Any, Any, RunResponse]
     ) -> RunResponse:
-        """Detach ``work``, or wait for the request with the same key that is under way."""
-        assert asked.key is not None
-        key = asked.identity.name, asked.key
+        """Detach ``work``, or wait for the invocation under way with the same request key."""
+        assert invocation.key is not None
+        key = invocation.identity.name, invocation.key
         first = self._keyed.get(key)
         if first is None:
             task = self._start(work)
-            self._keyed[key] = _Keyed(asked.digest, task, cancelled)
+            self._keyed[key] = _KeyedInvocation(invocation.digest, task, cancelled)
             task.add_done_callback(lambda _: self._keyed.pop(key))
             return await asyncio.shield(task)
         work.close()
-        if first.request_digest != asked.digest:
+        if first.request_digest != invocation.digest:
             return key_conflict()
-        stopping = asyncio.create_task(cancelled.wait())
+        cancellation = asyncio.create_task(cancelled.wait())
         try:
-            await asyncio.wait((first.task, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if stopping.done():
+            await asyncio.wait((first.task, cancellation), return_when=asyncio.FIRST_COMPLETED)
+            if cancellation.done():
                 first.cancelled.set()
         finally:
-            stopping.cancel()
+            cancellation.cancel()
         return await asyncio.shield(first.task)
 
     def cancel(self, identity: str, key: str) -> bool:
-        """Cancel the invocation with this key; False if there is none."""
+        """Cancel the invocation with this key; return False if there is none."""
         first = self._keyed.get((identity, key))
         if first is not None:
             first.cancelled.set()
@@ -119,13 +116,8 @@ class Invocations:
         return task
 
 
-# --- invoker -------------------------------------------------------------------------------------------------------
-
-_log = logging.getLogger(__name__)
-
-
 class Invoker:
-    """Runs the offers of one revision of a pack. An async context manager."""
+    """Runs the offers of one pack revision. An async context manager."""
 
     def __init__(
         self,
@@ -140,8 +132,10 @@ class Invoker:
         clock: Callable[[], int] = time.time_ns,
         point: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``sandbox`` is the profile that the hosts run in; ``point`` is called at the moments at which a crash would
-        matter. Raises :class:`PackError` if no run could ever end well under the policies."""
+        """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
+
+        Raises :class:`PackError` if no run could succeed under the policy package.
+        """
         domain = offers.domain
         self.offers = offers
         self._store = store
@@ -150,38 +144,38 @@ class Invoker:
             raise PackError(problems)
         self._clock = clock
         self._point = point
-        self._claims = OwnershipRegistry(store, self._settings.claim_ms)
+        self._ownership = OwnershipRegistry(store, self._settings.claim_ms)
         self._admission = AdmissionService(
             pack=domain.pack,
             pack_digest=domain.digest,
             codec=offers.codec,
             store=store,
-            claims=self._claims,
+            ownership=self._ownership,
             secrets=secrets or Secrets(),
             auto_confirm=auto_confirm or AutoConfirm(),
         )
-        self._driver = RunDriver(lambda: offers.domain, dispatcher, self._claims, sandbox=sandbox, point=point)
+        self._driver = RunDriver(lambda: offers.domain, dispatcher, self._ownership, sandbox=sandbox, point=point)
         self._recovery = Recovery(store, domain, offers.codec, self._driver.park)
         self._invocations = Invocations()
-        self._carriers: set[asyncio.Task[Any]] = set()
-        """Those that carry out a run at this moment."""
+        self._executing: set[asyncio.Task[Any]] = set()
+        """The tasks that execute a run."""
         self._handing_over: Literal["all", "taken"] | None = None
-        self.settle: Callable[[], Awaitable[None]] = _at_once
-        """What an answer about effects waits for: whoever gets it and asks again is to be answered by what they did."""
+        self.settle: Callable[[], Awaitable[None]] = _no_wait
+        """Awaited before the response of a run with effects, so that generated facts include those effects."""
 
     async def __aenter__(self) -> Self:
-        self._claims.begin()
+        self._ownership.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Runs that are under way end first."""
+        """Wait for the invocations under way."""
         await self._invocations.drain()
-        await self._claims.end()
+        await self._ownership.stop()
         await self._store.writer.drain()
 
     @property
     def domain(self) -> Domain:
-        """With the newest facts."""
+        """The domain with the newest facts."""
         return self.offers.domain
 
     # --- invocations -------------------------------------------------------------------------------------------------
@@ -194,7 +188,7 @@ class Invoker:
     ) -> InvokeResponse:
         """Run an offer. Raises :class:`WireError` if there is no result.
 
-        A run with effects, or with a request key, goes on if the caller is cancelled. Setting ``observer.cancelled``
+        A run with effects or with a request key continues if the caller is cancelled. Setting ``observer.cancelled``
         stops it between two steps.
         """
         payload = request.payload
@@ -202,60 +196,67 @@ class Invoker:
         now_ns = self._clock() if payload.eval_time is None else read_eval_time(payload.eval_time, self._clock)
         if NUL in payload.macro_id:
             raise macro_not_found()
-        digested = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
-        asked = InvocationKey(identity, key, payload.macro_id, digested, now_ns)
-        watch = observer or RunObserver()
-        watch.leaving, watch.point = (lambda: self._handing_over == "all"), self._point
+        digest = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
+        invocation = InvocationKey(identity, key, payload.macro_id, digest, now_ns)
+        observer = observer or RunObserver()
+        observer.leaving, observer.point = (lambda: self._handing_over == "all"), self._point
         if key is None:
-            answer = await self._answer(request, asked, watch)
+            response = await self._check_and_run(request, invocation, observer)
         else:
-            answer = await self._invocations.attach(asked, watch.cancelled, self._answer_keyed(request, asked, watch))
-        if isinstance(answer, Exception):
-            raise answer
-        return InvokeResponse(id=request.id, payload=answer)
+            work = self._find_or_run(request, invocation, observer)
+            response = await self._invocations.attach(invocation, observer.cancelled, work)
+        if isinstance(response, Exception):
+            raise response
+        return InvokeResponse(id=request.id, payload=response)
 
-    async def _answer_keyed(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> RunResponse:
-        assert asked.key is not None
-        run = await self._recovery.find(asked.identity, asked.key)
+    async def _find_or_run(
+        self, request: InvokeRequest, invocation: InvocationKey, observer: RunObserver
+    ) -> RunResponse:
+        assert invocation.key is not None
+        run = await self._recovery.find(invocation.identity, invocation.key)
         if run is not None:
-            return await self._of_another(run.run_id, run.request_digest, asked.digest, watch)
-        return await self._answer(request, asked, watch)
+            return await self._await_other(run.run_id, run.request_digest, invocation.digest, observer)
+        return await self._check_and_run(request, invocation, observer)
 
-    async def _answer(self, request: InvokeRequest, asked: InvocationKey, watch: RunObserver) -> RunResponse:
+    async def _check_and_run(
+        self, request: InvokeRequest, invocation: InvocationKey, observer: RunObserver
+    ) -> RunResponse:
         payload = request.payload
         try:
-            kept = await self.offers.find(asked.identity.name, payload.macro_id)
-            given = kept, payload, asked, self._clock() // 1_000_000
-            checked = await run_in_thread_if(is_large(payload.args), self._admission.check, *given)
+            kept = await self.offers.find(invocation.identity.name, payload.macro_id)
+            now_ms = self._clock() // 1_000_000
+            checked = await run_in_thread_if(
+                is_large(payload.args), self._admission.check, kept, payload, invocation, now_ms
+            )
         except WireError as error:
             return error
-        watch.tool = checked.plan.definition.tool
+        observer.tool = checked.plan.definition.tool
         if checked.plan.has_effects:
-            return await self._invocations.detach(self._run(checked, asked, watch))
-        return await self._run(checked, asked, watch)
+            return await self._invocations.detach(self._run(checked, invocation, observer))
+        return await self._run(checked, invocation, observer)
 
-    async def _run(self, checked: CheckedInvocation, asked: InvocationKey, watch: RunObserver) -> RunResponse:
+    async def _run(self, checked: CheckedInvocation, invocation: InvocationKey, observer: RunObserver) -> RunResponse:
         try:
-            accepted = await self._admission.accept(checked, asked)
+            admitted = await self._admission.accept(checked, invocation)
         except KeyTaken as taken:  # by the same request, at another server, a moment ago
-            return await self._of_another(taken.run_id, taken.request_digest, asked.digest, watch)
+            return await self._await_other(taken.run_id, taken.request_digest, invocation.digest, observer)
         except WireError as error:
             return error
         self._point("accepted")
         try:
-            answer = await self._carry_out(accepted, watch)
+            response = await self._execute(admitted, observer)
         except Released:
-            return await self._elsewhere(accepted, watch)
+            return await self._await_handed_over(admitted, observer)
         except Fenced:
-            return await self._recovery.wait(accepted.admission.run, watch, keyed=_keyed(accepted))
-        if accepted.plan.has_effects:
+            return await self._recovery.wait(admitted.admission.run, observer, keyed=_is_keyed(admitted))
+        if admitted.plan.has_effects:
             await self.settle()
-        if (first := accepted.first) is not None:  # a chain without effects that ran twice has one response
-            return await self._of_another(first.run_id, first.request_digest, asked.digest, watch)
-        return answer
+        if (first := admitted.first) is not None:  # another server ran the same request: its response was stored first
+            return await self._await_other(first.run_id, first.request_digest, invocation.digest, observer)
+        return response
 
     async def cancel(self, identity: Identity, key: str) -> None:
-        """Ask the run of this key to stop, wherever it is carried out. What is over stays as it is."""
+        """Cancel the run of this key in any process. A run that has ended is not changed."""
         check_request_key(key)
         if self._invocations.cancel(identity.name, key):
             return
@@ -263,132 +264,134 @@ class Invoker:
         if run is not None:
             await self._recovery.cancel(run)
 
-    # --- carrying out ------------------------------------------------------------------------------------------------
+    # --- execution ---------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, accepted: AdmittedRun, watch: RunObserver) -> RunResponse:
-        """Return the answer to a run. Raises :class:`Released` if it was handed over, :class:`Fenced` if lost."""
-        run, task = accepted.admission.run, asyncio.current_task()
+    async def _execute(self, admitted: AdmittedRun, observer: RunObserver) -> RunResponse:
+        """Execute a run and return its response. Raises :class:`Released` and :class:`Fenced` after a takeover."""
+        run, task = admitted.admission.run, asyncio.current_task()
         assert task is not None
-        claim = self._claims.of(run)
+        ownership = self._ownership.get(run)
         if self._recovery.closed:
-            if claim is not None:
-                self._claims.drop(claim)
-            return _left_behind(accepted)
-        self._carriers.add(task)
+            if ownership is not None:
+                self._ownership.remove(ownership)
+            return _shutdown_error(admitted)
+        self._executing.add(task)
         try:
-            return await self._driver.drive(accepted, watch)
+            return await self._driver.drive(admitted, observer)
         except Released:
-            if claim is not None:
-                await self._release(claim)
+            if ownership is not None:
+                await self._release(ownership)
             raise
         except asyncio.CancelledError:
             if not self._recovery.closed:
                 raise
             task.uncancel()
-            _log.warning("run %s is left as it is", run)
-            return _left_behind(accepted)
+            _log.warning("run %s is interrupted by the shutdown", run)
+            return _shutdown_error(admitted)
         except Fenced:
-            _log.warning("run %s was taken over by another carrier", run)
+            _log.warning("run %s was taken over by another worker", run)
             raise
         except StoreError as error:
-            _log.error("run %s cannot be written down: %s", run, error)
-            return server_failure_error(run, acknowledged=accepted.plan.has_effects)
+            _log.error("run %s cannot be stored: %s", run, error)
+            return server_failure_error(run, has_effects=admitted.plan.has_effects)
         except Exception:
             _log.exception("run %s failed in the server itself", run)
-            return server_failure_error(run, acknowledged=accepted.plan.has_effects)
+            return server_failure_error(run, has_effects=admitted.plan.has_effects)
         finally:
-            self._carriers.discard(task)
-            if claim is not None:
-                self._claims.drop(claim)
+            self._executing.discard(task)
+            if ownership is not None:
+                self._ownership.remove(ownership)
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- shutdown ----------------------------------------------------------------------------------------------------
 
     def hand_over(self, *, awaited: bool = True) -> None:
-        """Leave runs to other processes, each before its next step; only those that were taken over, or also those
-        that somebody waits for here? Who does hears how it ended there."""
+        """Release runs to other processes, each before its next step: all, or without ``awaited`` only those that were
+        taken over. A client that waits here receives the response from the other process."""
         self._handing_over = "all" if awaited else "taken"
 
     def leave(self) -> None:
-        """Wait for nothing more. Runs stay as they are on record; their claims lapse when this process and its hosts
-        are gone, and not earlier: an effect may still be under way."""
+        """Cancel all waits. Runs stay in the journal, and ownership expires after this process has ended: until then an
+        effect may be under way in its hosts."""
         self._recovery.closed = True
-        for task in tuple(self._carriers):
+        for task in tuple(self._executing):
             task.cancel()
 
-    async def _elsewhere(self, accepted: AdmittedRun, watch: RunObserver) -> RunResponse:
-        """Wait for the end of a run that was handed over. If nobody wants it, it ends here all the same."""
-        run = accepted.admission.run
-        if await self._recovery.is_unclaimed(run, self._settings.handover_ms / 1_000):
-            await self.take_over(run, watch=msgspec.structs.replace(watch, leaving=lambda: False))
-        return await self._recovery.wait(run, watch, keyed=_keyed(accepted))
+    async def _await_handed_over(self, admitted: AdmittedRun, observer: RunObserver) -> RunResponse:
+        """Wait for the end of a released run. If no other process takes it over, this one does."""
+        run = admitted.admission.run
+        if await self._recovery.stays_unclaimed(run, self._settings.handover_ms / 1_000):
+            await self.take_over(run, observer=msgspec.structs.replace(observer, leaving=lambda: False))
+        return await self._recovery.wait(run, observer, keyed=_is_keyed(admitted))
 
-    async def _release(self, claim: Ownership) -> None:
-        with contextlib.suppress(StoreError):  # it lapses by itself
-            await self._store.writer.write(lambda tx: self._store.runs.release(tx, claim.run, claim.fence))
+    async def _release(self, owned: Ownership) -> None:
+        with contextlib.suppress(StoreError):  # the ownership expires
+            await self._store.writer.write(lambda tx: self._store.runs.release(tx, owned.run, owned.fence))
 
-    # --- runs of others ----------------------------------------------------------------------------------------------
+    # --- runs of other processes -------------------------------------------------------------------------------------
 
-    async def _of_another(self, run: str, its: str, asked: str, watch: RunObserver) -> RunResponse:
-        return await self._recovery.wait(run, watch, keyed=True) if its == asked else key_conflict()
+    async def _await_other(self, run: str, run_digest: str, request_digest: str, observer: RunObserver) -> RunResponse:
+        return await self._recovery.wait(run, observer, keyed=True) if run_digest == request_digest else key_conflict()
 
-    async def take_over(self, run: str | None = None, *, watch: RunObserver | None = None) -> str | None:
-        """Claim a run that nobody carries out any more (or this one), and carry it out; its id.
+    async def take_over(self, run: str | None = None, *, observer: RunObserver | None = None) -> str | None:
+        """Take over a run without an owner (this one, if given), execute it, and return its id.
 
-        None if there is none, or if it was lost on the way: a worker that waited for its end could wait for ever, since
-        all that could claim it may wait as well.
+        None if there is none, or if another process took it over meanwhile. Its end is not awaited then: workers that
+        wait for each other's runs could wait for ever.
         """
         since = time.monotonic()
-        claimed = await asyncio.to_thread(self._claims.take, [self.domain.digest], self._settings.most_takeovers, run)
-        if claimed is None:
+        owned = await asyncio.to_thread(
+            self._ownership.take_over, [self.domain.digest], self._settings.most_takeovers, run
+        )
+        if owned is None:
             return None
-        claim = self._claims.hold(claimed.run.run_id, claimed.run.fence, since)
+        ownership = self._ownership.add(owned.run.run_id, owned.run.fence, since)
         try:
             self._point("claimed")
-            accepted = await asyncio.to_thread(self._recovery.restore, claimed)
-            await self._carry_out(
-                accepted, watch or RunObserver(leaving=lambda: self._handing_over is not None, point=self._point)
+            admitted = await asyncio.to_thread(self._recovery.restore, owned)
+            await self._execute(
+                admitted, observer or RunObserver(leaving=lambda: self._handing_over is not None, point=self._point)
             )
         except Released:
-            _log.info("run %s is left to others", claimed.run.run_id)
+            _log.info("run %s is released to other workers", owned.run.run_id)
         except Fenced:
             return None
         finally:
-            self._claims.drop(claim)  # whoever cannot read it does not keep it from others
-        return claimed.run.run_id
+            self._ownership.remove(ownership)  # also if the run cannot be restored here
+        return owned.run.run_id
 
 
-async def _at_once() -> None:
-    """Nothing is found out that effects could change."""
+async def _no_wait() -> None:
+    """The default of :attr:`Invoker.settle`, for packs without fact generators."""
 
 
-def _keyed(accepted: AdmittedRun) -> bool:
-    return accepted.admission.request_key_digest is not None
+def _is_keyed(admitted: AdmittedRun) -> bool:
+    return admitted.admission.request_key_digest is not None
 
 
-def _left_behind(accepted: AdmittedRun) -> WireError:
-    return shutdown_error(accepted.admission.run, acknowledged=accepted.plan.has_effects, keyed=_keyed(accepted))
+def _shutdown_error(admitted: AdmittedRun) -> WireError:
+    return shutdown_error(admitted.admission.run, has_effects=admitted.plan.has_effects, keyed=_is_keyed(admitted))
 
 
 class Worker:
-    """Runs of some packs, a few at a time."""
+    """Takes over and executes runs of some packs, at most ``at_once`` in parallel."""
 
     def __init__(self, invokers: Sequence[Invoker], *, at_once: int = 4, pause: float = 1.0) -> None:
-        """``pause``: seconds between two looks at the journal while there is nothing to do."""
+        """``pause`` is the polling interval in seconds."""
         self._invokers = tuple(invokers)
         self._at_once = at_once
         self._pause = pause
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """Claim nothing more; runs under way end first."""
+        """Stop taking over runs; :meth:`run` returns when those under way have ended."""
         self._stopped.set()
 
     async def run(self) -> None:
-        """Until :meth:`stop`."""
+        """Take over runs until :meth:`stop`."""
         await asyncio.gather(*(self._loop() for _ in range(self._at_once)))
 
     async def drain(self) -> list[str]:
-        """Take over what there is to claim now, until :meth:`stop`; the ids of the runs."""
+        """Take over the runs that have no owner now, one after the other, and return their ids."""
         taken = []
         while not self._stopped.is_set() and (run := await self._one()) is not None:
             taken.append(run)
@@ -401,14 +404,13 @@ class Worker:
                 run = await self._one()
             except StoreError as error:
                 _log.warning("the journal cannot be read: %s", error)
-            except Exception:  # of one run; the others are not to wait for somebody who looks
+            except Exception:  # a defect of one run must not stop the worker
                 _log.exception("a run could not be taken over")
             if run is None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), self._pause)
 
     async def _one(self) -> str | None:
-        """The run that was taken over, if there was one."""
         for invoker in self._invokers:
             run = await invoker.take_over()
             if run is not None:

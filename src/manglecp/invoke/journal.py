@@ -1,12 +1,11 @@
-"""What a run writes down, and when.
+"""The journal and ledger records of a run.
 
-A run without effects leaves one entry in the ledger, at its end: its admission, digests of each step, its end. A run
-with effects is *durable*: before an effect is sent it is on record that it will be, together with the witness of the
-turn that permits it; what came of it is on record before anything rests on it. Results of reads are kept with the next
-of these records: a read that was lost is repeated.
+A run without effects has one ledger entry, at its end: its admission, digests of each step, its end state. A run with
+effects is *durable*: each effect is recorded before it is sent, with the witness of the turn that permits it, and its
+outcome before another step uses it. Outputs of reads are written with the next record; a lost read is repeated.
 
-The ledger gets digests and names. Values go into the journal only, sealed, and are deleted with the end of the run.
-What rules keep for a later run (``keep``) stays, sealed too, as long as the run is known.
+The ledger has digests and names only. Values are in the journal, encrypted, and are deleted when the run ends. Values
+that rules keep for a later run (``keep``) stay, encrypted too, until the run's retention ends.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ T = TypeVar("T")
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was accepted, as names and digests."""
+    """The record of an admitted invocation: names and digests."""
 
     run: str
     identity: str
@@ -48,9 +47,9 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str
     pack_digest: str
     policy_digest: str
-    """Of the policy package that was loaded when it was accepted."""
+    """Of the policy package at admission."""
     proof_digest: str
-    """Of the question that the tool was the answer to; with the pack digest it determines the proof."""
+    """Of the intent request that proved the tool; with the pack digest it determines the proof."""
     chain_digest: str
     args_digest: str
     eval_time: str | None = None
@@ -59,59 +58,57 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def digest(self) -> str:
-        """What the turns of the run name it by."""
         return digest(self.record())
 
     def record(self) -> dict[str, Any]:
-        """As it stands in the ledger."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        """Return the body of the ledger entry."""
+        body: dict[str, Any] = msgspec.to_builtins(self)
+        return body
 
 
 class Journal:
-    """The record of a run with effects, as long as it is this process's. A write raises :class:`Fenced` when another
-    process owns the run."""
+    """The records of a run with effects that this process owns. Writes raise :class:`Fenced` after a takeover."""
 
     def __init__(self, store: Store, run: str, identity: str, fence: int) -> None:
         self._store = store
         self._run = run
         self._identity = identity
         self._fence = fence
-        self.cancel_asked = False
-        """Whether the run had been cancelled, at any server, when it was last written to."""
+        self.cancel_requested = False
+        """Whether a client had cancelled the run, at any server, before the last write."""
 
-    async def starting(
+    async def record_start(
         self, calls: Sequence[ActionCall], witness: Witness, settled: Sequence[StepOutcome], slots: Slots
     ) -> None:
-        """Record that these effects are about to be sent; ``settled`` is what ended since the last record."""
+        """Record that effects are about to be sent, and the outcomes (``settled``) since the last record."""
         starts = [_start(call, witness.id) for call in calls]
         before, kept = [_settled(one) for one in settled], slots_bytes(slots)
         runs, run, fence = self._store.runs, self._run, self._fence
-        self.cancel_asked |= await self._write(
+        self.cancel_requested |= await self._write(
             lambda tx: runs.started(tx, run, fence, starts, settled=before, slots=kept), [("turn", witness.written)]
         )
 
-    async def came_to(self, outcomes: Sequence[StepOutcome], slots: Slots, kept: Mapping[str, Any]) -> None:
-        """Record the outcomes of effects that were sent, and what of them is kept for a later run, by name."""
+    async def record_outcomes(self, outcomes: Sequence[StepOutcome], slots: Slots, kept: Mapping[str, Any]) -> None:
+        """Record the outcomes of effects, and the values that are kept for a later run, by name."""
         ends, state_bytes = [_end(one) for one in outcomes], slots_bytes(slots)
         left = {name: msgspec.json.encode(value) for name, value in kept.items()}
         runs, run, fence = self._store.runs, self._run, self._fence
-        self.cancel_asked |= await self._write(
+        self.cancel_requested |= await self._write(
             lambda tx: runs.finished(tx, run, fence, ends, slots=state_bytes, kept=left),
             [("step", _entry(one)) for one in outcomes],
         )
 
-    async def kept(self, run: str, name: str) -> Any | None:
-        """Return what an earlier run of the same identity kept under this name."""
+    async def read_kept(self, run: str, name: str) -> Any | None:
+        """Return the value that an earlier run of the same identity kept under this name; None if there is none."""
         found = await self._store.writer.read(lambda tx: self._store.runs.kept(tx, self._identity, run, name))
         return None if found is None else msgspec.json.decode(found)
 
-    async def cancelling(self) -> None:
-        """Record that a cancelled run is being undone: a process that resumes it must not go forward."""
+    async def record_cancellation(self) -> None:
+        """Record that a cancelled run is being undone, so that a worker that resumes it does not continue the chain."""
         await self._write(lambda tx: self._store.runs.request_cancel(tx, self._run, self._identity))
-        self.cancel_asked = True
+        self.cancel_requested = True
 
-    async def ended(
+    async def record_end(
         self,
         end: EndState,
         witness: Witness | None,
@@ -120,8 +117,7 @@ class Journal:
         *,
         lasting: bool = True,
     ) -> None:
-        """Record the end of the run and its response. One that is not ``lasting`` invites a retry: it frees the
-        request key."""
+        """Record the end of the run and its response. If that is not ``lasting``, the request key may be used again."""
 
         def write(tx: Transaction) -> None:
             self._store.runs.end(tx, self._run, self._fence, RunState(end), answer)
@@ -130,8 +126,8 @@ class Journal:
 
         await self._write(write, [*_turn(witness), ("end", {"state": end, "answer_digest": digest_bytes(answer)})])
 
-    async def undecided(self, culprit: StepOutcome, witness: Witness | None, answer: bytes) -> None:
-        """Record that only an operator can say how the run continues; until then this is its response."""
+    async def record_undecided(self, culprit: StepOutcome, witness: Witness | None, answer: bytes) -> None:
+        """Record that the run waits for an operator's decision; until then ``answer`` is its response."""
         code = culprit.code or "unknown"
         step = culprit.number if culprit.status == "unknown" else None
         runs, run, fence = self._store.runs, self._run, self._fence
@@ -147,17 +143,16 @@ class Journal:
 
 
 class ReadJournal(Journal):
-    """The record of a run without effects: one entry, at its end. ``new`` is its row, if its response is to be kept
-    under a request key."""
+    """The single ledger entry of a run without effects. ``new`` is its row if it has a request key."""
 
     def __init__(self, store: Store, admission: Admission, new: NewRun | None) -> None:
         super().__init__(store, admission.run, admission.identity, 1)
         self._admission = admission
         self._new = new
         self.first: KeyTaken | None = None
-        """Set if another server has recorded a response under the same key: that one counts."""
+        """Set if another server has stored a response under the same key, which takes precedence."""
 
-    async def ended(
+    async def record_end(
         self,
         end: EndState,
         witness: Witness | None,
@@ -179,8 +174,8 @@ class ReadJournal(Journal):
             await self._store.writer.append([Note("run", body, self._run, self._identity)])
             return
 
-        def keep(tx: Transaction) -> None:
-            self.first = None  # an attempt in a batch may have been undone
+        def write(tx: Transaction) -> None:
+            self.first = None  # a batch that was rolled back may have set it
             try:
                 self._store.runs.accept(tx, new)
             except KeyTaken as taken:
@@ -188,11 +183,10 @@ class ReadJournal(Journal):
                 return
             self._store.runs.end(tx, new.run_id, 1, RunState(end), answer)
 
-        await self._write(keep, [("run", body)])
+        await self._write(write, [("run", body)])
 
 
 def _turn(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
-    """The entry of a turn, if there was one."""
     return [] if witness is None else [("turn", witness.written)]
 
 
@@ -200,7 +194,6 @@ def _turn(witness: Witness | None) -> list[tuple[EntryKind, Body]]:
 
 
 def slots_bytes(slots: Slots) -> bytes | None:
-    """The slots as they are kept with a run; None if there are none."""
     return msgspec.json.encode(full_state(slots)) if slots else None
 
 
@@ -257,13 +250,12 @@ def _output(outcome: StepOutcome) -> bytes | None:
 
 
 def note_of(outcome: StepOutcome) -> bytes:
-    """What else a resume needs to tell the step as it was."""
+    """Return the fields of an outcome that a resumed run needs and that have no column."""
     note = {"ms": outcome.duration_ms, "why": outcome.why, "happened": outcome.happened}
     return msgspec.json.encode({name: value for name, value in note.items() if value})
 
 
 def _entry(outcome: StepOutcome) -> dict[str, Any]:
-    """For the ledger: digests and codes."""
     call = outcome.call
     entry = {
         "step": outcome.number,

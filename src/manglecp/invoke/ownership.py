@@ -1,11 +1,10 @@
-"""The runs that are this process's, and the heartbeat that says so.
+"""Ownership of runs by this process, and the heartbeat that renews it.
 
-A claim lapses by itself: whoever does not renew it, for whatever reason, loses the run to whoever asks next. A process
-that only slept notices at its next commit, which the fence refuses. So nothing has to be decided here about who is
-alive.
+Ownership expires unless it is renewed; another worker may then take the run over. The fence of each commit refuses
+writes of a former owner, so no process has to decide whether another one is alive.
 
-An effect is no commit. So each claim also knows when it ends, on this machine's monotonic clock and counted from before
-it was last renewed: that is never later than the journal thinks. No lease lives longer.
+An effect is not a commit. Therefore each ownership also has an expiry on this machine's monotonic clock, counted from
+before its last renewal: never later than the expiry in the store. No lease outlives it.
 """
 
 from __future__ import annotations
@@ -20,118 +19,115 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from manglecp.store import Busy, Fenced, OwnedRun, Run, Store, StoreError
+from manglecp.store import Busy, Fenced, OwnedRun, Run, Store, StoreError, Transaction
 
 _log = logging.getLogger(__name__)
 
 
 class Ownership:
-    """One run, for as long as it is this process's."""
+    """The right of this process to execute one run. Times are those of the monotonic clock."""
 
     def __init__(self, run: str, fence: int, seconds: float, since: float) -> None:
         self.run = run
         self.fence = fence
         self._seconds = seconds
-        self._until = since + seconds
-        self._over = False
+        self._expires_at = since + seconds
+        self._revoked = False
 
-    def end(self) -> float:
-        """When it lapses, on the monotonic clock, if nobody renews it."""
-        return self._until
+    def expires_at(self) -> float:
+        return self._expires_at
 
-    def renewed(self, since: float) -> None:
-        """The store agreed; it holds for the usual time since ``since``, on the monotonic clock."""
-        self._until = since + self._seconds
+    def renew(self, since: float) -> None:
+        """Extend the ownership. ``since`` is a time before the store was updated."""
+        self._expires_at = since + self._seconds
 
-    def drop(self) -> None:
-        """The run is not this process's any more: :meth:`sure` raises from now on."""
-        self._over = True
+    def revoke(self) -> None:
+        self._revoked = True
 
-    async def sure(self) -> None:
-        """Wait until the run is this process's for a while yet; :class:`Fenced` if it is not any more."""
-        while not self._over and self._until - time.monotonic() < self._seconds / 3:
+    async def ensure_owned(self) -> None:
+        """Wait until at least a third of the ownership's time is left. Raises :class:`Fenced` if it was revoked."""
+        while not self._revoked and self._expires_at - time.monotonic() < self._seconds / 3:
             await asyncio.sleep(self._seconds / 30)
-        if self._over:
+        if self._revoked:
             raise Fenced(self.run, self.fence)
 
 
 class OwnershipRegistry:
-    """All claims of this process. Used from one event loop, between :meth:`begin` and :meth:`end`."""
+    """The runs that this process owns. Used from one event loop, between :meth:`start` and :meth:`stop`."""
 
     def __init__(self, store: Store, claim_ms: int) -> None:
         self.owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
-        """One process in one life."""
+        """Identifies this process, also after the operating system reuses its id."""
         self._store = store
         self.claim_ms = claim_ms
-        # Nobody else's work may keep a heart from beating.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="manglecp-claims")
-        self._held: dict[str, Ownership] = {}
-        self._beating: asyncio.Task[None] | None = None
+        # A thread of its own: work in the default executor must not delay the heartbeat.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="manglecp-ownership")
+        self._owned: dict[str, Ownership] = {}
+        self._heartbeat: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Let the heart beat."""
-        self._beating = asyncio.create_task(self._beat())
+    def start(self) -> None:
+        self._heartbeat = asyncio.create_task(self._beat())
 
-    async def end(self) -> None:
-        """No claim is renewed any more. Those that were not given back lapse."""
-        if self._beating is not None:
-            self._beating.cancel()
+    async def stop(self) -> None:
+        """Stop the heartbeat. Ownership of runs that were not released expires."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._beating
+                await self._heartbeat
         self._thread.shutdown()
 
-    def hold(self, run: str, fence: int, since: float) -> Ownership:
-        """Return the new claim. ``since``: a moment of the monotonic clock before it was written.
+    def add(self, run: str, fence: int, since: float) -> Ownership:
+        """Return the new ownership. ``since`` is a time of the monotonic clock before it was stored.
 
-        A lapsed claim of this process may be claimed again by this process: the earlier claim is over then.
+        A process may take over a run that it owned before: its earlier ownership is revoked.
         """
-        if (earlier := self._held.get(run)) is not None:
-            earlier.drop()
-        claim = self._held[run] = Ownership(run, fence, self.claim_ms / 1_000, since)
-        return claim
+        if (earlier := self._owned.get(run)) is not None:
+            earlier.revoke()
+        ownership = self._owned[run] = Ownership(run, fence, self.claim_ms / 1_000, since)
+        return ownership
 
-    def of(self, run: str) -> Ownership | None:
-        """The claim on this run, if this process has it."""
-        return self._held.get(run)
+    def get(self, run: str) -> Ownership | None:
+        return self._owned.get(run)
 
-    def drop(self, claim: Ownership) -> None:
-        """End the claim; its carrier finds that out at the next step. A later claim on the same run stays."""
-        claim.drop()
-        if self._held.get(claim.run) is claim:
-            del self._held[claim.run]
+    def remove(self, ownership: Ownership) -> None:
+        """Revoke an ownership. A later one of the same run stays."""
+        ownership.revoke()
+        if self._owned.get(ownership.run) is ownership:
+            del self._owned[ownership.run]
 
-    def take(self, digests: Collection[str], most_takeovers: int, run: str | None) -> OwnedRun | None:
-        """A run whose claim has lapsed."""
+    def take_over(self, digests: Collection[str], most_takeovers: int, run: str | None) -> OwnedRun | None:
+        """Return a run whose ownership had expired, now owned by this process; None if there is none. Blocks."""
         return self._store.runs.take_over(
-            self.owner, self.claim_ms, digests, most_takeovers, run_id=run, on_poisoned=self._poisoned
+            self.owner, self.claim_ms, digests, most_takeovers, run_id=run, on_poisoned=self._record_poisoned
         )
 
-    def _poisoned(self, tx: object, run: Run) -> None:
-        _log.error("run %s was taken over too often without getting on; it needs a decision", run.run_id)
+    def _record_poisoned(self, tx: Transaction, run: Run) -> None:
+        _log.error("run %s was taken over too often without progress; it needs a decision", run.run_id)
         body = {"state": "needs_decision", "code": run.code or "poisoned"}
-        self._store.ledger.append(tx, "end", body, run=run.run_id, identity=run.identity)  # type: ignore[arg-type]
+        self._store.ledger.append(tx, "end", body, run=run.run_id, identity=run.identity)
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.claim_ms / 3_000)
-            if not self._held:
+            if not self._owned:
                 continue
-            held, since = dict(self._held), time.monotonic()
+            owned, since = dict(self._owned), time.monotonic()
             try:
-                lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._renew, held)
+                lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._renew, owned)
             except StoreError as error:
-                _log.warning("the claims of %d runs could not be renewed: %s", len(held), error)
+                _log.warning("the ownership of %d runs could not be renewed: %s", len(owned), error)
                 continue
-            for run, claim in held.items():
-                if self._held.get(run) is not claim:
+            for run, ownership in owned.items():
+                if self._owned.get(run) is not ownership:
                     continue
                 if run in lost:
-                    self.drop(claim)
+                    self.remove(ownership)
                 else:
-                    claim.renewed(since)
+                    ownership.renew(since)
 
-    def _renew(self, held: Mapping[str, Ownership]) -> set[str]:
-        fences = {run: one.fence for run, one in held.items()}
+    def _renew(self, owned: Mapping[str, Ownership]) -> set[str]:
+        """Return the runs that this process no longer owns."""
+        fences = {run: ownership.fence for run, ownership in owned.items()}
         try:
             return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)
         except Busy:  # on PostgreSQL, a deadlock with a batch of the writer, which locks rows of several runs as well

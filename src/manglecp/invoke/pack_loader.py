@@ -1,6 +1,6 @@
-"""The options of a pack on this machine, and its domain: read, with the hosts that its rules need.
+"""The options of a pack on this machine, and the loading of its domain with the hosts that its rules need.
 
-Imports the tool host only for packs with Python files: ``manglecp intent`` starts with this module.
+Imports the tool host only for packs with Python files, to keep ``manglecp intent`` fast.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """The folder of a pack, and what the operator grants it."""
+    """The folder of a pack, and the operator's settings for it."""
 
     folder: Path | str
     params: Mapping[str, str] = field(default_factory=dict)
     workspace: Sequence[Path | str] = ()
-    """The folders that actions may write; they work in the first."""
+    """The folders that actions may write; the first is their working directory."""
     programs: Sequence[str] = ()
-    """The programs that its hosts may start, by name or absolute path, if the pack names them too."""
+    """The programs that its hosts may start, by name or absolute path, if the pack declares them too."""
     sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
     cache: Path | bool = True
-    """The cache of fact generators: in this user's cache folder, elsewhere, or none."""
+    """The cache of fact generators: True for the user's cache folder, a folder, or False."""
     on_progress: Callable[[PassProgress], None] | None = field(default=None, compare=False)
     """Called with the progress of fact generators."""
 

@@ -1,8 +1,8 @@
-"""In which order the steps of a chain run, and which of them may run together.
+"""The execution plan of a chain: rounds of steps that may run in parallel.
 
-A chain runs in rounds. In each round the steps that wait for nothing more are either all reads, or, once there are no
-reads left to do, all effects: reads first, so that the gate before an effect sees as much evidence as there can be. The
-effects of one round share a gate. In a chain without ``step_after`` every round has one step.
+A round consists of all steps whose predecessors are settled: the reads among them, or, if there are none, the effects.
+Reads come first so that the gate before an effect sees as much evidence as possible. The effects of one round share a
+gate. In a chain without ``step_after`` every round has one step.
 """
 
 from __future__ import annotations
@@ -20,45 +20,42 @@ from manglecp.toolhost import PlanPermit
 
 
 class Unplannable(LookupError):
-    """The chain names an action that is not there any more."""
+    """The chain names an action that does not exist any more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A chain and its actions. Steps of one round do not wait for each other."""
+    """A chain and its actions."""
 
     definition: Definition
     actions: Mapping[str, ActionDescription]
-    """Those of the chain, its undo actions included, by name."""
+    """The actions of the chain and of its undo steps, by name."""
 
     @classmethod
     def of(cls, definition: Definition, actions: Mapping[str, ActionDescription]) -> Plan:
-        """Raises :class:`Unplannable` where an action is not there any more."""
+        """Raises :class:`Unplannable`."""
         undoing = [step.undo.action for step in definition.steps if step.undo is not None]
         names = dict.fromkeys((*(step.action for step in definition.steps), *undoing))
         missing = [name for name in names if name not in actions]
         if missing:
             raise Unplannable(missing[0])
-        # It never changes: what follows from it is remembered by its identity.
+        # Immutable, because caches are keyed by its identity.
         return cls(definition, MappingProxyType({name: actions[name] for name in names}))
 
     def action(self, step: ChainStep) -> ActionDescription:
-        """What the step calls."""
         return self.actions[step.action]
 
     def is_effect(self, step: ChainStep) -> bool:
-        """Does the step do more than read?"""
         return self.action(step).tier > 0
 
     @cached_property
     def has_effects(self) -> bool:
-        """Does any step do more than read?"""
         return any(map(self.is_effect, self.definition.steps))
 
     @cached_property
     def pattern(self) -> Literal["single", "chain", "parallel"]:
-        """How the harness calls the shape of the chain."""
-        if any(len(together) > 1 for together in self.rounds()):
+        """The execution pattern in the evidence of the harness."""
+        if any(len(steps) > 1 for steps in self.rounds()):
             return "parallel"
         return "single" if len(self.definition.steps) == 1 else "chain"
 
@@ -69,41 +66,41 @@ class Plan:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """Those of call arguments that were left out."""
+        """The default values of call arguments, by name."""
         return defaults_of(self.definition.input_schema)
 
     @cached_property
     def read_by_steps(self) -> frozenset[int]:
-        """The steps whose results a later one is called with."""
+        """The steps whose outputs are arguments of later steps."""
         arguments = (argument for step in self.definition.steps for argument in step.arguments)
         return frozenset(argument.step for argument in arguments if argument.step is not None)
 
     @cached_property
-    def told(self) -> frozenset[int]:
-        """The steps whose results the tool returns."""
+    def result_steps(self) -> frozenset[int]:
+        """The steps whose outputs are part of the result."""
         named = {number for _, number, _ in self.definition.results}
         return frozenset(named or {self.definition.steps[-1].number})
 
     def permit(self, run: str) -> PlanPermit:
-        """The right of a run without effects to its calls: no step of it is attempted twice."""
+        """Return the permit for the calls of a run without effects: each step once."""
         if self.has_effects:
             raise ValueError("above tier 0 a turn authorises each call")
         return PlanPermit({f"{run}/s{step.number}/1": self.action(step).aid for step in self.definition.steps})
 
     @cached_property
     def gates(self) -> int:
-        """How many there are if nothing fails and nothing is skipped."""
-        return sum(self.is_effect(together[0]) for together in self.rounds())
+        """The number of gates if no step fails or is skipped."""
+        return sum(self.is_effect(steps[0]) for steps in self.rounds())
 
     def rounds(self) -> Iterator[tuple[ChainStep, ...]]:
-        """The steps that may run together, round after round, if all goes well."""
+        """Yield the steps of each round of a run without failures."""
         settled: set[int] = set()
-        while together := self.ready(settled):
-            yield together
-            settled.update(step.number for step in together)
+        while steps := self.ready(settled):
+            yield steps
+            settled.update(step.number for step in steps)
 
     def ready(self, settled: Collection[int]) -> tuple[ChainStep, ...]:
-        """The next round; nothing if every step is settled."""
+        """Return the steps of the next round; empty if every step is settled."""
         if self.definition.ordered:
             for step in self.definition.steps:
                 if step.number not in settled:
@@ -115,7 +112,6 @@ class Plan:
         return reads or tuple(free)
 
     def step(self, number: int) -> ChainStep:
-        """The step of this number, which has to be there."""
         return self._steps[number]
 
     @cached_property

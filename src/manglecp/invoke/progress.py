@@ -1,4 +1,4 @@
-"""The observer of a run: progress for the client, cancellation, and hooks for the server."""
+"""The observer of a run (progress, cancellation, hooks for the server), and the events and summary of its response."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunObserver(msgspec.Struct, kw_only=True):
-    """What a run reports to, and what may stop it."""
+    """Receives the progress of a run, and may cancel or release it."""
 
     cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     progress: Callable[[str, int, int], None] = lambda *_: None
@@ -30,13 +30,13 @@ class RunObserver(msgspec.Struct, kw_only=True):
     tool: str | None = None
     """Set to the name of the tool, once it is known to exist."""
     leaving: Callable[[], bool] = lambda: False
-    """Set by the service: whether the run is to be left to another process between two rounds."""
+    """Set by the invoker: whether to release the run to another process between two rounds."""
     point: Callable[[str], None] = lambda _: None
-    """Set by the service: called at the moments at which a crash would matter; tests crash there."""
+    """Set by the invoker: called where a crash would matter; tests crash there."""
 
 
 def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int], None]:
-    """Return a function for :attr:`RunObserver.progress` that calls ``on_progress``; an empty action is the end."""
+    """Return a function for :attr:`RunObserver.progress` that calls ``on_progress``; an empty action marks the end."""
     if on_progress is None:
         return lambda *_: None
     begun = False
@@ -46,7 +46,7 @@ def progress_reporter(on_progress: OnProgress | None) -> Callable[[str, int, int
         status: Literal["started", "running", "finalizing"]
         status = "finalizing" if not action else "running" if begun else "started"
         begun = True
-        # Undoing steps settles more than there are.
+        # Undo steps are settled too, so the count may exceed that of the steps.
         percent = min(round(100 * settled / max(steps, 1)), 100)
         try:
             on_progress(ProgressPayload(status=status, detail=action or None, percent=percent))
@@ -82,15 +82,15 @@ _WHY: Final = {
     "gate_refused": "The evidence did not permit it",
     "rules_failed": "The rules about the run failed",
     "lease_refused": "It was not permitted",
-    "secret_lost": "A secret argument is not kept, and whoever went on with the run did not have it",
+    "secret_lost": "A secret argument is not stored, so the worker that resumed the run did not have it",
     "operator": "An operator decided it",
 }
 
 
 def events_of(outcomes: Sequence[StepOutcome], most: int = MAX_EVENTS) -> tuple[Event, ...]:
-    """One event per step, in the order in which they ended; of too many the first and the last, and what was left out.
+    """Return one event per step, in the order in which they ended.
 
-    Failures are never left out as long as there is room for them.
+    Above ``most``, failures have priority, then the first events; the last event counts those left out.
     """
     events = [_event(one) for one in outcomes]
     if len(events) <= most:
@@ -99,15 +99,15 @@ def events_of(outcomes: Sequence[StepOutcome], most: int = MAX_EVENTS) -> tuple[
         return ()
     room = most - 1
     failures = [number for number, event in enumerate(events) if event.status == "failure"]
-    telling = failures[len(failures) - min(room, len(failures)) :]
-    rest = [number for number in range(len(events)) if number not in telling][: room - len(telling)]
-    kept = [events[number] for number in sorted((*telling, *rest))]
-    left = len(events) - len(kept)
-    return (*kept, Event(action="…", status="skipped", detail=f"{left} more events are not listed"))
+    last = failures[len(failures) - min(room, len(failures)) :]
+    rest = [number for number in range(len(events)) if number not in last][: room - len(last)]
+    listed = [events[number] for number in sorted((*last, *rest))]
+    left = len(events) - len(listed)
+    return (*listed, Event(action="…", status="skipped", detail=f"{left} more events are not listed"))
 
 
 def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The same as JSON, for the evidence of a turn."""
+    """Return events as JSON, for the evidence of a turn."""
     rows: list[dict[str, Any]] = msgspec.to_builtins(events)
     return rows
 
@@ -127,13 +127,13 @@ def _detail(outcome: StepOutcome) -> str | None:
     if outcome.status == "skipped":
         return clean(outcome.why or "") or None
     if outcome.code == "outcome_unknown" and outcome.status == "failed":
-        return "No answer came"  # of a read: nothing can have happened
+        return "No answer came"  # a read has no effect that may have happened
     return _WHY.get(outcome.code or "", "It failed")
 
 
-def summary_of(said: Sequence[str], outcomes: Sequence[StepOutcome], tool: str) -> str:
-    """What the pack's rules say, at most three sentences of it; else what happened."""
-    if said and (text := clean(" ".join(said))):
+def summary_of(summaries: Sequence[str], outcomes: Sequence[StepOutcome], tool: str) -> str:
+    """Return at most three sentences of the summaries that rules derived, else the number of actions."""
+    if summaries and (text := clean(" ".join(summaries))):
         return " ".join(_END.split(text)[:_SENTENCES])
     done = len([one for one in outcomes if one.kind == "do" and one.status == "done"])
     skipped = len([one for one in outcomes if one.status == "skipped"])
@@ -143,6 +143,6 @@ def summary_of(said: Sequence[str], outcomes: Sequence[StepOutcome], tool: str) 
 
 
 def clean(text: str) -> str:
-    """One line without credentials, invisible characters or too much of anything."""
+    """Return the text as one line of limited length, without credentials and invisible characters."""
     line = escape_invisible(" ".join(scrub(text).split()))
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"

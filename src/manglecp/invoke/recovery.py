@@ -1,8 +1,8 @@
-"""Recovery: runs that another process began or carries out.
+"""Recovery of runs that another process began, and operators' decisions about them.
 
-A worker claims runs whose owner is gone and resumes them from the journal. Only what is on record counts: a step that
-ended is not run again; one that was sent and has no end on record is unknown, and is repeated only if its action is
-idempotent, otherwise it waits for an operator. Any number of workers may run: every commit checks the fencing token.
+A worker takes over runs whose owner is gone and resumes them from the journal. A step with a recorded outcome is not
+run again. A step that was sent without a recorded outcome is unknown: it is repeated if its action is idempotent,
+otherwise an operator decides. Any number of workers may run: every commit checks the fencing token.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -48,40 +48,40 @@ from manglecp.wire import WireError
 
 
 def restore_history(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
-    """``witnesses`` are the ids of the run's turns so far, in their order."""
+    """Return the history of a run from its journal. ``witnesses`` are the ids of its turns, in order."""
     last: dict[tuple[str, int], StepRecord] = {}
     attempts: dict[tuple[str, int], int] = {}
     for step in claimed.steps:
         key = (step.kind, step.number)
         last[key] = step
         attempts[key] = max(attempts.get(key, 0), step.attempt)
-    outcomes = [_outcome(claimed.run.run_id, step, plan) for step in last.values() if not _to_be_repeated(step)]
+    outcomes = [_outcome(claimed.run.run_id, step, plan) for step in last.values() if not _is_repeated(step)]
     unfinished = [
         call
         for step in last.values()
         if step.state == StepState.UNKNOWN and (call := _call(claimed.run.run_id, step, plan)) is not None
     ]
-    latest, kept = (witnesses[-1] if witnesses else None), claimed.values.slots
+    latest, slots = (witnesses[-1] if witnesses else None), claimed.values.slots
     return History(
         outcomes=tuple(outcomes),
         carried=tuple(one for one in outcomes if _is_new(one, last[one.kind, one.number], latest)),
         unfinished=tuple(unfinished),
         attempts=attempts,
-        slots={} if kept is None else apply_state(msgspec.json.decode(kept), {}),
+        slots={} if slots is None else apply_state(msgspec.json.decode(slots), {}),
         cancelled=claimed.run.cancel,
         resumption=Resumption(claimed.run.fence, tuple(witnesses)),
     )
 
 
-def _to_be_repeated(step: StepRecord) -> bool:
-    """In doubt, or did not happen, as a person says."""
+def _is_repeated(step: StepRecord) -> bool:
+    """Return whether the outcome is unknown, or an operator decided that the effect did not happen."""
     return step.state in (StepState.UNKNOWN, StepState.STARTED) or (
         step.state == StepState.FAILED and step.decided_by is not None
     )
 
 
 def _is_new(outcome: StepOutcome, step: StepRecord, latest: str | None) -> bool:
-    """Is it a row of no turn yet? Either the last turn permitted it, or a person has said since how it ended."""
+    """Return whether no closed turn has the outcome: the last turn authorised it, or an operator decided it."""
     return outcome.call is not None and (step.decided_by is not None or (latest is not None and step.witness == latest))
 
 
@@ -106,14 +106,14 @@ def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
 
 
 def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
-    """None for a step that was never called."""
+    """Return the call of a step; None if it was not called."""
     if step.call_id is None or step.input_digest is None:
         return None
-    of = plan.step(step.number)
-    sources = tuple(sorted({one.step for one in of.arguments if one.step is not None}))
+    planned = plan.step(step.number)
+    sources = tuple(sorted({one.step for one in planned.arguments if one.step is not None}))
     return ActionCall(
         run=run,
-        step=of if step.kind == "do" or of.undo is None else of.undo,
+        step=planned if step.kind == "do" or planned.undo is None else planned.undo,
         number=step.number,
         kind=step.kind,
         attempt=step.attempt,
@@ -126,22 +126,22 @@ def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
 
 
 class Recovery:
-    """Finds, awaits and restores runs that other processes began. It polls: many requests may wait, threads are few."""
+    """Finds, awaits and restores runs of other processes. Waits poll the store, since many requests may wait."""
 
     def __init__(
         self, store: Store, domain: Domain, codec: OfferCodec, park: Callable[[AdmittedRun, str], RunResponse]
     ) -> None:
-        """``park`` gives the response of a run that waits for an operator."""
+        """``park`` returns the response of a run that waits for an operator."""
         self._store = store
         self._pack_digest = domain.digest
         self._actions = domain.pack.actions
         self._codec = codec
         self._park = park
         self.closed = False
-        """Set when this process leaves: every wait then ends at once."""
+        """Set when this process shuts down; all waits then end."""
 
     def restore(self, claimed: OwnedRun) -> AdmittedRun:
-        """Return a run as the journal has it. Blocks on the store."""
+        """Return a run in the state of its journal. Blocks."""
         assert claimed.values.plan is not None  # it has not ended
         assert claimed.values.args is not None
         offer = self._codec.read(claimed.values.plan)
@@ -164,15 +164,15 @@ class Recovery:
         )
 
     async def find(self, identity: Identity, key: str) -> Run | None:
-        """Return the run that this identity requested with this request key."""
+        """Return the run of this identity and request key."""
         return await self._store.writer.read(lambda tx: self._store.runs.by_key(tx, identity.name, key))
 
     async def cancel(self, run: Run) -> None:
-        """Ask the owner of a run to stop; it reads that at its next step."""
+        """Request cancellation of a run; its owner reads that at its next step."""
         await self._store.writer.write(lambda tx: self._store.runs.request_cancel(tx, run.run_id, run.identity))
 
-    async def is_unclaimed(self, run: str, seconds: float) -> bool:
-        """Wait until a process claims a run; True if none does in this time."""
+    async def stays_unclaimed(self, run: str, seconds: float) -> bool:
+        """Wait until another process takes the run over; return True if none does in this time."""
         until = time.monotonic() + seconds
         for pause in pauses():
             found = await self._run(run)
@@ -188,7 +188,7 @@ class Recovery:
         cancelled = False
         for pause in pauses():
             if self.closed:
-                return shutdown_error(run, acknowledged=True, keyed=keyed)
+                return shutdown_error(run, has_effects=True, keyed=keyed)
             found = await self._run(run)
             if found.state != RunState.RUNNING:
                 break
@@ -200,19 +200,17 @@ class Recovery:
         if stored is not None:
             return decode_response(stored)
         if found.state == RunState.NEEDS_DECISION and found.pack_digest == self._pack_digest:
-            # Every process that claimed it died, so none recorded a response.
+            # Every owner ended before it could record a response.
             claimed = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
             restored = await asyncio.to_thread(self.restore, claimed)
             return self._park(restored, found.code or "poisoned")
-        return WireError("execution_failed", "The run is over, and its answer is kept no longer", {"run_id": run})
+        return WireError("execution_failed", "The run has ended, and its answer is no longer stored", {"run_id": run})
 
     async def _run(self, run: str) -> Run:
         return await self._store.writer.read(lambda tx: self._store.runs.run(tx, run))
 
 
 # --- decisions -----------------------------------------------------------------------------------------------------
-
-_ABORTED: Final = "aborted"
 
 
 def decide(
@@ -224,12 +222,13 @@ def decide(
     step: int | None = None,
     output: bytes | None = None,
 ) -> RunState:
-    """The run's state from now on. ``output``: with ``happened``, the JSON that the action returned, if it is known.
+    """Store a decision of the operator ``by``, and return the new state of the run.
 
-    :class:`manglecp.store.errors.ChangeRefused` if there is nothing of the kind to decide.
+    ``output``, with the verdict ``happened``, is the JSON that the action returned, if it is known. Raises
+    :class:`manglecp.store.errors.ChangeRefused` if the run does not wait for such a decision.
     """
     if not by:
-        raise Invalid("by", "a decision is somebody's: say whose")
+        raise Invalid("by", "a decision needs the name of its operator")
     with store.write_transaction() as tx:
         shown = store.runs.show(tx, run_id)
         if shown is None:
@@ -240,7 +239,7 @@ def decide(
             kind=_kind(shown, step),
             output=output,
             output_digest=None if output is None else digest_bytes(output),
-            answer=_aborted(store, tx, shown) if verdict == "abort" else None,
+            answer=_aborted_response(store, tx, shown) if verdict == "abort" else None,
         )
         state = store.runs.decide(tx, run_id, decision, by)
         body: dict[str, Any] = {"verdict": verdict, "state": state.value}
@@ -253,13 +252,13 @@ def decide(
 
 
 def find_undecided_step(shown: RunView) -> int | None:
-    """The first step whose outcome nobody knows and that must not be repeated."""
-    doubted = (one.number for one in shown.steps if one.state == StepState.UNKNOWN and not one.repeatable)
-    return next(doubted, None)
+    """Return the first step with an unknown outcome that must not be repeated."""
+    unknown = (one.number for one in shown.steps if one.state == StepState.UNKNOWN and not one.repeatable)
+    return next(unknown, None)
 
 
 def _kind(shown: RunView, step: int | None) -> StepKind:
-    """Whether the step was done or undone when its outcome was lost."""
+    """Return whether the unknown outcome is that of the step or of its undo. Raises :class:`NotOpen`."""
     if step is None:
         return "do"
     kinds: list[StepKind] = [one.kind for one in shown.steps if one.number == step and one.state == StepState.UNKNOWN]
@@ -268,12 +267,12 @@ def _kind(shown: RunView, step: int | None) -> StepKind:
     return kinds[-1]
 
 
-def _aborted(store: Store, tx: Transaction, shown: RunView) -> bytes:
-    """What clients are told from now on: what they were told until now, and that it is over."""
+def _aborted_response(store: Store, tx: Transaction, shown: RunView) -> bytes:
+    """Return the response of an aborted run: the details of its last response, with the reason ``aborted``."""
     run_id = shown.run.run_id
     details: dict[str, Any] = {"run_id": run_id}
-    kept = store.runs.answer(tx, run_id)
-    if kept is not None and isinstance(before := decode_response(kept), WireError):
-        details |= dict(before.details or {})
-    details["reason"] = _ABORTED
+    stored = store.runs.answer(tx, run_id)
+    if stored is not None and isinstance(previous := decode_response(stored), WireError):
+        details |= dict(previous.details or {})
+    details["reason"] = "aborted"
     return encode_response(WireError("execution_failed", "The run was ended by a decision", details))

@@ -1,14 +1,15 @@
-"""From the end of a run to the response: the result object, or an error that says what stands.
+"""The response to an invocation: the result object of a run, or an error with the effects that stand.
 
-The result consists of what ``macro_result`` names, otherwise of the last step that has one; anything but an object
-becomes the member ``value`` of one. It is validated against the schema that the tool promises, and secrets are removed
-from all of it. A run's response is stored, so that a repeated request gets the same bytes.
+The result has the members that ``macro_result`` declares, otherwise the output of the last step that is done; an output
+that is not an object becomes the member ``value``. It is validated against the output schema, and secrets are removed.
+A run's response is stored, so that a repeated request gets the same bytes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -27,182 +28,150 @@ from manglecp.pack import Invocation
 from manglecp.wire import SchemaError, WireError, schema_errors
 from manglecp.wire.messages import UNSET, ErrorPayload, Event, InvokeResult, Next, Observability, StateDelta
 
-# --- results -------------------------------------------------------------------------------------------------------
-
-_LEAST_SECRET: Final = 4
-"""Shorter texts are everywhere; to hide them would tell more than it hides."""
-
-
-def result_of(definition: Definition, outcomes: Sequence[StepOutcome]) -> dict[str, Any]:
-    """Out of the steps that are done. What is not there is left out; the schema says whether it has to be."""
-    outputs = {one.number: one.output for one in outcomes if one.kind == "do" and one.status == "done"}
-    if not definition.results:
-        last = outputs[max(outputs)] if outputs else {}
-        return last if isinstance(last, dict) else {"value": last}
-    found: dict[str, Any] = {}
-    for key, number, pointer in definition.results:
-        if number not in outputs:
-            continue
-        try:
-            found[key] = resolve_pointer(outputs[number], pointer)
-        except LookupError:
-            continue  # if the tool promises it, the schema of its result says so
-    return found
-
-
-def result_errors(definition: Definition, result: dict[str, Any]) -> list[SchemaError]:
-    """INVK-15."""
-    return [] if definition.output_schema is None else schema_errors(result, definition.output_schema)
-
-
-# --- answers -------------------------------------------------------------------------------------------------------
-
+_MIN_SECRET_LENGTH: Final = 4
+"""Shorter texts occur everywhere: redacting them would reveal more than it hides."""
 RunResponse = InvokeResult | WireError
-
-
-class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    result: InvokeResult | None = None
-    error: ErrorPayload | None = None
-
-
-_decoder = msgspec.json.Decoder(_Kept)
-
-
-def encode_response(answer: RunResponse) -> bytes:
-    """The bytes that :func:`decoded` reads."""
-    return msgspec.json.encode(
-        _Kept(result=answer) if isinstance(answer, InvokeResult) else _Kept(error=answer.payload())
-    )
-
-
-def decode_response(kept: bytes) -> RunResponse:
-    """The answer as it was first given."""
-    found = _decoder.decode(kept)
-    if found.result is not None:
-        return found.result
-    assert found.error is not None  # one of the two
-    details = None if found.error.details is UNSET else found.error.details
-    return WireError(found.error.code, found.error.message, details, retry_after_ms=found.error.retry_after_ms)
-
-
-# --- answering -----------------------------------------------------------------------------------------------------
-
 P = TypeVar("P", bound=msgspec.Struct)
 _NO_DELTA: Final = StateDelta()
 _NOTHING_NEXT: Final = Next()
 _log = logging.getLogger(__name__)
 
 
+def result_of(definition: Definition, outcomes: Sequence[StepOutcome]) -> dict[str, Any]:
+    """Return the result object. Absent members are left out; the output schema decides whether they are required."""
+    outputs = {one.number: one.output for one in outcomes if one.kind == "do" and one.status == "done"}
+    if not definition.results:
+        last = outputs[max(outputs)] if outputs else {}
+        return last if isinstance(last, dict) else {"value": last}
+    result: dict[str, Any] = {}
+    for key, number, pointer in definition.results:
+        if number in outputs:
+            with suppress(LookupError):
+                result[key] = resolve_pointer(outputs[number], pointer)
+    return result
+
+
+class _StoredResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    result: InvokeResult | None = None
+    error: ErrorPayload | None = None
+
+
+_decoder = msgspec.json.Decoder(_StoredResponse)
+
+
+def encode_response(response: RunResponse) -> bytes:
+    if isinstance(response, InvokeResult):
+        return msgspec.json.encode(_StoredResponse(result=response))
+    return msgspec.json.encode(_StoredResponse(error=response.payload()))
+
+
+def decode_response(stored: bytes) -> RunResponse:
+    response = _decoder.decode(stored)
+    if response.result is not None:
+        return response.result
+    error = response.error
+    assert error is not None  # one of the two
+    details = None if error.details is UNSET else error.details
+    return WireError(error.code, error.message, details, retry_after_ms=error.retry_after_ms)
+
+
 class ResponseBuilder(msgspec.Struct, frozen=True):
-    """What one run says."""
+    """Builds the response of one run."""
 
     run: str
     domain: Domain
     plan: Plan
     args: Mapping[str, Any]
     rules: RunRules
-    hidden: Sequence[str]
+    secret_settings: Sequence[str]
     """The values of settings that are credentials."""
 
-    @property
-    def definition(self) -> Definition:
-        """The tool, as it was proven."""
-        return self.plan.definition
-
     def events(self, ended: ChainResult) -> tuple[Event, ...]:
-        """What is told of each step."""
-        return events_of(ended.outcomes, self._caps.max_events)
+        return events_of(ended.outcomes, self._limits.max_events)
 
-    def answer(self, ended: ChainResult, events: tuple[Event, ...], duration_ms: int) -> InvokeResult | WireError:
-        """The result, or an error that says what stands all the same."""
+    def build(self, ended: ChainResult, events: tuple[Event, ...], duration_ms: int) -> RunResponse:
+        """Return the result, or an error with the effects that stand."""
         if ended.reason is not None:
             return self._failure(ended, events)
-        result = result_of(self.definition, ended.outcomes)
-        errors = result_errors(self.definition, result)
-        if errors:
-            return bad_result_error(self._told_errors(errors), self.told(ended, events))
+        definition = self.plan.definition
+        result = result_of(definition, ended.outcomes)
+        if definition.output_schema is not None and (errors := schema_errors(result, definition.output_schema)):
+            return bad_result_error(self._redacted(errors), self.failure_context(ended, events))
         try:
-            said = self.rules.after(ended.standing, failed=False) if self.rules.speak_after else NO_ROWS
+            rows = self.rules.after(ended.standing, failed=False) if self.rules.has_after_rules else NO_ROWS
         except MangleError:
-            # What happened has happened, and nobody can say what it means: that is told, and nothing is made up.
+            # The effects have happened. Without the rules' conclusions the response has no delta and is an error.
             _log.exception("the rules of %s failed after run %s", self.domain.pack.name, self.run)
-            return failure_error(None, self.told(ended, events, delta=StateDelta()), "after_run_rules")
-        summaries = [str(text) for (text,) in said["summary"]]
+            return failure_error(None, self.failure_context(ended, events, delta=_NO_DELTA), "after_run_rules")
+        summaries = [str(text) for (text,) in rows["summary"]]
         observed = Observability(
-            summary=summary_of(summaries, ended.outcomes, self.definition.tool),
-            events=events,
-            duration_ms=duration_ms,
+            summary=summary_of(summaries, ended.outcomes, definition.tool), events=events, duration_ms=duration_ms
         )
-        hide = self._hide
+        redact = self._redact
         delta, following = _NO_DELTA, _NOTHING_NEXT
-        if said is not NO_ROWS and any(said.values()):
-            # The result is what the tool is for. Facts about it are ours, and never hold what looks like a credential.
-            delta = state_delta(said, self.domain, self._caps.max_delta_facts)
-            delta = _mapped(delta, lambda value: hide(scrub_json(value)))
-            following = next_of(said, self.domain, self._caps.max_delta_facts)
-            following = _mapped(following, lambda value: hide(scrub_json(value)))
+        if rows is not NO_ROWS and any(rows.values()):
+            # Only the result may contain what looks like a credential: facts about it must not.
+            limit = self._limits.max_delta_facts
+            delta = _mapped(state_delta(rows, self.domain, limit), lambda value: redact(scrub_json(value)))
+            following = _mapped(next_of(rows, self.domain, limit), lambda value: redact(scrub_json(value)))
         return InvokeResult(
-            result=result if hide is unchanged else hide(result),
+            result=result if redact is unchanged else redact(result),
             state_delta=delta,
-            observability=observed if hide is unchanged else _mapped(observed, hide),
+            observability=observed if redact is unchanged else _mapped(observed, redact),
             next=following,
         )
 
     @property
-    def _caps(self) -> Invocation:
+    def _limits(self) -> Invocation:
         return self.domain.pack.settings.invocation
 
     def _failure(self, ended: ChainResult, events: tuple[Event, ...]) -> WireError:
-        told = self.told(ended, events)
+        context = self.failure_context(ended, events)
         if ended.reason == "cancelled":
-            return cancellation_error(told)
+            return cancellation_error(context)
         if ended.reason == "needs_decision":
-            assert ended.culprit is not None  # somebody has to decide about something
-            return decision_error(ended.culprit, told)
-        return failure_error(ended.culprit, told, ended.reason or "step_failed")
+            assert ended.culprit is not None  # the step to decide about
+            return decision_error(ended.culprit, context)
+        return failure_error(ended.culprit, context, ended.reason or "step_failed")
 
-    def told(self, ended: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None) -> FailureContext:
-        """What stands, for an error."""
+    def failure_context(
+        self, ended: ChainResult, events: tuple[Event, ...], delta: StateDelta | None = None
+    ) -> FailureContext:
         if delta is None:
-            delta = self._standing_delta(ended.standing) if ended.effects else StateDelta()
+            delta = self._standing_delta(ended.standing) if ended.effects else _NO_DELTA
         return FailureContext(
             run_id=self.run,
             effects=ended.effects,
-            state_delta=self._hide(scrub_json(msgspec.to_builtins(delta))),
-            events=tuple(self._hide(event_rows(events))),
-            tried=any(one.call is not None and one.call.is_effect for one in ended.outcomes),
+            state_delta=self._redact(scrub_json(msgspec.to_builtins(delta))),
+            events=tuple(self._redact(event_rows(events))),
+            effect_sent=any(one.call is not None and one.call.is_effect for one in ended.outcomes),
         )
 
     def _standing_delta(self, standing: Sequence[StepOutcome]) -> StateDelta:
         try:
-            return state_delta(self.rules.after(standing, failed=True), self.domain, self._caps.max_delta_facts)
+            return state_delta(self.rules.after(standing, failed=True), self.domain, self._limits.max_delta_facts)
         except MangleError:
-            return StateDelta()
+            return _NO_DELTA
 
-    def _told_errors(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
-        """Names of members are data of the action, too."""
-        found = self._hide(msgspec.to_builtins(list(errors)))
-        return msgspec.convert(found, list[SchemaError])
+    def _redacted(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
+        """Redact the errors' paths too: names of members come from the action."""
+        return msgspec.convert(self._redact(msgspec.to_builtins(list(errors))), list[SchemaError])
 
     @property
-    def _hide(self) -> Callable[[Any], Any]:
-        if not self.hidden and not self.plan.secrets:
+    def _redact(self) -> Callable[[Any], Any]:
+        if not self.secret_settings and not self.plan.secrets:
             return unchanged
-        return hiding(text for text in self._secrets() if len(text) >= _LEAST_SECRET)
-
-    def _secrets(self) -> list[str]:
-        """Texts that nobody is told: settings that are credentials, and call arguments that are."""
-        given = [self.args.get(name) for name in self.plan.secrets]
-        return [*self.hidden, *(text for value in given for text in _texts(value))]
+        secret_args = [text for name in self.plan.secrets for text in _texts(self.args.get(name))]
+        return hiding(text for text in (*self.secret_settings, *secret_args) if len(text) >= _MIN_SECRET_LENGTH)
 
 
 def _mapped(part: P, change: Callable[[Any], Any]) -> P:
-    """The same part of a message, its JSON changed."""
+    """Return a part of a message with its JSON form changed."""
     return msgspec.convert(change(msgspec.to_builtins(part)), type(part))
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a JSON value, and its numbers as texts."""
+    """Yield the texts in a JSON value, and its numbers as texts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (int, float)) and not isinstance(value, bool):

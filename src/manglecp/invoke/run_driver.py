@@ -38,13 +38,13 @@ _MAX_CHAINS: Final = 256
 
 
 class RunDriver:
-    """The runs of one pack revision."""
+    """Executes the runs of one pack revision."""
 
     def __init__(
         self,
         newest: Callable[[], Domain],
         dispatcher: Dispatcher,
-        claims: OwnershipRegistry,
+        ownership: OwnershipRegistry,
         *,
         sandbox: Profile,
         point: Callable[[str], None],
@@ -53,63 +53,63 @@ class RunDriver:
         self._newest = newest
         domain = newest()
         self._dispatcher = dispatcher
-        self._claims = claims
+        self._ownership = ownership
         self._sandbox: Profile = sandbox
         self._point = point
         self._limits = domain.pack.settings.invocation
-        self._spoken = RunRuleIndex.of(domain)
-        self._hidden = secret_values(domain.pack)
+        self._rule_index = RunRuleIndex.of(domain)
+        self._secret_settings = secret_values(domain.pack)
         self._chains: LruCache[tuple[Any, ...], ChainTerms] = LruCache(_MAX_CHAINS)
 
     async def drive(self, run: AdmittedRun, observer: RunObserver) -> RunResponse:
         """Execute a run, record its end and return the response.
 
-        Raises :class:`Released` if it was left to another process, and what the journal raises.
+        Raises :class:`Released` if it was left to another process, and the journal's exceptions.
         """
         started = time.monotonic()
         steps, journal = len(run.plan.definition.steps), run.journal
         rules = self._rules(run)
-        if self._spoken.arguments:
+        if self._rule_index.reads_arguments:
             await rules.prepare()
         executor = self._executor(run, rules, observer)
         try:
             ended = await executor.run()
         except GateRefused as refused:
-            nothing = FailureContext(run_id=run.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
-            return await self._end(journal, "failed", None, gate_error(refused, nothing), executor.outcomes)
+            context = FailureContext(run_id=run.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
+            return await self._end(journal, "failed", None, gate_error(refused, context), executor.outcomes)
         except MangleError:
             _log.exception("the rules of %s failed during run %s", self._newest().pack.name, run.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
             return await self._end(journal, "failed", None, failure, executor.outcomes)
         observer.progress("", steps, steps)
-        answering = self._answering(run, rules)
-        events = answering.events(ended)
-        answer = answering.answer(ended, events, round((time.monotonic() - started) * 1_000))
+        builder = self._builder(run, rules)
+        events = builder.events(ended)
+        response = builder.build(ended, events, round((time.monotonic() - started) * 1_000))
         self._point("closing")
-        return await self._close(ended, events, answering, answer, journal)
+        return await self._close(ended, events, builder, response, journal)
 
     def park(self, run: AdmittedRun, code: str) -> RunResponse:
-        """Return the response of a run that waits for an operator; ``code`` says why."""
+        """Return the response of a run that waits for an operator; ``code`` is the reason."""
         rules = self._rules(run)
         ended = self._executor(run, rules, RunObserver()).park(code)
-        answering = self._answering(run, rules)
-        return answering.answer(ended, answering.events(ended), 0)
+        builder = self._builder(run, rules)
+        return builder.build(ended, builder.events(ended), 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
         tool = run.plan.definition.tool
-        return RunRules(self._newest, self._spoken, run.identity, run.admission.run, tool, run.args, run.now_ns)
+        return RunRules(self._newest, self._rule_index, run.identity, run.admission.run, tool, run.args, run.now_ns)
 
-    def _answering(self, run: AdmittedRun, rules: RunRules) -> ResponseBuilder:
-        return ResponseBuilder(run.admission.run, self._newest(), run.plan, run.args, rules, self._hidden)
+    def _builder(self, run: AdmittedRun, rules: RunRules) -> ResponseBuilder:
+        return ResponseBuilder(run.admission.run, self._newest(), run.plan, run.args, rules, self._secret_settings)
 
     def _terms(self, plan: Plan) -> ChainTerms:
-        """Return what runs of chains of the same actions and shape have in common."""
+        """Return the terms that runs of chains with the same actions and shape share."""
         key = (*sorted(plan.actions), plan.gates, plan.pattern)
-        found = self._chains.get(key)
-        if found is None:
+        terms = self._chains.get(key)
+        if terms is None:
             domain = self._newest()
             pack = domain.pack
-            found = ChainTerms(
+            terms = ChainTerms(
                 model_ref=f"rules:{pack.name}@{pack.settings.version}+{domain.digest}",
                 package=pack.governance,
                 pinned=pack.settings.governance_digest or pack.governance.digest,
@@ -119,11 +119,11 @@ class RunDriver:
                 sandbox=self._sandbox,
                 pattern=plan.pattern,
             )
-            self._chains.put(key, found)
-        return found
+            self._chains.put(key, terms)
+        return terms
 
     def _turns(self, run: AdmittedRun) -> Turns | None:
-        """Return None for a run without turns: one without effects, under the package that is shipped."""
+        """Return None for a run without turns: one without effects, under the shipped policy package."""
         terms, admission = self._terms(run.plan), run.admission
         is_default = terms.package.digest == terms.pinned == default_governance().digest
         if is_default and not run.plan.has_effects:
@@ -131,12 +131,12 @@ class RunDriver:
         return Turns(RunTerms(admission.run, admission.digest, admission.approval, terms))
 
     def _executor(self, run: AdmittedRun, rules: RunRules, observer: RunObserver) -> RunExecutor:
-        extracted = {step.number for step in run.plan.definition.steps if self._spoken.reads(step.action)}
+        extracted = {step.number for step in run.plan.definition.steps if self._rule_index.reads(step.action)}
         return RunExecutor(
             run,
             turns=self._turns(run),
-            reads=Reads(run.plan.read_by_steps, run.plan.told | extracted),
-            actions=ActionRunner(self._dispatcher, run.identity.name, self._claims.of(run.admission.run)),
+            reads=Reads(run.plan.read_by_steps, run.plan.result_steps | extracted),
+            actions=ActionRunner(self._dispatcher, run.identity.name, self._ownership.get(run.admission.run)),
             rules=rules,
             observer=observer,
             seconds=self._limits.max_execution_ms / 1_000,
@@ -147,8 +147,8 @@ class RunDriver:
         self,
         ended: ChainResult,
         events: tuple[Event, ...],
-        answering: ResponseBuilder,
-        answer: RunResponse,
+        builder: ResponseBuilder,
+        response: RunResponse,
         journal: Journal,
     ) -> RunResponse:
         """Close the last turn, record the end, and return the response."""
@@ -164,18 +164,18 @@ class RunDriver:
                 )
         except GateRefused as refused:
             if not ended.effects:
-                refusal = gate_error(refused, answering.told(ended, events))
+                refusal = gate_error(refused, builder.failure_context(ended, events))
                 return await self._end(journal, "failed", None, refusal, ended.outcomes)
             undecided, witness = True, None
             ended = ended.undecided(refused)
-            answer = answering.answer(ended, events, 0)
+            response = builder.build(ended, events, 0)
         if undecided:
             assert ended.culprit is not None
-            await journal.undecided(ended.culprit, witness, encode_response(answer))
-            return answer
-        end: EndState = "succeeded" if isinstance(answer, InvokeResult) else "failed"
+            await journal.record_undecided(ended.culprit, witness, encode_response(response))
+            return response
+        end: EndState = "succeeded" if isinstance(response, InvokeResult) else "failed"
         return await self._end(
-            journal, "cancelled" if ended.reason == "cancelled" else end, witness, answer, ended.outcomes
+            journal, "cancelled" if ended.reason == "cancelled" else end, witness, response, ended.outcomes
         )
 
     async def _end(
@@ -183,10 +183,10 @@ class RunDriver:
         journal: Journal,
         end: EndState,
         witness: Witness | None,
-        answer: RunResponse,
+        response: RunResponse,
         outcomes: Sequence[StepOutcome],
     ) -> RunResponse:
-        lasting = not (isinstance(answer, WireError) and answer.row.recoverable)
-        await journal.ended(end, witness, encode_response(answer), outcomes, lasting=lasting)
+        lasting = not (isinstance(response, WireError) and response.row.recoverable)
+        await journal.record_end(end, witness, encode_response(response), outcomes, lasting=lasting)
         self._point("ended")
-        return answer
+        return response

@@ -32,14 +32,12 @@ OnFailure: TypeAlias = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackRuntime:
-    """A loaded pack, ready for requests. Only the facts that its generators find out change."""
+    """A loaded pack, ready for requests. Only its generated facts change."""
 
     domain: Domain
-    """As it was opened; that of the offers may have newer facts."""
+    """As loaded; the domain of ``offers`` may have newer facts."""
     offers: OfferService
-    """Evaluates intents."""
     invoker: Invoker
-    """Runs the offers."""
 
     @classmethod
     @asynccontextmanager
@@ -54,12 +52,12 @@ class PackRuntime:
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
         on_failure: OnFailure | None = None,
-        on_trouble: OnStaleFacts | None = None,
+        on_stale_facts: OnStaleFacts | None = None,
     ) -> AsyncIterator[Self]:
         """Open the pack as it is in its folder now, and keep its facts up to date. Raises PackError.
 
         ``prepare`` is called in a thread before actions are served. ``on_failure`` gets the texts of failed calls,
-        which clients never see: they may hold secrets. ``on_trouble`` is called when facts are out of date.
+        which clients never see: they may hold secrets. ``on_stale_facts`` is called when facts are out of date.
         """
         async with AsyncExitStack() as stack:
             hosts = stack.enter_context(ExitStack())
@@ -80,7 +78,7 @@ class PackRuntime:
                 clock=clock,
             )
             await stack.enter_async_context(runtime.invoker)
-            await stack.enter_async_context(refresh_facts(runtime.invoker, generated, on_trouble))
+            await stack.enter_async_context(refresh_facts(runtime.invoker, generated, on_stale_facts))
             yield runtime
 
     @classmethod
@@ -135,7 +133,7 @@ class _ReportingDispatcher:
 
 @dataclass(frozen=True, slots=True)
 class OpenPacks:
-    """Packs in their order, and what they share."""
+    """The invokers of open packs, in order, and what they share."""
 
     store: Store
     secrets: Secrets
@@ -158,29 +156,29 @@ async def open_packs(
     """
     async with AsyncExitStack() as stack:
         shared = await stack.enter_async_context(open_store_with_retention(store))
-        # Once more at the end: a shell is never open for long.
+        # Again at the end, because a command-line process ends before the first scheduled sweep.
         stack.push_async_callback(_sweep, shared)
-        known = local_secrets() if secrets is None else secrets
+        shared_secrets = local_secrets() if secrets is None else secrets
         invokers = []
         for options in packs:
             opening = PackRuntime.open(
-                options, shared, settings=settings, secrets=known, clock=clock, on_failure=on_failure
+                options, shared, settings=settings, secrets=shared_secrets, clock=clock, on_failure=on_failure
             )
             invokers.append((await stack.enter_async_context(opening)).invoker)
-        yield OpenPacks(shared, known, tuple(invokers))
+        yield OpenPacks(shared, shared_secrets, tuple(invokers))
 
 
 @asynccontextmanager
 async def open_store_with_retention(store: Callable[[], Store]) -> AsyncIterator[Store]:
-    """Open a store in a thread, and sweep it in the background while it is open."""
+    """Open a store in a thread, and delete expired rows in the background while it is open."""
     opened = await asyncio.to_thread(store)
-    sweeping = asyncio.create_task(run_retention(opened))
+    retention = asyncio.create_task(run_retention(opened))
     try:
         yield opened
     finally:
-        sweeping.cancel()
+        retention.cancel()
         with suppress(asyncio.CancelledError):
-            await sweeping
+            await retention
         opened.close()
 
 
@@ -191,17 +189,17 @@ async def _sweep(store: Store) -> None:
 
 # --- retention -----------------------------------------------------------------------------------------------------
 
-# A round is a few small transactions, so that no request waits long for the store. Several processes may sweep at once.
+# A sweep consists of small transactions, so that requests do not wait long. Several processes may sweep in parallel.
 
 SWEEP_SECONDS: Final = 60.0
-"""Seconds between one round and the next."""
+"""Seconds between two sweeps."""
 MAX_OFFERS: Final = 1_000_000
-_MOST_PIECES: Final = 50
+_MAX_TRANSACTIONS: Final = 50
 _log = logging.getLogger(__name__)
 
 
 class SweepCounts(NamedTuple):
-    """How many of each were forgotten."""
+    """The number of deleted rows of each kind."""
 
     tools: int
     nonces: int
@@ -210,9 +208,9 @@ class SweepCounts(NamedTuple):
 
 
 def sweep_store(store: Store, now_ms: int, *, most_tools: int = MAX_OFFERS) -> SweepCounts:
-    """One round."""
+    """Delete expired offers, nonces, runs and responses, and the oldest offers above ``most_tools``. Blocks."""
     tools = runs = answers = 0
-    for _ in range(_MOST_PIECES):
+    for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
             swept = store.registry.sweep(tx, now_ms, most_tools)
         tools += swept.dropped + swept.evicted
@@ -220,7 +218,7 @@ def sweep_store(store: Store, now_ms: int, *, most_tools: int = MAX_OFFERS) -> S
             break
     with store.write_transaction() as tx:
         nonces = store.nonces.sweep(tx, now_ms)
-    for _ in range(_MOST_PIECES):
+    for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
             over = store.runs.sweep(tx)
         answers, runs = answers + over.answers, runs + over.runs
@@ -230,13 +228,13 @@ def sweep_store(store: Store, now_ms: int, *, most_tools: int = MAX_OFFERS) -> S
 
 
 async def run_retention(store: Store, *, clock: Callable[[], int] = time.time_ns, pause: float = SWEEP_SECONDS) -> None:
-    """Sweep the store in a thread, round after round, until cancelled."""
+    """Sweep the store in a thread, periodically, until cancelled."""
     while True:
         await asyncio.sleep(pause)
         try:
-            tidied = await asyncio.to_thread(sweep_store, store, clock() // 1_000_000)
+            counts = await asyncio.to_thread(sweep_store, store, clock() // 1_000_000)
         except StoreError as error:
-            _log.warning("what is old could not be dropped: %s", error)
+            _log.warning("expired rows could not be deleted: %s", error)
             continue
-        if any(tidied):
-            _log.info("dropped %d tools, %d nonces, %d runs and %d answers", *tidied)
+        if any(counts):
+            _log.info("deleted %d tools, %d nonces, %d runs and %d answers", *counts)

@@ -72,13 +72,13 @@ async def open_core(
                 auto_confirm=auth.auto_confirm,
                 settings=InvokeSettings(claim_ms=round(revisions.settings.claim * 1_000)),
                 clock=clock,
-                on_trouble=on_trouble,
+                on_stale_facts=on_stale_facts,
             ) as revision:
                 yield revision
 
         troubles: Counter[str] = Counter()
 
-        def on_trouble(generator: str, why: str | None) -> None:
+        def on_stale_facts(generator: str, why: str | None) -> None:
             """Two revisions may be open and have the same trouble."""
             troubles[generator] += -1 if why is None else 1
             if not troubles[generator]:
