@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, strategies as st
 
 from manglecp.runner.log import PolicyRefused
-from manglecp.runner.selectors import ExternalPolicy, Limits, run_child
-from manglecp.toolhost import HostCall
+from manglecp.runner.selectors import ExternalPolicy, PolicyLimits, run_child
+from manglecp.toolhost import Call
 from manglecp.toolhost.dispatch import HostCommand, Pool
 from tests.adversarial._hosted import HOST, Hosted, hosting, plugin_in, value
 from tests.effort import examples
@@ -100,7 +100,9 @@ def test_a_policy_gets_its_arguments_as_they_are(tmp_path: Path, words: list[str
     folder.mkdir(exist_ok=True)
     with (tmp_path / "stdin").open("wb+") as stdin, pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        ended = run_child(argv, stdin=stdin, env={}, limits=Limits(seconds=60, cpu_seconds=60), stop=threading.Event())
+        ended = run_child(
+            argv, stdin=stdin, env={}, limits=PolicyLimits(seconds=60, cpu_seconds=60), stop=threading.Event()
+        )
     assert ended.failure == ""
     assert json.loads(ended.output) == words
     assert list(folder.iterdir()) == []

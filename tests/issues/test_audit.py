@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.base.hash_chain import GENESIS, Head
 from manglecp.issues.integrity import audit
-from manglecp.issues.model import Close, Event, read_event, write_event
+from manglecp.issues.model import Close, IssueEvent, read_event, write_event
 from manglecp.store.errors import StoreError
 from tests.issues.conftest import Workbench, in_a_file
 from tests.issues.test_transitions import close, link
@@ -140,7 +140,7 @@ def test_events_that_were_cut_off(work: Workbench) -> None:
     assert findings(work, head) == ["event 5: the log does not have the event that was expected here"]
 
 
-def rewritten(work: Workbench, seq: int, **changes: object) -> Event:
+def rewritten(work: Workbench, seq: int, **changes: object) -> IssueEvent:
     """An event that was changed and given the right hash again."""
     with work.store.read_transaction() as tables:
         (line,) = [line for line in tables.lines() if line.seq == seq]

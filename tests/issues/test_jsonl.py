@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.base.hash_chain import EMPTY
-from manglecp.issues import View
-from manglecp.issues.integrity import LONGEST_LINE, BadLog, audit, export_log, import_log
-from manglecp.issues.model import Add, Close, Event, Update, write_event
+from manglecp.issues import IssueView
+from manglecp.issues.integrity import LONGEST_LINE, InvalidLog, audit, export_log, import_log
+from manglecp.issues.model import Add, Close, IssueEvent, Update, write_event
 from tests.effort import examples
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import close, link, refused, update
@@ -36,7 +36,7 @@ def lines(bench: Workbench) -> list[bytes]:
     return list(export_log(bench.store))
 
 
-def everything(view: View) -> list[object]:
+def everything(view: IssueView) -> list[object]:
     return [view.head(), *view.list(), *(view.show(issue.id) for issue in view.list()), *view.history()]
 
 
@@ -74,7 +74,7 @@ def test_only_into_an_empty_memory(other: Workbench, lines: list[bytes]) -> None
     """Even if the lines would fit: they would be changes that nobody had a right to."""
     import_log(other.store, lines[:3])
     for more in (lines, lines[3:]):
-        with pytest.raises(BadLog) if more is not lines else refused("memory_not_empty"):
+        with pytest.raises(InvalidLog) if more is not lines else refused("memory_not_empty"):
             import_log(other.store, more)
     assert other.events() == 3
 
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_said_with_its_line(
     damage: Callable[[list[bytes]], list[bytes]],
     problems: list[tuple[int, str]],
 ) -> None:
-    with pytest.raises(BadLog) as caught:
+    with pytest.raises(InvalidLog) as caught:
         import_log(other.store, damage(lines))
     for line, text in problems:
         assert any(found == line and said.startswith(text) for found, said in caught.value.problems), caught.value
@@ -122,13 +122,13 @@ def test_what_is_wrong_is_said_with_its_line(
 
 
 def test_all_problems_are_said(other: Workbench, lines: list[bytes]) -> None:
-    with pytest.raises(BadLog) as caught:
+    with pytest.raises(InvalidLog) as caught:
         import_log(other.store, [b"{\n", *lines[:1], b"[]\n"])
     assert [line for line, _ in caught.value.problems] == [1, 3]
 
 
 def test_up_to_a_number(other: Workbench) -> None:
-    with pytest.raises(BadLog) as caught:
+    with pytest.raises(InvalidLog) as caught:
         import_log(other.store, [b"{\n"] * 1_000)
     assert len(caught.value.problems) == 100
 
@@ -136,18 +136,18 @@ def test_up_to_a_number(other: Workbench) -> None:
 def test_a_log_that_closes_without_evidence(other: Workbench, bench: Workbench) -> None:
     """The chain is sound, the change is not."""
     bench.add("a")
-    closed = Event.following(
+    closed = IssueEvent.following(
         audit(bench.store).head, at="2026-01-31T12:00:00.000Z", actor="kim", issue="a", change=Close(), mutation=None
     )
-    with pytest.raises(BadLog, match=r"^line 2: issue\.close has no mutation that allowed it$"):
+    with pytest.raises(InvalidLog, match=r"^line 2: issue\.close has no mutation that allowed it$"):
         import_log(other.store, [*export_log(bench.store), write_event(closed) + b"\n"])
 
 
 @pytest.mark.parametrize("at", ["now", "2026-01-31T12:00:00Z", "2026-02-31T12:00:00.000Z", "2026-01-31T12:00:00.000z"])
 def test_instants(other: Workbench, bench: Workbench, at: str) -> None:
     bench.add("a")
-    event = Event.following(EMPTY, at=at, actor="kim", issue="a", change=Add(title="x"), mutation=None)
-    with pytest.raises(BadLog, match="line 1: at: it is no instant in UTC"):
+    event = IssueEvent.following(EMPTY, at=at, actor="kim", issue="a", change=Add(title="x"), mutation=None)
+    with pytest.raises(InvalidLog, match="line 1: at: it is no instant in UTC"):
         import_log(other.store, [write_event(event) + b"\n"])
 
 
@@ -159,7 +159,7 @@ def test_nothing_of_the_text_is_repeated(other: Workbench, lines: list[bytes]) -
         lines[0].replace(b"manglecp.issue_event.v1", secret),
         lines[0].replace(b'"do a"', b'"' + secret + b'\\n"'),
     ):
-        with pytest.raises(BadLog) as caught:
+        with pytest.raises(InvalidLog) as caught:
             import_log(other.store, [damaged])
         assert secret.decode() not in str(caught.value)
 
@@ -179,7 +179,7 @@ def test_no_edit_gets_in(data: st.DataObject) -> None:
     edited = text[:start] + new + text[end:]
     try:
         import_log(other.store, BytesIO(edited))
-    except BadLog:
+    except InvalidLog:
         assert other.events() == 0
     else:
         assert text.startswith(edited)  # whole lines that are missing at the end

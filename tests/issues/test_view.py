@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.issues import Status
-from manglecp.issues.integrity import audit, export_log, fold
-from manglecp.issues.model import Add, AddDependency, Close, Discover, RemoveDependency, Update, stamp
-from manglecp.store.errors import ChangeRefused
+from manglecp.issues.integrity import audit, export_log, fold_log
+from manglecp.issues.model import Add, AddDependency, Close, Discover, RemoveDependency, Update, format_instant
+from manglecp.store.errors import Refused
 from tests.effort import examples
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import close, link, refused, update
@@ -158,9 +158,9 @@ def compare(where: str, steps: list[tuple[str, Any, Any]]) -> None:
             take(bench, step)
         except ChangeRefused:
             assert list(export_log(bench.store)) == before, "what is refused changes nothing"
-    now = stamp(bench.clock())
+    now = format_instant(bench.clock())
     with bench.store.read_transaction() as tables:
-        folded, wrong = fold(tables.lines())
+        folded, wrong = fold_log(tables.lines())
         assert wrong == []
         assert list(tables.frontier(now)) == list(folded.frontier(now))
         for status in (None, *Status):

@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from manglecp.runner import (
+    ActionOutcome,
     Budget,
     Menu,
-    Offer,
-    Outcome,
-    Replayed,
-    Result,
+    MenuAction,
+    ReplayResult,
     RunHeader,
     RunLog,
     RunRequest,
+    RunResult,
     Selection,
     Selector,
     Situation,
     StepStatus,
-    parse,
+    parse_selection,
     replay,
     run,
     verify,
@@ -32,9 +32,9 @@ from manglecp.toolhost.state import Artifact, Slots
 
 MENU = Menu.of(
     [
-        Offer("AID.COUNT.v1", "Count", deterministic=True),
-        Offer("AID.FAIL.v1", "Fail", deterministic=True),
-        Offer("AID.ROLL.v1", "Roll"),
+        MenuAction("AID.COUNT.v1", "Count", deterministic=True),
+        MenuAction("AID.FAIL.v1", "Fail", deterministic=True),
+        MenuAction("AID.ROLL.v1", "Roll"),
     ]
 )
 COUNT, FAIL, ROLL = (f"<PICK><{entry.sid}><END>" for entry in MENU.entries)
@@ -46,7 +46,7 @@ def saying(*texts: str) -> Selector:
     said = list(texts)
 
     def select(_: Situation) -> Selection:
-        return parse(said.pop(0) if len(said) > 1 else said[0])
+        return parse_selection(said.pop(0) if len(said) > 1 else said[0])
 
     return select
 
@@ -58,20 +58,20 @@ class World:
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     status: StepStatus = StepStatus.TOOL_ERROR
 
-    def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
+    def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
         self.calls.append((aid, dict(inputs)))
         if aid == "AID.FAIL.v1":
             state[5] = Artifact("spoiled")
             inputs["spoiled"] = True
-            return Outcome(self.status, {"error": "as asked"}, state)
+            return ActionOutcome(self.status, {"error": "as asked"}, state)
         if aid == "AID.ROLL.v1":
             _rolled.append(len(_rolled))
             state[1] = Artifact("number", "roll", str(len(_rolled)), 1)
-            return Outcome(StepStatus.OK, {"rolled": len(_rolled)}, state)
+            return ActionOutcome(StepStatus.OK, {"rolled": len(_rolled)}, state)
         number = int(state[0].content_json) + 1 if 0 in state else 1
         # Keys out of order: a comparison of texts would fail.
         state[0] = Artifact("number", "count", str(number), 1)
-        return Outcome(StepStatus.OK, {"z": 1e30, "number": number, "inputs": inputs}, state)
+        return ActionOutcome(StepStatus.OK, {"z": 1e30, "number": number, "inputs": inputs}, state)
 
 
 _rolled: list[int] = []
@@ -79,7 +79,7 @@ _rolled: list[int] = []
 
 @dataclass
 class Played:
-    result: Result
+    result: RunResult
     lines: list[bytes]
     head: str
 
@@ -119,7 +119,7 @@ def play(
     return Played(result, list(io.BytesIO(stream.kept)), log.head)
 
 
-def played_again(log: Any, execute: Any = None, *, key: bytes | None = None) -> Replayed:
+def played_again(log: Any, execute: Any = None, *, key: bytes | None = None) -> ReplayResult:
     return asyncio.run(replay(log, execute, key=key))
 
 

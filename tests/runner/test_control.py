@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from manglecp.runner import ControlMode, EndReason, Kind, RunRequest, Selection, Selector, Situation, parse
+from manglecp.runner import (
+    ControlMode,
+    EndReason,
+    RunRequest,
+    Selection,
+    SelectionKind,
+    Selector,
+    Situation,
+    parse_selection,
+)
 from manglecp.runner.selectors import choose
 from tests.runner.playing import COUNT, MENU, ROLL, play
 
@@ -18,7 +27,7 @@ def asked(name: str, said: str, log: list[str]) -> Selector:
         log.append(name)
         if said == "raise":
             raise RuntimeError(said)
-        return parse(said)
+        return parse_selection(said)
 
     return select
 
@@ -53,8 +62,8 @@ def test_who_is_asked_and_who_decides(mode: str, policy: str, who: list[str], ch
     [
         lambda: None,
         lambda: "<NOOP><END>",
-        lambda: Selection(Kind.PICK, "\ud800", "SID0001"),
-        lambda: Selection(Kind.PICK, "", "SID0001", {}),  # type: ignore[arg-type]
+        lambda: Selection(SelectionKind.PICK, "\ud800", "SID0001"),
+        lambda: Selection(SelectionKind.PICK, "", "SID0001", {}),  # type: ignore[arg-type]
     ],
 )
 def test_what_a_selector_answers_ends_no_run(answer: Callable[[], Any]) -> None:

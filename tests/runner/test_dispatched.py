@@ -12,16 +12,16 @@ import pytest
 
 from manglecp.harness import MutationReady
 from manglecp.runner import (
+    BrokenLog,
     ControlMode,
-    Dispatched,
     EndReason,
     FirstFit,
-    LogBroken,
     Menu,
-    Offer,
+    MenuAction,
+    PluginExecutor,
     RunRequest,
     StepStatus,
-    offers,
+    read_actions,
     replay,
     run,
     verify,
@@ -73,7 +73,7 @@ def test_a_replay_finds_that_an_action_does_something_else_now(tmp_path: Path) -
         assert replayed.divergence is not None
         assert (replayed.divergence.step, replayed.divergence.replayed["payload"]["output"]) == (0, 7)
         lines = shop.log.read_bytes().splitlines(keepends=True)
-        with pytest.raises(LogBroken):
+        with pytest.raises(BrokenLog):
             await replay(lines[:3] + lines[4:], shop.execute)
 
     work_in(tmp_path, task)
@@ -164,7 +164,7 @@ def test_a_policy_that_hangs_holds_nobody_up_and_ends_with_whoever_asked(tmp_pat
         async with asyncio.timeout(patience(60)):
             while Path(f"/proc/{pid}").exists():  # the thread that waits for it is about to end it
                 await asyncio.sleep(0.01)
-        with pytest.raises(LogBroken, match="end of the run is missing"):
+        with pytest.raises(BrokenLog, match="end of the run is missing"):
             verify(shop.log)
 
     work_in(tmp_path, task)
@@ -191,11 +191,11 @@ def test_what_has_effects_is_never_taken_for_deterministic() -> None:
         {"aid": "AID.C.v1", "name": 1, "tags": "t", "deterministic": True},
         {"aid": "AID.D.v1", "side_effects": ["none"], "inputs_schema": {"type": "object"}},
     ]
-    assert offers(json.dumps({"ok": True, "tools": tools}).encode()) == [
-        Offer("AID.A.v1", "a", frozenset({"tag.x"}), deterministic=True),
-        Offer("AID.B.v1"),
-        Offer("AID.C.v1"),
-        Offer("AID.D.v1", inputs_schema={"type": "object"}),
+    assert read_actions(json.dumps({"ok": True, "tools": tools}).encode()) == [
+        MenuAction("AID.A.v1", "a", frozenset({"tag.x"}), deterministic=True),
+        MenuAction("AID.B.v1"),
+        MenuAction("AID.C.v1"),
+        MenuAction("AID.D.v1", inputs_schema={"type": "object"}),
     ]
 
 
@@ -218,7 +218,7 @@ def test_an_action_gets_the_inputs_that_it_knows_and_none_that_steer() -> None:
     schemas = [None, {"type": "object", "properties": {"a": {}}}, closed]
     tools = [{"aid": f"AID.A{n}.v1", "inputs_schema": schema} for n, schema in enumerate(schemas)]
     listening = Listening(tools, "{}")
-    execute = Dispatched(listening, "kim")
+    execute = PluginExecutor(listening, "kim")
     slots = {0: Artifact("number")}
     for tool in tools:
         asyncio.run(execute(str(tool["aid"]), {"a": 1, "b": 2, "_x": 3, "_capabilities": {}}, slots))
@@ -235,7 +235,7 @@ def test_an_effect_runs_with_the_right_that_its_caller_gets_for_it(tmp_path: Pat
             return right_for(aid, call_id, input_json) if "yes" in input_json else None
 
         refused = StepStatus.TOOL_ERROR, "lease_refused", False
-        for execute in (Dispatched(shop.dispatcher, "kim"), Dispatched(shop.dispatcher, "kim", authorise)):
+        for execute in (PluginExecutor(shop.dispatcher, "kim"), PluginExecutor(shop.dispatcher, "kim", authorise)):
             outcome = await execute("AID.PLUGIN.NOTE.v1", {"path": str(notes), "text": "no"}, {})
             assert (outcome.status, outcome.output["code"], outcome.by_action) == refused
             assert (await execute("AID.PLUGIN.COUNT.v1", {}, {})).output == 1
@@ -254,8 +254,8 @@ def test_an_output_that_is_no_json_is_a_failure_of_the_action() -> None:
         def write(self, event: str, _step: int, payload: Any) -> None:
             told.append((event, payload))
 
-    menu = Menu.of([Offer("AID.A.v1")])
-    execute = Dispatched(Listening([{"aid": "AID.A.v1"}], "{"))
+    menu = Menu.of([MenuAction("AID.A.v1")])
+    execute = PluginExecutor(Listening([{"aid": "AID.A.v1"}], "{"))
     fallback = saying("<PICK><SID0001><END>")
     result = asyncio.run(run(RunRequest("g"), {}, Sink(), menu=lambda _: menu, execute=execute, fallback=fallback))
     assert result.reason is EndReason.TOOL_ERROR

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.runner import LogBroken, RunHeader, RunLog, verify
+from manglecp.runner import BrokenLog, RunHeader, RunLog, verify
 from manglecp.runner.log import END, GENESIS
 from tests.runner.playing import COUNT, NOOP, ROLL, play
 
@@ -57,7 +57,7 @@ def test_the_chain_is_that_of_upstream() -> None:
 def test_a_log_of_upstream_verifies_though_it_writes_texts_in_its_own_way() -> None:
     lines = chained(upstream(0), upstream(1))
     assert len(verify(lines, end_required=False).records) == 2
-    with pytest.raises(LogBroken, match="end of the run is missing"):
+    with pytest.raises(BrokenLog, match="end of the run is missing"):
         verify(lines)
 
 
@@ -67,29 +67,29 @@ def test_every_changed_byte_shows() -> None:
     for place in range(len(data)):
         changed = bytearray(data)
         changed[place] ^= 1 << place % 8
-        with pytest.raises(LogBroken):
+        with pytest.raises(BrokenLog):
             verify(io.BytesIO(changed))
 
 
 def test_every_line_taken_out_repeated_or_moved_shows() -> None:
     for place in range(len(LINES)):
-        with pytest.raises(LogBroken):
+        with pytest.raises(BrokenLog):
             verify(LINES[:place] + LINES[place + 1 :])
-        with pytest.raises(LogBroken):
+        with pytest.raises(BrokenLog):
             verify(LINES[: place + 1] + LINES[place:])
-        with pytest.raises(LogBroken):
+        with pytest.raises(BrokenLog):
             verify(LINES[:place])
         for other in range(place):
             moved = list(LINES)
             moved[place], moved[other] = moved[other], moved[place]
-            with pytest.raises(LogBroken):
+            with pytest.raises(BrokenLog):
                 verify(moved)
 
 
 def test_half_a_line_shows(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_bytes(b"".join(LINES)[:-1])
-    with pytest.raises(LogBroken, match="half a line"):
+    with pytest.raises(BrokenLog, match="half a line"):
         verify(file)
     file.write_bytes(b"".join(LINES))
     assert len(verify(file).records) == len(LINES)
@@ -107,13 +107,13 @@ def test_half_a_line_shows(tmp_path: Path) -> None:
     ],
 )
 def test_hashes_alone_make_no_record(record: str) -> None:
-    with pytest.raises(LogBroken):
+    with pytest.raises(BrokenLog):
         verify(chained(record), end_required=False)
 
 
 def test_records_are_of_one_run_and_in_the_order_of_steps() -> None:
     for second in (upstream(0), upstream(2).replace("abc123", "abc124")):
-        with pytest.raises(LogBroken):
+        with pytest.raises(BrokenLog):
             verify(chained(upstream(1), second), end_required=False)
 
 
@@ -121,16 +121,16 @@ def test_a_forger_without_the_key_cannot_write_the_end() -> None:
     sealed = play(None, COUNT, NOOP, key=b"k" * 32).lines
     assert verify(sealed, key=b"k" * 32).records[-1].event == END
     for lines, key in ((sealed, b"x" * 32), (play(None, COUNT, NOOP).lines, b"k" * 32)):
-        with pytest.raises(LogBroken, match="seal"):
+        with pytest.raises(BrokenLog, match="seal"):
             verify(lines, key=key)
-    with pytest.raises(LogBroken, match="missing"):
+    with pytest.raises(BrokenLog, match="missing"):
         verify(sealed[:-1], key=b"k" * 32, end_required=False)
 
 
 def test_a_hash_kept_elsewhere_anchors_the_log() -> None:
     played = play(None, COUNT, NOOP)
     assert verify(played.lines, head=played.head).head == played.head
-    with pytest.raises(LogBroken, match="kept"):
+    with pytest.raises(BrokenLog, match="kept"):
         verify(play(None, ROLL, NOOP).lines, head=played.head)
 
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_written_leaves_the_chain_as_it_is(tmp_path: Path) -> Non
 
 
 def test_nothing_is_no_log() -> None:
-    with pytest.raises(LogBroken):
+    with pytest.raises(BrokenLog):
         verify([])
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_no_log() -> None:
 def test_the_end_counts_the_records(count: str) -> None:
     end = upstream(1).replace('"noop"', f'"{END}"')
     assert len(verify(chained(upstream(0), end.replace('"p":"a\\/b"', '"records":2'))).records) == 2
-    with pytest.raises(LogBroken, match="counts"):
+    with pytest.raises(BrokenLog, match="counts"):
         verify(chained(upstream(0), end.replace('"p":"a\\/b"', f'"records":{count}')))
 
 

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.runner import Menu, Offer, RunRequest
+from manglecp.runner import Menu, MenuAction, RunRequest
 from manglecp.runner.log import RunnerError
-from manglecp.runner.selection import MOST_ENTRIES, Entry
+from manglecp.runner.selection import MOST_ENTRIES, MenuEntry
 
-READ = Offer("AID.FILE.READ.v1", tags=frozenset({"tag.file", "tag.meta"}))
-NOOP = Offer("AID.NOOP.v1", tags=frozenset({"tag.meta"}))
-SHELL = Offer("AID.SHELL.EXEC.v1", tags=frozenset({"tag.shell"}))
+READ = MenuAction("AID.FILE.READ.v1", tags=frozenset({"tag.file", "tag.meta"}))
+NOOP = MenuAction("AID.NOOP.v1", tags=frozenset({"tag.meta"}))
+SHELL = MenuAction("AID.SHELL.EXEC.v1", tags=frozenset({"tag.shell"}))
 
 
 @given(st.permutations([READ, NOOP, SHELL, NOOP]))
-def test_the_same_actions_make_the_same_menu(offers: list[Offer]) -> None:
+def test_the_same_actions_make_the_same_menu(offers: list[MenuAction]) -> None:
     menu = Menu.of(offers)
     assert [(one.sid, one.offer) for one in menu.entries] == [("SID0001", READ), ("SID0002", NOOP), ("SID0003", SHELL)]
 
@@ -48,11 +48,11 @@ def test_a_request_names_tags_and_gets_the_meta_actions_too() -> None:
 
 def test_two_actions_of_one_name_are_an_error() -> None:
     with pytest.raises(RunnerError):
-        Menu.of([READ, Offer(READ.aid)])
+        Menu.of([READ, MenuAction(READ.aid)])
 
 
 def test_no_more_entries_than_can_be_picked() -> None:
-    offers = [Offer(f"AID.X{n:05}.v1") for n in range(MOST_ENTRIES + 1)]
+    offers = [MenuAction(f"AID.X{n:05}.v1") for n in range(MOST_ENTRIES + 1)]
     assert Menu.of(offers[:-1]).entries[-1].sid == "SID9999"
     with pytest.raises(RunnerError):
         Menu.of(offers)
@@ -63,16 +63,16 @@ def test_no_more_entries_than_can_be_picked() -> None:
 )
 def test_names_cannot_forge_a_digest(aid: str, tag: str) -> None:
     with pytest.raises(RunnerError):
-        Offer(aid, tags=frozenset({tag}))
+        MenuAction(aid, tags=frozenset({tag}))
 
 
 def test_a_menu_is_read_as_it_was_written() -> None:
-    menu = Menu.of([READ, Offer("AID.Y.v1", "why", deterministic=True)])
+    menu = Menu.of([READ, MenuAction("AID.Y.v1", "why", deterministic=True)])
     assert Menu.read(menu.members()) == menu
 
 
 def test_a_policy_reads_the_schema_and_the_log_does_not_repeat_it() -> None:
-    (entry,) = Menu.of([Offer("AID.Y.v1", inputs_schema={"type": "object"})]).entries
+    (entry,) = Menu.of([MenuAction("AID.Y.v1", inputs_schema={"type": "object"})]).entries
     assert entry.described() == {**entry.members(), "inputs_schema": {"type": "object"}}
     assert "inputs_schema" not in entry.members()
 
@@ -80,7 +80,7 @@ def test_a_policy_reads_the_schema_and_the_log_does_not_repeat_it() -> None:
 def test_an_offer_is_small() -> None:
     for name, tags in (("x" * 257, 1), ("", 65)):
         with pytest.raises(RunnerError):
-            Offer("AID.Y.v1", name, frozenset(f"t{n}" for n in range(tags)))
+            MenuAction("AID.Y.v1", name, frozenset(f"t{n}" for n in range(tags)))
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_what_is_no_menu_is_refused(entries: list[Any]) -> None:
     with pytest.raises(RunnerError):
         Menu.read(entries)
     with pytest.raises(RunnerError):
-        Menu((Entry("SID0001", READ), Entry("SID0002", READ)))
+        Menu((MenuEntry("SID0001", READ), MenuEntry("SID0002", READ)))

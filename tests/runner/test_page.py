@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.runner import ControlMode, EndReason, Kind, parse
+from manglecp.runner import ControlMode, EndReason, SelectionKind, parse_selection
 from tests.runner.playing import COUNT, FAIL, NOOP, play
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/runner.md").read_text(encoding="utf-8")
@@ -30,7 +30,11 @@ def test_the_first_example_says_what_is_wrong(capsys: pytest.CaptureFixture[str]
 
 def test_the_selections_shown_are_valid() -> None:
     (selections,) = (text for language, text in FENCES if not language)
-    assert [parse(line).kind for line in selections.splitlines()] == [Kind.ASK_SUP, Kind.NOOP, *[Kind.PICK] * 3]
+    assert [parse_selection(line).kind for line in selections.splitlines()] == [
+        SelectionKind.ASK_SUP,
+        SelectionKind.NOOP,
+        *[SelectionKind.PICK] * 3,
+    ]
 
 
 def test_every_mode_end_and_event_is_named() -> None:

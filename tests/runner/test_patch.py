@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.runner import PatchRefused, merge
+from manglecp.runner import PatchRefused, merge_patch
 from manglecp.runner.selection import DEEPEST, LARGEST_INPUTS, LARGEST_PATCH, MOST_BLOCKED
 
 KEYS = st.sampled_from(
@@ -35,7 +35,7 @@ def nested(depth: int) -> str:
 
 @pytest.mark.req("IPC-06")
 def test_a_key_of_the_patch_replaces_that_of_the_inputs_as_a_whole() -> None:
-    merged = merge({"a": {"x": 1}, "b": 2}, '{"a":{"y":3},"c":null}')
+    merged = merge_patch({"a": {"x": 1}, "b": 2}, '{"a":{"y":3},"c":null}')
     assert merged.inputs == {"a": {"y": 3}, "b": 2, "c": None}
     assert merged.blocked == ()
 
@@ -54,7 +54,7 @@ def test_a_key_of_the_patch_replaces_that_of_the_inputs_as_a_whole() -> None:
     ],
 )
 def test_blocked_keys_are_left_out_at_every_depth_and_named(patch: str, inputs: dict[str, Any], blocked: Any) -> None:
-    merged = merge({}, patch)
+    merged = merge_patch({}, patch)
     assert merged.inputs == inputs
     assert merged.blocked == blocked
 
@@ -65,7 +65,7 @@ def test_merging_keeps_what_steers_and_changes_nothing_it_was_given(
     inputs: dict[str, Any], patch: dict[str, Any]
 ) -> None:
     before = copy.deepcopy(inputs)
-    merged = merge(inputs, json.dumps(patch))
+    merged = merge_patch(inputs, json.dumps(patch))
     assert inputs == before
     own = {
         key: value
@@ -76,13 +76,13 @@ def test_merging_keeps_what_steers_and_changes_nothing_it_was_given(
     for key in ("a", "b", "a_", "x/y", "~"):
         if key in patch:
             assert keys(merged.inputs[key]) <= {"a", "b", "a_", "x/y", "~"}
-    assert merge(merged.inputs, json.dumps(patch)) == merged
+    assert merge_patch(merged.inputs, json.dumps(patch)) == merged
 
 
 @pytest.mark.req("IPC-06")
 def test_the_merged_inputs_share_nothing_with_the_old_ones() -> None:
     inputs: dict[str, Any] = {"a": {"b": [1]}}
-    merge(inputs, "{}").inputs["a"]["b"].append(2)
+    merge_patch(inputs, "{}").inputs["a"]["b"].append(2)
     assert inputs == {"a": {"b": [1]}}
 
 
@@ -94,13 +94,13 @@ def test_the_merged_inputs_share_nothing_with_the_old_ones() -> None:
 )  # fmt: skip
 def test_what_is_no_small_shallow_object_is_refused(patch: str) -> None:
     with pytest.raises(PatchRefused):
-        merge({"a": 1}, patch)
+        merge_patch({"a": 1}, patch)
 
 
 @pytest.mark.req("IPC-06")
 def test_the_limits_themselves_are_within() -> None:
-    assert merge({}, nested(DEEPEST)).blocked == ()
-    assert merge({}, '{"a":"' + "x" * (LARGEST_PATCH - 8) + '"}').blocked == ()
+    assert merge_patch({}, nested(DEEPEST)).blocked == ()
+    assert merge_patch({}, '{"a":"' + "x" * (LARGEST_PATCH - 8) + '"}').blocked == ()
 
 
 @pytest.mark.req("IPC-06")
@@ -108,9 +108,9 @@ def test_a_small_patch_makes_no_large_report() -> None:
     def blocking(count: int) -> str:
         return json.dumps({"k" * 30_000: [{"_a": 1}] * count})
 
-    assert len(merge({}, blocking(MOST_BLOCKED)).blocked) == MOST_BLOCKED
+    assert len(merge_patch({}, blocking(MOST_BLOCKED)).blocked) == MOST_BLOCKED
     with pytest.raises(PatchRefused, match="may not have"):
-        merge({}, blocking(MOST_BLOCKED + 1))
+        merge_patch({}, blocking(MOST_BLOCKED + 1))
 
 
 @pytest.mark.req("IPC-06")
@@ -118,7 +118,7 @@ def test_a_small_patch_takes_no_large_memory() -> None:
     patch = json.dumps({"k" * 30_000: [{}] * 8_000})
     tracemalloc.start()
     try:
-        merge({}, patch)
+        merge_patch({}, patch)
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()
@@ -126,4 +126,4 @@ def test_a_small_patch_takes_no_large_memory() -> None:
 
 def test_many_small_patches_are_a_large_one() -> None:
     with pytest.raises(PatchRefused):
-        merge({"a": "x" * LARGEST_INPUTS}, '{"b":1}')
+        merge_patch({"a": "x" * LARGEST_INPUTS}, '{"b":1}')

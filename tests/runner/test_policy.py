@@ -17,12 +17,12 @@ from manglecp.runner import (
     ControlMode,
     EndReason,
     ExternalPolicy,
-    Kind,
-    Limits,
     Payload,
+    PolicyLimits,
     PolicyRefused,
     RunRequest,
     Selection,
+    SelectionKind,
     Situation,
 )
 from manglecp.toolhost.dispatch.breakers import Breaker
@@ -34,7 +34,7 @@ PYTHON = [sys.executable, "-I", "-S"]
 
 def policy(code: str, *, seconds: float = 30.0, **options: Any) -> ExternalPolicy:
     return ExternalPolicy(
-        [*PYTHON, "-c", code], {sys.executable}, limits=Limits(seconds=seconds, output_bytes=4096), **options
+        [*PYTHON, "-c", code], {sys.executable}, limits=PolicyLimits(seconds=seconds, output_bytes=4096), **options
     )
 
 
@@ -66,7 +66,7 @@ def test_a_policy_reads_the_situation_and_picks(payload: Payload) -> None:
         "print('<PICK><' + said['menu'][1]['sid'] + '><END>')\n"
     )
     selection = ask(policy(code, payload=payload))
-    assert (selection.kind, selection.sid, selection.raw) == (Kind.PICK, "SID0002", "<PICK><SID0002><END>\n")
+    assert (selection.kind, selection.sid, selection.raw) == (SelectionKind.PICK, "SID0002", "<PICK><SID0002><END>\n")
 
 
 def test_nobody_else_can_read_the_situation() -> None:
@@ -75,13 +75,13 @@ def test_nobody_else_can_read_the_situation() -> None:
         "modes = os.stat(os.path.dirname(sys.argv[-1])).st_mode & 0o77\n"
         "print('<NOOP><END>' if modes == 0 else modes)"
     )
-    assert ask(policy(code)).kind is Kind.NOOP
+    assert ask(policy(code)).kind is SelectionKind.NOOP
 
 
 def test_a_policy_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "secret")
     code = "import os; print('<NOOP><END>' if 'API_KEY' not in os.environ and os.environ['MODE'] == 'x' else 'leak')"
-    assert ask(policy(code, env={"MODE": "x"})).kind is Kind.NOOP
+    assert ask(policy(code, env={"MODE": "x"})).kind is SelectionKind.NOOP
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_whatever_a_policy_does_it_is_a_selection(code: str, why: str) -> None:
     began = time.monotonic()
     # Short only for those that are waited for in vain: a loaded machine is slow to start the others.
     selection = ask(policy(code, seconds=0.3 if why == "no answer within" else 30))
-    assert selection.kind is Kind.INVALID
+    assert selection.kind is SelectionKind.INVALID
     assert why in selection.why
     assert time.monotonic() - began < 30
 
@@ -112,7 +112,7 @@ def test_whatever_a_policy_does_it_is_a_selection(code: str, why: str) -> None:
 def test_a_policy_cannot_fill_the_disk(tmp_path: Path) -> None:
     file = tmp_path / "large"
     code = f"print('<NOOP><END>'); import time; time.sleep(0.2); open({str(file)!r}, 'wb').write(bytes(11 << 20))"
-    assert ask(policy(code)).kind is Kind.INVALID
+    assert ask(policy(code)).kind is SelectionKind.INVALID
     assert file.stat().st_size <= 10 << 20
 
 
@@ -127,7 +127,7 @@ def test_children_of_a_policy_go_with_it_and_do_not_delay_the_answer(tmp_path: P
     began = time.monotonic()
     selection = ask(policy(code, seconds=30 if "NOOP" in after else 2))
     assert time.monotonic() - began < 30
-    assert selection.kind is (Kind.NOOP if "NOOP" in after else Kind.INVALID)
+    assert selection.kind is (SelectionKind.NOOP if "NOOP" in after else SelectionKind.INVALID)
     assert gone(int(note.read_text()))
 
 
@@ -161,7 +161,10 @@ def test_only_listed_executables_start(argv: Any, allowed: list[str]) -> None:
 
 def test_an_executable_that_is_not_there_is_a_failure() -> None:
     selection = ask(ExternalPolicy(["/nowhere/policy"], {"/nowhere/policy"}))
-    assert (selection.kind, selection.why) == (Kind.INVALID, "the policy failed: not started: FileNotFoundError")
+    assert (selection.kind, selection.why) == (
+        SelectionKind.INVALID,
+        "the policy failed: not started: FileNotFoundError",
+    )
 
 
 @settings(max_examples=8)
@@ -169,7 +172,7 @@ def test_an_executable_that_is_not_there_is_a_failure() -> None:
 def test_no_argument_passes_a_shell(argument: str) -> None:
     code = "import sys; print('<NOOP><END>' if sys.argv[1] == bytes.fromhex(sys.argv[2]).decode() else sys.argv)"
     argv = [*PYTHON, "-c", code, argument, argument.encode().hex()]
-    assert ask(ExternalPolicy(argv, {sys.executable}, limits=Limits(seconds=30))).kind is Kind.NOOP
+    assert ask(ExternalPolicy(argv, {sys.executable}, limits=PolicyLimits(seconds=30))).kind is SelectionKind.NOOP
 
 
 def test_after_five_failures_the_policy_rests_for_30_seconds_and_then_has_one_try(tmp_path: Path) -> None:
@@ -201,7 +204,7 @@ def test_after_five_failures_the_policy_rests_for_30_seconds_and_then_has_one_tr
 def test_a_try_that_was_given_up_leaves_room_for_another(tmp_path: Path) -> None:
     now = [0.0]
     breaker = Breaker(lambda: now[0], threshold=1)
-    assert ask(policy("raise SystemExit(1)", breaker=breaker)).kind is Kind.INVALID
+    assert ask(policy("raise SystemExit(1)", breaker=breaker)).kind is SelectionKind.INVALID
     assert breaker.admit() is None
     now[0] = 30.0
     started = tmp_path / "started"
@@ -217,7 +220,7 @@ def test_a_try_that_was_given_up_leaves_room_for_another(tmp_path: Path) -> None
             await asked
 
     asyncio.run(give_up())
-    assert ask(policy("print('<NOOP><END>')", breaker=breaker)).kind is Kind.NOOP
+    assert ask(policy("print('<NOOP><END>')", breaker=breaker)).kind is SelectionKind.NOOP
 
 
 @pytest.mark.parametrize(
@@ -236,7 +239,7 @@ def test_a_failing_policy_falls_back_only_where_the_mode_says_so(mode: ControlMo
 
 def test_the_limits_are_there_before_the_first_instruction() -> None:
     asked = "import resource; print('<NOOP><END>' if resource.getrlimit(resource.RLIMIT_NOFILE) == (64, 64) else 'no')"
-    assert ask(policy(asked)).kind is Kind.NOOP
+    assert ask(policy(asked)).kind is SelectionKind.NOOP
     first = ["/bin/sh", "-c", '[ "$(ulimit -Hn)" = 64 ] && echo "<NOOP><END>"']
     for _ in range(20):  # whoever sets them from outside is sometimes too late
-        assert ask(ExternalPolicy(first, {"/bin/sh"}, limits=Limits(seconds=30))).kind is Kind.NOOP
+        assert ask(ExternalPolicy(first, {"/bin/sh"}, limits=PolicyLimits(seconds=30))).kind is SelectionKind.NOOP

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from manglecp.runner import (
+    ActionOutcome,
+    BrokenLog,
     Budget,
     ControlMode,
     EndReason,
-    LogBroken,
-    Outcome,
     RunHeader,
     RunLog,
     RunRequest,
@@ -50,7 +50,7 @@ def test_a_log_replays_to_the_same_result(name: str) -> None:
 
 
 def test_an_action_that_does_something_else_now_is_found() -> None:
-    def other(aid: str, inputs: dict[str, Any], state: Slots) -> Outcome:
+    def other(aid: str, inputs: dict[str, Any], state: Slots) -> ActionOutcome:
         outcome = World()(aid, inputs, state)
         return outcome._replace(output={**outcome.output, "number": 7})
 
@@ -65,9 +65,9 @@ def test_an_action_that_does_something_else_now_is_found() -> None:
 def test_a_tampered_log_is_not_played() -> None:
     lines = play(None, COUNT, NOOP).lines
     world = World()
-    with pytest.raises(LogBroken):
+    with pytest.raises(BrokenLog):
         played_again(lines[:-1], world)
-    with pytest.raises(LogBroken):
+    with pytest.raises(BrokenLog):
         played_again(lines, world, key=b"k")
     assert world.calls == []
 
@@ -116,12 +116,12 @@ def test_a_forged_log_diverges(tmp_path: Any, event: str, members: dict[str, Any
     ],
 )
 def test_a_log_that_no_run_has_written_is_refused(tmp_path: Any, event: str, members: dict[str, Any]) -> None:
-    with pytest.raises(LogBroken):
+    with pytest.raises(BrokenLog):
         played_again(rewritten(play(None, ROLL, COUNT, NOOP), tmp_path, event, **members), World())
 
 
 def test_a_log_begins_with_its_run(tmp_path: Any) -> None:
     with RunLog.create(tmp_path / "log", RunHeader.new()) as log:
         log.write("run_end", 0, {})
-    with pytest.raises(LogBroken):
+    with pytest.raises(BrokenLog):
         played_again(tmp_path / "log", World())

@@ -10,9 +10,9 @@ import pytest
 
 import manglecp.toolhost
 from manglecp.runner import (
+    ActionOutcome,
     Budget,
     EndReason,
-    Outcome,
     RunHeader,
     RunLog,
     RunnerError,
@@ -97,7 +97,9 @@ def test_there_are_64_steps() -> None:
 
 def test_the_fourth_visit_to_one_situation_ends_the_run_under_its_own_name() -> None:
     world = World()
-    played = play(None, COUNT, execute=lambda aid, inputs, _: Outcome(StepStatus.OK, world(aid, inputs, {}).output, {}))
+    played = play(
+        None, COUNT, execute=lambda aid, inputs, _: ActionOutcome(StepStatus.OK, world(aid, inputs, {}).output, {})
+    )
     assert (played.result.reason, played.result.steps, len(world.calls)) == (EndReason.LOOP_GUARD, 4, 3)
     assert played.events()[-2] == "loop_guard_triggered"
 
@@ -122,14 +124,14 @@ def test_what_is_no_outcome_is_an_error_of_the_action(answer: Any) -> None:
 
 
 def test_what_an_action_raises_is_its_error() -> None:
-    def raising(_aid: str, _inputs: dict[str, Any], _state: Slots) -> Outcome:
+    def raising(_aid: str, _inputs: dict[str, Any], _state: Slots) -> ActionOutcome:
         raise RuntimeError("no \ud800 disk")
 
     assert play(None, COUNT, execute=raising).payloads("tool_error")[0]["err"] == "RuntimeError: no \\ud800 disk"
 
 
 def test_what_an_action_raises_is_told_in_a_few_words() -> None:
-    def raising(_aid: str, _inputs: dict[str, Any], _state: Slots) -> Outcome:
+    def raising(_aid: str, _inputs: dict[str, Any], _state: Slots) -> ActionOutcome:
         raise RuntimeError("x" * 1_000_000)
 
     assert len(play(None, COUNT, execute=raising).payloads("tool_error")[0]["err"]) == 4_000
@@ -142,9 +144,9 @@ def test_an_action_is_announced_before_it_runs() -> None:
         def write(self, event: str, _step: int, _payload: Any) -> None:
             seen.append(event)
 
-    def execute(_aid: str, _inputs: dict[str, Any], state: Slots) -> Outcome:
+    def execute(_aid: str, _inputs: dict[str, Any], state: Slots) -> ActionOutcome:
         assert seen[-1] == "tool_start"
-        return Outcome(StepStatus.OK, {}, state)
+        return ActionOutcome(StepStatus.OK, {}, state)
 
     asyncio.run(run(RunRequest("g"), {}, Told(), menu=lambda _: MENU, execute=execute, fallback=saying(ROLL, NOOP)))
     assert "tool_ok" in seen

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from manglecp.runner import Kind, Menu, Offer, Selection, merge, parse
+from manglecp.runner import Menu, MenuAction, Selection, SelectionKind, merge_patch, parse_selection
 from manglecp.runner.log import canonical
 from manglecp.runner.selection import LONGEST
 from tests.effort import examples
 
-MENU = Menu.of([Offer("AID.A.v1"), Offer("AID.B.v1")])
+MENU = Menu.of([MenuAction("AID.A.v1"), MenuAction("AID.B.v1")])
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -40,46 +40,46 @@ def encoded(text: str) -> str:
 @pytest.mark.parametrize(
     ("raw", "strict", "compatible"),
     [
-        ("<ASK_SUP><END>", Kind.ASK_SUP, Kind.ASK_SUP),
-        (" \r\n<NOOP><END>\t", Kind.NOOP, Kind.NOOP),
-        ("<noop><END>", Kind.INVALID, Kind.INVALID),
-        ("<NOOP> <END>", Kind.INVALID, Kind.INVALID),
-        ("", Kind.INVALID, Kind.INVALID),
-        ("I pick <PICK><SID0001><END>", Kind.INVALID, Kind.INVALID),
-        ("<PICK><SID0001><END>", Kind.PICK, Kind.PICK),
-        ("<PICK><SID0001>", Kind.INVALID, Kind.INVALID),
-        ("<PICK><SID001><END>", Kind.INVALID, Kind.INVALID),
-        ("<PICK><SID００01><END>", Kind.INVALID, Kind.INVALID),
-        ("<PICK><SID0001>junk<END>", Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001> <END>", Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><END><NOOP><END>", Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><PICK><SID0002><END>", Kind.INVALID, Kind.PICK),
-        ('<PICK><SID0001><INP>{"a":1}</INP><END>', Kind.PICK, Kind.PICK),
-        ('<PICK><SID0001><INP>{"a":1} x</INP><END>', Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><INP>{}</INP><INP>{}</INP><END>", Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><INP>{}</INP><INP64>e30=</INP64><END>", Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><INP>[]</INP><END>", Kind.INVALID, Kind.INVALID),
-        ("<PICK><SID0001><INP>{'a':1}</INP><END>", Kind.INVALID, Kind.INVALID),
-        ('<PICK><SID0001><INP>{"a":1,"a":2}</INP><END>', Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><INP>{}</INP64><END>", Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><INP>{}<END>", Kind.INVALID, Kind.PICK),
-        ('<PICK><SID0001><INP>{"a":"</INP>"}</INP><END>', Kind.PICK, Kind.INVALID),
-        ('<PICK><SID0001><INP>{"a":NaN}</INP><END>', Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><INP>{}</INP><INP64>!</INP64><END>", Kind.INVALID, Kind.INVALID),
-        ("<PICK><SID0001><INP64>e30=</INP64><END>", Kind.PICK, Kind.PICK),
-        ("<PICK><SID0001><INP64>e30</INP64><END>", Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><INP64>e 3 0=</INP64><END>", Kind.INVALID, Kind.PICK),
-        ("<PICK><SID0001><INP64>_-8=</INP64><END>", Kind.INVALID, Kind.INVALID),
-        ("<PICK><SID0001><INP64>/w==</INP64><END>", Kind.INVALID, Kind.INVALID),
-        ("<PICK><SID0001><INP64>é</INP64><END>", Kind.INVALID, Kind.INVALID),
+        ("<ASK_SUP><END>", SelectionKind.ASK_SUP, SelectionKind.ASK_SUP),
+        (" \r\n<NOOP><END>\t", SelectionKind.NOOP, SelectionKind.NOOP),
+        ("<noop><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<NOOP> <END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("I pick <PICK><SID0001><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<PICK><SID0001><END>", SelectionKind.PICK, SelectionKind.PICK),
+        ("<PICK><SID0001>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<PICK><SID001><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<PICK><SID００01><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<PICK><SID0001>junk<END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001> <END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><END><NOOP><END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><PICK><SID0002><END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ('<PICK><SID0001><INP>{"a":1}</INP><END>', SelectionKind.PICK, SelectionKind.PICK),
+        ('<PICK><SID0001><INP>{"a":1} x</INP><END>', SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><INP>{}</INP><INP>{}</INP><END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><INP>{}</INP><INP64>e30=</INP64><END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><INP>[]</INP><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<PICK><SID0001><INP>{'a':1}</INP><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ('<PICK><SID0001><INP>{"a":1,"a":2}</INP><END>', SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><INP>{}</INP64><END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><INP>{}<END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ('<PICK><SID0001><INP>{"a":"</INP>"}</INP><END>', SelectionKind.PICK, SelectionKind.INVALID),
+        ('<PICK><SID0001><INP>{"a":NaN}</INP><END>', SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><INP>{}</INP><INP64>!</INP64><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<PICK><SID0001><INP64>e30=</INP64><END>", SelectionKind.PICK, SelectionKind.PICK),
+        ("<PICK><SID0001><INP64>e30</INP64><END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><INP64>e 3 0=</INP64><END>", SelectionKind.INVALID, SelectionKind.PICK),
+        ("<PICK><SID0001><INP64>_-8=</INP64><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<PICK><SID0001><INP64>/w==</INP64><END>", SelectionKind.INVALID, SelectionKind.INVALID),
+        ("<PICK><SID0001><INP64>é</INP64><END>", SelectionKind.INVALID, SelectionKind.INVALID),
     ],
 )  # fmt: skip
-def test_the_table_of_the_grammar(raw: str, strict: Kind, compatible: Kind) -> None:
-    for selection, kind in ((parse(raw), strict), (parse(raw, compatible=True), compatible)):
+def test_the_table_of_the_grammar(raw: str, strict: SelectionKind, compatible: SelectionKind) -> None:
+    for selection, kind in ((parse_selection(raw), strict), (parse_selection(raw, compatible=True), compatible)):
         assert (selection.kind, selection.raw) == (kind, raw)
-        assert selection.sid == ("SID0001" if kind is Kind.PICK else None)
-        assert ("sid" in selection.members()) == (kind is Kind.PICK)
-        assert (selection.why != "") == (kind is Kind.INVALID)
+        assert selection.sid == ("SID0001" if kind is SelectionKind.PICK else None)
+        assert ("sid" in selection.members()) == (kind is SelectionKind.PICK)
+        assert (selection.why != "") == (kind is SelectionKind.INVALID)
 
 
 @pytest.mark.req("IPC-04", "IPC-06")
@@ -91,21 +91,21 @@ def test_what_follows_the_grammar_is_read_as_it_was_meant(
     if loose and "</INP>" in text:
         return
     inner = f"<INP64>{encoded(text)}</INP64>" if b64 else f"<INP>{text}</INP>"
-    assert parse(f"<PICK><{sid}>{inner}<END>", compatible=loose) == Selection(
-        Kind.PICK, f"<PICK><{sid}>{inner}<END>", sid, text
+    assert parse_selection(f"<PICK><{sid}>{inner}<END>", compatible=loose) == Selection(
+        SelectionKind.PICK, f"<PICK><{sid}>{inner}<END>", sid, text
     )
 
 
 @pytest.mark.req("IPC-06")
 def test_a_text_in_the_patch_may_hold_the_closing_tag() -> None:
-    selection = parse('<PICK><SID0001><INP>{"a":"</INP><END>"}</INP><END>')
+    selection = parse_selection('<PICK><SID0001><INP>{"a":"</INP><END>"}</INP><END>')
     assert selection.input_patch_json == '{"a":"</INP><END>"}'
 
 
 @pytest.mark.req("IPC-06")
 def test_the_compatible_reading_takes_inp64_first_and_drops_what_follows_the_object() -> None:
     raw = '<PICK><SID0001>a<INP>{"n":1}</INP>b<INP64>' + encoded('{"n":2} more') + "</INP64><END>"
-    assert parse(raw, compatible=True).input_patch_json == '{"n":2}'
+    assert parse_selection(raw, compatible=True).input_patch_json == '{"n":2}'
 
 
 @pytest.mark.req("IPC-04", "IPC-07")
@@ -117,13 +117,13 @@ def test_the_compatible_reading_takes_inp64_first_and_drops_what_follows_the_obj
 @example('<PICK><SID0001><INP>{"a":' + "9" * 6_000 + "}</INP><END>", False)
 @example("x" * (LONGEST + 1), False)
 def test_whatever_the_text_there_is_a_selection_that_can_be_written_down(raw: str, compatible: bool) -> None:
-    selection = parse(raw, compatible=compatible)
-    assert selection.kind in Kind
+    selection = parse_selection(raw, compatible=compatible)
+    assert selection.kind in SelectionKind
     assert Selection.read(json.loads(canonical(selection.members()))) == selection
-    if parse(raw).kind is not Kind.INVALID and not compatible:
-        assert parse(raw, compatible=True).kind is selection.kind
+    if parse_selection(raw).kind is not SelectionKind.INVALID and not compatible:
+        assert parse_selection(raw, compatible=True).kind is selection.kind
     if selection.input_patch_json is not None and not compatible:
-        assert isinstance(merge({}, selection.input_patch_json).inputs, dict)
+        assert isinstance(merge_patch({}, selection.input_patch_json).inputs, dict)
 
 
 @pytest.mark.parametrize("piece", ["<INP64>", "<INP>", "<INP64></INP64", "<INP>{}</INP64>", "<END>"])
@@ -132,27 +132,31 @@ def test_no_text_takes_long_to_read(piece: str, compatible: bool) -> None:
     raw = "<PICK><SID0001>" + piece * ((LONGEST - 20) // len(piece)) + "<END>"
     began = time.process_time()
     for _ in range(20):
-        parse(raw, compatible=compatible)
+        parse_selection(raw, compatible=compatible)
     assert time.process_time() - began < 10  # if it grew with the square of the length: a minute and more
 
 
 @pytest.mark.req("IPC-05")
 def test_a_pick_outside_the_menu_is_invalid() -> None:
-    assert parse("<PICK><SID0002><END>").within(MENU).kind is Kind.PICK
-    beyond = parse("<PICK><SID0003><END>").within(MENU)
-    assert (beyond.kind, beyond.sid, beyond.raw) == (Kind.INVALID, None, "<PICK><SID0003><END>")
-    assert parse("<NOOP><END>").within(Menu.of([])).kind is Kind.NOOP
+    assert parse_selection("<PICK><SID0002><END>").within(MENU).kind is SelectionKind.PICK
+    beyond = parse_selection("<PICK><SID0003><END>").within(MENU)
+    assert (beyond.kind, beyond.sid, beyond.raw) == (SelectionKind.INVALID, None, "<PICK><SID0003><END>")
+    assert parse_selection("<NOOP><END>").within(Menu.of([])).kind is SelectionKind.NOOP
 
 
 @pytest.mark.req("IPC-05")
 def test_only_a_pick_has_a_sid_and_a_patch() -> None:
-    for kind, sid, patch in ((Kind.NOOP, "SID0001", None), (Kind.PICK, None, None), (Kind.NOOP, None, "{}")):
+    for kind, sid, patch in (
+        (SelectionKind.NOOP, "SID0001", None),
+        (SelectionKind.PICK, None, None),
+        (SelectionKind.NOOP, None, "{}"),
+    ):
         with pytest.raises(ValueError, match="PICK"):
             Selection(kind, "", sid, patch)
 
 
 def test_a_text_that_is_not_unicode_is_kept_as_its_literal() -> None:
-    assert parse("<NOOP>\ud800").raw == "'<NOOP>\\ud800'"
+    assert parse_selection("<NOOP>\ud800").raw == "'<NOOP>\\ud800'"
 
 
 @pytest.mark.parametrize(

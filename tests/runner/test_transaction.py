@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.runner.execution import apply_tx_patch, check_state, diff_state
+from manglecp.runner.execution import apply_state_patch, check_state, diff_state
 from manglecp.runner.log import RunnerError
 from manglecp.toolhost.state import Artifact, Slots
 
@@ -17,7 +17,7 @@ STATES = st.dictionaries(st.integers(0, 7), st.builds(Artifact, TEXTS, TEXTS, TE
 def test_the_difference_leads_from_one_state_to_the_other(before: Slots, after: Slots) -> None:
     kept = dict(before)
     operations = diff_state(before, after)
-    assert apply_tx_patch(before, operations) == after
+    assert apply_state_patch(before, operations) == after
     assert before == kept
     assert [one["path"] for one in operations] == sorted(one["path"] for one in operations)
     assert (operations == []) == (before == after)
@@ -40,7 +40,7 @@ def test_the_difference_leads_from_one_state_to_the_other(before: Slots, after: 
 def test_a_bad_operation_leaves_nothing_of_those_before_it(bad: Any) -> None:
     before = {0: Artifact("t")}
     with pytest.raises(RunnerError):
-        apply_tx_patch(before, [{"op": "replace", "path": "/slots/0", "value": {"type": "u"}}, bad])
+        apply_state_patch(before, [{"op": "replace", "path": "/slots/0", "value": {"type": "u"}}, bad])
     assert before == {0: Artifact("t")}
 
 

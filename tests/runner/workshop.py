@@ -13,17 +13,17 @@ from typing import Any
 
 from manglecp.runner import (
     ControlMode,
-    Dispatched,
     ExternalPolicy,
-    Limits,
     Menu,
-    Replayed,
-    Result,
+    PluginExecutor,
+    PolicyLimits,
+    ReplayResult,
     RunHeader,
     RunLog,
     RunRequest,
+    RunResult,
     Selector,
-    offers,
+    read_actions,
     replay,
     run,
     verify,
@@ -80,9 +80,9 @@ class Workshop:
     def __init__(self, dispatcher: Dispatcher, listing: bytes, folder: Path) -> None:
         self.dispatcher = dispatcher
         self.folder = folder
-        self.execute = Dispatched(dispatcher, "kim", right_for)
+        self.execute = PluginExecutor(dispatcher, "kim", right_for)
         again = ("AID.PLUGIN.COUNT.v1", "AID.PLUGIN.VANISH.v1")
-        self.menu = Menu.of(replace(offer, deterministic=offer.aid in again) for offer in offers(listing))
+        self.menu = Menu.of(replace(offer, deterministic=offer.aid in again) for offer in read_actions(listing))
         self.log = folder / "run.jsonl"
 
     async def run(
@@ -93,7 +93,7 @@ class Workshop:
         mode: ControlMode = ControlMode.FALLBACK_ONLY,
         goal: str | None = None,
         **inputs: Any,
-    ) -> Result:
+    ) -> RunResult:
         self.log.unlink(missing_ok=True)
         with RunLog.create(self.log, RunHeader.new("req-1"), key=b"k" * 32) as log:
             return await run(
@@ -107,7 +107,7 @@ class Workshop:
                 goal_done=lambda slots: goal is not None and 0 in slots and slots[0].content_json == goal,
             )
 
-    async def again(self) -> Replayed:
+    async def again(self) -> ReplayResult:
         return await replay(self.log, self.execute, key=b"k" * 32)
 
     def told(self, event: str) -> list[Any]:
@@ -116,7 +116,7 @@ class Workshop:
     def policy(self, code: str, *, seconds: float = 60.0) -> ExternalPolicy:
         """One that leaves a mark whenever it is started."""
         marked = f"with open({str(self.folder / 'started')!r}, 'a') as mark: mark.write('x')\n{code}"
-        limits = Limits(seconds=seconds, output_bytes=4096)
+        limits = PolicyLimits(seconds=seconds, output_bytes=4096)
         return ExternalPolicy([sys.executable, "-I", "-S", "-c", marked], {sys.executable}, limits=limits)
 
     @property

@@ -282,13 +282,13 @@ def import_(file: str, issues: IssueOptions) -> None:
 
     All of them, or none: then everything that is wrong with the file is said.
     """
-    from manglecp.issues import BadLog, import_log
+    from manglecp.issues import InvalidLog, import_log
 
     lines = BytesIO(files.read(file))
     with issues.store(create=True) as store, Progress("importing"):
         try:
             head = import_log(store, lines)
-        except BadLog as bad:
+        except InvalidLog as bad:
             for line, problem in bad.problems:
                 click.echo(f"{files.source_name(file)}:{line}: {problem}", err=True)
             raise click.exceptions.Exit(2) from None

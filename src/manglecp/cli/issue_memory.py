@@ -21,7 +21,7 @@ from manglecp.store import place_of
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
-    from manglecp.issues import Issue, IssueMemory, Lease, View
+    from manglecp.issues import Issue, IssueMemory, IssueView, Lease
 
 
 database = click.option(
@@ -81,7 +81,7 @@ class IssueOptions(NamedTuple):
             yield IssueMemory(store, clock=system_clock, new_id=_new_id)
 
     @contextmanager
-    def view(self, as_of: int | None = None) -> Iterator[View]:
+    def view(self, as_of: int | None = None) -> Iterator[IssueView]:
         with self.memory() as memory, memory.view(as_of) as view:
             yield view
 

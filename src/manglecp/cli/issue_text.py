@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from manglecp.issues import Blocked, Detail, Event, Issue, Lease
+from manglecp.issues import BlockedIssue, Issue, IssueDetail, IssueEvent, Lease
 
 
 def issue_line(issue: Issue) -> str:
@@ -23,18 +23,18 @@ def lease_document(lease: Lease) -> dict[str, Any]:
     return {"lease_id": lease.lease_id, **msgspec.structs.asdict(lease)}
 
 
-def blocked_document(blocked: Blocked) -> Any:
+def blocked_document(blocked: BlockedIssue) -> Any:
     return msgspec.to_builtins(blocked.issue) | {"blockers": _blockers(blocked)}
 
 
-def blocked_line(blocked: Blocked) -> str:
+def blocked_line(blocked: BlockedIssue) -> str:
     reasons = [f"{edge.depends_on} ({edge.type}, {end.status})" for edge, end in blocked.blockers]
     if blocked.issue.status == "blocked":
         reasons.append("set aside by hand")
     return f"{issue_line(blocked.issue)}\n    waits for {', '.join(reasons)}" if reasons else issue_line(blocked.issue)
 
 
-def detail_document(detail: Detail) -> Any:
+def detail_document(detail: IssueDetail) -> Any:
     return msgspec.to_builtins(detail.issue) | {
         "lease": None if detail.lease is None else lease_document(detail.lease),
         "depends_on": [{"type": edge.type, "issue": edge.depends_on} for edge in detail.depends_on],
@@ -44,7 +44,7 @@ def detail_document(detail: Detail) -> Any:
     }
 
 
-def detail_lines(detail: Detail) -> Iterator[str]:
+def detail_lines(detail: IssueDetail) -> Iterator[str]:
     issue = detail.issue
     yield issue_line(issue)
     yield f"  added {issue.created_at}, changed {issue.updated_at}" + (
@@ -65,7 +65,7 @@ def detail_lines(detail: Detail) -> Iterator[str]:
             yield from (f"    {line}" for line in text.split("\n"))
 
 
-def event_line(event: Event) -> str:
+def event_line(event: IssueEvent) -> str:
     why = "" if event.mutation is None else f"  by {event.mutation.witness_id}"
     return f"{event.seq}  {event.at}  {event.action} {event.issue}  {event.actor}{why}"
 
@@ -74,5 +74,5 @@ def lease_line(lease: Lease) -> str:
     return f"{lease.issue}  fence {lease.fence}  {lease.owner}  until {lease.expires_at}"
 
 
-def _blockers(what: Blocked | Detail) -> list[dict[str, str]]:
+def _blockers(what: BlockedIssue | IssueDetail) -> list[dict[str, str]]:
     return [{"type": edge.type, "issue": end.id, "status": end.status.value} for edge, end in what.blockers]

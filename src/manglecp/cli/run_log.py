@@ -17,7 +17,7 @@ from manglecp.cli.options import as_json
 from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
-    from manglecp.runner import Verified
+    from manglecp.runner import VerifiedLog
 
 _LONGEST_KEY: Final = 4_096
 _LONGEST_LOG: Final = 1 << 30  # bytes; the records are held in memory
@@ -44,12 +44,12 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
 
     Whoever can write the file can write another chain into it. Against that helps a key, or a hash kept elsewhere.
     """
-    from manglecp.runner import LogBroken, verify as verified
+    from manglecp.runner import BrokenLog, verify as verified
 
     try:
         with _lines(file) as lines, Progress("verifying"):
             found = verified(lines, key=_key(key_file), head=head, end_required=not no_end)
-    except LogBroken as broken:
+    except BrokenLog as broken:
         _refuse(file, broken.line, broken.reason, as_json)
     document = {"ok": True, **_summary(found)}
     write_lines([json_text(document) if as_json else _line(document)])
@@ -64,12 +64,12 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
     """
     import asyncio
 
-    from manglecp.runner import LogBroken, replay as played
+    from manglecp.runner import BrokenLog, replay as played
 
     try:
         with _lines(file) as lines, Progress("replaying"):
             outcome = asyncio.run(played(lines, key=_key(key_file), head=head))
-    except LogBroken as broken:
+    except BrokenLog as broken:
         _refuse(file, broken.line, broken.reason, as_json)
     if outcome.result is None:
         different = outcome.divergence
@@ -107,7 +107,7 @@ def _key(file: str | None) -> bytes | None:
     return key
 
 
-def _summary(found: Verified) -> dict[str, Any]:
+def _summary(found: VerifiedLog) -> dict[str, Any]:
     last = found.records[-1]
     return {
         **found.header.members(),

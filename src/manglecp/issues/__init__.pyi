@@ -1,14 +1,14 @@
 from .integrity import (
-    BadLog as BadLog,
+    InvalidLog as InvalidLog,
     audit as audit,
     export_log as export_log,
     import_log as import_log,
 )
 from .memory import (
-    Blocked as Blocked,
-    Detail as Detail,
+    BlockedIssue as BlockedIssue,
+    IssueDetail as IssueDetail,
     IssueMemory as IssueMemory,
-    View as View,
+    IssueView as IssueView,
 )
 from .model import (
     DEFAULT_PRIORITY as DEFAULT_PRIORITY,
@@ -18,8 +18,8 @@ from .model import (
     AddDependency as AddDependency,
     Close as Close,
     Discover as Discover,
-    Event as Event,
     Issue as Issue,
+    IssueEvent as IssueEvent,
     Lease as Lease,
     RemoveDependency as RemoveDependency,
     Status as Status,

@@ -16,11 +16,11 @@ from manglecp.base.hash_chain import Head
 from manglecp.base.text import quote
 from manglecp.issues.memory import replay
 from manglecp.issues.model import read_event
-from manglecp.issues.tables import Folded, IssueTables, Line, StoredIssues
-from manglecp.store import ChangeRefused, StoreError
+from manglecp.issues.tables import IssueTables, LogRow, MemoryTables, StoredIssues
+from manglecp.store import Refused, StoreError
 
 
-class Audit(NamedTuple):
+class AuditResult(NamedTuple):
     """Findings (empty if sound), the number of issues, and the head."""
 
     head: Head
@@ -28,23 +28,23 @@ class Audit(NamedTuple):
     findings: list[str]
 
 
-def audit(store: StoredIssues, expected: Head | None = None) -> Audit:
+def audit(store: StoredIssues, expected: Head | None = None) -> AuditResult:
     """Recompute the state from the log. ``expected``: an event, noted earlier, that the log has to contain."""
     findings = [f"database: {text}" for text in store.damage()]
     with store.read_transaction() as tables:
-        folded, wrong = fold(tables.lines())
+        folded, wrong = fold_log(tables.lines())
         findings += wrong
-        findings += _differences(tables, folded)
+        findings += _find_differences(tables, folded)
         if expected is not None and not any(
             (line.seq, line.row_hash) == expected for line in tables.lines(upto=expected.seq)
         ):
             findings.append(f"event {expected.seq}: the log does not have the event that was expected here")
-        return Audit(tables.head(), len(list(folded.issues())), findings)
+        return AuditResult(tables.head(), len(list(folded.issues())), findings)
 
 
-def fold(lines: Iterable[Line]) -> tuple[Folded, list[str]]:
+def fold_log(lines: Iterable[LogRow]) -> tuple[MemoryTables, list[str]]:
     """Return the state that the rows make, and what is wrong with the rows."""
-    folded = Folded()
+    folded = MemoryTables()
     findings: list[str] = []
     for line in lines:
         try:
@@ -60,13 +60,13 @@ def fold(lines: Iterable[Line]) -> tuple[Folded, list[str]]:
     return folded, findings
 
 
-def _differences(tables: IssueTables, folded: Folded) -> Iterator[str]:
+def _find_differences(tables: IssueTables, folded: MemoryTables) -> Iterator[str]:
     try:
-        stored = _contents(tables)
+        stored = _rows_by_name(tables)
     except StoreError as error:
         yield f"tables: {error}"
         return
-    computed = _contents(folded)
+    computed = _rows_by_name(folded)
     for key in sorted(stored.keys() | computed.keys()):
         if key not in computed:
             yield f"{key}: is stored, and the events do not say so"
@@ -81,7 +81,7 @@ def _differences(tables: IssueTables, folded: Folded) -> Iterator[str]:
                     )
 
 
-def _contents(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
+def _rows_by_name(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
     """Return every row of the tables by a readable name."""
     rows: dict[str, Mapping[str, Any]] = {}
     for issue in tables.issues():
@@ -101,7 +101,7 @@ LONGEST_LINE: Final = 1 << 20
 MOST_PROBLEMS: Final = 100
 
 
-class BadLog(StoreError):
+class InvalidLog(StoreError):
     """A file that cannot be imported: pairs of line number and problem."""
 
     def __init__(self, problems: list[tuple[int, str]]) -> None:
@@ -117,7 +117,7 @@ def export_log(store: StoredIssues) -> Iterator[bytes]:
 
 
 def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
-    """Fill an empty memory with the lines of an export. Raises :class:`BadLog`."""
+    """Fill an empty memory with the lines of an export. Raises :class:`InvalidLog`."""
     checked = _check(lines)
     with store.write_transaction() as tables:
         if tables.head().seq:
@@ -130,9 +130,9 @@ def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
         return tables.head()
 
 
-def _check(lines: Iterable[bytes]) -> Folded:
+def _check(lines: Iterable[bytes]) -> MemoryTables:
     """Validate the whole file before the first write."""
-    folded = Folded()
+    folded = MemoryTables()
     problems: list[tuple[int, str]] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -148,5 +148,5 @@ def _check(lines: Iterable[bytes]) -> Folded:
         if len(problems) >= MOST_PROBLEMS:
             break
     if problems:
-        raise BadLog(problems[:MOST_PROBLEMS])
+        raise InvalidLog(problems[:MOST_PROBLEMS])
     return folded

@@ -19,30 +19,30 @@ from manglecp.issues.model import (
     Claim,
     Clock,
     Edge,
-    Event,
     GatedChange,
     Instant,
     Issue,
+    IssueEvent,
     Lease,
     Mutation,
     Release,
     Renew,
     Status,
     action_of,
+    format_instant,
     read_event,
-    stamp,
 )
-from manglecp.issues.tables import Folded, IssueTables, StoredIssues
+from manglecp.issues.tables import IssueTables, MemoryTables, StoredIssues
 from manglecp.issues.transitions import (
-    Evidence,
-    Step,
-    apply,
-    blockers,
+    MutationEvidence,
+    ProposedEvent,
+    apply_event,
     check_intent,
-    evidence_of,
-    found,
-    snapshot,
-    spend,
+    get_issue,
+    open_blockers,
+    read_evidence,
+    snapshot_digest,
+    spend_right,
 )
 from manglecp.store import ChangeRefused, StoreError, Unusable
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
 
-def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = None) -> Iterator[Event]:
+def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = None) -> Iterator[IssueEvent]:
     """Yield the events in their order. Raises :class:`.Unusable` for a damaged row."""
     for line in tables.lines(issue=issue, upto=upto):
         try:
@@ -60,14 +60,16 @@ def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = 
         yield event
 
 
-def replay(tables: IssueTables, event: Event) -> list[str]:
+def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
     """Apply the change of an event and append the event as it is; return everything wrong with it."""
     wrong: list[str] = []
     evidence = None
     if (known := event.mutation) is not None:
-        evidence = Evidence(known.witness_id, known.call_id, known.intent, known.session_refs, known.trajectory_refs)
+        evidence = MutationEvidence(
+            known.witness_id, known.call_id, known.intent, known.session_refs, known.trajectory_refs
+        )
     try:
-        again = _carry_out(tables, event.at, event.actor, event.issue, event.change, evidence)
+        again = _apply_change(tables, event.at, event.actor, event.issue, event.change, evidence)
     except StoreError as error:
         wrong.append(str(error))
     else:
@@ -78,13 +80,13 @@ def replay(tables: IssueTables, event: Event) -> list[str]:
         ]
     if event.computed_hash() != event.row_hash:
         wrong.append("row_hash is not the hash of the row")
-    _append(tables, event)
+    _append_event(tables, event)
     return wrong
 
 
-def _carry_out(
-    tables: IssueTables, at: Instant, actor: str, issue: str, change: Change, evidence: Evidence | None
-) -> Event:
+def _apply_change(
+    tables: IssueTables, at: Instant, actor: str, issue: str, change: Change, evidence: MutationEvidence | None
+) -> IssueEvent:
     # Not left to the types of the callers: the change decides whether it needs a right, whichever way it came.
     if isinstance(change, get_args(GatedChange)):
         if evidence is None:
@@ -93,17 +95,17 @@ def _carry_out(
     elif evidence is not None:
         raise ChangeRefused("mutation_other", f"{action_of(change)} needs no mutation and has one")
     head = tables.head()
-    before = None if evidence is None else snapshot(tables, issue)
-    apply(tables, Step(head.seq + 1, at, actor, issue, change))
+    before = None if evidence is None else snapshot_digest(tables, issue)
+    apply_event(tables, ProposedEvent(head.seq + 1, at, actor, issue, change))
     mutation = None
     if evidence is not None:
-        after = snapshot(tables, issue)
+        after = snapshot_digest(tables, issue)
         assert after is not None  # what was mutated is there
         mutation = Mutation(**evidence._asdict(), before=before, after=after)
-    return Event.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
+    return IssueEvent.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
 
 
-def _append(tables: IssueTables, event: Event) -> None:
+def _append_event(tables: IssueTables, event: IssueEvent) -> None:
     tables.append(event)
     if event.mutation is not None:
         tables.put_mutation(event.seq, event.issue, event.mutation)
@@ -112,14 +114,14 @@ def _append(tables: IssueTables, event: Event) -> None:
 # --- view ----------------------------------------------------------------------------------------------------------
 
 
-class Blocked(NamedTuple):
+class BlockedIssue(NamedTuple):
     """An issue that cannot be claimed. Without blockers it was set aside by hand."""
 
     issue: Issue
     blockers: list[tuple[Edge, Issue]]
 
 
-class Detail(NamedTuple):
+class IssueDetail(NamedTuple):
     """An issue with its edges, lease and history."""
 
     issue: Issue
@@ -131,7 +133,7 @@ class Detail(NamedTuple):
     """An intent may pin it, as ``issue://ID@SNAPSHOT``."""
 
 
-class View:
+class IssueView:
     """A snapshot of the tables."""
 
     def __init__(self, tables: IssueTables, now: Instant) -> None:
@@ -145,13 +147,13 @@ class View:
         """Return claimable issues in the order of claiming: open or with an expired lease, and not blocked."""
         return self._tables.frontier(self.now)
 
-    def blocked(self) -> list[Blocked]:
+    def blocked(self) -> list[BlockedIssue]:
         """Return issues that are not closed and cannot be claimed, with the reasons."""
         return [
-            Blocked(issue, waiting)
+            BlockedIssue(issue, waiting)
             for issue in self._tables.issues()
             if issue.status is not Status.CLOSED
-            and ((waiting := blockers(self._tables, issue.id)) or issue.status is Status.BLOCKED)
+            and ((waiting := open_blockers(self._tables, issue.id)) or issue.status is Status.BLOCKED)
         ]
 
     def list(self, status: Status | None = None, label: str | None = None, assignee: str | None = None) -> list[Issue]:
@@ -162,23 +164,23 @@ class View:
             if (label is None or label in issue.labels) and (assignee is None or issue.assignee == assignee)
         ]
 
-    def show(self, issue: str) -> Detail:
+    def show(self, issue: str) -> IssueDetail:
         """Return one issue and what surrounds it. Raises :class:`.Refused` if there is none."""
-        one = found(self._tables, issue)
-        digest = snapshot(self._tables, issue)
+        one = get_issue(self._tables, issue)
+        digest = snapshot_digest(self._tables, issue)
         assert digest is not None  # it was found
-        return Detail(
+        return IssueDetail(
             one,
             self._tables.lease(issue),
             self._tables.edges_from(issue),
             self._tables.edges_to(issue),
-            blockers(self._tables, issue),
+            open_blockers(self._tables, issue),
             digest,
         )
 
-    def history(self, issue: str | None = None) -> Iterable[Event]:
+    def history(self, issue: str | None = None) -> Iterable[IssueEvent]:
         if issue is not None:
-            found(self._tables, issue)
+            get_issue(self._tables, issue)
         return events(self._tables, issue=issue)
 
 
@@ -203,7 +205,7 @@ class IssueMemory:
         """Add an issue under the given id or a fresh one."""
         with self._store.write_transaction() as tables:
             issue = self._record(tables, actor, issue, change).issue
-            return found(tables, issue)
+            return get_issue(tables, issue)
 
     def claim(self, actor: str, issue: str, ttl: int = DEFAULT_TTL) -> Lease:
         """Take the lease on an issue for ``ttl`` seconds."""
@@ -226,47 +228,52 @@ class IssueMemory:
         """Give the lease back."""
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, Release(fence=fence))
-            return found(tables, issue)
+            return get_issue(tables, issue)
 
     # --- what needs a right -------------------------------------------------------------------------------------------
 
     def mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
         """Change an issue and spend ``ready``. Without an id, a discovered issue gets a fresh one."""
         with self._store.write_transaction() as tables:
-            event = self._record(tables, actor, issue, change, evidence_of(ready))
+            event = self._record(tables, actor, issue, change, read_evidence(ready))
             # Last, and before the commit: a refusal above leaves the right as it was, and of two threads that hold the
             # same right the second is refused here and takes everything back. If the commit fails, this process has
             # lost the right and the evidence is as good as before.
-            spend(ready, change)
-            return found(tables, event.issue)
+            spend_right(ready, change)
+            return get_issue(tables, event.issue)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def view(self, as_of: int | None = None) -> Iterator[View]:
+    def view(self, as_of: int | None = None) -> Iterator[IssueView]:
         """Yield the memory as of now, or just after the event of this number."""
         with self._store.read_transaction() as tables:
             if as_of is None:
-                yield View(tables, self._now())
+                yield IssueView(tables, self._now())
                 return
             if not 1 <= as_of <= tables.head().seq:
-                raise ChangeRefused("event_unknown", f"there is no event {as_of}; the last one is {tables.head().seq}")
-            past = Folded()
+                raise Refused("event_unknown", f"there is no event {as_of}; the last one is {tables.head().seq}")
+            past = MemoryTables()
             now = ""
             for event in events(tables, upto=as_of):
                 if wrong := replay(past, event):
                     raise StoreError(f"event {event.seq} cannot be replayed: {wrong[0]}")
                 now = event.at
-        yield View(past, now)
+        yield IssueView(past, now)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _record(
-        self, tables: IssueTables, actor: str, issue: str | None, change: Change, evidence: Evidence | None = None
-    ) -> Event:
+        self,
+        tables: IssueTables,
+        actor: str,
+        issue: str | None,
+        change: Change,
+        evidence: MutationEvidence | None = None,
+    ) -> IssueEvent:
         issue = self._fresh(tables) if issue is None else issue
-        event = _carry_out(tables, self._now(), actor, issue, change, evidence)
-        _append(tables, event)
+        event = _apply_change(tables, self._now(), actor, issue, change, evidence)
+        _append_event(tables, event)
         return event
 
     def _leased(self, actor: str, issue: str, change: Claim | Renew) -> Lease:
@@ -277,7 +284,7 @@ class IssueMemory:
             return lease
 
     def _now(self) -> Instant:
-        return stamp(self._clock())
+        return format_instant(self._clock())
 
     def _fresh(self, tables: IssueTables) -> str:
         for _ in range(_ATTEMPTS):

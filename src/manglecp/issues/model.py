@@ -195,13 +195,13 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def stamp(moment: datetime) -> Instant:
+def format_instant(moment: datetime) -> Instant:
     """Return the moment as it is stored. One without a zone is taken as local time."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def later(instant: Instant, seconds: int) -> Instant:
-    return stamp(datetime.fromisoformat(instant) + timedelta(seconds=seconds))
+def add_seconds(instant: Instant, seconds: int) -> Instant:
+    return format_instant(datetime.fromisoformat(instant) + timedelta(seconds=seconds))
 
 
 def is_instant(text: str) -> bool:
@@ -311,7 +311,7 @@ GatedChange: TypeAlias = Update | Discover | Close | AddDependency | RemoveDepen
 Change: TypeAlias = FreeChange | GatedChange
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IssueEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row of the log. Its hash covers the whole row, including the hash of the row before."""
 
     schema: Literal["manglecp.issue_event.v1"] = SCHEMA
@@ -327,9 +327,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @staticmethod
     def following(
         head: Head, *, at: Instant, actor: str, issue: str, change: Change, mutation: Mutation | None
-    ) -> Event:
+    ) -> IssueEvent:
         """Return the next row after ``head``, with its number and hashes."""
-        event = Event(
+        event = IssueEvent(
             seq=head.seq + 1,
             at=at,
             actor=actor,
@@ -360,14 +360,14 @@ def action_of(change: Change) -> str:
     return tag
 
 
-def write_event(event: Event) -> bytes:
+def write_event(event: IssueEvent) -> bytes:
     return canonical(msgspec.to_builtins(event))
 
 
-def read_event(row: bytes) -> Event:
+def read_event(row: bytes) -> IssueEvent:
     """Parse canonical JSON. The message of a :class:`ValueError` quotes nothing of the row."""
     try:
-        event = msgspec.convert(decode(row), Event)
+        event = msgspec.convert(decode(row), IssueEvent)
         again = write_event(event)
     except Fault as fault:
         raise ValueError(fault.message) from None

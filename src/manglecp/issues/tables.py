@@ -3,7 +3,7 @@
 The rules are in :mod:`.transitions` and need rows by key only; queries over many rows (the frontier, the issues of one
 status) are methods, so that a database can use its indexes. The log is one row per event: the canonical JSON that was
 hashed, with indexed columns beside it. The other tables hold the state, which an audit recomputes from the log in
-:class:`Folded`.
+:class:`MemoryTables`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from manglecp.issues.model import (
     BLOCKING,
     EDGE_TYPES,
     Edge,
-    Event,
     Instant,
     Issue,
+    IssueEvent,
     Lease,
     Mutation,
     Status,
@@ -32,7 +32,7 @@ from manglecp.issues.model import (
 from manglecp.store import PATIENCE, Database, SchemaPart, Transaction, Unusable, append_only, open_database
 
 
-class Line(NamedTuple):
+class LogRow(NamedTuple):
     """A row of the log: the canonical JSON of an event, and its indexed columns."""
 
     seq: int
@@ -41,7 +41,7 @@ class Line(NamedTuple):
     row: bytes
 
 
-class Folded:
+class MemoryTables:
     """Tables in memory, made by replaying events (:func:`.memory.replay`)."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Folded:
         self._edges_to: dict[str, set[Edge]] = {}
         self._mutations: dict[str, tuple[int, str, Mutation]] = {}
         self._calls: set[str] = set()
-        self._events: list[Event] = []
+        self._events: list[IssueEvent] = []
 
     def issue(self, issue: str) -> Issue | None:
         return self._issues.get(issue)
@@ -95,13 +95,13 @@ class Folded:
     def head(self) -> Head:
         return self._events[-1].head if self._events else EMPTY
 
-    def append(self, event: Event) -> None:
+    def append(self, event: IssueEvent) -> None:
         self._events.append(event)
 
-    def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[Line]:
+    def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
         for event in self._events[:upto]:
             if issue is None or event.issue == issue:
-                yield Line(event.seq, event.issue, event.row_hash, write_event(event))
+                yield LogRow(event.seq, event.issue, event.row_hash, write_event(event))
 
     def issues(self, status: Status | None = None) -> Iterable[Issue]:
         return [one for one in self._issues.values() if status is None or one.status is status]
@@ -125,7 +125,7 @@ class Folded:
 # --- in a database --------------------------------------------------------------------------------------------------
 
 
-def _words(words: Iterable[str]) -> str:
+def _quoted_list(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(words))
 
 
@@ -138,7 +138,7 @@ def _upsert(table: str, columns: Sequence[str]) -> str:
     )
 
 
-def _where(tests: Iterable[str]) -> str:
+def _where_clause(tests: Iterable[str]) -> str:
     joined = " AND ".join(tests)
     return joined and f" WHERE {joined}"
 
@@ -161,7 +161,7 @@ ISSUES: Final = SchemaPart(
         id          TEXT PRIMARY KEY,
         title       TEXT NOT NULL,
         description TEXT NOT NULL,
-        status      TEXT NOT NULL CHECK (status IN ({_words(Status)})),
+        status      TEXT NOT NULL CHECK (status IN ({_quoted_list(Status)})),
         priority    BIGINT NOT NULL CHECK (priority BETWEEN 0 AND 4),
         labels      TEXT NOT NULL,
         assignee    TEXT,
@@ -177,7 +177,7 @@ ISSUES: Final = SchemaPart(
         f"""
     CREATE TABLE dependency (
         issue_id   TEXT NOT NULL REFERENCES issue (id),
-        type       TEXT NOT NULL CHECK (type IN ({_words(EDGE_TYPES)})),
+        type       TEXT NOT NULL CHECK (type IN ({_quoted_list(EDGE_TYPES)})),
         depends_on TEXT NOT NULL REFERENCES issue (id) CHECK (depends_on <> issue_id),
         PRIMARY KEY (issue_id, type, depends_on)
     ) {{clustered}}
@@ -227,7 +227,7 @@ _FRONTIER: Final = f"""
       AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.issue_id = issue.id AND lease.expires_at > ?)
       AND NOT EXISTS (
           SELECT 1 FROM dependency AS edge JOIN issue AS other ON other.id = edge.depends_on
-          WHERE edge.issue_id = issue.id AND edge.type IN ({_words(BLOCKING)}) AND other.status <> 'closed')
+          WHERE edge.issue_id = issue.id AND edge.type IN ({_quoted_list(BLOCKING)}) AND other.status <> 'closed')
     ORDER BY priority, born
 """
 
@@ -329,23 +329,24 @@ class StoredTables:
         row = self._execute("SELECT seq, row_hash FROM issue_event ORDER BY seq DESC LIMIT 1").fetchone()
         return EMPTY if row is None else Head(*row)
 
-    def append(self, event: Event) -> None:
+    def append(self, event: IssueEvent) -> None:
         self._execute(
             "INSERT INTO issue_event VALUES (?, ?, ?, ?)",
             (event.seq, event.issue, event.row_hash, write_event(event).decode()),
         )
 
-    def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[Line]:
+    def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
         tests = {"issue_id = ?": issue, "seq <= ?": upto}
         given = {test: value for test, value in tests.items() if value is not None}
         rows = self._execute(
-            f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where(given)} ORDER BY seq", [*given.values()]
+            f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where_clause(given)} ORDER BY seq",
+            [*given.values()],
         )
-        return (Line(seq, of, row_hash, row.encode()) for seq, of, row_hash, row in rows)
+        return (LogRow(seq, of, row_hash, row.encode()) for seq, of, row_hash, row in rows)
 
     def issues(self, status: Status | None = None) -> Iterator[Issue]:
         given = {} if status is None else {"status = ?": status.value}
-        return map(_issue, self._execute(f"{_SELECT_ISSUE}{_where(given)} ORDER BY born", [*given.values()]))
+        return map(_issue, self._execute(f"{_SELECT_ISSUE}{_where_clause(given)} ORDER BY born", [*given.values()]))
 
     def frontier(self, now: Instant) -> Iterator[Issue]:
         return map(_issue, self._execute(_FRONTIER, (now,)))
@@ -363,4 +364,4 @@ def _issue(row: tuple[Any, ...]) -> Issue:
         raise Unusable(f"the row of issue {values['id']} is damaged: it is no issue any more") from None
 
 
-IssueTables: TypeAlias = Folded | StoredTables
+IssueTables: TypeAlias = MemoryTables | StoredTables

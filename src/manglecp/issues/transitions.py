@@ -40,9 +40,9 @@ from manglecp.issues.model import (
     Status,
     Update,
     action_of,
+    add_seconds,
     check_id,
     is_instant,
-    later,
 )
 from manglecp.issues.tables import IssueTables
 from manglecp.store import ChangeRefused, Invalid
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
 
-class Step(NamedTuple):
+class ProposedEvent(NamedTuple):
     """A change with time and actor: an event that is not in the log yet."""
 
     seq: int
@@ -61,7 +61,7 @@ class Step(NamedTuple):
     change: Change
 
 
-def apply(tables: IssueTables, step: Step) -> None:
+def apply_event(tables: IssueTables, step: ProposedEvent) -> None:
     """Apply a change. Raises :class:`Invalid` or :class:`Refused` and then changes nothing."""
     model.check_id(step.issue)
     model.check_name(step.actor, "actor")
@@ -71,7 +71,7 @@ def apply(tables: IssueTables, step: Step) -> None:
         case Add() as change:
             _put_new(tables, step, change)
         case Discover() as change:
-            found(tables, change.parent)
+            get_issue(tables, change.parent)
             _put_new(tables, step, change)
             tables.put_edge(Edge(step.issue, "discovered-from", change.parent))
         case Claim() as change:
@@ -92,7 +92,7 @@ def apply(tables: IssueTables, step: Step) -> None:
             assert_never(never)
 
 
-def found(tables: IssueTables, issue: str) -> Issue:
+def get_issue(tables: IssueTables, issue: str) -> Issue:
     """Return the issue. Raises :class:`Refused` if there is none."""
     model.check_id(issue)
     one = tables.issue(issue)
@@ -101,7 +101,7 @@ def found(tables: IssueTables, issue: str) -> Issue:
     return one
 
 
-def snapshot(tables: IssueTables, issue: str) -> str | None:
+def snapshot_digest(tables: IssueTables, issue: str) -> str | None:
     """Return the digest of an issue and its edges. A claim changes it, renewing a lease does not."""
     one = tables.issue(issue)
     if one is None:
@@ -110,16 +110,16 @@ def snapshot(tables: IssueTables, issue: str) -> str | None:
     return digest(row | {"edges": [[edge.type, edge.depends_on] for edge in tables.edges_from(issue)]})
 
 
-def blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
+def open_blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
     """Return the blocking edges of the issue whose other end is not closed, with those issues."""
-    ends = [(edge, found(tables, edge.depends_on)) for edge in tables.edges_from(issue) if edge.blocking]
+    ends = [(edge, get_issue(tables, edge.depends_on)) for edge in tables.edges_from(issue) if edge.blocking]
     return [(edge, end) for edge, end in ends if end.status is not Status.CLOSED]
 
 
 # --- issues -----------------------------------------------------------------------------------------------------------
 
 
-def _put_new(tables: IssueTables, step: Step, change: Add | Discover) -> None:
+def _put_new(tables: IssueTables, step: ProposedEvent, change: Add | Discover) -> None:
     _check_members({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
     if tables.issue(step.issue) is not None:
         raise ChangeRefused("issue_exists", f"there is an issue {step.issue} already")
@@ -152,8 +152,8 @@ def _check_members(given: Mapping[str, Any]) -> None:
             check(given[name])
 
 
-def _update(tables: IssueTables, step: Step, change: Update) -> None:
-    issue = found(tables, step.issue)
+def _update(tables: IssueTables, step: ProposedEvent, change: Update) -> None:
+    issue = get_issue(tables, step.issue)
     _check_fence(tables, issue, change.fence, step.at)
     given = {
         name: value
@@ -168,18 +168,18 @@ def _update(tables: IssueTables, step: Step, change: Update) -> None:
             raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to who holds its lease")
     else:
         given |= {"status": Status(change.status), "closed_at": None}
-    notes = _with_note(issue, change.note)
+    notes = _append_note(issue, change.note)
     if issue.status is Status.IN_PROGRESS and "status" in given:
         tables.drop_lease(issue.id)
     tables.put_issue(msgspec.structs.replace(issue, notes=notes, updated_at=step.at, **given))
 
 
-def _close(tables: IssueTables, step: Step, change: Close) -> None:
-    issue = found(tables, step.issue)
+def _close(tables: IssueTables, step: ProposedEvent, change: Close) -> None:
+    issue = get_issue(tables, step.issue)
     if issue.status is Status.CLOSED:
         raise ChangeRefused("issue_closed", f"issue {issue.id} is closed already")
     _check_fence(tables, issue, change.fence, step.at)
-    notes = _with_note(issue, change.note)
+    notes = _append_note(issue, change.note)
     if issue.status is Status.IN_PROGRESS:
         tables.drop_lease(issue.id)
     tables.put_issue(
@@ -187,7 +187,7 @@ def _close(tables: IssueTables, step: Step, change: Close) -> None:
     )
 
 
-def _with_note(issue: Issue, note: str) -> str:
+def _append_note(issue: Issue, note: str) -> str:
     notes = "\n".join(part for part in (issue.notes, note) if part)
     model.check_text(notes, "notes")
     return notes
@@ -196,15 +196,15 @@ def _with_note(issue: Issue, note: str) -> str:
 # --- leases -----------------------------------------------------------------------------------------------------------
 
 
-def _claim(tables: IssueTables, step: Step, change: Claim) -> None:
+def _claim(tables: IssueTables, step: ProposedEvent, change: Claim) -> None:
     model.check_ttl(change.ttl)
-    issue = found(tables, step.issue)
+    issue = get_issue(tables, step.issue)
     if issue.status in (Status.CLOSED, Status.BLOCKED):
         raise ChangeRefused(f"issue_{issue.status}", f"issue {issue.id} is {issue.status} and cannot be claimed")
     lease = tables.lease(issue.id)
     if lease is not None and lease.is_live(step.at):
-        raise ChangeRefused("lease_contention_active", f"issue {issue.id} is leased until {lease.expires_at}")
-    if waiting := blockers(tables, issue.id):
+        raise Refused("lease_contention_active", f"issue {issue.id} is leased until {lease.expires_at}")
+    if waiting := open_blockers(tables, issue.id):
         names = ", ".join(sorted({end.id for _, end in waiting}))
         raise ChangeRefused("issue_waiting", f"issue {issue.id} waits for {names}")
     fence = issue.fence + 1
@@ -217,31 +217,29 @@ def _claim(tables: IssueTables, step: Step, change: Claim) -> None:
             owner=step.actor,
             fence=fence,
             acquired_at=step.at,
-            expires_at=later(step.at, change.ttl),
+            expires_at=add_seconds(step.at, change.ttl),
         )
     )
 
 
-def _renew(tables: IssueTables, step: Step, change: Renew) -> None:
+def _renew(tables: IssueTables, step: ProposedEvent, change: Renew) -> None:
     model.check_ttl(change.ttl)
-    lease = _own_lease(tables, step, change.fence)
+    lease = _require_own_lease(tables, step, change.fence)
     if not lease.is_live(step.at):
-        raise ChangeRefused(
-            "lease_stale", f"the lease on {step.issue} ran out at {lease.expires_at}; claim the issue again"
-        )
-    tables.put_lease(msgspec.structs.replace(lease, expires_at=later(step.at, change.ttl), renewed_at=step.at))
+        raise Refused("lease_stale", f"the lease on {step.issue} ran out at {lease.expires_at}; claim the issue again")
+    tables.put_lease(msgspec.structs.replace(lease, expires_at=add_seconds(step.at, change.ttl), renewed_at=step.at))
 
 
-def _release(tables: IssueTables, step: Step, change: Release) -> None:
+def _release(tables: IssueTables, step: ProposedEvent, change: Release) -> None:
     """Release the lease, also an expired one that was not taken over."""
-    issue = found(tables, step.issue)
-    _own_lease(tables, step, change.fence)
+    issue = get_issue(tables, step.issue)
+    _require_own_lease(tables, step, change.fence)
     tables.drop_lease(issue.id)
     tables.put_issue(msgspec.structs.replace(issue, status=Status.OPEN, assignee=None, updated_at=step.at))
 
 
-def _own_lease(tables: IssueTables, step: Step, fence: int) -> Lease:
-    lease = tables.lease(found(tables, step.issue).id)
+def _require_own_lease(tables: IssueTables, step: ProposedEvent, fence: int) -> Lease:
+    lease = tables.lease(get_issue(tables, step.issue).id)
     if lease is None:
         raise ChangeRefused("lease_not_found", f"issue {step.issue} has no lease")
     if lease.fence != fence:
@@ -275,24 +273,24 @@ def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Insta
 # --- edges ------------------------------------------------------------------------------------------------------------
 
 
-def _add_edge(tables: IssueTables, step: Step, change: AddDependency) -> None:
-    issue = found(tables, step.issue)
-    edge = _edge(tables, step, change)
+def _add_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency) -> None:
+    issue = get_issue(tables, step.issue)
+    edge = _checked_edge(tables, step, change)
     _check_fence(tables, issue, change.fence, step.at)
     known = tables.edges_from(issue.id)
     if edge in known:
         raise ChangeRefused("dependency_exists", f"{issue.id} has the edge {edge.type} to {edge.depends_on} already")
     if len(known) >= model.MOST_EDGES:
-        raise ChangeRefused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
-    if edge.blocking and (cycle := _path(tables, edge.depends_on, issue.id)):
-        raise ChangeRefused("dependency_cycle", f"it would close a cycle: {' -> '.join([issue.id, *cycle])}")
+        raise Refused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
+    if edge.blocking and (cycle := _find_path(tables, edge.depends_on, issue.id)):
+        raise Refused("dependency_cycle", f"it would close a cycle: {' -> '.join([issue.id, *cycle])}")
     tables.put_edge(edge)
     tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
 
 
-def _remove_edge(tables: IssueTables, step: Step, change: RemoveDependency) -> None:
-    issue = found(tables, step.issue)
-    edge = _edge(tables, step, change)
+def _remove_edge(tables: IssueTables, step: ProposedEvent, change: RemoveDependency) -> None:
+    issue = get_issue(tables, step.issue)
+    edge = _checked_edge(tables, step, change)
     _check_fence(tables, issue, change.fence, step.at)
     if edge not in tables.edges_from(issue.id):
         raise ChangeRefused("dependency_unknown", f"{issue.id} has no edge {edge.type} to {edge.depends_on}")
@@ -300,15 +298,15 @@ def _remove_edge(tables: IssueTables, step: Step, change: RemoveDependency) -> N
     tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
 
 
-def _edge(tables: IssueTables, step: Step, change: AddDependency | RemoveDependency) -> Edge:
+def _checked_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency | RemoveDependency) -> Edge:
     if change.edge not in EDGE_TYPES:
         raise Invalid("edge", f"it is one of {', '.join(sorted(EDGE_TYPES))}")
-    if found(tables, change.depends_on).id == step.issue:
-        raise ChangeRefused("dependency_cycle", f"{step.issue} cannot depend on itself")
+    if get_issue(tables, change.depends_on).id == step.issue:
+        raise Refused("dependency_cycle", f"{step.issue} cannot depend on itself")
     return Edge(step.issue, change.edge, change.depends_on)
 
 
-def _path(tables: IssueTables, start: str, end: str) -> list[str] | None:
+def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
     """Return a path along blocking edges; iterative, because chains have any length."""
     came_from: dict[str, str | None] = {start: None}
     for here in (work := [start]):
@@ -343,7 +341,7 @@ _SUBJECTS: Final = ("issue://", "dependency://")
 _PINNED: Final = re.compile(rf"(issue://{ID})@(sha256:[0-9a-f]{{64}})")
 
 
-class Evidence(NamedTuple):
+class MutationEvidence(NamedTuple):
     """The evidence of a turn that mutated an issue."""
 
     witness_id: str
@@ -353,7 +351,7 @@ class Evidence(NamedTuple):
     trajectory_refs: tuple[str, ...]
 
 
-def subject(issue: str, change: GatedChange) -> str:
+def subject_ref(issue: str, change: GatedChange) -> str:
     """Return the input that an intent for this change has."""
     check_id(issue)
     match change:
@@ -367,7 +365,7 @@ def subject(issue: str, change: GatedChange) -> str:
             return f"issue://{issue}"
 
 
-def evidence_of(ready: MutationReady) -> Evidence:
+def read_evidence(ready: MutationReady) -> MutationEvidence:
     """Return the evidence of a right without spending it."""
     from manglecp.harness import Forged, MutationReady  # queries do not load the harness
 
@@ -377,13 +375,13 @@ def evidence_of(ready: MutationReady) -> Evidence:
     turn = judgement.turn.evidence
     assert turn.mutation is not None  # or there were no right
     call_id = judgement.turn.call.call_id
-    return Evidence(judgement.witness_id, call_id, turn.mutation, turn.session_refs, turn.trajectory_refs)
+    return MutationEvidence(judgement.witness_id, call_id, turn.mutation, turn.session_refs, turn.trajectory_refs)
 
 
-def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: GatedChange) -> None:
+def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, change: GatedChange) -> None:
     """Refuse evidence that does not authorise this change, or was used for another."""
     intent = evidence.intent
-    kind, action = _demanded(change)
+    kind, action = _required_intent(change)
     if (intent.kind, intent.action) != (kind, action):
         raise ChangeRefused("mutation_other", f"the evidence is no right to {action}")
     if tables.is_spent(evidence.witness_id, evidence.call_id):
@@ -396,7 +394,7 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
             "mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_EVIDENCE:,} are allowed"
         )
     named = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
-    demanded = subject(issue, change)
+    demanded = subject_ref(issue, change)
     if len(named) != 1:
         raise ChangeRefused(
             "mutation_subject_unclear",
@@ -406,16 +404,16 @@ def check_intent(tables: IssueTables, evidence: Evidence, issue: str, change: Ga
     if (pinned[1] if pinned else named[0]) != demanded:
         raise ChangeRefused("mutation_subject_other", f"the evidence is no right to {demanded}")
     if named[0] in intent.join_witness_refs:
-        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
-    if pinned and pinned[2] != snapshot(tables, demanded.removeprefix("issue://")):
-        raise ChangeRefused("mutation_snapshot_changed", f"{demanded} is not what it was when the turn looked at it")
+        raise Refused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
+    if pinned and pinned[2] != snapshot_digest(tables, demanded.removeprefix("issue://")):
+        raise Refused("mutation_snapshot_changed", f"{demanded} is not what it was when the turn looked at it")
 
 
-def spend(ready: MutationReady, change: GatedChange) -> None:
+def spend_right(ready: MutationReady, change: GatedChange) -> None:
     from manglecp.harness import redeem  # as above
 
-    redeem(ready, *_demanded(change))
+    redeem(ready, *_required_intent(change))
 
 
-def _demanded(change: GatedChange) -> tuple[str, str]:
+def _required_intent(change: GatedChange) -> tuple[str, str]:
     return ("dependency" if isinstance(change, AddDependency | RemoveDependency) else "issue"), action_of(change)

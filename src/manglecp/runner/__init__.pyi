@@ -1,48 +1,48 @@
 from .execution import (
+    ActionOutcome as ActionOutcome,
     Authorise as Authorise,
-    Dispatched as Dispatched,
     Execute as Execute,
-    Outcome as Outcome,
+    PluginExecutor as PluginExecutor,
     StepStatus as StepStatus,
-    offers as offers,
+    read_actions as read_actions,
 )
 from .log import (
     LONGEST as LONGEST,
-    LogBroken as LogBroken,
+    BrokenLog as BrokenLog,
     PatchRefused as PatchRefused,
     PolicyRefused as PolicyRefused,
     RunHeader as RunHeader,
     RunLog as RunLog,
     RunnerError as RunnerError,
-    Verified as Verified,
+    VerifiedLog as VerifiedLog,
     verify as verify,
 )
 from .loop import (
     Budget as Budget,
     EndReason as EndReason,
-    Result as Result,
     RunRequest as RunRequest,
+    RunResult as RunResult,
     run as run,
 )
 from .playback import (
     Divergence as Divergence,
-    Replayed as Replayed,
+    ReplayResult as ReplayResult,
     replay as replay,
 )
 from .selection import (
-    Kind as Kind,
     Menu as Menu,
-    Offer as Offer,
+    MenuAction as MenuAction,
     Selection as Selection,
-    merge as merge,
-    parse as parse,
+    SelectionKind as SelectionKind,
+    merge_patch as merge_patch,
+    parse_selection as parse_selection,
 )
 from .selectors import (
     ControlMode as ControlMode,
     ExternalPolicy as ExternalPolicy,
     FirstFit as FirstFit,
-    Limits as Limits,
     Payload as Payload,
+    PolicyLimits as PolicyLimits,
     Selector as Selector,
     Situation as Situation,
 )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from manglecp.runner.log import RunnerError, canonical
-from manglecp.runner.selection import Offer
+from manglecp.runner.selection import MenuAction
 from manglecp.toolhost import (
     SAFE,
     ActionResult,
@@ -52,7 +52,7 @@ class StepStatus(StrEnum):
     BREAKER_TRIP = "BREAKER_TRIP"
 
 
-class Outcome(NamedTuple):
+class ActionOutcome(NamedTuple):
     """``output`` is a JSON value, or describes the failure. ``state`` counts only on success.
 
     ``by_action`` is False for failures outside the action: a deadline, a crash, an open breaker. They do not follow
@@ -68,10 +68,12 @@ class Outcome(NamedTuple):
 class Execute(Protocol):
     """Runs one action, now or when awaited. It may modify its arguments: they are copies."""
 
-    def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome | Awaitable[Outcome]: ...
+    def __call__(
+        self, aid: str, inputs: dict[str, Any], state: Slots, /
+    ) -> ActionOutcome | Awaitable[ActionOutcome]: ...
 
 
-async def settled(answer: T | Awaitable[T]) -> T:
+async def resolve(answer: T | Awaitable[T]) -> T:
     """Return the value, awaited if necessary."""
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -106,7 +108,7 @@ def diff_state(before: Mapping[int, Artifact], after: Mapping[int, Artifact]) ->
     return found
 
 
-def apply_tx_patch(before: Mapping[int, Artifact], operations: Iterable[object]) -> Slots:
+def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[object]) -> Slots:
     """Return the state after all operations; raises :class:`RunnerError`."""
     after = dict(before)
     for one in operations:
@@ -143,29 +145,29 @@ class Authorise(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatched:
+class PluginExecutor:
     """Executes the actions of all plugins behind a dispatcher, for one identity."""
 
     dispatcher: Dispatcher
     identity: str = ""
     authorise: Authorise | None = None
 
-    async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
+    async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
         profile = self.dispatcher.actions.get(aid)
-        asked: CallOptions = {"inputs": _taken(inputs, None if profile is None else profile.inputs_schema)}
+        asked: CallOptions = {"inputs": _accepted_inputs(inputs, None if profile is None else profile.inputs_schema)}
         if self.authorise is not None and profile is not None and profile.tier > SAFE:
             text, call_id = msgspec.json.encode(asked["inputs"]).decode(), secrets.token_hex(16)
-            authority = await settled(self.authorise(aid, call_id, text))
+            authority = await resolve(self.authorise(aid, call_id, text))
             asked = {"input_json": text, "call_id": call_id, "authority": authority}
         answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, **asked)
-        if isinstance(answer, ActionResult):
-            return Outcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
+        if isinstance(answer, Answer):
+            return ActionOutcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
         status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
         by_action = "status" in answer and status is not StepStatus.BREAKER_TRIP
-        return Outcome(status, dict(answer), state, by_action)
+        return ActionOutcome(status, dict(answer), state, by_action)
 
 
-def offers(listing: bytes) -> list[Offer]:
+def read_actions(listing: bytes) -> list[MenuAction]:
     """Return the offers of a ``--list`` answer.
 
     Only actions of tier 0 count as deterministic, whatever they declare: a replay repeats those, and must have no
@@ -173,13 +175,13 @@ def offers(listing: bytes) -> list[Offer]:
     """
     catalogue = read_catalogue(listing)
     tools: list[Mapping[str, Any]] = json.loads(listing)["tools"]
-    return [_offer(tool, catalogue) for tool in tools]
+    return [_read_action(tool, catalogue) for tool in tools]
 
 
-def _offer(tool: Mapping[str, Any], catalogue: Catalogue) -> Offer:
+def _read_action(tool: Mapping[str, Any], catalogue: Catalogue) -> MenuAction:
     profile = catalogue[tool["aid"]]
     name, tags = tool.get("name"), tool.get("tags")
-    return Offer(
+    return MenuAction(
         profile.aid,
         name if isinstance(name, str) else "",
         frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else frozenset(),
@@ -188,7 +190,7 @@ def _offer(tool: Mapping[str, Any], catalogue: Catalogue) -> Offer:
     )
 
 
-def _taken(inputs: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+def _accepted_inputs(inputs: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
     public = {name: value for name, value in inputs.items() if not name.startswith("_")}
     known = schema.get("properties") if schema is not None else None
     if schema is None or schema.get("additionalProperties") is not False or not isinstance(known, dict):

@@ -68,11 +68,11 @@ class RunHeader:
     profile_id: str = PROFILE_ID
 
     def __post_init__(self) -> None:
-        if not _is(self.run_id, _RUN_ID):
+        if not _matches(self.run_id, _RUN_ID):
             raise RunnerError("run_id is a UUID, or up to 32 hexadecimal digits")
         for name in ("request_id", "spec_version", "profile_id"):
             text = getattr(self, name)
-            if not _is(text, _TRACING) and (name != "request_id" or text is not None):
+            if not _matches(text, _TRACING) and (name != "request_id" or text is not None):
                 raise RunnerError(f"{name} is a text of 1 to 256 characters without control characters")
 
     @classmethod
@@ -89,14 +89,14 @@ class RunHeader:
         return {name: text for name, text in asdict(self).items() if text is not None}
 
 
-def _is(text: object, shape: re.Pattern[str]) -> bool:
+def _matches(text: object, shape: re.Pattern[str]) -> bool:
     return isinstance(text, str) and shape.fullmatch(text) is not None
 
 
 GENESIS: Final = "0" * 64
 END: Final = "run_end"
 LONGEST: Final = 64 * 1024 * 1024
-_HASHES: Final = 161  # where the record goes on after its two hashes
+_PREFIX_LENGTH: Final = 161  # where the record goes on after its two hashes
 
 
 class Sink(Protocol):
@@ -145,7 +145,7 @@ class RunLog:
         ts = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         record = canonical({**self._header, "event": event, "step": step, "payload": said, "ts": ts})
         digest = _chain_hash(self.head, record)
-        line = _hashes(digest, self.head) + record[1:] + b"\n"
+        line = _hash_prefix(digest, self.head) + record[1:] + b"\n"
         if len(line) > LONGEST:
             raise ValueError("no line of a log is that long")
         self._stream.write(line)
@@ -174,7 +174,7 @@ class RunLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     event: str
     step: int
     payload: Mapping[str, Any]
@@ -182,18 +182,18 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedLog:
     """A log with verified hashes. ``head`` is the last of them."""
 
     header: RunHeader
-    records: tuple[Record, ...]
+    records: tuple[RunRecord, ...]
     head: str
 
 
 def verify(
     log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
-) -> Verified:
-    """Return the records; raises :class:`LogBroken`.
+) -> VerifiedLog:
+    """Return the records; raises :class:`BrokenLog`.
 
     ``key`` requires a seal by that key, ``head`` the last hash as it was kept elsewhere. A log of upstream has no end
     record; ``end_required=False`` accepts it, and then only ``head`` can reveal a missing tail.
@@ -207,77 +207,77 @@ def verify(
             )
     prev = GENESIS
     header: RunHeader | None = None
-    records: list[Record] = []
+    records: list[RunRecord] = []
     number = 0
     for number, line in enumerate(log, 1):
         if records and records[-1].event == END:
-            raise LogBroken(number, "something follows the end of the run")
-        digest, document = _link(number, line, prev)
-        record = _record(number, document)
+            raise BrokenLog(number, "something follows the end of the run")
+        digest, document = _check_link(number, line, prev)
+        record = _read_record(number, document)
         try:
             found = RunHeader.read(document)
         except RunnerError as error:
-            raise LogBroken(number, str(error)) from None
+            raise BrokenLog(number, str(error)) from None
         if header is not None and found != header:
-            raise LogBroken(number, "a record of another run")
+            raise BrokenLog(number, "a record of another run")
         if records and record.step < records[-1].step:
-            raise LogBroken(number, "a step before the one already reached")
+            raise BrokenLog(number, "a step before the one already reached")
         if record.event == END:
             _check_end(number, record, prev, key)
         header = found
         records.append(record)
         prev = digest
     if header is None:
-        raise LogBroken(1, "nothing was written")
+        raise BrokenLog(1, "nothing was written")
     if records[-1].event != END and (end_required or key is not None):
-        raise LogBroken(number, "the end of the run is missing")
+        raise BrokenLog(number, "the end of the run is missing")
     if head is not None and not hmac.compare_digest(head.encode(), prev.encode()):
-        raise LogBroken(number, "the last hash is not the one that was kept")
-    return Verified(header, tuple(records), prev)
+        raise BrokenLog(number, "the last hash is not the one that was kept")
+    return VerifiedLog(header, tuple(records), prev)
 
 
-def _link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any]]:
+def _check_link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any]]:
     """Return the hash of a line and its record, if the line follows ``prev``."""
     if len(line) > LONGEST:
-        raise LogBroken(number, f"longer than {LONGEST} bytes")
+        raise BrokenLog(number, f"longer than {LONGEST} bytes")
     if not line.endswith(b"\n"):
-        raise LogBroken(number, "half a line")
-    digest = _chain_hash(prev, b"{" + line[_HASHES:-1])
-    if line[:_HASHES] != _hashes(digest, prev):
-        raise LogBroken(number, "the hash is another one: changed, taken out or moved")
+        raise BrokenLog(number, "half a line")
+    digest = _chain_hash(prev, b"{" + line[_PREFIX_LENGTH:-1])
+    if line[:_PREFIX_LENGTH] != _hash_prefix(digest, prev):
+        raise BrokenLog(number, "the hash is another one: changed, taken out or moved")
     try:
         document = decode(line[:-1])
     except Fault as fault:
-        raise LogBroken(number, str(fault)) from None
+        raise BrokenLog(number, str(fault)) from None
     if not isinstance(document, dict):
-        raise LogBroken(number, "no record")
+        raise BrokenLog(number, "no record")
     return digest, document
 
 
-def _record(number: int, document: dict[str, Any]) -> Record:
+def _read_record(number: int, document: dict[str, Any]) -> RunRecord:
     event, step, payload, ts = (document.get(name) for name in ("event", "step", "payload", "ts"))
     if not isinstance(event, str) or not isinstance(payload, dict) or not isinstance(ts, str):
-        raise LogBroken(number, "a record has an event, a payload and a time")
+        raise BrokenLog(number, "a record has an event, a payload and a time")
     if type(step) is not int or step < 0:
-        raise LogBroken(number, "a record has a step")
-    return Record(event, step, payload, ts)
+        raise BrokenLog(number, "a record has a step")
+    return RunRecord(event, step, payload, ts)
 
 
-def _check_end(number: int, record: Record, prev: str, key: bytes | None) -> None:
+def _check_end(number: int, record: RunRecord, prev: str, key: bytes | None) -> None:
     if record.payload.get("records") != number:
-        raise LogBroken(number, "the end counts other records than there are")
+        raise BrokenLog(number, "the end counts other records than there are")
     if key is None:
         return
     said = {name: value for name, value in record.payload.items() if name != "seal"}
     if not hmac.compare_digest(_seal(key, prev, said).encode(), str(record.payload.get("seal")).encode()):
-        raise LogBroken(number, "the seal is not by this key")
+        raise BrokenLog(number, "the seal is not by this key")
 
 
 def _chain_hash(prev: str, record: bytes) -> str:
     return hashlib.sha256(prev.encode() + record).hexdigest()
 
 
-def _hashes(digest: str, prev: str) -> bytes:
+def _hash_prefix(digest: str, prev: str) -> bytes:
     return f'{{"chain_hash":"{digest}","chain_prev":"{prev}",'.encode()
 
 
@@ -300,7 +300,7 @@ class PolicyRefused(RunnerError):
     """A policy command that may not be started."""
 
 
-class LogBroken(RunnerError):
+class BrokenLog(RunnerError):
     """A run log that was changed. ``line`` is the first one that shows it, counted from 1."""
 
     def __init__(self, line: int, reason: str) -> None:

@@ -19,9 +19,17 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from manglecp.runner.execution import LARGEST_OUTPUT, Execute, Outcome, StepStatus, check_state, diff_state, settled
+from manglecp.runner.execution import (
+    LARGEST_OUTPUT,
+    ActionOutcome,
+    Execute,
+    StepStatus,
+    check_state,
+    diff_state,
+    resolve,
+)
 from manglecp.runner.log import END, PatchRefused, RunnerError, Sink, canonical, copy_json
-from manglecp.runner.selection import LARGEST_INPUTS, Kind, Menu, Offer, Selection, merge
+from manglecp.runner.selection import LARGEST_INPUTS, Menu, MenuAction, Selection, SelectionKind, merge_patch
 from manglecp.runner.selectors import ControlMode, Selector, Situation, choose
 from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
 
@@ -88,7 +96,7 @@ class RunRequest:
         except msgspec.ValidationError as error:
             raise RunnerError(f"no run request: {error}") from None
 
-    def menu(self, offers: Iterable[Offer]) -> Menu:
+    def menu(self, offers: Iterable[MenuAction]) -> Menu:
         """Return the menu of these actions that the request allows."""
         menu = Menu.of(offers)
         if self.candidate_tags:
@@ -123,7 +131,7 @@ class EndReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """``steps`` counts those begun; inputs and state are those of the last success."""
 
     reason: EndReason
@@ -152,14 +160,14 @@ async def run(
     policy: Selector | None = None,
     goal_done: Callable[[Slots], bool] = lambda _: False,
     budget: Budget | None = None,
-) -> Result:
+) -> RunResult:
     """Run until the goal is reached, a selector or an action ends it, or the budget is spent."""
     inputs, checked = copy_json(dict(request.inputs)), check_state(state)
     loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, budget or Budget(), inputs, checked)
     return await loop.run()
 
 
-class _Raised(Exception):
+class _CallbackError(Exception):
     """An exception of a caller's function."""
 
     def __init__(self, name: str, error: Exception) -> None:
@@ -168,11 +176,11 @@ class _Raised(Exception):
         self.text = f"{name}: {type(error).__name__}"
 
 
-def _given(name: str, function: Callable[[Slots], T], state: Slots) -> T:
+def _call_back(name: str, function: Callable[[Slots], T], state: Slots) -> T:
     try:
         return function(state)
     except Exception as error:
-        raise _Raised(name, error) from error
+        raise _CallbackError(name, error) from error
 
 
 @dataclass(slots=True)
@@ -191,7 +199,7 @@ class _Loop:
     invalid_picks: int = 0
     visits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    async def run(self) -> Result:
+    async def run(self) -> RunResult:
         self._emit(
             START,
             goal_id=self.request.goal_id,
@@ -207,19 +215,19 @@ class _Loop:
             picks = self.invalid_picks
             try:
                 reason = await self._step(moved)
-            except _Raised as raised:
-                ended = Result(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
+            except _CallbackError as raised:
+                ended = RunResult(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
                 self._emit(END, **ended.members(), raised=raised.text)
                 raise raised.error from None
             moved = self.invalid_picks == picks
             self.step += 1
-        result = Result(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
+        result = RunResult(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
         self._emit(END, **result.members())
         return result
 
     async def _step(self, moved: bool) -> EndReason | None:
         """Run one step; return why it was the last one, or None."""
-        menu = _given("menu", self.menu, self.state)
+        menu = _call_back("menu", self.menu, self.state)
         menu_digest, state_digest = menu.digest, digest_state(self.state)
         self._emit("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
         self.visits[menu_digest, state_digest] += moved
@@ -228,10 +236,10 @@ class _Loop:
             return EndReason.LOOP_GUARD
         selection = await self._select(menu, menu_digest, state_digest)
         offer = menu.get(selection.sid) if selection.sid is not None else None
-        if selection.kind is Kind.NOOP:
+        if selection.kind is SelectionKind.NOOP:
             self._emit("noop")
             return EndReason.NOOP
-        if selection.kind is Kind.ASK_SUP:
+        if selection.kind is SelectionKind.ASK_SUP:
             self._emit("ask_sup")
             return EndReason.ASK_SUP
         if offer is None:
@@ -239,7 +247,7 @@ class _Loop:
         inputs = self.inputs
         if selection.input_patch_json is not None:
             try:
-                merged = merge(inputs, selection.input_patch_json)
+                merged = merge_patch(inputs, selection.input_patch_json)
             except PatchRefused as refused:
                 return self._invalid_pick(str(refused))
             inputs = merged.inputs
@@ -267,7 +275,7 @@ class _Loop:
         self._emit("selector_chosen", source=choice.source, **choice.chosen.members())
         return choice.chosen
 
-    async def _act(self, selection: Selection, offer: Offer, inputs: dict[str, Any]) -> EndReason | None:
+    async def _act(self, selection: Selection, offer: MenuAction, inputs: dict[str, Any]) -> EndReason | None:
         named = {"aid": offer.aid, "sid": selection.sid, "deterministic": offer.deterministic}
         # Before the effect: if the log ends here, the action may have happened.
         self._emit("tool_start", **named, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
@@ -300,22 +308,24 @@ class _Loop:
             state_digest_fast=digest_state_fast(self.state),
             duration_ms=duration_ms,
         )
-        if _given("goal_done", self.goal_done, dict(self.state)):
+        if _call_back("goal_done", self.goal_done, dict(self.state)):
             self._emit("goal_done", goal_id=self.request.goal_id)
             return EndReason.GOAL_DONE
         return None
 
-    async def _attempt(self, aid: str, inputs: dict[str, Any]) -> Outcome:
+    async def _attempt(self, aid: str, inputs: dict[str, Any]) -> ActionOutcome:
         """Execute the action. An exception, or an invalid outcome, is its error."""
         try:
-            outcome = Outcome(*await settled(self.execute(aid, copy_json(inputs), dict(self.state))))
+            outcome = ActionOutcome(*await resolve(self.execute(aid, copy_json(inputs), dict(self.state))))
             output = copy_json(outcome.output)
             if len(canonical(output)) > LARGEST_OUTPUT:
                 raise ValueError(f"an output of more than {LARGEST_OUTPUT} bytes")
-            return Outcome(StepStatus(outcome.status), output, check_state(outcome.state), bool(outcome.by_action))
+            return ActionOutcome(
+                StepStatus(outcome.status), output, check_state(outcome.state), bool(outcome.by_action)
+            )
         except Exception as error:
             text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
-            return Outcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)
+            return ActionOutcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)
 
     def _invalid_pick(self, why: str) -> EndReason | None:
         self.invalid_picks += 1

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.runner.execution import Execute, Outcome, StepStatus, apply_tx_patch, settled
-from manglecp.runner.log import LogBroken, Record, same_json, verify
-from manglecp.runner.loop import START, Budget, EndReason, Result, RunRequest, run
+from manglecp.runner.execution import ActionOutcome, Execute, StepStatus, apply_state_patch, resolve
+from manglecp.runner.log import BrokenLog, RunRecord, same_json, verify
+from manglecp.runner.loop import START, Budget, EndReason, RunRequest, RunResult, run
 from manglecp.runner.selection import Menu, Selection
 from manglecp.runner.selectors import ControlMode, Situation
 from manglecp.toolhost import Slots, apply_state
 
-_OF_THE_WRITER: Final = ("duration_ms", "records", "seal", "raised")
+_NOT_COMPARED: Final = ("duration_ms", "records", "seal", "raised")
 """Members of a record that a replay does not reproduce."""
 
 
@@ -34,26 +34,26 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """``result`` is that of the run if all records were the same, else None with the ``divergence``."""
 
-    result: Result | None
+    result: RunResult | None
     divergence: Divergence | None = None
 
 
 async def replay(
     log: Path | Iterable[bytes], execute: Execute | None = None, *, key: bytes | None = None, head: str | None = None
-) -> Replayed:
-    """Verify the log, then replay it; raises :class:`LogBroken`.
+) -> ReplayResult:
+    """Verify the log, then replay it; raises :class:`BrokenLog`.
 
     Without ``execute``, all actions return what was recorded, and nothing happens outside this process.
     """
     verified = verify(log, key=key, head=head)
     start = verified.records[0]
     if start.event != START:
-        raise LogBroken(1, "the log does not begin with a run")
+        raise BrokenLog(1, "the log does not begin with a run")
     try:
-        request, state, budget = _given(start.payload, verified.header.request_id)
+        request, state, budget = _read_start(start.payload, verified.header.request_id)
         recording = _Recording(verified.records, execute)
         result = await run(
             request,
@@ -66,39 +66,39 @@ async def replay(
             goal_done=recording.goal_done,
             budget=budget,
         )
-    except _Diverged as diverged:
-        return Replayed(None, diverged.divergence)
-    except _RaisedThen:
-        return Replayed(recording.result())
+    except _ReplayDiverged as diverged:
+        return ReplayResult(None, diverged.divergence)
+    except _RecordedException:
+        return ReplayResult(recording.result())
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise LogBroken(1, f"no run has written this: {type(error).__name__} {error}") from None
-    return Replayed(result)
+        raise BrokenLog(1, f"no run has written this: {type(error).__name__} {error}") from None
+    return ReplayResult(result)
 
 
-def _given(payload: Mapping[str, Any], request_id: str | None) -> tuple[RunRequest, Slots, Budget]:
+def _read_start(payload: Mapping[str, Any], request_id: str | None) -> tuple[RunRequest, Slots, Budget]:
     request = RunRequest(
         payload["goal_id"], payload["inputs"], control_mode=ControlMode(payload["control_mode"]), request_id=request_id
     )
     return request, apply_state(payload["state"], {}), Budget(**payload["budget"])
 
 
-class _Diverged(Exception):
+class _ReplayDiverged(Exception):
     def __init__(self, divergence: Divergence) -> None:
         super().__init__(divergence)
         self.divergence = divergence
 
 
-class _RaisedThen(Exception):
+class _RecordedException(Exception):
     """Stands for the recorded exception of a caller's function."""
 
 
 class _Recording:
     """The recorded answers, and the sink that compares events with the log."""
 
-    def __init__(self, records: Iterable[Record], execute: Execute | None) -> None:
+    def __init__(self, records: Iterable[RunRecord], execute: Execute | None) -> None:
         self._records = tuple(records)
         self._by_step = {(record.step, record.event): record.payload for record in self._records}
-        self._lines: Iterator[tuple[int, Record]] = iter(enumerate(self._records, 1))
+        self._lines: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
         self._menus = [
             (record.step, Menu.read(record.payload["menu"])) for record in self._records if record.event == "menu_built"
         ]
@@ -118,12 +118,12 @@ class _Recording:
         told = _comparable(event, step, payload)
         recorded = _comparable(record.event, record.step, record.payload)
         if not same_json(told, recorded):
-            raise _Diverged(Divergence(line, step, recorded, told))
+            raise _ReplayDiverged(Divergence(line, step, recorded, told))
 
     def menu(self, state: Slots) -> Menu:
         self._state = state
         if not self._menus:
-            raise _RaisedThen
+            raise _RecordedException
         self._step, menu = self._menus.pop()
         return menu
 
@@ -133,23 +133,23 @@ class _Recording:
     def policy(self, _: Situation) -> Selection:
         return Selection.read(self._recorded("selector_policy_raw"))
 
-    async def execute(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> Outcome:
+    async def execute(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
         ok = self._by_step.get((self._step, "tool_ok"))
         recorded = self._recorded("tool_error") if ok is None else ok
         by_action = ok is not None or recorded["by_action"]
         if self._execute is not None and recorded["deterministic"] and by_action:
-            return await settled(self._execute(aid, inputs, state))
+            return await resolve(self._execute(aid, inputs, state))
         if ok is None:
-            return Outcome(StepStatus(recorded["status"]), recorded["err"], state, by_action)
-        return Outcome(StepStatus.OK, ok["output"], apply_tx_patch(state, ok["tx_patch"]))
+            return ActionOutcome(StepStatus(recorded["status"]), recorded["err"], state, by_action)
+        return ActionOutcome(StepStatus.OK, ok["output"], apply_state_patch(state, ok["tx_patch"]))
 
     def goal_done(self, state: Slots) -> bool:
         self._state = state
         if self._raised_by == "goal_done" and self._step == self._end_step:
-            raise _RaisedThen
+            raise _RecordedException
         return (self._step, "goal_done") in self._by_step
 
-    def result(self) -> Result:
+    def result(self) -> RunResult:
         inputs = patched = dict(self._records[0].payload["inputs"])
         for record in self._records:
             if record.event == "menu_built":
@@ -158,12 +158,12 @@ class _Recording:
                 patched = dict(record.payload["inputs"])
             elif record.event == "tool_ok":
                 inputs = patched
-        return Result(EndReason.EXCEPTION, self._end_step + 1, inputs, self._state)
+        return RunResult(EndReason.EXCEPTION, self._end_step + 1, inputs, self._state)
 
     def _recorded(self, event: str) -> Mapping[str, Any]:
         return self._by_step[self._step, event]
 
 
 def _comparable(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:
-    said = {name: value for name, value in payload.items() if name not in _OF_THE_WRITER}
+    said = {name: value for name, value in payload.items() if name not in _NOT_COMPARED}
     return {"event": event, "step": step, "payload": said}

@@ -37,7 +37,7 @@ _TAG: Final = re.compile(r"[^\x00-\x20\x7f,:|=\ud800-\udfff]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class MenuAction:
     """An action for a menu. A ``deterministic`` one has the same result on the same inputs and state."""
 
     aid: str
@@ -59,9 +59,9 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MenuEntry:
     sid: str
-    offer: Offer
+    offer: MenuAction
 
     def members(self) -> dict[str, Any]:
         """Return the logged form, without the schema."""
@@ -84,7 +84,7 @@ class Entry:
 class Menu:
     """Entries in the order of their SIDs."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MenuEntry, ...]
 
     def __post_init__(self) -> None:
         sids = [entry.sid for entry in self.entries]
@@ -96,15 +96,15 @@ class Menu:
             raise RunnerError("an action stands on the menu twice")
 
     @classmethod
-    def of(cls, offers: Iterable[Offer]) -> Menu:
+    def of(cls, offers: Iterable[MenuAction]) -> Menu:
         """Return the menu of these actions; a repeated offer is one entry."""
-        by_aid: dict[str, Offer] = {}
+        by_aid: dict[str, MenuAction] = {}
         for offer in offers:
             if by_aid.setdefault(offer.aid, offer) != offer:
                 raise RunnerError(f"two different actions are called {offer.aid}")
             if len(by_aid) > MOST_ENTRIES:
                 raise RunnerError(f"more than {MOST_ENTRIES} entries")
-        return cls(tuple(Entry(f"SID{n:04}", by_aid[aid]) for n, aid in enumerate(sorted(by_aid), 1)))
+        return cls(tuple(MenuEntry(f"SID{n:04}", by_aid[aid]) for n, aid in enumerate(sorted(by_aid), 1)))
 
     @classmethod
     def read(cls, entries: Iterable[Mapping[str, Any]]) -> Menu:
@@ -112,9 +112,9 @@ class Menu:
         try:
             return cls(
                 tuple(
-                    Entry(
+                    MenuEntry(
                         one["sid"],
-                        Offer(one["aid"], one["name"], frozenset(one["tags"]), one["deterministic"]),
+                        MenuAction(one["aid"], one["name"], frozenset(one["tags"]), one["deterministic"]),
                     )
                     for one in entries
                 )
@@ -137,7 +137,7 @@ class Menu:
             )
         )
 
-    def get(self, sid: str) -> Offer | None:
+    def get(self, sid: str) -> MenuAction | None:
         return next((entry.offer for entry in self.entries if entry.sid == sid), None)
 
     def members(self) -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ _PATCH: Final = re.compile(r"<(INP|INP64)>(.*)</\1>", re.DOTALL)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-class Kind(StrEnum):
+class SelectionKind(StrEnum):
     """The kind of a selection. What cannot be parsed, or is not on the menu, is ``INVALID``."""
 
     PICK = "PICK"
@@ -177,7 +177,7 @@ class Kind(StrEnum):
 class Selection:
     """``raw`` is the original text; ``why`` explains an invalid one and is no part of the contract."""
 
-    kind: Kind
+    kind: SelectionKind
     raw: str
     sid: str | None = None
     input_patch_json: str | None = None
@@ -188,9 +188,9 @@ class Selection:
         for text in texts:
             if text is not None and (not isinstance(text, str) or _SURROGATE.search(text)):
                 raise ValueError("a selection is made of Unicode texts")
-        if (self.kind is Kind.PICK) != (self.sid is not None):
+        if (self.kind is SelectionKind.PICK) != (self.sid is not None):
             raise ValueError("a SID is present in a PICK and only there")
-        if self.input_patch_json is not None and self.kind is not Kind.PICK:
+        if self.input_patch_json is not None and self.kind is not SelectionKind.PICK:
             raise ValueError("only a PICK has a patch")
 
     @classmethod
@@ -198,13 +198,13 @@ class Selection:
         """Return an invalid selection. Of a text that is not Unicode, ``raw`` holds the literal, so that it can be
         logged.
         """
-        return cls(Kind.INVALID, ascii(raw) if _SURROGATE.search(raw) else raw, why=why)
+        return cls(SelectionKind.INVALID, ascii(raw) if _SURROGATE.search(raw) else raw, why=why)
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> Selection:
         """Parse what :meth:`members` returned."""
         try:
-            return cls(**{**members, "kind": Kind(members["kind"])})
+            return cls(**{**members, "kind": SelectionKind(members["kind"])})
         except (KeyError, TypeError) as error:
             raise ValueError(f"no selection: {type(error).__name__} {error}") from None
 
@@ -220,7 +220,7 @@ class Selection:
         return {name: text for name, text in members.items() if text is not None}
 
 
-def parse(raw: str, *, compatible: bool = False) -> Selection:
+def parse_selection(raw: str, *, compatible: bool = False) -> Selection:
     """Return the selection of a text."""
     if len(raw) > LONGEST:
         return Selection.invalid(raw[:LONGEST], f"longer than {LONGEST} characters")
@@ -228,43 +228,43 @@ def parse(raw: str, *, compatible: bool = False) -> Selection:
         return Selection.invalid(raw, "not Unicode")
     text = raw.strip(_SPACES)
     if text == "<ASK_SUP><END>":
-        return Selection(Kind.ASK_SUP, raw)
+        return Selection(SelectionKind.ASK_SUP, raw)
     if text == "<NOOP><END>":
-        return Selection(Kind.NOOP, raw)
+        return Selection(SelectionKind.NOOP, raw)
     pick = _PICK.fullmatch(text)
     if pick is None:
         return Selection.invalid(raw, "no selection" if text else "nothing said")
     sid, rest = pick.groups()
     try:
-        patch = _loose_patch(rest) if compatible else _strict_patch(rest)
-    except _Unread as unread:
+        patch = _find_patch(rest) if compatible else _parse_patch(rest)
+    except _InvalidPatch as unread:
         return Selection.invalid(raw, str(unread))
-    return Selection(Kind.PICK, raw, sid, patch)
+    return Selection(SelectionKind.PICK, raw, sid, patch)
 
 
-class _Unread(Exception):
+class _InvalidPatch(Exception):
     """An invalid patch."""
 
 
-def _strict_patch(rest: str) -> str | None:
+def _parse_patch(rest: str) -> str | None:
     """Return the patch, if it is all there is. JSON may contain ``</INP>``: only the last one ends it."""
     if not rest:
         return None
     found = _PATCH.fullmatch(rest)
     if found is None:
-        raise _Unread("more than a patch between SID and END")
+        raise _InvalidPatch("more than a patch between SID and END")
     tag, body = found.groups()
-    text = _from_base64(body) if tag == "INP64" else body
+    text = _decode_base64(body) if tag == "INP64" else body
     try:
         value = decode(text.encode())
     except (Fault, UnicodeError) as fault:
-        raise _Unread(f"the patch is {fault}") from None
+        raise _InvalidPatch(f"the patch is {fault}") from None
     if not isinstance(value, dict):
-        raise _Unread("the patch is no JSON object")
+        raise _InvalidPatch("the patch is no JSON object")
     return text
 
 
-def _loose_patch(rest: str) -> str | None:
+def _find_patch(rest: str) -> str | None:
     """Return the first patch found anywhere, INP64 before INP, without what follows its object."""
     for tag in ("INP64", "INP"):
         # Not a pattern: that would begin anew at every opening tag, and a text may consist of them.
@@ -274,23 +274,23 @@ def _loose_patch(rest: str) -> str | None:
             continue
         if tag == "INP64":
             unspaced = "".join(text.split())
-            text = _from_base64(unspaced + "=" * (-len(unspaced) % 4))
+            text = _decode_base64(unspaced + "=" * (-len(unspaced) % 4))
         text = text.strip(_SPACES)
         try:
             value, end = json.JSONDecoder().raw_decode(text)
         except (ValueError, RecursionError):
-            raise _Unread("the patch is not JSON") from None
+            raise _InvalidPatch("the patch is not JSON") from None
         if not isinstance(value, dict):
-            raise _Unread("the patch is no JSON object")
+            raise _InvalidPatch("the patch is no JSON object")
         return text[:end]
     return None
 
 
-def _from_base64(text: str) -> str:
+def _decode_base64(text: str) -> str:
     try:
         return base64.b64decode(text, validate=True).decode()
     except ValueError:
-        raise _Unread("the patch is no base64 of UTF-8") from None
+        raise _InvalidPatch("the patch is no base64 of UTF-8") from None
 
 
 DEEPEST: Final = 32  # Nesting depth. A host written in C++ reads no more.
@@ -301,14 +301,14 @@ MOST_BLOCKED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedInputs:
     """``blocked`` has JSON pointers to the removed keys, never their values."""
 
     inputs: dict[str, Any]
     blocked: tuple[str, ...] = ()
 
 
-def merge(inputs: Mapping[str, Any], input_patch_json: str) -> Merged:
+def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInputs:
     """Return new inputs with the patch merged in; raises :class:`PatchRefused`.
 
     A key of the patch replaces the same key of the inputs as a whole. Keys with a leading underscore are removed at
@@ -324,7 +324,7 @@ def merge(inputs: Mapping[str, Any], input_patch_json: str) -> Merged:
         raise PatchRefused(f"the patch has more than {LARGEST_PATCH} bytes")
     if not isinstance(patch, dict):
         raise PatchRefused("the patch is no JSON object")
-    blocked = _clean(patch)
+    blocked = _remove_blocked_keys(patch)
     try:
         merged = {**copy_json(dict(inputs)), **patch}
         size = len(canonical(merged))
@@ -332,10 +332,10 @@ def merge(inputs: Mapping[str, Any], input_patch_json: str) -> Merged:
         raise PatchRefused(f"the inputs would be {error}") from None
     if size > LARGEST_INPUTS:
         raise PatchRefused(f"the inputs would have more than {LARGEST_INPUTS} bytes")
-    return Merged(merged, blocked)
+    return MergedInputs(merged, blocked)
 
 
-def _clean(patch: dict[str, Any]) -> tuple[str, ...]:
+def _remove_blocked_keys(patch: dict[str, Any]) -> tuple[str, ...]:
     """Remove blocked keys, and refuse a patch that is too deep. Without recursion."""
     blocked: list[tuple[str, ...]] = []
     work: list[tuple[tuple[str, ...], Any]] = [((), patch)]

@@ -27,9 +27,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from manglecp.runner.execution import settled
+from manglecp.runner.execution import resolve
 from manglecp.runner.log import PolicyRefused, canonical
-from manglecp.runner.selection import Kind, Menu, Offer, Selection, parse
+from manglecp.runner.selection import Menu, MenuAction, Selection, SelectionKind, parse_selection
 from manglecp.toolhost import Breaker
 
 
@@ -76,7 +76,7 @@ class Selector(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SelectorDecision:
     """The selection that counts, its source, and all selections made."""
 
     chosen: Selection
@@ -85,24 +85,24 @@ class Choice:
     policy: Selection | None = None
 
 
-async def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> Choice:
+async def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> SelectorDecision:
     """Call the selectors of the mode. A missing policy that has to decide is INVALID."""
     mode = situation.control_mode
     policy_selection = fallback_selection = None
     if mode is not ControlMode.FALLBACK_ONLY:
         policy_selection = await _select(policy, situation)
     deciding = policy_selection if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
-    if deciding is None or (mode is ControlMode.BLENDED and deciding.kind is Kind.INVALID):
+    if deciding is None or (mode is ControlMode.BLENDED and deciding.kind is SelectionKind.INVALID):
         fallback_selection = await _select(fallback, situation)
-        return Choice(fallback_selection, "fallback", fallback_selection, policy_selection)
-    return Choice(deciding, "policy", None, policy_selection)
+        return SelectorDecision(fallback_selection, "fallback", fallback_selection, policy_selection)
+    return SelectorDecision(deciding, "policy", None, policy_selection)
 
 
 async def _select(selector: Selector | None, situation: Situation) -> Selection:
     if selector is None:
         return Selection.invalid("", "there is no policy")
     try:
-        return (await settled(selector(situation))).within(situation.menu)
+        return (await resolve(selector(situation))).within(situation.menu)
     except Exception as error:  # counted as an invalid selection; the run goes on
         return Selection.invalid("", f"the selector raised {type(error).__name__}")
 
@@ -119,21 +119,21 @@ class FirstFit:
         inputs_digest = sha256(canonical(dict(situation.inputs))).hexdigest()
         for entry in situation.menu.entries:
             attempt = (entry.offer.aid, situation.state_digest, inputs_digest)
-            if attempt not in self._tried and _suffice(situation, entry.offer):
+            if attempt not in self._tried and _has_required_inputs(situation, entry.offer):
                 self._tried.add(attempt)
-                return parse(f"<PICK><{entry.sid}><END>")
-        return parse("<NOOP><END>")
+                return parse_selection(f"<PICK><{entry.sid}><END>")
+        return parse_selection("<NOOP><END>")
 
 
-def _suffice(situation: Situation, offer: Offer) -> bool:
+def _has_required_inputs(situation: Situation, offer: MenuAction) -> bool:
     required = (offer.inputs_schema or {}).get("required")
     return not isinstance(required, list) or all(name in situation.inputs for name in required)
 
 
 _INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_GLANCE: Final = 0.01  # seconds between two checks whether the child is alive, when it prints nothing
+_POLL_INTERVAL: Final = 0.01  # seconds between two checks whether the child is alive, when it prints nothing
 _NOT_STARTED: Final = 127
-_SORRY: Final = b"not started: "
+_NOT_STARTED_MARK: Final = b"not started: "
 _LAUNCHER: Final = """
 import json, os, resource, sys
 for kind, most in json.loads(sys.argv[1]):
@@ -149,7 +149,7 @@ except OSError as error:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PolicyLimits:
     """Upstream's limits of a policy. ``seconds`` is wall time, the rest is enforced by the kernel."""
 
     seconds: float = 2.5
@@ -169,7 +169,7 @@ class ChildResult:
 
 
 def run_child(
-    argv: Sequence[str], *, stdin: IO[bytes], env: Mapping[str, str], limits: Limits, stop: threading.Event
+    argv: Sequence[str], *, stdin: IO[bytes], env: Mapping[str, str], limits: PolicyLimits, stop: threading.Event
 ) -> ChildResult:
     """Run a child process within its limits, or until ``stop`` is set; never raises for what the child does.
 
@@ -192,21 +192,21 @@ def run_child(
     except (OSError, ValueError) as error:
         return ChildResult(b"", f"not started: {type(error).__name__}")
     try:
-        output, failure = _read(child, deadline, limits, stop)
+        output, failure = _read_output(child, deadline, limits, stop)
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         code = child.wait()
         if child.stdout is not None:
             child.stdout.close()
-    if not failure and code == _NOT_STARTED and output.startswith(_SORRY):
+    if not failure and code == _NOT_STARTED and output.startswith(_NOT_STARTED_MARK):
         return ChildResult(b"", output.decode("ascii", "replace"))
     if not failure and code != 0:
         failure = f"exit code {code}" if code > 0 else f"signal {-code}"
     return ChildResult(output, failure)
 
 
-def _resource_limits(limits: Limits) -> list[tuple[int, int]]:
+def _resource_limits(limits: PolicyLimits) -> list[tuple[int, int]]:
     return [
         (resource.RLIMIT_CPU, limits.cpu_seconds),
         (resource.RLIMIT_AS, limits.memory_bytes),
@@ -216,7 +216,9 @@ def _resource_limits(limits: Limits) -> list[tuple[int, int]]:
     ]
 
 
-def _read(child: subprocess.Popen[bytes], deadline: float, limits: Limits, stop: threading.Event) -> tuple[bytes, str]:
+def _read_output(
+    child: subprocess.Popen[bytes], deadline: float, limits: PolicyLimits, stop: threading.Event
+) -> tuple[bytes, str]:
     assert child.stdout is not None
     source = child.stdout.fileno()
     os.set_blocking(source, False)
@@ -246,9 +248,9 @@ def _read(child: subprocess.Popen[bytes], deadline: float, limits: Limits, stop:
             if stop.is_set():
                 return b"", "the question was cancelled"
             if open_end:
-                selector.select(min(left, _GLANCE))
+                selector.select(min(left, _POLL_INTERVAL))
             else:
-                time.sleep(min(left, _GLANCE))
+                time.sleep(min(left, _POLL_INTERVAL))
 
 
 class Payload(StrEnum):
@@ -267,7 +269,7 @@ class ExternalPolicy:
     payload: Payload = Payload.FILE
     compatible: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
+    limits: PolicyLimits = field(default_factory=PolicyLimits)
     breaker: Breaker = field(default_factory=lambda: Breaker(time.monotonic))
 
     def __post_init__(self) -> None:
@@ -290,7 +292,7 @@ class ExternalPolicy:
             stop.set()
             self.breaker.abandoned(permit)  # no effect once the permit is settled below
         selection = self._read(ended).within(situation.menu)
-        if selection.kind is Kind.INVALID:
+        if selection.kind is SelectionKind.INVALID:
             self.breaker.failed(permit)
         else:
             self.breaker.succeeded(permit)
@@ -315,4 +317,4 @@ class ExternalPolicy:
             return Selection.invalid("", "the policy printed something that is not UTF-8")
         if ended.failure:
             return Selection.invalid(raw, f"the policy failed: {ended.failure}")
-        return parse(raw, compatible=self.compatible)
+        return parse_selection(raw, compatible=self.compatible)
