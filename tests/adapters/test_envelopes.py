@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.adapters.conversation import Failure, failure_in, reports_failure, retryable
+from manglecp.adapters.conversation import Failure, is_retryable, read_failure, reports_failure
 from manglecp.wire import JSON
 
 
@@ -21,7 +21,7 @@ from manglecp.wire import JSON
     ],
 )
 def test_what_an_error_says(payload: JSON, text: str, failure: Failure) -> None:
-    assert failure_in(payload, text) == failure
+    assert read_failure(payload, text) == failure
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_results_that_say_of_themselves_that_they_failed(text: str, failed: bool
 
 
 def test_the_table() -> None:
-    assert retryable("Overloaded_Error") is True
-    assert retryable("-32602") is False
-    assert retryable("E1") is None
-    assert retryable(None) is None
+    assert is_retryable("Overloaded_Error") is True
+    assert is_retryable("-32602") is False
+    assert is_retryable("E1") is None
+    assert is_retryable(None) is None

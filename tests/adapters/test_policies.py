@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from manglecp.harness.policy import observe, package_of
+from manglecp.harness.policy import observe_package, package_of
 from tests.adapters.checking import exchanges, lines, log, message, tool_result, tool_use, turns, verdicts
 
 LOG = log("anthropic-exchanges.jsonl")
 
 
 def test_without_a_policy_turns_observe() -> None:
-    package = observe()
+    package = observe_package()
     document = turns(LOG)[0]
     spec = document["evidence"]["callSpec"]
     assert spec["governancePolicyDigest"] == package.digest
@@ -28,7 +28,7 @@ def test_constraints_of_a_mapping() -> None:
 
 
 def test_a_package_pins_what_the_log_would_say() -> None:
-    base = observe()
+    base = observe_package()
     tools = {"catalogId": "mine", "tools": [{"toolName": "read", "inputSchema": {"type": "object"}}]}
     package = package_of({"name": "mine", "version": "1"}, {**base.contents, "tools": tools})
     good = exchanges(message(tool_use("toolu_1")), [tool_result("toolu_1")])

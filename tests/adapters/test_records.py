@@ -5,14 +5,14 @@ from collections.abc import Iterable
 import pytest
 
 from manglecp.adapters import LogError, LogLimits, ingest
-from manglecp.adapters.records import records
+from manglecp.adapters.records import read_records
 from tests.adapters.checking import Document, exchanges, lines, log, message, text, turns
 
 LIMITS = LogLimits()
 
 
 def read(data: bytes | str | Iterable[bytes | str], limits: LogLimits = LIMITS) -> list[tuple[int, object]]:
-    return [(line, value) for line, value in records(data, limits)]
+    return [(line, value) for line, value in read_records(data, limits)]
 
 
 def test_lines() -> None:

@@ -5,13 +5,13 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.adapters.turns import SHORTEST, Traces
+from manglecp.adapters.turns import SHORTEST, UnusedResults
 
 letters = st.text("abc ", min_size=0, max_size=120)
 
 
 def found(result: str, reply: str, call_id: str = "c") -> dict[int, str]:
-    traces = Traces(1 << 16)
+    traces = UnusedResults(1 << 16)
     traces.add(1, call_id, [result])
     return dict(traces.search(reply))
 
@@ -63,7 +63,7 @@ def test_the_id_of_the_call() -> None:
 
 
 def test_found_once_and_then_no_longer_watched() -> None:
-    traces = Traces(1 << 16)
+    traces = UnusedResults(1 << 16)
     traces.add(1, "c", ["the pool has room for eighty guests"])
     traces.add(2, "c", ["the pool has room for eighty guests"])
     assert dict(traces.search("the pool has room for eighty guests")).keys() == {1, 2}
@@ -71,7 +71,7 @@ def test_found_once_and_then_no_longer_watched() -> None:
 
 
 def test_what_is_watched_survives_what_is_dropped() -> None:
-    traces = Traces(1 << 16)
+    traces = UnusedResults(1 << 16)
     traces.add(0, "c", ["the pool has room for eighty guests"])
     for key in range(1, 100):
         traces.add(key, "c", [f"result number {key} of a hundred and some"])
@@ -80,6 +80,6 @@ def test_what_is_watched_survives_what_is_dropped() -> None:
 
 
 def test_only_so_much_of_a_result_is_searched() -> None:
-    traces = Traces(30)
+    traces = UnusedResults(30)
     traces.add(1, "c", ["x" * 30 + "the pool has room for eighty guests"])
     assert dict(traces.search("the pool has room for eighty guests")) == {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manglecp.base.digest import digest_text
-from manglecp.harness import Forged
+from manglecp.harness import ForgedState
 from manglecp.harness.states import WrongMutation, redeem_call
 from manglecp.toolhost import CallRefused, HostCall, Right
 from tests.adversarial._invoked import invoked
@@ -30,7 +30,7 @@ async def test_a_right_opens_one_call_once() -> None:
                 ("other call", {"call_id": call_id.replace("/s", "/s9")}),
             ):
                 given = {"call_id": call_id, "tool_name": aid, "input_digest": digest_text(input_json), **change}
-                with pytest.raises((Forged, WrongMutation)):
+                with pytest.raises((ForgedState, WrongMutation)):
                     redeem_call(authority, **given)
                 tried.append(name)
             return answer
@@ -50,7 +50,7 @@ async def test_the_right_to_one_step_is_not_the_right_to_the_next() -> None:
     class Keeping(Bench):
         async def call(self, aid: str, *, authority: Any, call_id: str, input_json: str, **more: Any) -> Any:
             for old in rights:
-                with pytest.raises((Forged, WrongMutation)):
+                with pytest.raises((ForgedState, WrongMutation)):
                     redeem_call(old, call_id=call_id, tool_name=aid, input_digest=digest_text(input_json))
             rights.append(authority)
             return await super().call(aid, authority=authority, call_id=call_id, input_json=input_json, **more)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness import Blocked, InvalidEvidence, MutationReady, ready_from
+from manglecp.harness import InvalidEvidence, MutationReady, TurnBlocked, replay_turn
 from tests.harness.evidence import ABSENT, MUTATION, changed, classes, turn
 
 PARALLEL: dict[str, Any] = {
@@ -34,7 +34,7 @@ def joined() -> dict[str, Any]:
 
 def test_three_branches_that_come_together_yield_a_right() -> None:
     assert classes(joined()) == set()
-    assert isinstance(ready_from(joined()), MutationReady)
+    assert isinstance(replay_turn(joined()), MutationReady)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_the_exact_class_and_no_right(changes: dict[str, Any], expected: set[str
     document = changed(changed(joined(), cited), changes)
     assert expected <= classes(document)
     assert all(name in expected or name.startswith("mutation.") for name in classes(document))
-    with pytest.raises(Blocked):
-        ready_from(document)
+    with pytest.raises(TurnBlocked):
+        replay_turn(document)
 
 
 def test_a_branch_that_failed_properly_is_a_result() -> None:
@@ -84,4 +84,4 @@ def test_a_branch_that_failed_properly_is_a_result() -> None:
 def test_a_second_different_answer_is_no_evidence() -> None:
     document = changed(joined(), {"evidence.toolResults.3": {"toolCallId": "a", "status": "ok", "resultDigest": "x"}})
     with pytest.raises(InvalidEvidence):
-        ready_from(document)
+        replay_turn(document)

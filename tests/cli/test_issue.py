@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.policy import observe
+from manglecp.harness.policy import observe_package
 from manglecp.issues import open_issues
 from manglecp.store import StoreError, open_store
 from tests.cli.conftest import Run
@@ -295,7 +295,7 @@ class TestEvidence:
         file = evidence("issue.close", "issue://a")
         assert "mutation.policy_digest_mismatch" in refusal(run, "close", "a", "--evidence", file, "--pin", "pin.json")
         document = turn("issue.close", "issue://a")
-        document["evidence"]["callSpec"]["mutationPolicyDigest"] = observe().digests["mutation"]
+        document["evidence"]["callSpec"]["mutationPolicyDigest"] = observe_package().digests["mutation"]
         write("turn.json", json.dumps(document))
         monkeypatch.setenv("MANGLECP_PIN", "pin.json")
         assert answer(run, "close", "a", "--evidence", "turn.json")["status"] == "closed"

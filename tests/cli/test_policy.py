@@ -14,7 +14,7 @@ import click
 import pytest
 
 from manglecp.cli.policy import default_pin, load_package, load_pin, write_pin
-from manglecp.harness.policy import Pin, PolicyPackage, observe
+from manglecp.harness.policy import Pin, PolicyPackage, observe_package
 from tests.cli.conftest import Run
 from tests.harness.policy.packages import CAREFUL, brought, careful
 
@@ -80,7 +80,7 @@ def test_show_as_json(run: Run, package: Path) -> None:
 
 
 def test_the_built_in_package(run: Run) -> None:
-    assert observe().digest in run("policy", "show", "observe").stdout
+    assert observe_package().digest in run("policy", "show", "observe").stdout
 
 
 def test_everything_that_is_wrong_with_a_package(run: Run, package: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_pin_is_written_whole_or_not_at_all(
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(Exception, match="No space left on device"):
-        write_pin(PIN, Pin.first(observe(), at="2026-01-01T00:00:00Z"))
+        write_pin(PIN, Pin.first(observe_package(), at="2026-01-01T00:00:00Z"))
     assert PIN.read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == ["careful", "careful.pin.json"]
 

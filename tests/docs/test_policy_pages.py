@@ -8,7 +8,7 @@ import re
 import pytest
 
 from manglecp.harness.policy import Pin, promote, read_reports
-from manglecp.harness.policy.kinds import KINDS, Kind
+from manglecp.harness.policy.kinds import KINDS, DocumentKind
 from tests.docs.test_pages import ROOT, fences
 from tests.harness.policy.packages import AT, careful, changed
 
@@ -16,7 +16,7 @@ REFERENCE = (ROOT / "docs/reference/policy-packages.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_every_document_has_a_row(kind: Kind) -> None:
+def test_every_document_has_a_row(kind: DocumentKind) -> None:
     (row,) = re.findall(rf"^\| `{kind.name}` \|.*$", REFERENCE, re.MULTILINE)
     assert "inline" in row if kind.inline else "inline" not in row
     for field in (kind.inline, kind.digested):

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from manglecp.harness.classes import Finding, State
-from manglecp.harness.judgement import Judgement, findings_upto, judge
+from manglecp.harness.classes import Finding, TurnState
+from manglecp.harness.judgement import Judgement, find_blocking, judge
 from manglecp.harness.turn import read_turn
 
 VECTORS: Final = {
@@ -160,6 +160,6 @@ def judged(document: Mapping[str, Any], changes: Mapping[str, Any] | None = None
     return judge(changed(document, changes or {}))
 
 
-def open_findings(document: Mapping[str, Any], upto: State) -> Sequence[Finding]:
+def open_findings(document: Mapping[str, Any], upto: TurnState) -> Sequence[Finding]:
     """Return the findings that block a state of an open turn, read as a whole."""
-    return findings_upto(read_turn(document, under_way=True), upto)
+    return find_blocking(read_turn(document, under_way=True), upto)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import State
-from manglecp.harness.judgement import conclude, findings_upto, judge
+from manglecp.harness.classes import TurnState
+from manglecp.harness.judgement import find_blocking, judge, judge_turn
 from manglecp.harness.readers import InvalidEvidence
-from manglecp.harness.states import Blocked, CallSpec
+from manglecp.harness.states import CallSpec, TurnBlocked
 from manglecp.harness.turn import TurnBuilder
 from tests.harness.evidence import VECTORS, changed, open_findings, turn
 
@@ -52,9 +52,9 @@ def test_every_vector_grows_to_what_it_is(name: str, chance: random.Random) -> N
     builder = TurnBuilder.open(spec, beside)
     for piece in pieces(evidence, chance):
         builder = builder.with_evidence(piece)
-        state = chance.choice(list(State))
-        assert findings_upto(builder.turn, state) == open_findings(builder.document, state)
-    found, plain = conclude(builder.turn), judge(builder.document)
+        state = chance.choice(list(TurnState))
+        assert find_blocking(builder.turn, state) == open_findings(builder.document, state)
+    found, plain = judge_turn(builder.turn), judge(builder.document)
     assert found.as_json() == plain.as_json() == judge(document).as_json()
     assert found.normalized == plain.normalized == judge(document).normalized
 
@@ -65,11 +65,13 @@ def test_a_result_says_something_about_a_request_that_was_judged() -> None:
     requested = TurnBuilder.open(spec, beside).with_evidence(
         {"toolRequests": [{"toolCallId": "c9", "toolName": "read"}]}
     )
-    assert not findings_upto(requested.turn, State.TOOL_REQUESTS)
+    assert not find_blocking(requested.turn, TurnState.TOOL_REQUESTS)
     edge = {"callerKind": "code_execution", "parentToolCallId": "c1"}
     result = {"toolCallId": "c9", "status": "ok", "resultDigest": digest("r"), "callerEdge": edge}
     after = requested.with_evidence({"toolResults": [result]})
-    assert [one.failure.name for one in findings_upto(after.turn, State.TOOL_REQUESTS)] == ["tool.caller_not_allowed"]
+    assert [one.failure.name for one in find_blocking(after.turn, TurnState.TOOL_REQUESTS)] == [
+        "tool.caller_not_allowed"
+    ]
 
 
 def test_a_request_comes_again_with_arguments_that_do_not_fit() -> None:
@@ -79,10 +81,10 @@ def test_a_request_comes_again_with_arguments_that_do_not_fit() -> None:
     spec, _, beside = split(changed(turn(), pinned))
     row = {"toolCallId": "c9", "toolName": "read", "inputDigest": digest({})}
     before = TurnBuilder.open(spec, beside).with_evidence({"toolRequests": [row]})
-    assert not findings_upto(before.turn, State.TOOL_REQUESTS)
+    assert not find_blocking(before.turn, TurnState.TOOL_REQUESTS)
     after = before.with_evidence({"toolRequests": [{**row, "input": {}}]})
     assert after.evidence.tool_requests == before.evidence.tool_requests
-    assert findings_upto(after.turn, State.TOOL_REQUESTS)
+    assert find_blocking(after.turn, TurnState.TOOL_REQUESTS)
 
 
 @given(names, st.sampled_from(["toolRequests", "toolResults", "handoff", "mutation", "sessionRefs"]), json_values)
@@ -90,7 +92,7 @@ def test_nonsense_is_refused_as_the_plain_reading_refuses_it(name: str, member: 
     document = copy.deepcopy(VECTORS[name]["input"])
     document["evidence"][member] = value
     spec, evidence, beside = split(document)
-    assert outcome(lambda: conclude(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
+    assert outcome(lambda: judge_turn(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
         lambda: judge(document)
     )
 
@@ -100,7 +102,7 @@ def test_so_is_nonsense_beside_the_evidence(name: str, member: str, value: Any) 
     document = copy.deepcopy(VECTORS[name]["input"])
     document[member] = value
     spec, evidence, beside = split(document)
-    assert outcome(lambda: conclude(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
+    assert outcome(lambda: judge_turn(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
         lambda: judge(document)
     )
 
@@ -137,10 +139,10 @@ GIVEN: Final = {"evidence.callSpec.deferPolicyDigest": digest(POLICY), "policyDo
 def test_what_was_read_before_is_not_taken_for_something_else(changes: dict[str, Any]) -> None:
     good = changed(turn(), GIVEN)
     spec, _, beside = split(good)
-    assert not findings_upto(TurnBuilder.open(spec, beside).turn, State.CALL_SPEC)
+    assert not find_blocking(TurnBuilder.open(spec, beside).turn, TurnState.CALL_SPEC)
     other = changed(good, changes)
     spec, evidence, beside = split(other)
-    assert outcome(lambda: conclude(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
+    assert outcome(lambda: judge_turn(TurnBuilder.open(spec, beside).with_evidence(evidence).turn)) == outcome(
         lambda: judge(other)
     )
     assert outcome(lambda: judge(other)) != outcome(lambda: judge(good))
@@ -155,9 +157,9 @@ def test_what_was_given_may_change_afterwards() -> None:
     beside["policyDocuments"]["deferPolicy"]["deferred"].append("grep")
     evidence["toolUse"].clear()
     evidence["toolRequests"][0]["toolName"] = "rm"
-    assert conclude(builder.turn).as_json() == plain
+    assert judge_turn(builder.turn).as_json() == plain
     again = split(document)
-    assert conclude(TurnBuilder.open(again[0], again[2]).with_evidence(again[1]).turn).as_json() == plain
+    assert judge_turn(TurnBuilder.open(again[0], again[2]).with_evidence(again[1]).turn).as_json() == plain
 
 
 def test_what_is_handed_out_may_be_changed() -> None:
@@ -177,7 +179,7 @@ def test_tuples_are_lists() -> None:
     rows = {name: tuple(value) if isinstance(value, list) else value for name, value in evidence.items()}
     documents = {"policyDocuments": {"deferPolicy": {"deferred": ("later",)}}}
     builder = TurnBuilder.open(spec, {**beside, **documents}).with_evidence(rows)
-    assert conclude(builder.turn).as_json() == judge(document).as_json()
+    assert judge_turn(builder.turn).as_json() == judge(document).as_json()
 
 
 def test_a_number_that_json_lacks_is_refused_where_it_counts() -> None:
@@ -214,9 +216,9 @@ def test_a_turn_asks_for_more_once_it_has_answers() -> None:
 def test_a_further_request_is_judged_like_the_first() -> None:
     spec, evidence, _ = split(turn("a"))
     requested = CallSpec.open(spec, {"toolConstraints": {"allowedTools": ["grep"]}}).request(evidence["toolRequests"])
-    with pytest.raises(Blocked) as blocked:
+    with pytest.raises(TurnBlocked) as blocked:
         requested.request([{"toolCallId": "b", "toolName": "rm"}])
-    assert blocked.value.state is State.TOOL_REQUESTS
+    assert blocked.value.state is TurnState.TOOL_REQUESTS
     assert [finding.failure.name for finding in blocked.value.findings] == ["tool.unknown_or_disallowed"]
 
 
@@ -232,6 +234,6 @@ def test_arguments_are_held_against_their_schema_whenever_they_come(inputs: tupl
     builder = TurnBuilder.open(spec, beside)
     for row in evidence["toolRequests"]:
         builder = builder.with_evidence({"toolRequests": [row]})
-    found = conclude(builder.with_evidence({**evidence, "toolRequests": []}).turn)
+    found = judge_turn(builder.with_evidence({**evidence, "toolRequests": []}).turn)
     assert found.normalized == judge(document).normalized
     assert found.as_json() == judge(document).as_json()

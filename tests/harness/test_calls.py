@@ -9,7 +9,15 @@ import pytest
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.readers import InvalidEvidence
-from manglecp.harness.states import Blocked, Forged, MutationReady, ToolRequests, WrongMutation, redeem, redeem_call
+from manglecp.harness.states import (
+    ForgedState,
+    MutationReady,
+    ToolRequests,
+    TurnBlocked,
+    WrongMutation,
+    redeem,
+    redeem_call,
+)
 from manglecp.harness.witness import verify, witness_of
 from tests.harness.evidence import MUTATION, changed, judged, turn
 from tests.toolhost.rights import Named, closed, effect, opened
@@ -41,7 +49,7 @@ def test_a_right_is_to_the_call_that_it_names_once(kind: str, other: Named) -> N
     assert authority.permits(*PAY), "what was refused has spent nothing"
     spend(authority, PAY)
     assert not authority.permits(*PAY)
-    with pytest.raises(Forged, match="redeemed already"):
+    with pytest.raises(ForgedState, match="redeemed already"):
         spend(authority, PAY)
 
 
@@ -62,31 +70,31 @@ def test_only_an_effect_is_a_right_to_calls() -> None:
 def test_a_right_that_was_spent_as_a_whole_is_a_right_to_nothing() -> None:
     right = ready(PAY)
     redeem(right, "effect", PAY.tool_name)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         spend(right, PAY)
 
 
 @pytest.mark.parametrize("kind", [MutationReady, ToolRequests])
 def test_a_forged_state_is_a_right_to_nothing(kind: type[Any]) -> None:
     forged = object.__new__(kind)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         forged.permits(*PAY)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         spend(forged, PAY)
 
 
 @pytest.mark.parametrize("nothing", [None, object(), {"calls": [PAY.row]}, PAY])
 def test_what_is_no_state_is_a_right_to_nothing(nothing: Any) -> None:
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         spend(nothing, PAY)
 
 
 def test_a_state_before_the_right_is_none() -> None:
     before: Any = closed()
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         spend(before, PAY)
     object.__setattr__(before, "__class__", MutationReady)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         spend(before, PAY)
 
 
@@ -103,7 +111,7 @@ def test_all_states_of_a_turn_share_what_was_spent() -> None:
     spend(first, PAY)
     grown = first.request([SHIP.row])
     for state in (second, grown):
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedState):
             spend(state, PAY)
     spend(grown, SHIP)
 
@@ -131,7 +139,7 @@ def test_a_turn_that_is_closed_twice_has_its_effect_once() -> None:
     }
     first, second = (used.close(end, evidence).authorize(effect(PAY)) for _ in range(2))
     spend(first, PAY)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         spend(second, PAY)
 
 
@@ -144,7 +152,7 @@ def test_of_many_threads_one_has_the_call(kind: str) -> None:
         start.wait()
         try:
             spend(authority, PAY)
-        except Forged:
+        except ForgedState:
             return
         spent.append(True)
 
@@ -158,9 +166,9 @@ def test_of_many_threads_one_has_the_call(kind: str) -> None:
 
 def test_a_call_of_another_action_has_to_be_claimed() -> None:
     claims = effect(PAY)["capabilityClaims"]
-    with pytest.raises(Blocked, match=r"mutation\.capability_claim_missing"):
+    with pytest.raises(TurnBlocked, match=r"mutation\.capability_claim_missing"):
         ready(PAY, SHIP, capabilityClaims=claims)
-    with pytest.raises(Blocked, match=r"mutation\.capability_claim_missing"):
+    with pytest.raises(TurnBlocked, match=r"mutation\.capability_claim_missing"):
         closed().authorize(
             effect(PAY, SHIP, capabilityClaims=claims),
             {"mutationConstraints": {"requiredCapabilityClaims": claims, "activePolicyDigest": digest("mutation")}},

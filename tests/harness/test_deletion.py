@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from manglecp.harness.classes import place
+from manglecp.harness.classes import row_pointer
 from manglecp.harness.judgement import judge
 from manglecp.harness.readers import InvalidEvidence
 from tests.harness.evidence import MUTATION, PROFILE, VECTORS, changed, turn
@@ -61,7 +61,7 @@ def without_one(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
         for number, row in enumerate(rows):
             smaller = copy.deepcopy(document)
             del smaller["evidence"][kind][number]
-            yield place(kind, str(row.get(member, "")).strip()), smaller
+            yield row_pointer(kind, str(row.get(member, "")).strip()), smaller
     for name in OBJECTS:
         if document["evidence"].get(name) is not None:
             smaller = copy.deepcopy(document)

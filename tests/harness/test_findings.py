@@ -4,7 +4,7 @@ import base64
 import hashlib
 
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.classes import CLASSES, Finding, ordered, place
+from manglecp.harness.classes import CLASSES, Finding, row_pointer, sort_findings
 from tests.harness.evidence import judged, turn
 
 USE = CLASSES["tool.use_missing"]
@@ -29,7 +29,7 @@ def test_an_id_depends_on_class_place_and_turn() -> None:
 
 
 def test_a_class_is_found_once_per_place() -> None:
-    found = ordered(
+    found = sort_findings(
         [Finding(USE, "b", "2"), Finding(SCHEMA, "z", "1"), Finding(USE, "b", "1"), Finding(USE, "a", "1")], "t", "j"
     )
     assert [(one.failure.name, one.where, one.message) for one in found] == [
@@ -41,8 +41,8 @@ def test_a_class_is_found_once_per_place() -> None:
 
 
 def test_places_are_pointers() -> None:
-    assert place("toolUse", "g1") == "toolUse/g1"
-    assert place("artifacts", "a/b~c") == "artifacts/a~1b~0c"
+    assert row_pointer("toolUse", "g1") == "toolUse/g1"
+    assert row_pointer("artifacts", "a/b~c") == "artifacts/a~1b~0c"
 
 
 def test_a_finding_says_what_to_do() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.harness.classes import place
+from manglecp.harness.classes import row_pointer
 from manglecp.harness.judgement import Judgement, judge
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.witness import verify, witness_of
@@ -125,7 +125,7 @@ def check_deletions(document: dict[str, Any]) -> None:
     for kind, index in rows(document):
         row = document["evidence"][kind][index]
         name = row.get(IDS[kind])
-        if place(kind, "" if name is None else str(name).strip()) not in where:
+        if row_pointer(kind, "" if name is None else str(name).strip()) not in where:
             assert judge(without(document, kind, index)).result == "rejected", (kind, index, sorted(where))
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.classes import CLASSES, State
+from manglecp.harness.classes import CLASSES, TurnState
 from manglecp.harness.judgement import judge
 from manglecp.harness.readers import InvalidEvidence
-from manglecp.harness.states import Blocked, ready_from
+from manglecp.harness.states import TurnBlocked, replay_turn
 from tests.issues.turns import POLICY, turn
 
 VECTORS = sorted((Path(__file__).parents[1] / "conformance" / "harness").glob("*.json"))
@@ -22,31 +22,31 @@ VECTORS = sorted((Path(__file__).parents[1] / "conformance" / "harness").glob("*
 def test_only_what_is_ready_gets_a_right(path: Path) -> None:
     vector = json.loads(path.read_text(encoding="utf-8"))
     if vector["expect"]["mutation_ready"]:
-        ready = ready_from(vector["input"])
+        ready = replay_turn(vector["input"])
         assert ready.judgement.as_json() == judge(vector["input"]).as_json()
         return
-    with pytest.raises(Blocked) as caught:
-        ready_from(vector["input"])
+    with pytest.raises(TurnBlocked) as caught:
+        replay_turn(vector["input"])
     found = {finding.failure.name for finding in caught.value.findings}
     assert found <= set(vector["expect"]["failure_classes"])
     assert bool(found) == bool(vector["expect"]["failure_classes"])
     blocked = {CLASSES[name].blocks for name in vector["expect"]["failure_classes"]}
     assert caught.value.state is (
-        State.MUTATION_READY if vector["expect"]["join_closed"] else max(min(blocked), caught.value.state)
+        TurnState.MUTATION_READY if vector["expect"]["join_closed"] else max(min(blocked), caught.value.state)
     )
 
 
 def test_the_policy_in_force_replaces_what_the_turn_says_and_nothing_else() -> None:
     document = turn("issue.close", "issue://a")
     document["mutationConstraints"]["requiredCapabilityClaims"] = ["capabilities.rare"]
-    with pytest.raises(Blocked, match=r"mutation\.capability_claim_missing$"):
-        ready_from(document, POLICY)
-    with pytest.raises(Blocked, match=r"mutation\.policy_digest_mismatch$"):
-        ready_from(turn("issue.close", "issue://a"), "sha256:other")
+    with pytest.raises(TurnBlocked, match=r"mutation\.capability_claim_missing$"):
+        replay_turn(document, POLICY)
+    with pytest.raises(TurnBlocked, match=r"mutation\.policy_digest_mismatch$"):
+        replay_turn(turn("issue.close", "issue://a"), "sha256:other")
     del document["mutationConstraints"]
-    with pytest.raises(Blocked, match=r"mutation\.policy_digest_mismatch$"):
-        ready_from(document)
-    assert ready_from(document, POLICY).intent["action"] == "issue.close"
+    with pytest.raises(TurnBlocked, match=r"mutation\.policy_digest_mismatch$"):
+        replay_turn(document)
+    assert replay_turn(document, POLICY).intent["action"] == "issue.close"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_policy_in_force_replaces_what_the_turn_says_and_nothing_else() -> N
 )
 def test_what_is_no_evidence(document: Any, path: str) -> None:
     with pytest.raises(InvalidEvidence) as caught:
-        ready_from(document)
+        replay_turn(document)
     assert caught.value.path.startswith(path)
 
 
@@ -72,7 +72,7 @@ def test_null_is_the_same_as_absent(name: str) -> None:
     null["evidence"][name] = None
     findings = []
     for document in (without, null):
-        with pytest.raises(Blocked) as caught:
-            ready_from(document)
+        with pytest.raises(TurnBlocked) as caught:
+            replay_turn(document)
         findings.append((caught.value.state, caught.value.findings))
     assert findings[0] == findings[1]

@@ -8,10 +8,10 @@ import pytest
 
 from manglecp import harness
 from manglecp.base.digest import digest_text
-from manglecp.harness.classes import Next
+from manglecp.harness.classes import NextStep
 from manglecp.harness.policy import PolicyPackage, package_of
-from manglecp.harness.sessions import Refused, Session, Turn, packet, verify_trajectory
-from manglecp.harness.states import Blocked, redeem
+from manglecp.harness.sessions import AgentSession, OpenTurn, StepRefused, handoff_packet, verify_trajectory
+from manglecp.harness.states import TurnBlocked, redeem
 from tests.harness.policy.packages import careful
 
 MUTATION = {
@@ -28,23 +28,23 @@ def policy() -> PolicyPackage:
     return careful()
 
 
-def opened(policy: PolicyPackage, journal: list[Any] | None = None, **more: Any) -> Session:
+def opened(policy: PolicyPackage, journal: list[Any] | None = None, **more: Any) -> AgentSession:
     rows: list[Any] = [] if journal is None else journal
-    return Session(policy, "s-1", model_ref="atlas@7", journal=rows, pinned=policy.digest, **more)
+    return AgentSession(policy, "s-1", model_ref="atlas@7", journal=rows, pinned=policy.digest, **more)
 
 
-def guard(turn: Turn, *stages: str) -> None:
+def guard(turn: OpenTurn, *stages: str) -> None:
     passed = {"guardrailId": "g", "triggered": False, "outcome": "pass"}
     order = ("pre_flight", "input", "output")
     turn.add("guardrailDecisions", *({**passed, "stage": s, "sequence": order.index(s)} for s in stages))
 
 
-def grep(turn: Turn, call: str = "c1") -> dict[str, Any]:
+def grep(turn: OpenTurn, call: str = "c1") -> dict[str, Any]:
     examples = turn.session.terms["toolConstraints"]["exampleDigests"]["repo.grep"]
     return {"toolCallId": call, "toolName": "repo.grep", "input": {"pattern": "x"}, "exampleDigest": examples}
 
 
-def search(turn: Turn, call: str = "c1") -> None:
+def search(turn: OpenTurn, call: str = "c1") -> None:
     """One call from beginning to end."""
     guard(turn, "pre_flight", "input")
     turn.request(grep(turn, call))
@@ -81,13 +81,13 @@ def test_a_turn_from_request_to_right(policy: PolicyPackage) -> None:
 def test_what_may_not_run_is_refused_before_it_runs(policy: PolicyPackage) -> None:
     with opened(policy) as s:
         turn = s.turn()
-        with pytest.raises(Blocked, match=r"tool\.unknown_or_disallowed"):
+        with pytest.raises(TurnBlocked, match=r"tool\.unknown_or_disallowed"):
             turn.request({"toolCallId": "c1", "toolName": "repo.force_push"})
 
 
 @pytest.mark.req("HARN-46", "FAIL-02")
 def test_arguments_are_checked_before_the_call_runs(policy: PolicyPackage) -> None:
-    with opened(policy) as s, pytest.raises(Blocked, match=r"tool\.schema_invalid"):
+    with opened(policy) as s, pytest.raises(TurnBlocked, match=r"tool\.schema_invalid"):
         s.turn().request({"toolCallId": "c1", "toolName": "repo.grep", "input": {}})
 
 
@@ -101,10 +101,10 @@ def test_missing_evidence_can_be_brought(policy: PolicyPackage) -> None:
         turn.render("c1", 1, "one")
         turn.view("open-work", {})
         turn.queue("reminders", [])
-        with pytest.raises(Blocked, match=r"tool\.use_missing"):
+        with pytest.raises(TurnBlocked, match=r"tool\.use_missing"):
             turn.close("tool_use")
         decision = turn.retry()
-        assert (decision.next, decision.attempts_left) == (Next.SAME_TURN, 1)
+        assert (decision.next, decision.attempts_left) == (NextStep.SAME_TURN, 1)
         turn.use({"toolCallId": "c1", "useDisposition": "observed_only"})
         assert turn.close("tool_use").judgement.join_closed
 
@@ -115,7 +115,7 @@ def test_a_failed_turn_leaves_its_row_too(policy: PolicyPackage) -> None:
         turn = s.turn()
         guard(turn, "pre_flight")
         turn.request(grep(turn))
-        with pytest.raises(Blocked):
+        with pytest.raises(TurnBlocked):
             turn.close("tool_use")
     (row,) = [row for row in journal if row["kind"] == "turn"]
     assert row["closed"] is False
@@ -130,7 +130,7 @@ def test_the_stop_policy_ends_the_loop(policy: PolicyPackage) -> None:
         turn = s.turn()
         search(turn)
         turn.close("end_turn")
-        with pytest.raises(Refused, match="goes on after end_turn, which has to stop it"):
+        with pytest.raises(StepRefused, match="goes on after end_turn, which has to stop it"):
             s.turn()
 
 
@@ -141,7 +141,7 @@ def test_a_checkpoint_is_due_every_ten_turns(policy: PolicyPackage) -> None:
             turn = s.turn()
             search(turn, f"c{number}")
             turn.close("tool_use")
-        with pytest.raises(Refused, match="a checkpoint is due after this turn"):
+        with pytest.raises(StepRefused, match="a checkpoint is due after this turn"):
             s.turn()
         turn.close("tool_use", checkpoint_ref="human://ann")
         assert s.turn().number == 11
@@ -154,7 +154,7 @@ def test_a_turn_has_a_deterministic_identity(policy: PolicyPackage) -> None:
 
 
 def test_the_model_may_be_named_by_each_turn(policy: PolicyPackage) -> None:
-    with harness.Session(policy, "s-1", pinned=policy.digest) as s:
+    with harness.AgentSession(policy, "s-1", pinned=policy.digest) as s:
         with pytest.raises(ValueError, match="which model is it"):
             s.turn()
         assert s.turn({"modelRef": "atlas@8"}).call_spec["modelRef"] == "atlas@8"
@@ -169,13 +169,16 @@ def test_the_policy_cannot_be_overridden(policy: PolicyPackage) -> None:
 
 @pytest.mark.req("FAIL-24", "SLICE-14")
 def test_an_unpinned_package_begins_no_turn(policy: PolicyPackage) -> None:
-    with Session(policy, "s-1", model_ref="atlas@7") as s, pytest.raises(Blocked, match="policy_package_unpinned"):
+    with (
+        AgentSession(policy, "s-1", model_ref="atlas@7") as s,
+        pytest.raises(TurnBlocked, match="policy_package_unpinned"),
+    ):
         s.turn()
 
 
 @pytest.mark.req("HARN-72", "SLICE-12", "SLICE-17")
 def test_a_handoff_needs_its_artifacts(policy: PolicyPackage) -> None:
-    row = packet(
+    row = handoff_packet(
         "specialist.code",
         artifact_refs=["artifact://brief"],
         return_path_ref="return://1",
@@ -184,7 +187,7 @@ def test_a_handoff_needs_its_artifacts(policy: PolicyPackage) -> None:
     )
     with opened(policy, role="orchestrator") as s:
         turn = s.turn()
-        with pytest.raises(Refused, match=r"handoff\.required_artifact_missing"):
+        with pytest.raises(StepRefused, match=r"handoff\.required_artifact_missing"):
             turn.hand_over(row, lambda _: None)
         search(turn)
         turn.hand_over(row, lambda _: digest_text("brief"))
@@ -193,8 +196,8 @@ def test_a_handoff_needs_its_artifacts(policy: PolicyPackage) -> None:
 
 @pytest.mark.req("HARN-08")
 def test_a_packet_is_normalised_and_has_a_digest() -> None:
-    assert packet("a", artifact_refs=["y", " x", "x"]) == packet(" a ", artifact_refs=["x", "y"])
-    assert packet("a", intent="b")["packetDigest"] != packet("a", intent="c")["packetDigest"]
+    assert handoff_packet("a", artifact_refs=["y", " x", "x"]) == handoff_packet(" a ", artifact_refs=["x", "y"])
+    assert handoff_packet("a", intent="b")["packetDigest"] != handoff_packet("a", intent="c")["packetDigest"]
 
 
 @pytest.mark.req("SLICE-12")
@@ -202,9 +205,9 @@ def test_a_descent_resumes_from_artifacts_that_exist(policy: PolicyPackage) -> N
     with opened(policy) as s:
         turn = s.turn()
         continuity = {"mode": "descent", "handoffRef": "handoff://1", "artifactRefs": ["artifact://plan"]}
-        with pytest.raises(Refused, match="artifact://plan is not there"):
+        with pytest.raises(StepRefused, match="artifact://plan is not there"):
             turn.resume(continuity, lambda _: None)
-        with pytest.raises(Refused, match="a handoff that it does not name"):
+        with pytest.raises(StepRefused, match="a handoff that it does not name"):
             turn.resume({"mode": "descent"}, lambda _: None)
         turn.resume(continuity, lambda _: digest_text("plan"))
         search(turn)
@@ -217,7 +220,7 @@ def test_a_turn_past_the_budget_does_not_start(policy: PolicyPackage) -> None:
     limited = package_of({"name": policy.name, "version": policy.version}, contents)
     with opened(limited) as s:
         s.turn()  # and it is never closed
-        with pytest.raises(Refused, match="turn 2 of 1"):
+        with pytest.raises(StepRefused, match="turn 2 of 1"):
             s.turn()
 
 
@@ -226,9 +229,9 @@ def test_compaction_must_carry_what_is_open(policy: PolicyPackage) -> None:
     with opened(policy) as s:
         turn = s.turn()
         search(turn)
-        with pytest.raises(Refused, match="compaction_state_invalid"):
+        with pytest.raises(StepRefused, match="compaction_state_invalid"):
             turn.compact({"policyDigest": digest_text("another"), "summaryDigest": "s", "continuityRef": "c"})
-        with pytest.raises(Refused, match="a compaction that is not recorded"):
+        with pytest.raises(StepRefused, match="a compaction that is not recorded"):
             turn.resume({"mode": "compaction"}, lambda _: None)
 
 

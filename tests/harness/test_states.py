@@ -17,22 +17,22 @@ from typing import Any, Final
 import pytest
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import CLASSES, State
+from manglecp.harness.classes import CLASSES, TurnState
 from manglecp.harness.judgement import judge
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.states import (
-    Blocked,
     CallSpec,
-    Forged,
+    ForgedState,
     JoinClosed,
     MutationReady,
     ToolRequests,
     ToolResults,
     ToolUse,
+    TurnBlocked,
     WrongMutation,
-    ready_from,
     redeem,
     redeem_call,
+    replay_turn,
 )
 from manglecp.harness.turn import TurnBuilder
 
@@ -68,7 +68,7 @@ def states() -> list[Any]:
 @pytest.mark.req("HARN-01", "HARN-03")
 def test_a_turn_goes_through_six_states(states: list[Any]) -> None:
     assert [type(state) for state in states] == list(TYPES)
-    assert [state.title for state in State] == [kind.__name__ for kind in TYPES]
+    assert [state.title for state in TurnState] == [kind.__name__ for kind in TYPES]
     assert states[-1].judgement.mutation_ready
     assert states[-2].judgement.join_closed
 
@@ -76,7 +76,7 @@ def test_a_turn_goes_through_six_states(states: list[Any]) -> None:
 @pytest.mark.req("HARN-02")
 @pytest.mark.parametrize("kind", TYPES)
 def test_no_state_is_made_by_hand(kind: type[Any]) -> None:
-    with pytest.raises(Forged, match=f"{kind.__name__} is made by the step before it"):
+    with pytest.raises(ForgedState, match=f"{kind.__name__} is issued by the step before it"):
         kind()
     with pytest.raises(TypeError, match="cannot be subclassed"):
         type("Mine", (kind,), {})
@@ -113,9 +113,9 @@ def test_a_forged_state_is_refused_by_everyone(kind: type[Any]) -> None:
         JoinClosed: lambda: forged.authorize(),
         MutationReady: lambda: redeem(forged, "issue", "issue.update"),
     }
-    with pytest.raises(Forged, match=f"no {kind.__name__} that a turn has reached"):
+    with pytest.raises(ForgedState, match=f"no {kind.__name__} that a turn has reached"):
         steps[kind]()
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         _ = forged.document
 
 
@@ -123,18 +123,18 @@ def test_a_forged_state_is_refused_by_everyone(kind: type[Any]) -> None:
 def test_the_record_of_another_instance_is_no_right(states: list[Any]) -> None:
     forged = object.__new__(MutationReady)
     object.__setattr__(forged, "_issued", states[-1]._issued)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         redeem(forged, "issue", "issue.update")
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         _ = forged.judgement
 
 
 def test_a_state_cannot_pass_for_a_later_one(states: list[Any]) -> None:
     for state in states[:-1]:
         object.__setattr__(state, "__class__", MutationReady)
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedState):
             redeem(state, "issue", "issue.update")
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedState):
             _ = state.judgement
 
 
@@ -154,7 +154,7 @@ def test_a_turn_authorises_one_mutation() -> None:
     closed = walk_to_close(vector("017"))
     mutation = vector("017")["evidence"]["mutation"]
     closed.authorize(mutation)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         closed.authorize({**mutation, "action": "issue.close"})
 
 
@@ -164,7 +164,7 @@ def test_who_judges_can_only_demand_more() -> None:
     closed = walk_to_close(document)
     active = {"activePolicyDigest": document["mutationConstraints"]["activePolicyDigest"]}
     for demanded in ([], ["capabilities.change_morphisms"]):
-        with pytest.raises(Blocked, match=r"mutation\.capability_claim_missing"):
+        with pytest.raises(TurnBlocked, match=r"mutation\.capability_claim_missing"):
             closed.authorize(
                 document["evidence"]["mutation"],
                 {"mutationConstraints": {**active, "requiredCapabilityClaims": demanded}},
@@ -174,21 +174,21 @@ def test_who_judges_can_only_demand_more() -> None:
 @pytest.mark.req("HARN-02")
 def test_another_state_is_no_right(states: list[Any]) -> None:
     for state in (*states[:-1], object(), None, {"mutation_ready": True}):
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedState):
             redeem(state, "issue", "issue.update")
 
 
 def test_a_right_is_spent_once(states: list[Any]) -> None:
     ready = states[-1]
     kind, action = ready.intent["kind"], ready.intent["action"]
-    with pytest.raises(WrongMutation, match="authorised is"):
+    with pytest.raises(WrongMutation, match="the turn authorises"):
         redeem(ready, kind, "issue.close")
     with pytest.raises(WrongMutation):
         redeem(ready, "dependency", action)
     assert redeem(ready, kind, action).mutation_ready
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         redeem(ready, kind, action)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         _ = ready.intent
 
 
@@ -200,7 +200,7 @@ def test_of_many_threads_one_spends_the_right(states: list[Any]) -> None:
     def spend() -> None:
         try:
             redeem(ready, kind, action)
-        except Forged:
+        except ForgedState:
             spent.append(False)
         else:
             spent.append(True)
@@ -219,7 +219,7 @@ def test_a_new_object_does_not_inherit_an_old_place() -> None:
         walk(vector("017"))
     gc.collect()
     for _ in range(200):
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedState):
             redeem(object.__new__(MutationReady), "issue", "issue.update")
 
 
@@ -227,14 +227,14 @@ def test_a_new_object_does_not_inherit_an_old_place() -> None:
 @pytest.mark.parametrize(
     ("name", "state"),
     [
-        ("067", State.TOOL_REQUESTS),  # fan-out that the policy forbids
-        ("083", State.TOOL_RESULTS),  # a shell outside of its root
-        ("061", State.JOIN_CLOSED),  # a result that nobody accounted for
-        ("137", State.MUTATION_READY),  # another policy than the active one
+        ("067", TurnState.TOOL_REQUESTS),  # fan-out that the policy forbids
+        ("083", TurnState.TOOL_RESULTS),  # a shell outside of its root
+        ("061", TurnState.JOIN_CLOSED),  # a result that nobody accounted for
+        ("137", TurnState.MUTATION_READY),  # another policy than the active one
     ],
 )
-def test_a_class_stops_the_turn_at_its_place(name: str, state: State) -> None:
-    with pytest.raises(Blocked) as caught:
+def test_a_class_stops_the_turn_at_its_place(name: str, state: TurnState) -> None:
+    with pytest.raises(TurnBlocked) as caught:
         walk(vector(name))
     assert caught.value.state is state
     assert caught.value.findings
@@ -248,14 +248,14 @@ def test_every_vector_reaches_what_its_verdict_says() -> None:
     """The states and the verdict over the whole document are of one mind."""
     for path in sorted(VECTORS.glob("*.json")):
         case = json.loads(path.read_text())
-        blocked_at: State | None = None
+        blocked_at: TurnState | None = None
         try:
-            ready_from(case["input"])
-        except Blocked as blocked:
+            replay_turn(case["input"])
+        except TurnBlocked as blocked:
             blocked_at = blocked.state
         assert (blocked_at is None) == case["expect"]["mutation_ready"], path.name
         if case["expect"]["join_closed"]:
-            assert blocked_at in (None, State.MUTATION_READY), path.name
+            assert blocked_at in (None, TurnState.MUTATION_READY), path.name
 
 
 def test_constraints_of_the_turn_cannot_be_replaced_later() -> None:
@@ -268,9 +268,9 @@ def test_constraints_of_the_turn_cannot_be_replaced_later() -> None:
 
 def walk_to_close(document: dict[str, Any]) -> JoinClosed:
     without = {**document, "evidence": {k: v for k, v in document["evidence"].items() if k != "mutation"}}
-    with pytest.raises(Blocked) as caught:
+    with pytest.raises(TurnBlocked) as caught:
         walk(without)
-    assert caught.value.state is State.MUTATION_READY, "a turn without an intent may change nothing"
+    assert caught.value.state is TurnState.MUTATION_READY, "a turn without an intent may change nothing"
     evidence = dict(without["evidence"])
     spec, protocol = evidence.pop("callSpec"), evidence.pop("protocolState")
     rows = [evidence.pop(name, []) for name in ("toolRequests", "toolResults", "toolUse")]
@@ -279,7 +279,7 @@ def walk_to_close(document: dict[str, Any]) -> JoinClosed:
 
 
 def test_a_document_that_was_kept_can_be_walked_again() -> None:
-    assert ready_from(vector("017")).judgement.mutation_ready
+    assert replay_turn(vector("017")).judgement.mutation_ready
 
 
 SKIPS: Final = """
@@ -332,7 +332,7 @@ def _ends(path: Path, *, at_once: bool) -> object:
             closed = requested.close(results, uses, protocol, {}, evidence)
         else:
             closed = requested.answer(results).use(uses).close(protocol, evidence)
-    except Blocked as blocked:
+    except TurnBlocked as blocked:
         return blocked.state, [str(finding) for finding in blocked.findings]
     except InvalidEvidence as invalid:
         return str(invalid)
@@ -360,7 +360,7 @@ def _opened_as(path: Path, call_id: str, *, of_another: bool) -> object:
             opened = CallSpec.of(TurnBuilder.open(spec, beside).with_call_id(call_id))
         else:
             opened = CallSpec.open({**spec, "callId": call_id}, beside)
-    except Blocked as blocked:
+    except TurnBlocked as blocked:
         return [(finding.failure, finding.where, finding.message) for finding in blocked.findings]
     document = opened.document
     document["evidence"] |= evidence
@@ -379,7 +379,7 @@ def test_what_is_said_twice_at_the_end_is_all_judged() -> None:
     state = CallSpec.open(evidence["callSpec"]).request(evidence["toolRequests"])
     assert state.close(**rows, shown={**shown, "guardrailDecisions": passed}).judgement.join_closed
     for found, others in ((blocked, passed), (passed, blocked)):
-        with pytest.raises(Blocked):
+        with pytest.raises(TurnBlocked):
             state.close(**rows, found={"guardrailDecisions": found}, shown={**shown, "guardrailDecisions": others})
 
 
@@ -412,7 +412,7 @@ def test_turns_of_many_share_nothing_that_happens() -> None:
     named = {"call_id": row["toolCallId"], "tool_name": row["toolName"], "input_digest": row["inputDigest"]}
     redeem_call(requested, **named)
     redeem_call(other.request([row]), **named)
-    with pytest.raises(Forged, match="redeemed already"):
+    with pytest.raises(ForgedState, match="redeemed already"):
         redeem_call(requested, **named)
     assert template.with_call_id("one").document == one.document
     for blank in ("", "  "):

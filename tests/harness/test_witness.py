@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.judgement import Judgement, conclude, judge
+from manglecp.harness.judgement import Judgement, judge, judge_turn
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.turn import TurnBuilder
 from manglecp.harness.witness import KIND, Witness, verify, witness_of
@@ -125,7 +125,7 @@ def grown(document: dict[str, Any]) -> Judgement:
     """Judged as a turn that was read step by step: it shares what stands beside it with other turns."""
     evidence = dict(document["evidence"])
     beside = {name: value for name, value in document.items() if name != "evidence"}
-    return conclude(TurnBuilder.open(evidence.pop("callSpec"), beside).with_evidence(evidence).turn)
+    return judge_turn(TurnBuilder.open(evidence.pop("callSpec"), beside).with_evidence(evidence).turn)
 
 
 @pytest.mark.parametrize("name", VECTORS)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness import State
+from manglecp.harness import TurnState
 from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
 from manglecp.invoke.invoker import InvokeSettings
 from manglecp.pack import Pack
@@ -270,7 +270,7 @@ async def test_policies_that_let_no_turn_be_opened_leave_the_run_to_a_person(mon
 
     def refuse(self: Turns, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
         if resumed is not None:
-            raise GateRefused(State.CALL_SPEC, ["governance.policy_package_mismatch"])
+            raise GateRefused(TurnState.CALL_SPEC, ["governance.policy_package_mismatch"])
         return usual(self, parallel=parallel)
 
     monkeypatch.setattr(Turns, "open", refuse)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manglecp.harness import Forged, MutationReady, ToolRequests
+from manglecp.harness import ForgedState, MutationReady, ToolRequests
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.states import redeem_call
@@ -128,7 +128,7 @@ def test_an_effect_is_the_mutation_of_one_turn_and_a_row_of_the_next() -> None:
 def redeemed(ready: MutationReady, one: ActionCall) -> bool:
     try:
         redeem_call(ready, call_id=one.call_id, tool_name=one.action.aid, input_digest=one.input_digest)
-    except Forged:
+    except ForgedState:
         return False
     return True
 

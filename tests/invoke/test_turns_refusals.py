@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manglecp.harness import State
+from manglecp.harness import TurnState
 from manglecp.harness.policy import package_of
 from manglecp.invoke.evidence import BASE_CLAIM
 from manglecp.invoke.gate import GateRefused, Resumption, Turn, Turns
@@ -17,7 +17,7 @@ from manglecp.pack import default_governance
 from tests.invoke.turns import ACTIONS, action, call, changed, claims, outcome, run_tier_0, terms
 
 
-def refusal(step: Callable[[], Any]) -> tuple[State, tuple[str, ...]]:
+def refusal(step: Callable[[], Any]) -> tuple[TurnState, tuple[str, ...]]:
     with pytest.raises(GateRefused) as refused:
         step()
     assert refused.value.classes == tuple(sorted({finding.failure.name for finding in refused.value.findings}))
@@ -37,7 +37,10 @@ def admitted(turns: Turns, **how: Any) -> Turn:
 def test_a_read_outside_of_the_stored_chain_is_not_permitted() -> None:
     turns = Turns(terms("read"))
     turn = admitted(turns)
-    assert refusal(lambda: turn.request([call("look", 1)])) == (State.TOOL_REQUESTS, ("tool.unknown_or_disallowed",))
+    assert refusal(lambda: turn.request([call("look", 1)])) == (
+        TurnState.TOOL_REQUESTS,
+        ("tool.unknown_or_disallowed",),
+    )
     run_tier_0(turn, call("read", 1))  # what was refused leaves no trace
     assert turn.finish()["result"] == "accepted"
 
@@ -47,7 +50,7 @@ def test_an_effect_outside_of_the_stored_chain_is_not_authorised() -> None:
     turn = admitted(Turns(terms("read", "write")))
     effect = call("send", 1)
     found = refusal(lambda: turn.authorize([effect], claims=claims(["write", "send"])))
-    assert found == (State.TOOL_REQUESTS, ("tool.unknown_or_disallowed",))
+    assert found == (TurnState.TOOL_REQUESTS, ("tool.unknown_or_disallowed",))
 
 
 @pytest.mark.req("FAIL-02")
@@ -55,7 +58,7 @@ def test_an_action_under_another_schema_is_not_called() -> None:
     turn = admitted(Turns(terms("read")))
     other = replace(ACTIONS["read"], input_schema={"type": "object"})
     found = refusal(lambda: turn.request([call("read", 1, described=other)]))
-    assert found == (State.TOOL_REQUESTS, ("tool.schema_invalid",))
+    assert found == (TurnState.TOOL_REQUESTS, ("tool.schema_invalid",))
 
 
 def test_an_effect_is_never_requested_like_a_read() -> None:
@@ -71,13 +74,13 @@ def test_an_effect_is_never_requested_like_a_read() -> None:
 def test_the_highest_tier_needs_an_approval(said: str) -> None:
     """Whoever says that the chain is harmless does not make it so."""
     turns = Turns(terms("destroy", risk_tier=said))
-    assert refusal(turns.open) == (State.CALL_SPEC, ("governance.risk_tier_profile_missing",))
+    assert refusal(turns.open) == (TurnState.CALL_SPEC, ("governance.risk_tier_profile_missing",))
 
 
 def test_a_package_cannot_do_without_the_approval() -> None:
     lax = changed(default_governance(), risk_tiers={"tiers": {"high": {"controlProfileRef": "controls://none"}}})
     turns = Turns(terms("destroy", package=lax))
-    assert refusal(turns.open) == (State.CALL_SPEC, ("governance.risk_tier_profile_missing",))
+    assert refusal(turns.open) == (TurnState.CALL_SPEC, ("governance.risk_tier_profile_missing",))
 
 
 def test_a_checkpoint_of_the_package_is_met_by_an_approval() -> None:
@@ -85,7 +88,7 @@ def test_a_checkpoint_of_the_package_is_met_by_an_approval() -> None:
     write = call("write", 1)
     turn = admitted(Turns(terms("write", package=package)))
     found = refusal(lambda: turn.authorize([write], claims=claims(["write"])))
-    assert found == (State.JOIN_CLOSED, ("protocol.stop_reason_unhandled",))
+    assert found == (TurnState.JOIN_CLOSED, ("protocol.stop_reason_unhandled",))
     admitted(Turns(terms("write", package=package, approval="confirm:n1"))).authorize([write], claims=claims(["write"]))
 
 
@@ -106,16 +109,16 @@ def test_a_tier_that_is_none_opens_nothing() -> None:
 @pytest.mark.req("FAIL-24", "FAIL-25")
 def test_a_package_that_is_not_pinned_opens_nothing() -> None:
     unpinned = refusal(Turns(terms("read", pinned=None)).open)
-    assert unpinned == (State.CALL_SPEC, ("governance.policy_package_unpinned",))
+    assert unpinned == (TurnState.CALL_SPEC, ("governance.policy_package_unpinned",))
     other = refusal(Turns(terms("read", pinned="sha256:" + "9" * 64)).open)
-    assert other == (State.CALL_SPEC, ("governance.policy_package_mismatch",))
+    assert other == (TurnState.CALL_SPEC, ("governance.policy_package_mismatch",))
 
 
 def test_nothing_is_authorised_under_a_package_that_only_observes() -> None:
     package = changed(default_governance(), mutation={"mode": "observe_only"})
     turn = admitted(Turns(terms("write", package=package)))
     found = refusal(lambda: turn.authorize([call("write", 1)], claims=claims(["write"])))
-    assert found == (State.MUTATION_READY, ("mutation.policy_digest_mismatch",))
+    assert found == (TurnState.MUTATION_READY, ("mutation.policy_digest_mismatch",))
 
 
 def test_what_the_package_says_of_tools_is_heeded() -> None:
@@ -140,14 +143,14 @@ def test_what_the_package_says_of_tools_is_heeded() -> None:
 def test_an_effect_that_is_denied_has_no_claim_and_no_gate(given: list[str]) -> None:
     turn = admitted(Turns(terms("write", "send")))
     found = refusal(lambda: turn.authorize([call("write", 1)], claims=given))
-    assert found == (State.MUTATION_READY, ("mutation.capability_claim_missing",))
+    assert found == (TurnState.MUTATION_READY, ("mutation.capability_claim_missing",))
 
 
 def test_every_effect_of_a_group_needs_its_claim() -> None:
     turn = admitted(Turns(terms("write", "send", pattern="parallel")))
     both = [call("write", 1), call("send", 2)]
     found = refusal(lambda: turn.authorize(both, claims=claims(["write"])))
-    assert found == (State.MUTATION_READY, ("mutation.capability_claim_missing",))
+    assert found == (TurnState.MUTATION_READY, ("mutation.capability_claim_missing",))
     turn.authorize(both, claims=claims(["write", "send"]))
 
 
@@ -155,7 +158,7 @@ def test_a_claim_of_the_package_s_own_is_demanded_too() -> None:
     package = changed(default_governance(), mutation={"requiredCapabilityClaims": ["capabilities.desk"]})
     turn = admitted(Turns(terms("write", package=package)))
     found = refusal(lambda: turn.authorize([call("write", 1)], claims=claims(["write"])))
-    assert found == (State.MUTATION_READY, ("mutation.capability_claim_missing",))
+    assert found == (TurnState.MUTATION_READY, ("mutation.capability_claim_missing",))
     turn.authorize([call("write", 1)], claims=[*claims(["write"]), "capabilities.desk"])
     assert BASE_CLAIM in claims([])
 
@@ -239,13 +242,13 @@ def test_an_effect_that_no_gate_opened_for_is_never_part_of_a_closed_turn() -> N
 def test_what_arguments_come_from_has_to_be_there() -> None:
     turn = admitted(Turns(terms("write")))
     found = refusal(lambda: turn.authorize([call("write", 2, sources=(1,))], claims=claims(["write"])))
-    assert found == (State.MUTATION_READY, ("mutation.use_evidence_missing",))
+    assert found == (TurnState.MUTATION_READY, ("mutation.use_evidence_missing",))
 
 
 def test_nothing_is_authorised_that_nobody_admitted() -> None:
     turn = Turns(terms("write")).open()
     found = refusal(lambda: turn.authorize([call("write", 1)], claims=claims(["write"])))
-    assert found == (State.MUTATION_READY, ("mutation.use_evidence_missing",))
+    assert found == (TurnState.MUTATION_READY, ("mutation.use_evidence_missing",))
 
 
 # --- order and width -----------------------------------------------------------------------------------------------
@@ -276,7 +279,7 @@ def test_answers_out_of_order_are_told_where_the_package_is_strict() -> None:
 
 @pytest.mark.req("FAIL-23")
 def test_what_is_said_to_be_a_chain_does_not_split() -> None:
-    found = (State.TOOL_REQUESTS, ("coordination.decomposition_policy_violation",))
+    found = (TurnState.TOOL_REQUESTS, ("coordination.decomposition_policy_violation",))
     turn = admitted(Turns(terms("read", "write", pattern="chain")), parallel=True)
     assert refusal(lambda: turn.request([call("read", 1), call("read", 2)])) == found
     effects = [call("write", 1), call("write", 2)]
@@ -289,7 +292,7 @@ def test_no_effect_is_authorised_that_the_next_turn_could_not_hold() -> None:
     turn = admitted(Turns(terms("write", package=narrow, pattern="parallel")))
     three = [call("write", number) for number in (1, 2, 3)]
     found = refusal(lambda: turn.authorize(three, claims=claims(["write"])))
-    assert found == (State.TOOL_REQUESTS, ("tool.parallel_policy_violation",))
+    assert found == (TurnState.TOOL_REQUESTS, ("tool.parallel_policy_violation",))
     turn.authorize(three[:2], claims=claims(["write"]))
 
 
@@ -299,7 +302,7 @@ def test_a_run_does_not_go_on_for_ever() -> None:
     used = tuple(f"jw1_{number:064}" for number in range(turns.terms.chain.max_turns - 1))
     turn = admitted(turns, resumed=Resumption(fence=9, witnesses=used))
     found = refusal(lambda: turn.authorize([call("put", 1)], claims=claims(["put"])))
-    assert found == (State.JOIN_CLOSED, ("protocol.stop_reason_unhandled",))
+    assert found == (TurnState.JOIN_CLOSED, ("protocol.stop_reason_unhandled",))
     assert turn.finish(paused=True)["result"] == "accepted"
 
 

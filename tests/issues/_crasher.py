@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from manglecp.harness import ready_from
+from manglecp.harness import replay_turn
 from manglecp.issues import IssueMemory
 from manglecp.issues.model import Close, system_clock
 from manglecp.issues.tables import StoredIssues, StoredTables
@@ -47,7 +47,7 @@ class Mortal(StoredIssues):
 def main(where: str, issue: str, statement: str) -> None:
     store = Mortal(open_database(where))
     store.last = int(statement)
-    ready = ready_from(turn("issue.close", f"issue://{issue}", call_id="the turn"))
+    ready = replay_turn(turn("issue.close", f"issue://{issue}", call_id="the turn"))
     IssueMemory(store, clock=system_clock, new_id=lambda: "unused").mutate(ready, "kim", issue, Close())
     print("closed")
     store.close()

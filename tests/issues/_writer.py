@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from manglecp.harness import ready_from
+from manglecp.harness import replay_turn
 from manglecp.issues import IssueMemory
 from manglecp.issues.model import Add, Close, Discover, system_clock
 from manglecp.issues.tables import open_issues
@@ -18,10 +18,10 @@ def main(path: str, name: str, rounds: str) -> None:
         memory.add(name, Add(title="work"), issue)
         print("added", issue, flush=True)
         lease = memory.claim(name, issue)
-        found = ready_from(turn("issue.discover", f"issue://{issue}", call_id=f"{issue}/1"))
+        found = replay_turn(turn("issue.discover", f"issue://{issue}", call_id=f"{issue}/1"))
         memory.mutate(found, name, f"{issue}.more", Discover(parent=issue, title="more"))
         print("discovered", f"{issue}.more", flush=True)
-        done = ready_from(turn("issue.close", f"issue://{issue}", call_id=f"{issue}/2"))
+        done = replay_turn(turn("issue.close", f"issue://{issue}", call_id=f"{issue}/2"))
         memory.mutate(done, name, issue, Close(fence=lease.fence))
         print("closed", issue, flush=True)
 

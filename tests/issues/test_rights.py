@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from manglecp.harness import Blocked, CallSpec, Forged, JoinClosed, MutationReady, ready_from, redeem
+from manglecp.harness import CallSpec, ForgedState, JoinClosed, MutationReady, TurnBlocked, redeem, replay_turn
 from manglecp.issues import IssueMemory, Status
 from manglecp.issues.model import Add, AddDependency, Close, Discover, RemoveDependency, Update
 from manglecp.issues.tables import open_issues
@@ -85,7 +85,7 @@ def test_nothing_but_a_right_will_do(memory: IssueMemory, bench: Workbench, acti
     right = ready(action, SUBJECTS[action])
     made = object.__new__(MutationReady)
     for forged in (made, Lookalike(right), None, "MutationReady", right.intent):
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedState):
             CHANGES[action](memory, cast(MutationReady, forged))
     assert unchanged(bench)
     CHANGES[action](memory, right)  # the real one is as good as before
@@ -104,7 +104,7 @@ def test_less_than_a_right_will_not_do(memory: IssueMemory, bench: Workbench, ac
     states.append(states[-1].close(evidence["protocolState"]))
     assert type(states[-1]) is JoinClosed
     for state in states:
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedState):
             CHANGES[action](memory, state)
     assert unchanged(bench)
     CHANGES[action](memory, states[-1].authorize(evidence["mutation"]))
@@ -123,14 +123,14 @@ def test_copies_are_not_made(action: str) -> None:
 def test_a_right_is_spent_once(memory: IssueMemory, action: str) -> None:
     right = ready(action, SUBJECTS[action])
     CHANGES[action](memory, right)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         CHANGES[action](memory, right)
 
 
 def test_a_right_that_was_redeemed_elsewhere(memory: IssueMemory, bench: Workbench) -> None:
     right = ready_for("issue.close", "a")
     redeem(right, "issue", "issue.close")
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         CHANGES["issue.close"](memory, right)
     assert unchanged(bench)
 
@@ -139,13 +139,13 @@ def test_a_right_that_was_redeemed_elsewhere(memory: IssueMemory, bench: Workben
 def test_evidence_mutates_once(memory: IssueMemory, bench: Workbench, action: str) -> None:
     """A new right from the same turn is a right to nothing: in this process, in another, and after a restart."""
     document = turn(action, SUBJECTS[action])
-    CHANGES[action](memory, ready_from(document))
+    CHANGES[action](memory, replay_turn(document))
     events = bench.events()
     with refused("mutation_evidence_spent"):
-        CHANGES[action](memory, ready_from(document))
+        CHANGES[action](memory, replay_turn(document))
     again = IssueMemory(open_issues(bench.where), clock=bench.clock, new_id=lambda: "i-9")
     with refused("mutation_evidence_spent"):
-        CHANGES[action](again, ready_from(document))
+        CHANGES[action](again, replay_turn(document))
     again._store.close()
     assert bench.events() == events
 
@@ -184,10 +184,10 @@ def test_a_right_to_another_subject(memory: IssueMemory, bench: Workbench, actio
 
 def test_an_intent_that_is_written_untidily(memory: IssueMemory, bench: Workbench) -> None:
     document = turn("issue.close", " issue://a\n")
-    assert memory.mutate(ready_from(document), "kim", "a", Close()).status is Status.CLOSED
+    assert memory.mutate(replay_turn(document), "kim", "a", Close()).status is Status.CLOSED
     document = turn("issue.close", "issue://b")
     document["evidence"]["mutation"]["kind"] = " Issue "
-    assert memory.mutate(ready_from(document), "kim", "b", Close()).status is Status.CLOSED
+    assert memory.mutate(replay_turn(document), "kim", "b", Close()).status is Status.CLOSED
     assert bench.events() == 5
 
 
@@ -203,7 +203,7 @@ def test_a_subject_that_the_turn_did_not_look_at(memory: IssueMemory, bench: Wor
     document = turn("issue.close", "note://1")
     document["evidence"]["mutation"] |= {"inputRefs": ["issue://a"], "joinWitnessRefs": ["issue://a"]}
     with refused("mutation_subject_unread"):
-        CHANGES["issue.close"](memory, ready_from(document))
+        CHANGES["issue.close"](memory, replay_turn(document))
     assert unchanged(bench)
 
 
@@ -252,7 +252,7 @@ def test_threads_that_share_a_right(memory: IssueMemory, bench: Workbench) -> No
         try:
             CHANGES["issue.discover"](memory, right)
             outcomes.append("done")
-        except (Forged, ChangeRefused):
+        except (ForgedState, Refused):
             outcomes.append("refused")
 
     threads = [threading.Thread(target=use) for _ in range(8)]
@@ -271,34 +271,34 @@ class TestEvidence:
     def test_an_input_that_nothing_carries(self) -> None:
         document = turn("issue.close", "issue://a")
         document["evidence"]["mutation"]["inputRefs"] = ["issue://b"]
-        with pytest.raises(Blocked, match=r"mutation\.use_evidence_missing"):
-            ready_from(document)
+        with pytest.raises(TurnBlocked, match=r"mutation\.use_evidence_missing"):
+            replay_turn(document)
 
     @pytest.mark.req("HARN-74")
     def test_a_claim_that_is_missing(self) -> None:
         document = turn("issue.close", "issue://a")
         document["evidence"]["mutation"]["capabilityClaims"].pop()
-        with pytest.raises(Blocked, match=r"mutation\.capability_claim_missing"):
-            ready_from(document)
+        with pytest.raises(TurnBlocked, match=r"mutation\.capability_claim_missing"):
+            replay_turn(document)
 
     @pytest.mark.req("HARN-74")
     def test_who_judges_knows_the_policy_in_force(self) -> None:
         document = turn("issue.close", "issue://a")
-        assert ready_from(document, POLICY).intent["action"] == "issue.close"
-        with pytest.raises(Blocked, match=r"mutation\.policy_digest_mismatch"):
-            ready_from(document, "sha256:" + "0" * 64)
+        assert replay_turn(document, POLICY).intent["action"] == "issue.close"
+        with pytest.raises(TurnBlocked, match=r"mutation\.policy_digest_mismatch"):
+            replay_turn(document, "sha256:" + "0" * 64)
 
     @pytest.mark.req("HARN-76")
     @pytest.mark.parametrize("rows", ["toolResults", "toolUse"])
     def test_a_row_that_is_missing(self, rows: str) -> None:
         document = turn("issue.close", "issue://a")
         document["evidence"][rows] = []
-        with pytest.raises(Blocked, match=r"JoinClosed cannot be reached: .*tool\.join_incomplete"):
-            ready_from(document)
+        with pytest.raises(TurnBlocked, match=r"JoinClosed cannot be reached: .*tool\.join_incomplete"):
+            replay_turn(document)
 
     def test_no_intent(self) -> None:
         document = turn("issue.close", "issue://a")
         del document["evidence"]["mutation"]
-        with pytest.raises(Blocked) as caught:
-            ready_from(document)
+        with pytest.raises(TurnBlocked) as caught:
+            replay_turn(document)
         assert caught.value.findings == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from manglecp.harness import MutationReady, ready_from
+from manglecp.harness import MutationReady, replay_turn
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 
 __all__ = ["POLICY", "ready", "ready_for", "turn"]
@@ -76,7 +76,7 @@ def turn(action: str, *refs: str, call_id: str | None = None) -> dict[str, Any]:
 
 def ready(action: str, *refs: str) -> MutationReady:
     """A right to ``action``, fresh."""
-    return ready_from(turn(action, *refs))
+    return replay_turn(turn(action, *refs))
 
 
 def ready_for(action: str, issue: str) -> MutationReady:

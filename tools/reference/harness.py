@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from manglecp.harness import State
-from manglecp.harness.classes import CLASSES, Retry
+from manglecp.harness import TurnState
+from manglecp.harness.classes import CLASSES, RetryKind
 from tools.reference.tables import table
 
 __all__ = ["blocks"]
 
-_RETRIES: Final = {Retry.EVIDENCE: "evidence", Retry.TURN: "turn", Retry.NEVER: "never"}
+_RETRIES: Final = {RetryKind.EVIDENCE: "evidence", RetryKind.TURN: "turn", RetryKind.NEVER: "never"}
 
 
 def blocks() -> dict[str, Callable[[], str]]:
@@ -20,18 +20,18 @@ def blocks() -> dict[str, Callable[[], str]]:
 
 def _diagram() -> str:
     lines = []
-    for state in State:
+    for state in TurnState:
         names = [one.name for one in CLASSES.values() if one.blocks is state]
         lines.append(state.title)
         lines += [f"  ✗ {name}" for name in names]
-        if state is not State.MUTATION_READY:
+        if state is not TurnState.MUTATION_READY:
             lines.append("  ↓")
     return "\n".join(lines) + "\n"
 
 
 def _classes() -> str:
     parts = []
-    for state in State:
+    for state in TurnState:
         rows = [
             (f"`{one.name}`", one.trigger, one.remedy, _RETRIES[one.retry])
             for one in CLASSES.values()

@@ -16,27 +16,26 @@ from typing import Any, Final
 
 from manglecp.adapters.conversation import (
     CODE_EXECUTION,
-    Call,
     Caller,
+    CallResult,
+    ConversationEvent,
     Dialect,
     Dialogue,
-    Event,
     ExchangeLog,
     Failure,
     Message,
-    Offer,
-    Part,
-    Reply,
-    Result,
-    failure_in,
+    ModelReply,
+    OfferedTools,
+    ReplyPart,
+    ToolCall,
+    read_failure,
 )
-from manglecp.adapters.policies import Tool, caller_kind, offer
+from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools
 from manglecp.adapters.records import (
     LogLimits,
     array,
     canonical_bytes,
     each_object,
-    entry,
     identifier,
     inside,
     kind_of,
@@ -44,6 +43,7 @@ from manglecp.adapters.records import (
     optional_text,
     parse,
     read_each,
+    require_object,
     texts_of,
 )
 from manglecp.base.digest import digest_text
@@ -81,15 +81,15 @@ class Stream:
         if kind == "message_start":
             if self._message is not None:
                 raise Fault("a message starts within another")
-            self._message = dict(entry(event.get("message"), "message"))
+            self._message = dict(require_object(event.get("message"), "message"))
         elif kind in ("ping", "error"):
             return
         elif self._message is None:
             raise Fault("a part of a message that has not started")
         elif kind == "content_block_start":
-            self._blocks[_index(event)] = dict(entry(event.get("content_block"), "content_block"))
+            self._blocks[_index(event)] = dict(require_object(event.get("content_block"), "content_block"))
         elif kind == "content_block_delta":
-            self._delta(_index(event), entry(event.get("delta"), "delta"))
+            self._delta(_index(event), require_object(event.get("delta"), "delta"))
         elif kind == "message_delta":
             self._message |= mapping(event, "delta") or {}
         elif kind not in ("content_block_stop", "message_stop"):
@@ -160,12 +160,12 @@ class AnthropicLog(ExchangeLog):
         self._dialogue = Dialogue(_Messages(), limits)
         self._stream = Stream()
 
-    def read(self, value: JSON, line: int) -> Iterator[Event]:
+    def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         if type(value) is list:
             self._dialogue.line = line
             yield from self._dialogue.transcript({"messages": value})
             return
-        record = entry(value)
+        record = require_object(value)
         kind = kind_of(record)
         if kind in EVENTS and kind != "message_start":
             self._stream.take(record)
@@ -185,28 +185,28 @@ class AnthropicLog(ExchangeLog):
         else:
             raise Fault("neither an exchange, nor a message, nor an event of a stream")
 
-    def finish(self) -> Iterator[Event]:
+    def finish(self) -> Iterator[ConversationEvent]:
         yield from self._streamed()
         yield from self._dialogue.finish()
 
-    def _request(self, request: Message, session: str | None) -> Event:
+    def _request(self, request: Message, session: str | None) -> ConversationEvent:
         return self._dialogue.request(request, session)
 
-    def _answer(self, answer: Message) -> Iterator[Event]:
+    def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
         if kind_of(answer) != "error" and "error" not in answer:
             yield self._reply(answer)
 
     def _take(self, part: Message) -> None:
         self._stream.take(part)
 
-    def _streamed(self) -> Iterator[Event]:
+    def _streamed(self) -> Iterator[ConversationEvent]:
         message, self._stream = self._stream.message(), Stream()
         if message is not None:
             yield self._reply(message)
 
-    def _reply(self, message: dict[str, Any]) -> Reply:
+    def _reply(self, message: dict[str, Any]) -> ModelReply:
         return self._dialogue.reply(
-            _parts(message), optional_text(message, "stop_reason"), optional_text(message, "model")
+            _read_parts(message), optional_text(message, "stop_reason"), optional_text(message, "model")
         )
 
 
@@ -216,16 +216,16 @@ class _Messages(Dialect):
     def texts(self, message: Message) -> list[str]:
         return [text for _, block in _blocks(message) if type(text := block.get("text")) is str]
 
-    def results(self, message: Message) -> list[Result]:
+    def results(self, message: Message) -> list[CallResult]:
         found = []
         for i, block in _blocks(message):
             if kind_of(block) == "tool_result":
                 with inside("content", i):
-                    found.append(_result(block, served=False))
+                    found.append(_read_result(block, served=False))
         return found
 
-    def parts(self, message: Message) -> Iterator[Part]:
-        return _parts(message)
+    def parts(self, message: Message) -> Iterator[ReplyPart]:
+        return _read_parts(message)
 
     def stop(self, message: Message) -> str | None:
         return optional_text(message, "stop_reason")
@@ -236,11 +236,11 @@ class _Messages(Dialect):
             return [system]
         return [text for _, block in each_object(request, "system") if type(text := block.get("text")) is str]
 
-    def offer(self, request: Message) -> Offer:
-        tools = list(read_each(request, "tools", _tool))
+    def offer(self, request: Message) -> OfferedTools:
+        tools = list(read_each(request, "tools", _read_tool))
         named = [tool for tool in tools if tool is not None]
         # Of a set of tools, and of a server, only the provider knows the names.
-        return offer(named, closed=not request.get("mcp_servers") and named == tools)
+        return offer_tools(named, closed=not request.get("mcp_servers") and named == tools)
 
     def choice(self, request: Message) -> JSON:
         """Map ``tool`` to ``specific`` and ``none`` to None."""
@@ -265,7 +265,7 @@ def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from each_object(message, "content")
 
 
-def _parts(message: dict[str, Any]) -> Iterator[Part]:
+def _read_parts(message: dict[str, Any]) -> Iterator[ReplyPart]:
     """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
     for i, block in _blocks(message):
         kind = kind_of(block)
@@ -273,22 +273,22 @@ def _parts(message: dict[str, Any]) -> Iterator[Part]:
             if kind == "text":
                 yield optional_text(block, "text") or ""
             elif kind == "tool_use" or kind in _SERVED:
-                yield _call(block, served=kind in _SERVED)
+                yield _read_call(block, served=kind in _SERVED)
             elif kind is not None and kind.endswith("_tool_result"):
-                yield _result(block, served=True)
+                yield _read_result(block, served=True)
 
 
-def _call(block: dict[str, Any], *, served: bool) -> Call:
+def _read_call(block: dict[str, Any], *, served: bool) -> ToolCall:
     name = identifier(block, "name")
     given = block.get("input")
-    return Call(
+    return ToolCall(
         identifier(block, "id"),
         name,
         given,
         kind="mcp" if block["type"] == "mcp_tool_use" else _kind(name) if served else "function",
         valid=type(given) is dict,
         served=served,
-        caller=_caller(block),
+        caller=_read_caller(block),
     )
 
 
@@ -300,18 +300,18 @@ def _kind(name: str) -> str:
     return "search" if name.startswith("tool_search_") else "function"
 
 
-def _caller(block: dict[str, Any]) -> Caller | None:
+def _read_caller(block: dict[str, Any]) -> Caller | None:
     caller = mapping(block, "caller")
     if caller is None:
         return None
-    kind = caller_kind(identifier(caller, "type"))
+    kind = normalize_caller(identifier(caller, "type"))
     return None if kind == "direct" else Caller(kind, optional_text(caller, "tool_id"))
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def _result(block: dict[str, Any], *, served: bool) -> Result:
+def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:
     """Return the result of a tool. Errors of tools that the provider runs are objects with an ``error_code``."""
     content = block.get("content")
     of_provider = content if served and type(content) is dict else {}
@@ -321,19 +321,19 @@ def _result(block: dict[str, Any], *, served: bool) -> Result:
     if failed:
         # An error object without a message is shown as its JSON.
         text = canonical_bytes(content).decode() if of_provider else _block_text(content)
-        failure = failure_in(of_provider or None, text)
+        failure = read_failure(of_provider or None, text)
     elif type(of_provider.get("stdout")) is str and type(of_provider.get("stderr")) is str:
         evidence["observation"] = {
             "stdoutDigest": digest_text(of_provider["stdout"]),
             "stderrDigest": digest_text(of_provider["stderr"]),
         }
-    return Result(
+    return CallResult(
         identifier(block, "tool_use_id"),
         "" if content is None and not served else content,
         block,
         "error" if failed else "ok",
         failure,
-        _references(content),
+        _found_tools(content),
         evidence,
     )
 
@@ -345,7 +345,7 @@ def _block_text(content: JSON) -> str:
     return "\n".join(texts_of(content))
 
 
-def _references(content: JSON) -> tuple[str, ...] | None:
+def _found_tools(content: JSON) -> tuple[str, ...] | None:
     """Return the tools that a search found; None if this is no search result."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
@@ -362,15 +362,15 @@ def _references(content: JSON) -> tuple[str, ...] | None:
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-def _tool(definition: dict[str, Any]) -> Tool | None:
+def _read_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     """Return the tool; None for a set of tools that a server names."""
     if "name" not in definition:
         return None
     name = identifier(definition, "name")
     version = optional_text(definition, "type") or "custom"
     kind = next((kind for start, kind in _KINDS_BY_TYPE.items() if version.startswith(start)), "function")
-    callers = [caller_kind(one) for one in array(definition, "allowed_callers") if type(one) is str]
-    return Tool(
+    callers = [normalize_caller(one) for one in array(definition, "allowed_callers") if type(one) is str]
+    return ToolDefinition(
         name,
         definition.get("input_schema", {"type": version, "name": name}),
         kind,

@@ -21,14 +21,14 @@ from manglecp.adapters.records import (
     RunningDigest,
     array,
     canonical_bytes,
-    entry,
     inside,
     kind_of,
     optional_text,
     parse,
-    stream_records,
+    read_stream,
+    require_object,
     texts_of,
-    unwrapped,
+    unwrap_body,
 )
 from manglecp.base.cache import LruCache
 from manglecp.base.text import normalize_word
@@ -49,7 +49,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     id: str
     name: str
     input: JSON
@@ -72,7 +72,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CallResult:
     """The result of a call, and the block or message that contained it."""
 
     id: str
@@ -87,7 +87,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTools:
     """The tools of a request, as documents of the specification, and a digest of each schema."""
 
     documents: Mapping[str, Any]
@@ -107,7 +107,7 @@ class Prompt:
     """The digest of its message list."""
     queue: str
     """The digest of its system and reminder texts."""
-    results: tuple[Result, ...] = ()
+    results: tuple[CallResult, ...] = ()
     speaks: bool = False
     """Whether the user adds text."""
     echoes: bool = False
@@ -115,7 +115,7 @@ class Prompt:
     repeats: bool = False
     """Whether it repeats the previous request unchanged."""
     model: str | None = None
-    offer: Offer | None = None
+    offer: OfferedTools | None = None
     choice: JSON = None
     """``toolChoice`` in the vocabulary of the specification."""
     transport: Mapping[str, Any] | None = None
@@ -123,20 +123,20 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ModelReply:
     """A model reply: texts, calls, and results of calls that the provider ran."""
 
     thread: int
     line: int
-    parts: tuple[str | Call | Result, ...]
+    parts: tuple[str | ToolCall | CallResult, ...]
     stop: str | None
     """The stop reason, mapped to the specification if possible; None if not recorded."""
     model: str | None = None
-    offer: Offer | None = None
+    offer: OfferedTools | None = None
     """The available tools, in logs without requests to a model."""
 
 
-Event: TypeAlias = Prompt | Reply
+ConversationEvent: TypeAlias = Prompt | ModelReply
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ _REMINDER: Final = re.compile(r"<system-reminder>(.*?)</system-reminder>", re.DO
 _MARK: Final = "<system-reminder>"
 
 
-def reminders(text: str) -> list[str]:
+def find_reminders(text: str) -> list[str]:
     """Return the reminders that a harness inserted into user text."""
     return [found.strip() for found in _REMINDER.findall(text)] if _MARK in text else []
 
@@ -223,7 +223,7 @@ class Threads:
 # --- exchanges and transcripts ----------------------------------------------------------------------------------------
 
 Message: TypeAlias = dict[str, Any]
-Part: TypeAlias = str | Call | Result
+ReplyPart: TypeAlias = str | ToolCall | CallResult
 
 
 class Dialect(ABC):
@@ -247,11 +247,11 @@ class Dialect(ABC):
         """Return its texts, except those in tool results."""
 
     @abstractmethod
-    def results(self, message: Message) -> list[Result]:
+    def results(self, message: Message) -> list[CallResult]:
         """Return the tool results in a message of the client."""
 
     @abstractmethod
-    def parts(self, message: Message) -> Iterable[Part]:
+    def parts(self, message: Message) -> Iterable[ReplyPart]:
         """Return the parts of a message of the model."""
 
     @abstractmethod
@@ -263,7 +263,7 @@ class Dialect(ABC):
         """Return the instructions outside of the message list."""
 
     @abstractmethod
-    def offer(self, request: Message) -> Offer:
+    def offer(self, request: Message) -> OfferedTools:
         """Return the tools of a request that has some."""
 
     @abstractmethod
@@ -279,7 +279,7 @@ class Dialect(ABC):
 class _Additions:
     echoes: bool
     """Whether the messages follow a reply, and may repeat it first."""
-    results: list[Result] = field(default_factory=list)
+    results: list[CallResult] = field(default_factory=list)
     speaks: bool = False
     taken: int = 0
     echoing: bool = field(init=False)
@@ -293,7 +293,7 @@ class _Additions:
         self.taken += 1
         if dialect.is_reply(message):
             if not self.echoing:
-                self.past |= {part.id for part in dialect.parts(message) if isinstance(part, Call)}
+                self.past |= {part.id for part in dialect.parts(message) if isinstance(part, ToolCall)}
             return
         self.echoing = False
         self.speaks = self.speaks or (not dialect.is_system(message) and any(map(has_user_text, texts)))
@@ -320,7 +320,7 @@ class Dialogue:
         self._dialect = dialect
         self._threads = Threads(limits.horizon)
         self._thread: Thread | None = None
-        self._offers: tuple[object, Offer | None] = (None, None)
+        self._offers: tuple[object, OfferedTools | None] = (None, None)
         self._loose: _Transcript | None = None
 
     # --- exchanges ---------------------------------------------------------------------------------------------------
@@ -345,13 +345,15 @@ class Dialogue:
         # Results in an unknown conversation belong to calls from before the log began.
         return prompt if known else replace(prompt, results=())
 
-    def reply(self, parts: Iterable[Part], stop: str | None, model: str | None, key: str | None = None) -> Reply:
+    def reply(
+        self, parts: Iterable[ReplyPart], stop: str | None, model: str | None, key: str | None = None
+    ) -> ModelReply:
         """Return the reply to the last request; additions may reference it by ``key``."""
         if self._thread is None:
             self._thread = self._threads.begin()
         if key is not None:
             self._threads.name(key, self._thread)
-        return Reply(self._thread.number, self.line, tuple(parts), stop, model)
+        return ModelReply(self._thread.number, self.line, tuple(parts), stop, model)
 
     def _read_request(
         self, thread: Thread, request: Message, messages: Sequence[Any], known: int, *, echoes: bool
@@ -364,7 +366,7 @@ class Dialogue:
         additions = _Additions(echoes)
         for i in range(known if unchanged else 0, len(messages)):
             with inside(self._dialect.list_name, i):
-                message = entry(messages[i])
+                message = require_object(messages[i])
                 texts = self._dialect.texts(message)
                 thread.append(message, self._queued(message, texts))
                 if i >= known:
@@ -375,27 +377,27 @@ class Dialogue:
 
     # --- transcripts -------------------------------------------------------------------------------------------------
 
-    def transcript(self, request: Message, *steps: str) -> Iterator[Event]:
+    def transcript(self, request: Message, *steps: str) -> Iterator[ConversationEvent]:
         """Yield the events of a whole conversation; ``steps`` is the path to it in its record."""
         thread = self._threads.begin(self._dialect.system(request))
         transcript = _Transcript(thread, request, _Additions(echoes=False))
         for i, message in enumerate(array(request, self._dialect.list_name)):
             with inside(*steps, i):
-                yield from self._add_message(transcript, entry(message))
+                yield from self._add_message(transcript, require_object(message))
         yield from self._end_transcript(transcript)
 
-    def message(self, message: Message) -> Iterator[Event]:
+    def message(self, message: Message) -> Iterator[ConversationEvent]:
         """Yield the events of a message on a line of its own."""
         if self._loose is None:
             self._loose = _Transcript(self._threads.begin(), {}, _Additions(echoes=False))
         yield from self._add_message(self._loose, message)
 
-    def finish(self) -> Iterator[Event]:
+    def finish(self) -> Iterator[ConversationEvent]:
         """Yield the events that are pending at the end of the log."""
         if self._loose is not None:
             yield from self._end_transcript(self._loose)
 
-    def _add_message(self, transcript: _Transcript, message: Message) -> Iterator[Event]:
+    def _add_message(self, transcript: _Transcript, message: Message) -> Iterator[ConversationEvent]:
         is_reply = self._dialect.is_reply(message)
         if transcript.reply and not (is_reply and self._dialect.joined):
             yield self._end_reply(transcript)
@@ -410,26 +412,26 @@ class Dialogue:
             transcript.reply, transcript.line = [message], self.line
         transcript.thread.append(message, self._queued(message, texts))
 
-    def _end_transcript(self, transcript: _Transcript) -> Iterator[Event]:
+    def _end_transcript(self, transcript: _Transcript) -> Iterator[ConversationEvent]:
         """Messages after the last reply have no reply, but may bring results."""
         if transcript.reply:
             yield self._end_reply(transcript)
         if transcript.additions.taken:
             yield self._prompt(transcript.thread, transcript.request, transcript.additions)
 
-    def _end_reply(self, transcript: _Transcript) -> Reply:
+    def _end_reply(self, transcript: _Transcript) -> ModelReply:
         messages, transcript.reply = transcript.reply, []
         last = messages[-1]
         parts = [part for message in messages for part in self._dialect.parts(message)]
         model = optional_text(last, "model") or optional_text(transcript.request, "model")
-        return Reply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
+        return ModelReply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
 
     # --- both --------------------------------------------------------------------------------------------------------
 
     def _queued(self, message: Message, texts: list[str]) -> list[str]:
         if self._dialect.is_system(message):
             return texts
-        return [] if self._dialect.is_reply(message) else [found for text in texts for found in reminders(text)]
+        return [] if self._dialect.is_reply(message) else [found for text in texts for found in find_reminders(text)]
 
     def _prompt(self, thread: Thread, request: Message, additions: _Additions) -> Prompt:
         return Prompt(
@@ -445,7 +447,7 @@ class Dialogue:
             transport={"parallelToolCalls": False} if self._dialect.is_sequential(request) else None,
         )
 
-    def _offer(self, request: Message) -> Offer | None:
+    def _offer(self, request: Message) -> OfferedTools | None:
         """Return the offered tools, cached for the previous request: most requests offer the same."""
         tools = array(request, "tools")
         if not tools:
@@ -463,11 +465,11 @@ class ExchangeLog(ABC):
         self._limits = limits
 
     @abstractmethod
-    def _request(self, request: Message, session: str | None) -> Event:
+    def _request(self, request: Message, session: str | None) -> ConversationEvent:
         """Return the prompt of a request."""
 
     @abstractmethod
-    def _answer(self, answer: Message) -> Iterator[Event]:
+    def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
         """Yield the reply of a response. An error is none: a retry is expected."""
 
     @abstractmethod
@@ -475,31 +477,31 @@ class ExchangeLog(ABC):
         """Add a part of a streamed response."""
 
     @abstractmethod
-    def _streamed(self) -> Iterator[Event]:
+    def _streamed(self) -> Iterator[ConversationEvent]:
         """Yield the reply of the streamed response so far, and begin the next one."""
 
-    def _exchange(self, record: Message) -> Iterator[Event]:
+    def _exchange(self, record: Message) -> Iterator[ConversationEvent]:
         session = optional_text(record, "session")
         if record.get("request") is not None:
             with inside("request"):
-                request, steps = unwrapped(record["request"])
+                request, steps = unwrap_body(record["request"])
                 with inside(*steps):
                     yield self._request(request, session)
         if record.get("response") is not None:
             with inside("response"):
                 yield from self._response(record["response"])
 
-    def _response(self, response: JSON) -> Iterator[Event]:
+    def _response(self, response: JSON) -> Iterator[ConversationEvent]:
         """Yield the reply of a response: an object, the list of its parts, or the text of its event stream."""
         if type(response) is str:
-            response = stream_records(response, self._limits)
+            response = read_stream(response, self._limits)
         if type(response) is list:
             for i, part in enumerate(response):
                 with inside(i):
-                    self._take(entry(part))
+                    self._take(require_object(part))
             yield from self._streamed()
             return
-        answer, steps = unwrapped(response)
+        answer, steps = unwrap_body(response)
         with inside(*steps):
             yield from self._answer(answer)
 
@@ -509,7 +511,7 @@ class ExchangeLog(ABC):
 # Code and message are read where recorded; prose has no code. Logs rarely record whether a retry can help, so it is
 # looked up by code and the row is marked as derived.
 
-_AGAIN: Final = (
+_RETRYABLE: Final = (
     # HTTP
     "408", "425", "429", "500", "502", "503", "504", "529",
     # JSON-RPC and MCP: connection closed, request timed out
@@ -521,7 +523,7 @@ _AGAIN: Final = (
     "busy", "connection_refused", "connection_reset", "deadline_exceeded", "econnrefused", "econnreset", "etimedout",
     "network_error", "rate_limited", "service_unavailable", "temporarily_unavailable", "timed_out", "transient",
 )  # fmt: skip
-_NEVER: Final = (
+_NOT_RETRYABLE: Final = (
     # HTTP
     "400", "401", "402", "403", "404", "405", "409", "410", "413", "415", "422",
     # JSON-RPC and MCP: not JSON, no request, no such method, bad arguments, internal, no such resource, cancelled
@@ -537,19 +539,19 @@ _NEVER: Final = (
     "invalid_arguments", "not_found", "outcome_unknown", "permission_denied", "unauthorized", "unsupported",
     "validation_error",
 )  # fmt: skip
-RETRYABLE: Final = dict.fromkeys(_NEVER, False) | dict.fromkeys(_AGAIN, True)
+RETRYABLE: Final = dict.fromkeys(_NOT_RETRYABLE, False) | dict.fromkeys(_RETRYABLE, True)
 """Whether a retry can help, by lower-case error code."""
 
 _CODES: Final = ("errorCode", "error_code", "code", "type")
 _MESSAGES: Final = ("errorMessage", "error_message", "message")
 
 
-def retryable(code: str | None) -> bool | None:
+def is_retryable(code: str | None) -> bool | None:
     """Return whether a retry can help; None if the code is unknown."""
     return None if code is None else RETRYABLE.get(normalize_word(code))
 
 
-def failure_in(payload: JSON, text: str) -> Failure:
+def read_failure(payload: JSON, text: str) -> Failure:
     """Return the error that a result describes; ``text`` is the text shown to the model."""
     said = _object(payload, text)
     inner = said.get("error")

@@ -12,9 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from manglecp.adapters.conversation import Call, Event, Failure, Offer, Reply, Result, failure_in
-from manglecp.adapters.policies import Tool, offer
-from manglecp.adapters.records import each_object, entry, identifier, inside, mapping, optional_text, read_each
+from manglecp.adapters.conversation import (
+    CallResult,
+    ConversationEvent,
+    Failure,
+    ModelReply,
+    OfferedTools,
+    ToolCall,
+    read_failure,
+)
+from manglecp.adapters.policies import ToolDefinition, offer_tools
+from manglecp.adapters.records import each_object, identifier, inside, mapping, optional_text, read_each, require_object
 from manglecp.wire import JSON, Fault
 
 _CALL: Final = "tools/call"
@@ -31,31 +39,31 @@ class McpLog:
         self._open: dict[str | int, list[str]] = {}
         """The methods of pending requests by id; the last one is matched first."""
         self._calls = 0
-        self._parts: list[Call | Result] = []
+        self._parts: list[ToolCall | CallResult] = []
         self._cancelled: set[str | int] = set()
-        self._listed: list[Tool] = []
-        self._offer: Offer | None = None
+        self._listed: list[ToolDefinition] = []
+        self._offer: OfferedTools | None = None
 
-    def read(self, value: JSON, line: int) -> Iterator[Event]:
+    def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         self._line = line
         if type(value) is list:
             for i, message in enumerate(value):
                 with inside(i):
-                    yield from self._message(entry(message))
+                    yield from self._message(require_object(message))
             return
-        record = entry(value)
+        record = require_object(value)
         if "jsonrpc" in record or "message" not in record:
             yield from self._message(record)
             return
         with inside("message"):
-            yield from self._message(entry(record["message"]))
+            yield from self._message(require_object(record["message"]))
 
-    def finish(self) -> Iterator[Event]:
+    def finish(self) -> Iterator[ConversationEvent]:
         """Yield the last turn; calls that are still open have no result."""
         if self._parts:
             yield self._turn()
 
-    def _message(self, message: dict[str, Any]) -> Iterator[Event]:
+    def _message(self, message: dict[str, Any]) -> Iterator[ConversationEvent]:
         method = optional_text(message, "method")
         if method is not None and "id" in message:
             self._request(method, message)
@@ -69,19 +77,21 @@ class McpLog:
         if self._parts and not self._calls:
             yield self._turn()
 
-    def _turn(self) -> Reply:
+    def _turn(self) -> ModelReply:
         parts, self._parts, self._calls = tuple(self._parts), [], 0
-        return Reply(_THREAD, self._line, parts, "tool_use", offer=self._offer)
+        return ModelReply(_THREAD, self._line, parts, "tool_use", offer=self._offer)
 
     def _request(self, method: str, message: dict[str, Any]) -> None:
-        number = _id(message, "id")
+        number = _read_id(message, "id")
         params = mapping(message, "params") or {}
         if method == _CALL:
             with inside("params"):
                 name = identifier(params, "name")
             given = params.get("arguments")
             valid = given is None or type(given) is dict
-            self._parts.append(Call(_name(number), name, {} if given is None else given, "mcp", "function_call", valid))
+            self._parts.append(
+                ToolCall(_call_id(number), name, {} if given is None else given, "mcp", "function_call", valid)
+            )
             self._calls += 1
             self._cancelled.discard(number)
         elif method == _LIST and params.get("cursor") is None:
@@ -89,7 +99,7 @@ class McpLog:
         self._open.setdefault(number, []).append(method)
 
     def _response(self, message: dict[str, Any]) -> None:
-        number = _id(message, "id")
+        number = _read_id(message, "id")
         methods = self._open.get(number)
         method = methods.pop() if methods else None
         if not methods:
@@ -98,14 +108,14 @@ class McpLog:
             self._list(mapping(message, "result"))
         elif method == _CALL:
             self._calls -= 1
-            self._parts.append(_result(number, message))
+            self._parts.append(_read_result(number, message))
         elif method is None and number in self._cancelled:
             self._cancelled.discard(number)  # late response to a cancelled call: ignored
         elif method is None:
-            self._parts.append(_result(number, message))  # no request: an orphan
+            self._parts.append(_read_result(number, message))  # no request: an orphan
 
     def _cancel(self, params: dict[str, Any]) -> None:
-        number = _id(params, "requestId")
+        number = _read_id(params, "requestId")
         methods = self._open.get(number)
         if methods and _CALL in methods:
             methods.remove(_CALL)
@@ -114,7 +124,7 @@ class McpLog:
             self._calls -= 1
             self._cancelled.add(number)
             reason = optional_text(params, "reason")
-            self._parts.append(Result(_name(number), reason, params, "cancelled", Failure("cancelled", reason)))
+            self._parts.append(CallResult(_call_id(number), reason, params, "cancelled", Failure("cancelled", reason)))
 
     def _list(self, result: dict[str, Any] | None) -> None:
         """Add a page of the catalogue, which is complete with the last page."""
@@ -122,36 +132,36 @@ class McpLog:
             return
         with inside("result"):
             self._listed += read_each(
-                result, "tools", lambda tool: Tool(identifier(tool, "name"), tool.get("inputSchema"), "mcp")
+                result, "tools", lambda tool: ToolDefinition(identifier(tool, "name"), tool.get("inputSchema"), "mcp")
             )
         if result.get("nextCursor") is None:
-            self._offer = offer(self._listed)
+            self._offer = offer_tools(self._listed)
 
 
-def _id(holder: dict[str, Any], key: str) -> str | int:
+def _read_id(holder: dict[str, Any], key: str) -> str | int:
     number = holder.get(key)
     if type(number) is int or (type(number) is str and number.strip()):
         return number
     raise Fault("an id is a text or a whole number").inside(key)
 
 
-def _name(number: str | int) -> str:
+def _call_id(number: str | int) -> str:
     """Return the id as text; a numeric string is quoted to differ from the number."""
     return f'"{number}"' if type(number) is str and number.lstrip("-").isdecimal() else str(number)
 
 
-def _result(number: str | int, message: dict[str, Any]) -> Result:
+def _read_result(number: str | int, message: dict[str, Any]) -> CallResult:
     error = mapping(message, "error")
     if error is not None:
-        return Result(_name(number), error, message, "error", failure_in({"error": error}, ""))
+        return CallResult(_call_id(number), error, message, "error", read_failure({"error": error}, ""))
     result = mapping(message, "result") or {}
     texts = [text for _, block in each_object(result, "content") if type(text := block.get("text")) is str]
     payload = {name: value for name, value in result.items() if name != "_meta"}
     failed = result.get("isError") is True
-    return Result(
-        _name(number),
+    return CallResult(
+        _call_id(number),
         payload,
         message,
         "error" if failed else "ok",
-        failure_in(result.get("structuredContent"), "\n".join(texts)) if failed else None,
+        read_failure(result.get("structuredContent"), "\n".join(texts)) if failed else None,
     )

@@ -19,28 +19,27 @@ from typing import Any, Final
 
 from manglecp.adapters.conversation import (
     CODE_EXECUTION,
-    Call,
     Caller,
+    CallResult,
+    ConversationEvent,
     Dialect,
     Dialogue,
-    Event,
     ExchangeLog,
     Failure,
     Message,
-    Offer,
-    Part,
-    Result,
-    failure_in,
+    OfferedTools,
+    ReplyPart,
+    ToolCall,
+    read_failure,
     reports_failure,
 )
-from manglecp.adapters.policies import Tool, caller_kind, offer
+from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools
 from manglecp.adapters.records import (
     LogLimits,
     array,
     canonical_bytes,
     digest_of,
     each_object,
-    entry,
     identifier,
     inside,
     kind_of,
@@ -48,6 +47,7 @@ from manglecp.adapters.records import (
     optional_text,
     parse,
     read_each,
+    require_object,
     texts_of,
 )
 from manglecp.base.digest import digest_text
@@ -77,16 +77,16 @@ class ChatMessages(_OpenAIDialect):
     """The dialect of Chat Completions."""
 
     def texts(self, message: Message) -> list[str]:
-        return [] if kind_of(message, "role") == "tool" else words(message.get("content"))
+        return [] if kind_of(message, "role") == "tool" else content_texts(message.get("content"))
 
-    def results(self, message: Message) -> list[Result]:
+    def results(self, message: Message) -> list[CallResult]:
         if kind_of(message, "role") != "tool":
             return []
-        return [result_of(identifier(message, "tool_call_id"), message.get("content"), message)]
+        return [read_result(identifier(message, "tool_call_id"), message.get("content"), message)]
 
-    def parts(self, message: Message) -> Iterator[Part]:
-        yield from words(message.get("content"))
-        yield from read_each(message, "tool_calls", _call)
+    def parts(self, message: Message) -> Iterator[ReplyPart]:
+        yield from content_texts(message.get("content"))
+        yield from read_each(message, "tool_calls", _read_call)
 
     def stop(self, message: Message) -> str | None:
         """Return the stop reason of a message or choice, mapped to the specification if possible."""
@@ -96,11 +96,11 @@ class ChatMessages(_OpenAIDialect):
     def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages stand in the list
         return []
 
-    def offer(self, request: Message) -> Offer:
-        return offer(read_each(request, "tools", _tool))
+    def offer(self, request: Message) -> OfferedTools:
+        return offer_tools(read_each(request, "tools", _read_tool))
 
 
-_SAID: Final = {"function": "arguments", "custom": "input"}
+_ARGUMENT_MEMBER: Final = {"function": "arguments", "custom": "input"}
 """The member that holds the arguments, by kind of call."""
 
 
@@ -141,7 +141,7 @@ class Chunks:
             {
                 "id": call["id"],
                 "type": call["type"],
-                call["type"]: {"name": call["name"], _SAID[call["type"]]: "".join(call["said"])},
+                call["type"]: {"name": call["name"], _ARGUMENT_MEMBER[call["type"]]: "".join(call["said"])},
             }
             for _, call in sorted(self._calls.items())
         ]
@@ -154,7 +154,7 @@ class Chunks:
             raise Fault("a small whole number belongs here").inside("index")
         call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "said": []})
         call["id"] = optional_text(piece, "id") or call["id"]
-        for kind, said in _SAID.items():
+        for kind, said in _ARGUMENT_MEMBER.items():
             part = mapping(piece, kind)
             if part is not None:
                 call["type"] = kind
@@ -168,14 +168,14 @@ def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
         raise Fault("calls in a choice other than the first cannot be told apart").inside("choices", i)
 
 
-def words(content: JSON) -> list[str]:
+def content_texts(content: JSON) -> list[str]:
     if type(content) is str:
         return [content]
     parts = content if type(content) is list else []
     return [text for part in parts if type(part) is dict and type(text := part.get("text")) is str]
 
 
-def arguments(text: str | None) -> tuple[JSON, bool]:
+def parse_arguments(text: str | None) -> tuple[JSON, bool]:
     """Return the arguments of a call, and whether they are an object. Invalid JSON stays text."""
     try:
         value = parse((text or "").encode())
@@ -184,25 +184,27 @@ def arguments(text: str | None) -> tuple[JSON, bool]:
     return value, type(value) is dict
 
 
-def result_of(call_id: str, content: JSON, shown: JSON) -> Result:
+def read_result(call_id: str, content: JSON, shown: JSON) -> CallResult:
     """Return a result. The API has no error flag, so a failure is detected from the content."""
     payload = "" if content is None else content
-    text = "\n".join(texts_of(payload) if type(payload) is not list else words(payload))
+    text = "\n".join(texts_of(payload) if type(payload) is not list else content_texts(payload))
     failed = reports_failure(None, text)
-    return Result(call_id, payload, shown, "error" if failed else "ok", failure_in(None, text) if failed else None)
+    return CallResult(
+        call_id, payload, shown, "error" if failed else "ok", read_failure(None, text) if failed else None
+    )
 
 
-def _call(call: dict[str, Any]) -> Call:
+def _read_call(call: dict[str, Any]) -> ToolCall:
     if (custom := mapping(call, "custom")) is not None:
-        return Call(identifier(call, "id"), identifier(custom, "name"), custom.get("input"), block="function_call")
-    function = entry(call.get("function"), "function")
-    given, valid = arguments(optional_text(function, "arguments"))
-    return Call(identifier(call, "id"), identifier(function, "name"), given, block="function_call", valid=valid)
+        return ToolCall(identifier(call, "id"), identifier(custom, "name"), custom.get("input"), block="function_call")
+    function = require_object(call.get("function"), "function")
+    given, valid = parse_arguments(optional_text(function, "arguments"))
+    return ToolCall(identifier(call, "id"), identifier(function, "name"), given, block="function_call", valid=valid)
 
 
-def _tool(definition: dict[str, Any]) -> Tool:
+def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
     function = mapping(definition, "function") or mapping(definition, "custom") or definition
-    return Tool(identifier(function, "name"), function.get("parameters", function.get("format")))
+    return ToolDefinition(identifier(function, "name"), function.get("parameters", function.get("format")))
 
 
 # --- Responses --------------------------------------------------------------------------------------------------------
@@ -238,17 +240,17 @@ class Items(_OpenAIDialect):
         return not kind.endswith("_output") and kind != "mcp_approval_response"
 
     def texts(self, message: Message) -> list[str]:
-        return words(message.get("content")) if _type(message) == "message" else []
+        return content_texts(message.get("content")) if _type(message) == "message" else []
 
-    def results(self, message: Message) -> list[Result]:
+    def results(self, message: Message) -> list[CallResult]:
         if not _type(message).endswith(_OUTPUT):
             return []
-        return [result_of(identifier(message, "call_id"), message.get("output"), message)]
+        return [read_result(identifier(message, "call_id"), message.get("output"), message)]
 
-    def parts(self, message: Message) -> Iterator[Part]:
+    def parts(self, message: Message) -> Iterator[ReplyPart]:
         kind = _type(message)
         if kind == "message":
-            yield from words(message.get("content"))
+            yield from content_texts(message.get("content"))
         elif kind in _CLIENT:
             yield _client_call(message)
         elif kind.endswith(_CALL):
@@ -262,10 +264,10 @@ class Items(_OpenAIDialect):
         instructions = optional_text(request, "instructions")
         return [] if instructions is None else [instructions]
 
-    def offer(self, request: Message) -> Offer:
+    def offer(self, request: Message) -> OfferedTools:
         tools = list(read_each(request, "tools", _item_tool))
         named = [tool for tool in tools if tool is not None]
-        return offer(named, closed=named == tools)
+        return offer_tools(named, closed=named == tools)
 
 
 class ItemStream:
@@ -285,7 +287,7 @@ class ItemStream:
             index = event.get("output_index")
             if type(index) is not int:
                 raise Fault("a whole number belongs here").inside("output_index")
-            self._items[index] = entry(event.get("item"), "item")
+            self._items[index] = require_object(event.get("item"), "item")
 
     def response(self) -> dict[str, Any] | None:
         """Return the response as far as received; None if it has not started."""
@@ -294,7 +296,7 @@ class ItemStream:
         return {**self._response, "output": [self._items[index] for index in sorted(self._items)]}
 
 
-def stop_of_response(response: dict[str, Any]) -> str | None:
+def read_stop_reason(response: dict[str, Any]) -> str | None:
     """Return ``tool_use`` for a completed response with calls; an incomplete one has its own reason."""
     status = optional_text(response, "status")
     if status == "completed":
@@ -311,24 +313,26 @@ def _type(item: dict[str, Any]) -> str:
     return (kind_of(item) or "") if "type" in item else "message"
 
 
-def _client_call(item: dict[str, Any]) -> Call:
+def _client_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "function_call":
-        given, valid = arguments(optional_text(item, "arguments"))
+        given, valid = parse_arguments(optional_text(item, "arguments"))
         name = identifier(item, "name")
     else:
         given, valid = item.get("input", item.get("action", item.get("operation"))), True
         name = optional_text(item, "name") or kind.removesuffix(_CALL)
-    return Call(identifier(item, "call_id"), name, given, _CLIENT[kind], "function_call", valid, caller=_caller(item))
+    return ToolCall(
+        identifier(item, "call_id"), name, given, _CLIENT[kind], "function_call", valid, caller=_read_caller(item)
+    )
 
 
-def _served_call(item: dict[str, Any]) -> Call:
+def _served_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     given = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
     valid = True
     if kind == "mcp_call":
-        given, valid = arguments(optional_text(item, "arguments"))
-    return Call(
+        given, valid = parse_arguments(optional_text(item, "arguments"))
+    return ToolCall(
         identifier(item, "id"),
         optional_text(item, "name") or kind.removesuffix(_CALL),
         given,
@@ -336,11 +340,11 @@ def _served_call(item: dict[str, Any]) -> Call:
         "function_call",
         valid,
         served=True,
-        caller=_caller(item),
+        caller=_read_caller(item),
     )
 
 
-def _served_result(item: dict[str, Any]) -> Result:
+def _served_result(item: dict[str, Any]) -> CallResult:
     status = optional_text(item, "status") or "completed"
     payload = next((item[name] for name in _SERVED_OUTPUT if item.get(name) is not None), None)
     failure: Failure | None = None
@@ -348,7 +352,7 @@ def _served_result(item: dict[str, Any]) -> Result:
         error = item.get("error")
         payload = error if payload is None else payload
         text = error if type(error) is str else "" if error is None else canonical_bytes(error).decode()
-        failure = failure_in({"error": error}, text)
+        failure = read_failure({"error": error}, text)
     evidence: dict[str, Any] = {}
     outputs = item.get("outputs")
     if item["type"] == "code_interpreter_call" and type(outputs) is list:
@@ -357,15 +361,15 @@ def _served_result(item: dict[str, Any]) -> Result:
         both = digest_text("\n".join(logs))
         evidence["observation"] = {"stdoutDigest": both, "stderrDigest": both}
     state = "running" if status in _RUNNING else "ok" if failure is None else "error"
-    return Result(identifier(item, "id"), payload, item, state, failure, None, evidence)
+    return CallResult(identifier(item, "id"), payload, item, state, failure, None, evidence)
 
 
-def _caller(item: dict[str, Any]) -> Caller | None:
+def _read_caller(item: dict[str, Any]) -> Caller | None:
     caller = item.get("caller")
     if type(caller) is str:
-        kind, parent = caller_kind(caller), None
+        kind, parent = normalize_caller(caller), None
     elif type(caller) is dict:
-        kind = caller_kind(identifier(caller, "type"))
+        kind = normalize_caller(identifier(caller, "type"))
         parent = next(
             (caller[key] for key in ("tool_id", "caller_id", "call_id", "id") if type(caller.get(key)) is str), None
         )
@@ -374,7 +378,7 @@ def _caller(item: dict[str, Any]) -> Caller | None:
     return None if kind == "direct" else Caller(kind, parent)
 
 
-def _item_tool(definition: dict[str, Any]) -> Tool | None:
+def _item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     """Return the tool; None for a server, which names its tools."""
     if kind_of(definition) == "mcp":
         return None
@@ -382,12 +386,12 @@ def _item_tool(definition: dict[str, Any]) -> Tool | None:
     if "name" in definition:
         name = identifier(definition, "name")
         schema = definition.get("parameters", definition.get("format"))
-        return Tool(name, schema, deferred=definition.get("defer_loading") is True)
+        return ToolDefinition(name, schema, deferred=definition.get("defer_loading") is True)
     name = kind
     for suffix in _SUFFIXES:
         name = name.partition(suffix)[0]
     name = {"computer_use": "computer"}.get(name, name)
-    return Tool(name, {"type": kind, "digest": digest_of(definition)}, _CLIENT.get(name + _CALL, "function"))
+    return ToolDefinition(name, {"type": kind, "digest": digest_of(definition)}, _CLIENT.get(name + _CALL, "function"))
 
 
 # --- log --------------------------------------------------------------------------------------------------------------
@@ -408,12 +412,12 @@ class OpenAILog(ExchangeLog):
         self._chunks = Chunks()
         self._events = ItemStream()
 
-    def read(self, value: JSON, line: int) -> Iterator[Event]:
+    def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         if type(value) is list:
             self._at(line)
             yield from self._transcript(value)
             return
-        record = entry(value)
+        record = require_object(value)
         if kind_of(record, "object") == _CHUNK:
             if self._chunks.belongs_to_another(record):
                 yield from self._streamed()
@@ -429,7 +433,7 @@ class OpenAILog(ExchangeLog):
             self._at(line)
             yield from self._whole(record)
 
-    def finish(self) -> Iterator[Event]:
+    def finish(self) -> Iterator[ConversationEvent]:
         yield from self._streamed()
         yield from self._chat.finish()
         yield from self._items.finish()
@@ -437,7 +441,7 @@ class OpenAILog(ExchangeLog):
     def _at(self, line: int) -> None:
         self._chat.line = self._items.line = line
 
-    def _whole(self, record: dict[str, Any]) -> Iterator[Event]:
+    def _whole(self, record: dict[str, Any]) -> Iterator[ConversationEvent]:
         if "request" in record or type(record.get("response")) in (dict, list, str):
             yield from self._exchange(record)
         elif kind_of(record, "object") in (_COMPLETION, _RESPONSE):
@@ -451,14 +455,14 @@ class OpenAILog(ExchangeLog):
         else:
             raise Fault("neither an exchange, nor a message or item, nor a part of a stream")
 
-    def _transcript(self, messages: list[Any]) -> Iterator[Event]:
+    def _transcript(self, messages: list[Any]) -> Iterator[ConversationEvent]:
         """Read a list of messages, or of items, which have a type."""
         if any(type(message) is dict and "type" in message for message in messages):
             yield from self._items.transcript({"input": messages})
         else:
             yield from self._chat.transcript({"messages": messages})
 
-    def _request(self, request: Message, session: str | None) -> Event:
+    def _request(self, request: Message, session: str | None) -> ConversationEvent:
         if "input" not in request:
             return self._chat.request(request, session)
         if type(request["input"]) is str:
@@ -473,27 +477,27 @@ class OpenAILog(ExchangeLog):
     def _take(self, part: Message) -> None:
         (self._chunks if kind_of(part, "object") == _CHUNK else self._events).take(part)
 
-    def _answer(self, answer: Message) -> Iterator[Event]:
+    def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
         if "choices" in answer:
             if array(answer, "choices"):
                 yield self._completion(answer)
         elif "output" in answer:
             parts = chain.from_iterable(read_each(answer, "output", lambda item: list(self._item_dialect.parts(item))))
             model, key = optional_text(answer, "model"), optional_text(answer, "id")
-            yield self._items.reply(parts, stop_of_response(answer), model, key)
+            yield self._items.reply(parts, read_stop_reason(answer), model, key)
         elif answer.get("error") is None:
             raise Fault("neither choices, nor output, nor an error")
 
-    def _completion(self, answer: Message) -> Event:
+    def _completion(self, answer: Message) -> ConversationEvent:
         first, *others = each_object(answer, "choices")
         for i, other in others:
             refuse_calls(mapping(other, "message"), i)
         with inside("choices", 0):
             _, choice = first
-            parts = self._chat_dialect.parts(entry(choice.get("message"), "message"))
+            parts = self._chat_dialect.parts(require_object(choice.get("message"), "message"))
             return self._chat.reply(parts, self._chat_dialect.stop(choice), optional_text(answer, "model"))
 
-    def _streamed(self) -> Iterator[Event]:
+    def _streamed(self) -> Iterator[ConversationEvent]:
         completion, self._chunks = self._chunks.completion(), Chunks()
         if completion is not None:
             yield self._completion(completion)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from manglecp.adapters.conversation import CODE_EXECUTION, Offer
-from manglecp.adapters.records import carried, digest_of
+from manglecp.adapters.conversation import CODE_EXECUTION, OfferedTools
+from manglecp.adapters.records import as_canonical, digest_of
 from manglecp.harness import Constraints, digest_v1 as digest
-from manglecp.harness.policy import PolicyPackage, observe
+from manglecp.harness.policy import PolicyPackage, observe_package
 from manglecp.wire import JSON
 
 # --- tools of a request -----------------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@ DIGEST_FIELDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ToolDefinition:
     """A tool definition, independent of the provider."""
 
     name: str
@@ -42,7 +42,7 @@ class Tool:
     """Other names under which the tool is called."""
 
 
-def offer(tools: Iterable[Tool], *, closed: bool = True) -> Offer:
+def offer_tools(tools: Iterable[ToolDefinition], *, closed: bool = True) -> OfferedTools:
     """Return the offer. Only if ``closed``, calls of unlisted tools are calls of unknown tools."""
     known = list(tools)
     schemas = {name: digest_of(tool.schema) for tool in known for name in (tool.name, *tool.aliases)}
@@ -57,13 +57,13 @@ def offer(tools: Iterable[Tool], *, closed: bool = True) -> Offer:
         }
     if callers := {tool.name: sorted(tool.callers) for tool in known if tool.callers}:
         documents["allowedCallers"] = {"tools": callers}
-    if examples := {tool.name: [carried(one) for one in tool.examples] for tool in known if tool.examples}:
+    if examples := {tool.name: [as_canonical(one) for one in tool.examples] for tool in known if tool.examples}:
         documents["toolExamples"] = {"tools": examples}
     kinds = {name: tool.kind for tool in known for name in (tool.name, *tool.aliases) if tool.kind != "function"}
-    return Offer(documents, {name: digest(one) for name, one in documents.items()}, schemas, kinds)
+    return OfferedTools(documents, {name: digest(one) for name, one in documents.items()}, schemas, kinds)
 
 
-def caller_kind(word: str) -> str:
+def normalize_caller(word: str) -> str:
     """Return the caller without a version: ``code_execution_20250825`` and ``programmatic`` are ``code_execution``."""
     return CODE_EXECUTION if word.startswith(CODE_EXECUTION) or word == "programmatic" else word
 
@@ -76,7 +76,7 @@ UNRECORDED: Final = "unrecorded"
 CONSTRAINTS: Final = frozenset({*Constraints.__struct_encode_fields__, "policyDocuments"})
 """The members beside ``evidence`` in a document."""
 
-_OF_A_TURN: Final = ("callId", "modelRef", "actionMode", "executionPattern", "toolChoice")
+_PER_TURN_FIELDS: Final = ("callId", "modelRef", "actionMode", "executionPattern", "toolChoice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = 
     fields. Missing fields default to those of ``observe``; a package has no defaults.
     """
     if isinstance(policy, PolicyPackage):
-        return _of_package(policy, pinned)
-    base = _of_package(observe())
+        return _bind_package(policy, pinned)
+    base = _bind_package(observe_package())
     if policy is None:
         return base
     fields = {name: value for name, value in policy.items() if name not in CONSTRAINTS}
@@ -108,8 +108,8 @@ def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = 
     return Binding({**base.fields, **fields}, {**kept, **constraints})
 
 
-def _of_package(package: PolicyPackage, pinned: str | None = None) -> Binding:
+def _bind_package(package: PolicyPackage, pinned: str | None = None) -> Binding:
     spec = package.call_spec(session_id="", turn_index=0, model_ref=UNRECORDED, prompt_digest="")
     return Binding(
-        {name: value for name, value in spec.items() if name not in _OF_A_TURN}, package.terms(pinned=pinned)
+        {name: value for name, value in spec.items() if name not in _PER_TURN_FIELDS}, package.terms(pinned=pinned)
     )

@@ -70,29 +70,29 @@ class LogError(ValueError):
         return cls(line, fault.path, fault.message)
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """A JSON value and the line that it began on."""
 
     line: int
     value: JSON
 
 
-def records(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[Record]:
+def read_records(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[LogRecord]:
     """Yield the records of a log. Raises :class:`LogError` where it is damaged."""
     lines = ((number, line) for number, line in _lines(log, limits) if line)
     first = next(lines, None)
     if first is None:
         return
     if first[1] in (b"{", b"["):
-        yield _document(first, lines, limits)
+        yield _read_document(first, lines, limits)
     else:
-        yield from _events(chain([first], lines), limits)
+        yield from _read_lines(chain([first], lines), limits)
 
 
-def stream_records(text: str, limits: LogLimits) -> list[JSON]:
+def read_stream(text: str, limits: LogLimits) -> list[JSON]:
     """Return the records of an event stream that the log holds as text."""
     try:
-        return [record.value for record in records(text, limits)]
+        return [record.value for record in read_records(text, limits)]
     except LogError as error:
         raise Fault(f"line {error.line} of the stream: {error.message}") from None
 
@@ -114,7 +114,7 @@ def parse(data: bytes, nesting: int = NESTING) -> JSON:
     raise Fault(f"nested more than {nesting} deep")
 
 
-def _document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]], limits: LogLimits) -> Record:
+def _read_document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]], limits: LogLimits) -> LogRecord:
     number, line = first
     size = 0
     parts = [line]
@@ -123,21 +123,21 @@ def _document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]], limit
         if size > limits.line:
             raise LogError(number, "$", f"a document of more than {limits.line:,} bytes")
         parts.append(more)
-    return Record(number, _value(b"\n".join(parts), number, limits))
+    return LogRecord(number, _parse_line(b"\n".join(parts), number, limits))
 
 
-def _events(lines: Iterable[tuple[int, bytes]], limits: LogLimits) -> Iterator[Record]:
+def _read_lines(lines: Iterable[tuple[int, bytes]], limits: LogLimits) -> Iterator[LogRecord]:
     """Yield a record per line or per ``data:`` field; providers send no multi-line events."""
     for number, line in lines:
         if line.startswith(_DATA):
             data = line[len(_DATA) :].strip()
             if data and data != _DONE:
-                yield Record(number, _value(data, number, limits))
+                yield LogRecord(number, _parse_line(data, number, limits))
         elif not line.startswith(_OTHER_FIELDS):
-            yield Record(number, _value(line, number, limits))
+            yield LogRecord(number, _parse_line(line, number, limits))
 
 
-def _value(data: bytes, line: int, limits: LogLimits) -> JSON:
+def _parse_line(data: bytes, line: int, limits: LogLimits) -> JSON:
     try:
         return parse(data, limits.nesting)
     except Fault as fault:
@@ -184,23 +184,23 @@ class inside:
             error.inside(*self._steps)
 
 
-def entry(value: JSON, *steps: str | int) -> dict[str, Any]:
+def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
     """Return the value if it is an object. Raises :class:`Fault`."""
     if type(value) is not dict:
         raise Fault("an object belongs here").inside(*steps)
     return value
 
 
-def unwrapped(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
+def unwrap_body(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the body of a request or response, under ``body`` or not, and the path to it."""
-    outer = entry(value)
-    return (entry(outer["body"], "body"), ("body",)) if "body" in outer else (outer, ())
+    outer = require_object(value)
+    return (require_object(outer["body"], "body"), ("body",)) if "body" in outer else (outer, ())
 
 
 def mapping(holder: dict[str, Any], key: str) -> dict[str, Any] | None:
     """Return the object under this key, or None."""
     value = holder.get(key)
-    return None if value is None else entry(value, key)
+    return None if value is None else require_object(value, key)
 
 
 def array(holder: dict[str, Any], key: str) -> list[Any]:
@@ -216,7 +216,7 @@ def array(holder: dict[str, Any], key: str) -> list[Any]:
 def each_object(holder: dict[str, Any], key: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a list with their indices."""
     for i, value in enumerate(array(holder, key)):
-        yield i, entry(value, key, i)
+        yield i, require_object(value, key, i)
 
 
 def read_each(holder: dict[str, Any], key: str, read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
@@ -268,7 +268,7 @@ def texts_of(value: JSON) -> list[str]:
 # --- digests ----------------------------------------------------------------------------------------------------------
 
 
-def carried(value: JSON) -> JSON:
+def as_canonical(value: JSON) -> JSON:
     """Return the value, or its JSON text if it has no canonical form."""
     try:
         canonical(value)
@@ -282,7 +282,7 @@ def canonical_bytes(value: JSON) -> bytes:
     try:
         return canonical(value)
     except Uncanonical:
-        return canonical(carried(value))
+        return canonical(as_canonical(value))
 
 
 def digest_of(value: JSON) -> str:

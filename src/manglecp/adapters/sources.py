@@ -9,8 +9,8 @@ from manglecp.adapters.anthropic import AnthropicLog
 from manglecp.adapters.mcp import McpLog
 from manglecp.adapters.openai import OpenAILog
 from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, Binding, bind
-from manglecp.adapters.records import LogError, LogLimits, entry, records
-from manglecp.adapters.turns import Turns, underived
+from manglecp.adapters.records import LogError, LogLimits, read_records, require_object
+from manglecp.adapters.turns import TurnAssembler, without_derived
 from manglecp.base.text import quote
 from manglecp.harness import Evidence
 from manglecp.harness.policy import PolicyPackage
@@ -36,7 +36,7 @@ class NeutralLog:
         self._given: set[str] = set()
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
-        record = entry(value)
+        record = require_object(value)
         if "evidence" in record:
             self._number += 1
             # A document stands between rows: those in front of it come first.
@@ -83,7 +83,7 @@ class _Turn:
             if member not in _OBJECTS and member not in CONSTRAINTS:
                 raise Fault(f"{quote(member)} is no row of the evidence").inside(member)
             held = self._evidence if member in _OBJECTS else self._constraints
-            if held.setdefault(member, entry(value, member)) != value:
+            if held.setdefault(member, require_object(value, member)) != value:
                 raise Fault("the turn has another one already").inside(member)
 
     def document(self, binding: Binding) -> dict[str, Any]:
@@ -107,10 +107,10 @@ def _name(record: dict[str, Any]) -> str:
 Document: TypeAlias = dict[str, Any]
 
 
-_READERS: Final[Mapping[str, Callable[[Binding, LogLimits], Turns | NeutralLog]]] = {
-    "anthropic": lambda binding, limits: Turns(AnthropicLog(limits), binding, limits),
-    "openai": lambda binding, limits: Turns(OpenAILog(limits), binding, limits),
-    "mcp": lambda binding, limits: Turns(McpLog(), binding, limits),
+_READERS: Final[Mapping[str, Callable[[Binding, LogLimits], TurnAssembler | NeutralLog]]] = {
+    "anthropic": lambda binding, limits: TurnAssembler(AnthropicLog(limits), binding, limits),
+    "openai": lambda binding, limits: TurnAssembler(OpenAILog(limits), binding, limits),
+    "mcp": lambda binding, limits: TurnAssembler(McpLog(), binding, limits),
     "jsonl": NeutralLog,
 }
 SOURCES: Final = tuple(_READERS)
@@ -136,16 +136,16 @@ def ingest(
         raise ValueError(f"{source!r} is none of {', '.join(SOURCES)}")
     limits = limits or LogLimits()
     for document in _documents(log, _READERS[source](bind(policy, pinned), limits), limits):
-        yield underived(document) if strict else document
+        yield without_derived(document) if strict else document
 
 
 def _documents(
-    log: bytes | str | Iterable[bytes | str], reader: Turns | NeutralLog, limits: LogLimits
+    log: bytes | str | Iterable[bytes | str], reader: TurnAssembler | NeutralLog, limits: LogLimits
 ) -> Iterator[Document]:
     damage: LogError | None = None
     line = 1
     try:
-        for line, value in records(log, limits):
+        for line, value in read_records(log, limits):
             yield from reader.read(value, line)
     except LogError as error:
         damage = error

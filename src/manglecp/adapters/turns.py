@@ -6,7 +6,7 @@ without a call, is an orphan. Turns are emitted in log order, after :attr:`.LogL
 
 Recorded facts become rows; missing ones stay missing, and the checks report them. Rows with derived content (renders,
 the view ``messages``, the queue ``system``, uses, ``retryable`` by code) are marked ``derived: true``;
-:func:`underived` removes them. A turn that continues cannot close without them.
+:func:`without_derived` removes them. A turn that continues cannot close without them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
-from manglecp.adapters.conversation import CODE_EXECUTION, Call, Event, Offer, Prompt, Reply, Result, retryable
+from manglecp.adapters.conversation import (
+    CODE_EXECUTION,
+    CallResult,
+    ConversationEvent,
+    ModelReply,
+    OfferedTools,
+    Prompt,
+    ToolCall,
+    is_retryable,
+)
 from manglecp.adapters.policies import DIGEST_FIELDS, UNRECORDED, Binding
-from manglecp.adapters.records import LogLimits, canonical_bytes, carried, digest_of, texts_of
+from manglecp.adapters.records import LogLimits, as_canonical, canonical_bytes, digest_of, texts_of
 from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.base.text import trim
 from manglecp.harness import digest_v1 as digest
@@ -30,7 +39,7 @@ _TERMINAL: Final = ("ok", "error", "cancelled")
 _EMPTY: Final = digest([])
 
 
-class Span(NamedTuple):
+class UsedText(NamedTuple):
     """A part of a result that a later reply contains, and the number of that turn."""
 
     text: str
@@ -38,7 +47,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class ToolSearch:
     """A tool search: its query and the tools found."""
 
     query: str
@@ -47,8 +56,8 @@ class Search:
 
 @dataclass(slots=True)
 class _Request:
-    call: Call
-    search: Search | None
+    call: ToolCall
+    search: ToolSearch | None
     iteration: int
 
 
@@ -64,21 +73,21 @@ class TurnEvidence:
     line: int
     prompt: Prompt | None
     """The request that the turn replies to."""
-    offer: Offer | None = None
+    offer: OfferedTools | None = None
     model: str | None = None
     stop: str | None = None
     iterations: int = 0
     requests: list[_Request] = field(default_factory=list)
-    results: list[Result] = field(default_factory=list)
+    results: list[CallResult] = field(default_factory=list)
     rendered: int = 0
     """How many of the results a later request contains."""
     after: Prompt | None = None
     """The last request that followed a reply of the turn."""
     continues: bool = False
-    spans: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, UsedText] = field(default_factory=dict)
     watched: list[int] = field(default_factory=list)
 
-    def answer(self, reply: Reply) -> None:
+    def answer(self, reply: ModelReply) -> None:
         """Add a reply. The last reply determines the stop reason."""
         self.model = reply.model or self.model
         self.offer = reply.offer or (self.prompt.offer if self.prompt else None)
@@ -86,7 +95,7 @@ class TurnEvidence:
         self.iterations += 1
         self.continues = False
 
-    def request(self, call: Call, search: Search | None) -> None:
+    def request(self, call: ToolCall, search: ToolSearch | None) -> None:
         """Add a call of the model, with the search that found its tool."""
         self.requests.append(_Request(call, search, self.iterations))
 
@@ -102,13 +111,13 @@ class TurnEvidence:
         return any(one.call.served and one.call.id not in answered for one in self.requests)
 
 
-def write(turn: TurnEvidence, binding: Binding) -> dict[str, Any]:
+def turn_document(turn: TurnEvidence, binding: Binding) -> dict[str, Any]:
     """Return the document of a turn: ``evidence``, constraints, and the position in the log."""
-    spec, constraints = _bound(turn, binding)
+    spec, constraints = _call_spec(turn, binding)
     evidence: dict[str, Any] = {
         "callSpec": spec,
-        "toolRequests": _requests(turn, spec, constraints),
-        "toolResults": _results(turn),
+        "toolRequests": _request_rows(turn, spec, constraints),
+        "toolResults": _result_rows(turn),
         "toolUse": [],
         "protocolState": {
             "stopReason": turn.stop or UNRECORDED,
@@ -117,11 +126,11 @@ def write(turn: TurnEvidence, binding: Binding) -> dict[str, Any]:
             "iteration": turn.iterations,
         },
     }
-    _derive(turn, evidence)
+    _add_derived(turn, evidence)
     return {"turn": {"number": turn.number, "line": turn.line}, "evidence": evidence, **constraints}
 
 
-def underived(document: Mapping[str, Any]) -> dict[str, Any]:
+def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document without derived rows and members."""
     evidence = document.get("evidence")
     if not isinstance(evidence, dict):
@@ -149,7 +158,7 @@ def _is_derived(row: object) -> bool:
 # --- what is recorded ------------------------------------------------------------------------------------------------
 
 
-def _bound(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], dict[str, Any]]:
+def _call_spec(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the call spec and the constraints of the turn."""
     spec = dict(binding.fields)
     constraints = dict(binding.constraints)
@@ -184,7 +193,7 @@ def _branches(turn: TurnEvidence) -> set[str]:
     return {call for group in groups.values() if len(group) > 1 for call in group}
 
 
-def _requests(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> list[dict[str, Any]]:
     offer = turn.offer
     branches = _branches(turn)
     ordinals: dict[str, int] = {}
@@ -203,7 +212,7 @@ def _requests(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapping[
             "actionIndex": action,
             "callGroupId": group,
             "ordinal": ordinals.setdefault(group, 0),
-            "input": carried(call.input),
+            "input": as_canonical(call.input),
         }
         ordinals[group] += 1
         if not call.valid:
@@ -219,7 +228,9 @@ def _requests(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapping[
     return rows
 
 
-def _search_ref(name: str, search: Search, spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> dict[str, Any]:
+def _search_ref(
+    name: str, search: ToolSearch, spec: Mapping[str, Any], constraints: Mapping[str, Any]
+) -> dict[str, Any]:
     """A search covers the tools of its request; the log records nothing about a catalogue pinned by policy."""
     tools = sorted(set(search.tools))
     ref: dict[str, Any] = {"resultTools": tools, "resultSetDigest": digest(tools), "resolvedToolName": name}
@@ -231,7 +242,7 @@ def _search_ref(name: str, search: Search, spec: Mapping[str, Any], constraints:
     return ref
 
 
-def _results(turn: TurnEvidence) -> list[dict[str, Any]]:
+def _result_rows(turn: TurnEvidence) -> list[dict[str, Any]]:
     callers = {one.call.id: one.call.caller for one in turn.requests}
     rows = []
     for sequence, result in enumerate(turn.results, 1):
@@ -254,7 +265,7 @@ def _results(turn: TurnEvidence) -> list[dict[str, Any]]:
     return rows
 
 
-def _envelope(result: Result) -> dict[str, Any]:
+def _envelope(result: CallResult) -> dict[str, Any]:
     failure = result.failure
     if failure is None:
         return {}
@@ -265,7 +276,7 @@ def _envelope(result: Result) -> dict[str, Any]:
         row["errorMessageDigest"] = digest_text(trim(failure.message))
     if failure.retryable is not None:
         row["retryable"] = failure.retryable
-    elif (known := retryable(failure.code)) is not None:
+    elif (known := is_retryable(failure.code)) is not None:
         row |= {"retryable": known, "derived": True}
     return row
 
@@ -273,13 +284,13 @@ def _envelope(result: Result) -> dict[str, Any]:
 # --- what is derived -------------------------------------------------------------------------------------------------
 
 
-def _derive(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
+def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
     """Add the derived rows to the recorded ones."""
     spec = evidence["callSpec"]
     used: dict[str, dict[str, Any]] = {}
     for row in evidence["toolResults"]:
         if row["status"] in _TERMINAL:
-            used.setdefault(row["toolCallId"], _use(row, turn.spans.get(row["toolCallId"])))
+            used.setdefault(row["toolCallId"], _use_row(row, turn.spans.get(row["toolCallId"])))
     evidence["toolUse"] = list(used.values())
     if turn.after is None:
         return
@@ -312,7 +323,7 @@ def _derive(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
     ]
 
 
-def _use(row: Mapping[str, Any], span: Span | None) -> dict[str, Any]:
+def _use_row(row: Mapping[str, Any], span: UsedText | None) -> dict[str, Any]:
     use: dict[str, Any] = {
         "toolCallId": row["toolCallId"],
         "resultDigest": row["resultDigest"],
@@ -356,24 +367,24 @@ class _Index(dict[str, tuple[int, ...]]):
         self.update(fresh)
 
 
-class _Result(NamedTuple):
+class _WatchedResult(NamedTuple):
     text: str
     ids: set[str]
 
 
-class Traces:
+class UnusedResults:
     """The results of a thread that no reply has used so far."""
 
     def __init__(self, searched: int) -> None:
         self._searched = searched
-        self._watched: dict[int, _Result] = {}
+        self._watched: dict[int, _WatchedResult] = {}
         self._dropped = 0
         self._grams, self._ids = _Index(), _Index()
 
     def add(self, key: int, call_id: str, texts: Iterable[str]) -> None:
         """Watch a result; ``key`` identifies it in :meth:`search`."""
         text = "\n".join(texts)[: self._searched]
-        self._watched[key] = result = _Result(text, _ids(text))
+        self._watched[key] = result = _WatchedResult(text, _find_ids(text))
         if len(call_id) >= _SHORTEST_ID:
             result.ids.add(call_id)
         self._put(key, result)
@@ -396,7 +407,7 @@ class Traces:
         for at in [at for at in range(len(text) - _GRAM + 1) if text[at : at + _GRAM] in known]:
             for key in known[text[at : at + _GRAM]]:
                 if key in self._watched and key not in found:
-                    run = _common(self._watched[key].text, text, at)
+                    run = _common_text(self._watched[key].text, text, at)
                     if run is not None:
                         found[key] = run
         for word in _WORD.findall(text):
@@ -407,13 +418,13 @@ class Traces:
             self.drop(key)
             yield key, run
 
-    def _put(self, key: int, result: _Result) -> None:
+    def _put(self, key: int, result: _WatchedResult) -> None:
         text = result.text
         self._grams.add(key, [text[at : at + _GRAM] for at in range(0, len(text) - _GRAM + 1, _STRIDE)])
         self._ids.add(key, result.ids)
 
 
-def _ids(text: str) -> set[str]:
+def _find_ids(text: str) -> set[str]:
     return {
         word
         for word in _WORD.findall(text)
@@ -421,21 +432,21 @@ def _ids(text: str) -> set[str]:
     }
 
 
-def _common(result: str, reply: str, at: int) -> str | None:
+def _common_text(result: str, reply: str, at: int) -> str | None:
     """Return the common run around a piece of the reply, if it is long enough."""
     piece = reply[at : at + _GRAM]
     start = result.find(piece)
     for _ in range(_HOLDERS):
         if start < 0:
             return None
-        run = _run(result, start, reply, at)
+        run = _extend_match(result, start, reply, at)
         if len(run) >= SHORTEST and sum(map(str.isalnum, run)) >= _ALNUM:
             return run
         start = result.find(piece, start + 1)
     return None
 
 
-def _run(result: str, start: int, reply: str, at: int) -> str:
+def _extend_match(result: str, start: int, reply: str, at: int) -> str:
     before = 0
     most = min(start, at, LONGEST - _GRAM)
     while before < most and result[start - before - 1] == reply[at - before - 1]:
@@ -454,34 +465,34 @@ def _run(result: str, start: int, reply: str, at: int) -> str:
 class _Thread:
     """The state of a conversation that later turns need."""
 
-    traces: Traces
+    traces: UnusedResults
     turns: int = 0
     latest: TurnEvidence | None = None
     prompt: Prompt | None = None
     resumes: bool = False
     """Whether the next reply belongs to the latest turn."""
-    early: list[Result] = field(default_factory=list)
+    early: list[CallResult] = field(default_factory=list)
     """Results before the first reply."""
     queries: dict[str, str] = field(default_factory=dict)
-    found: dict[str, Search] = field(default_factory=dict)
+    found: dict[str, ToolSearch] = field(default_factory=dict)
 
 
-class Adapter(Protocol):
+class LogReader(Protocol):
     """Converts the records of a provider to events."""
 
-    def read(self, value: JSON, line: int) -> Iterator[Event]:
+    def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         """Yield the events of a record. Raises :class:`Fault` with the path to the problem."""
         ...
 
-    def finish(self) -> Iterator[Event]:
+    def finish(self) -> Iterator[ConversationEvent]:
         """Yield the pending events."""
         ...
 
 
-class Turns:
+class TurnAssembler:
     """Converts records in log order to documents in turn order."""
 
-    def __init__(self, adapter: Adapter, binding: Binding, limits: LogLimits) -> None:
+    def __init__(self, adapter: LogReader, binding: Binding, limits: LogLimits) -> None:
         self._adapter = adapter
         self._binding = binding
         self._limits = limits
@@ -501,11 +512,11 @@ class Turns:
         while self._waiting:
             yield self._give()
 
-    def _take(self, events: Iterable[Event]) -> Iterator[dict[str, Any]]:
+    def _take(self, events: Iterable[ConversationEvent]) -> Iterator[dict[str, Any]]:
         for event in events:
             thread = self._threads.get(event.thread)
             if thread is None:
-                thread = self._threads[event.thread] = _Thread(Traces(self._limits.searched))
+                thread = self._threads[event.thread] = _Thread(UnusedResults(self._limits.searched))
             if isinstance(event, Prompt):
                 self._prompt(thread, event)
             else:
@@ -526,7 +537,7 @@ class Turns:
             self._result(thread, turn, result)
         turn.follow(prompt)
 
-    def _reply(self, thread: _Thread, reply: Reply) -> None:
+    def _reply(self, thread: _Thread, reply: ModelReply) -> None:
         turn = thread.latest
         if turn is None or not thread.resumes:
             thread.turns += 1
@@ -538,20 +549,20 @@ class Turns:
         thread.prompt, thread.resumes = None, False
         turn.answer(reply)
         for part in reply.parts:
-            for text in [part] if isinstance(part, str) else texts_of(part.input) if isinstance(part, Call) else ():
+            for text in [part] if isinstance(part, str) else texts_of(part.input) if isinstance(part, ToolCall) else ():
                 self._trace(thread, turn, text)
         for part in reply.parts:
-            if isinstance(part, Call):
+            if isinstance(part, ToolCall):
                 self._call(thread, turn, part)
-            elif isinstance(part, Result):
+            elif isinstance(part, CallResult):
                 self._result(thread, turn, part)
 
-    def _call(self, thread: _Thread, turn: TurnEvidence, call: Call) -> None:
+    def _call(self, thread: _Thread, turn: TurnEvidence, call: ToolCall) -> None:
         if call.kind == "search":
             thread.queries[call.id] = "\n".join(texts_of(call.input))
         turn.request(call, thread.found.get(call.name))
 
-    def _result(self, thread: _Thread, turn: TurnEvidence, result: Result) -> None:
+    def _result(self, thread: _Thread, turn: TurnEvidence, result: CallResult) -> None:
         if any((result.id, result.status, result.payload) == (one.id, one.status, one.payload) for one in turn.results):
             return  # the same answer once more
         turn.results.append(result)
@@ -560,13 +571,13 @@ class Turns:
         turn.watched.append(self._watched)
         thread.traces.add(self._watched, result.id, texts_of(result.payload))
         if result.tools is not None:
-            search = Search(thread.queries.get(result.id, ""), result.tools)
+            search = ToolSearch(thread.queries.get(result.id, ""), result.tools)
             thread.found.update(dict.fromkeys(result.tools, search))
 
     def _trace(self, thread: _Thread, turn: TurnEvidence, text: str) -> None:
         for key, run in thread.traces.search(text):
             used, call_id = self._results[key]
-            used.spans.setdefault(call_id, Span(run, turn.number))
+            used.spans.setdefault(call_id, UsedText(run, turn.number))
 
     def _give(self) -> dict[str, Any]:
         number, turn = self._waiting.popleft()
@@ -576,4 +587,4 @@ class Turns:
             del self._results[key]
         if thread.latest is turn:  # nothing has come for so long that nothing will
             del self._threads[number]
-        return write(turn, self._binding)
+        return turn_document(turn, self._binding)

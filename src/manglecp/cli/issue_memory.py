@@ -205,15 +205,15 @@ def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
 def _right(file: str, active_policy: str) -> MutationReady:
     """Return the right that the evidence carries, or end the verb with every finding."""
     from manglecp.cli.files import read_json, source_name
-    from manglecp.harness import Blocked, InvalidEvidence, ready_from
+    from manglecp.harness import InvalidEvidence, TurnBlocked, replay_turn
     from manglecp.wire import Fault
 
     try:
-        return ready_from(read_json(file), active_policy)
+        return replay_turn(read_json(file), active_policy)
     except (Fault, InvalidEvidence) as error:
         message = error.message if isinstance(error, Fault) else str(error)
         raise click.UsageError(f"{source_name(file)}: {message}") from None
-    except Blocked as blocked:
+    except TurnBlocked as blocked:
         for finding in blocked.findings:
             click.echo(
                 f"  {finding.failure.name} at {finding.where}: {finding.message}; {finding.failure.remedy}", err=True

@@ -16,17 +16,17 @@ import click
 
 from manglecp.cli.files import FILE, read, replace, source_name
 from manglecp.cli.output import columns, count, json_text, print_json, write_lines
-from manglecp.harness import Blocked
+from manglecp.harness import TurnBlocked
 from manglecp.harness.policy import (
     ENDINGS,
-    Difference,
+    DocumentDifference,
+    PackageUnchanged,
     Pin,
     PolicyError,
     PolicyPackage,
-    Unchanged,
-    differences,
-    doubts,
-    observe,
+    compare_packages,
+    inapplicable_reports,
+    observe_package,
     promote,
     read_package,
     read_pin,
@@ -39,7 +39,7 @@ def load_package(name: str) -> PolicyPackage:
     folder = Path(name)
     if not folder.is_dir():
         if name == "observe":
-            return observe()
+            return observe_package()
         shown = click.format_filename(name)
         raise click.UsageError(f"there is no folder {shown}; `observe` is a package that is built in")
     files = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
@@ -163,7 +163,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
         if pin is None:
             raise click.UsageError(f"nothing is pinned in {click.format_filename(path)}; `manglecp policy pin` does it")
         before, after = pin.package, load_package(package)
-    found = differences(before, after)
+    found = compare_packages(before, after)
     if as_json:
         result = "differs" if found else "same"
         print_json({"result": result, "before": _named(before), "after": _named(after), **_as_json(found)})
@@ -202,7 +202,7 @@ def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
     _print_pin(result, path, pinned, as_json=as_json)
 
 
-def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[Difference], *, as_json: bool) -> NoReturn:
+def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifference], *, as_json: bool) -> NoReturn:
     if as_json:
         print_json({"result": "refused", "pinned": _named(pinned.package), **_as_json(changed)})
     else:
@@ -247,16 +247,16 @@ def promote_command(
             raise click.UsageError(f"nothing is pinned in {click.format_filename(path)}: use `policy pin` first")
         try:
             promoted = promote(pinned, candidate, reports, at=_now())
-        except Unchanged:
+        except PackageUnchanged:
             _print_pin("unchanged", path, pinned, as_json=as_json)
             return
-        except Blocked as blocked:
-            _refuse_promotion(blocked, [*doubts(pinned, candidate, reports).values()], as_json=as_json)
+        except TurnBlocked as blocked:
+            _refuse_promotion(blocked, [*inapplicable_reports(pinned, candidate, reports).values()], as_json=as_json)
         write_pin(path, promoted)
     _print_pin("promoted", path, promoted, as_json=as_json)
 
 
-def _refuse_promotion(blocked: Blocked, notes: Sequence[str], *, as_json: bool) -> NoReturn:
+def _refuse_promotion(blocked: TurnBlocked, notes: Sequence[str], *, as_json: bool) -> NoReturn:
     if as_json:
         classes = sorted({finding.failure.name for finding in blocked.findings})
         findings = [finding.as_json() for finding in blocked.findings]
@@ -290,7 +290,7 @@ def _print_pin(result: str, path: Path, pinned: Pin, *, as_json: bool) -> None:
     write_lines([json_text(document)] if as_json else lines)
 
 
-def _as_json(found: Iterable[Difference]) -> dict[str, Any]:
+def _as_json(found: Iterable[DocumentDifference]) -> dict[str, Any]:
     rows = [
         {
             "document": one.document,
@@ -303,7 +303,7 @@ def _as_json(found: Iterable[Difference]) -> dict[str, Any]:
     return {"differences": rows}
 
 
-def _differing(found: Iterable[Difference]) -> list[str]:
+def _differing(found: Iterable[DocumentDifference]) -> list[str]:
     lines = []
     for one in found:
         what = "added" if one.before is None else "removed" if one.after is None else "changed"

@@ -1,5 +1,5 @@
 from .canonical_v1 import canonical as canonical, digest_v1 as digest_v1
-from .classes import Finding as Finding, State as State
+from .classes import Finding as Finding, TurnState as TurnState
 from .constraints import Constraints as Constraints
 from .evidence import Evidence as Evidence, Mutation as Mutation
 from .judgement import (
@@ -8,23 +8,23 @@ from .judgement import (
 )
 from .readers import InvalidEvidence as InvalidEvidence
 from .sessions import (
-    Refused as Refused,
-    Session as Session,
-    Turn as Turn,
+    AgentSession as AgentSession,
+    OpenTurn as OpenTurn,
+    StepRefused as StepRefused,
 )
 from .states import (
-    Blocked as Blocked,
     CallSpec as CallSpec,
-    Forged as Forged,
+    ForgedState as ForgedState,
     JoinClosed as JoinClosed,
     MutationReady as MutationReady,
     ToolRequests as ToolRequests,
     ToolResults as ToolResults,
     ToolUse as ToolUse,
+    TurnBlocked as TurnBlocked,
     WrongMutation as WrongMutation,
-    ready_from as ready_from,
     redeem as redeem,
     redeem_call as redeem_call,
+    replay_turn as replay_turn,
 )
 from .turn import TurnBuilder as TurnBuilder
 from .witness import (

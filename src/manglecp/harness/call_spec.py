@@ -9,29 +9,29 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from manglecp.harness.readers import (
-    Computed,
+    ComputedMember,
     Flag,
+    Integer,
+    JsonRecord,
     Member,
-    Record,
     RequiredText,
     RequiredWord,
     Text,
     Texts,
-    Verbatim,
-    Whole,
+    VerbatimObject,
     Word,
-    a_text,
-    a_word,
-    each,
-    member,
-    one,
+    list_of,
+    object_member,
+    read_member,
+    read_text,
+    read_word,
+    read_words,
+    read_words_by_word,
     reader_of,
-    words,
-    words_by_word,
 )
 
 
-class ToolChoice(Record, frozen=True):
+class ToolChoice(JsonRecord, frozen=True):
     """``auto``, ``any`` or ``specific``; the mode is None if not given."""
 
     mode: Word = None
@@ -44,14 +44,14 @@ _read_choice: Final = reader_of(ToolChoice)
 def _tool_choice(value: Any) -> ToolChoice | None:
     if isinstance(value, dict):
         return _read_choice(value)
-    mode = a_word(value)
+    mode = read_word(value)
     return None if mode is None else ToolChoice(mode)
 
 
-class ParallelPolicy(Record, frozen=True):
+class ParallelPolicy(JsonRecord, frozen=True):
     allowed: Flag = None
-    max_branches: Whole = None
-    expected_branches: Whole = None
+    max_branches: Integer = None
+    expected_branches: Integer = None
 
 
 _read_parallel: Final = reader_of(ParallelPolicy)
@@ -60,69 +60,69 @@ _read_parallel: Final = reader_of(ParallelPolicy)
 def _parallel_policy(value: Any) -> ParallelPolicy | None:
     if isinstance(value, dict):
         return _read_parallel(value)
-    said = a_word(value)
+    said = read_word(value)
     return None if said is None else ParallelPolicy(said == "allow")  # a word that is not known allows nothing
 
 
 def _tool_name(row: dict[str, Any]) -> str:
-    return member(row, "toolName", a_text) or ""  # an entry that names nothing allows nothing
+    return read_member(row, "toolName", read_text) or ""  # an entry that names nothing allows nothing
 
 
-class AllowedTool(Record, frozen=True):
+class AllowedTool(JsonRecord, frozen=True):
     """An entry of the allow-list, with the pins of its schema."""
 
-    tool_name: Annotated[str, Computed(_tool_name)]
+    tool_name: Annotated[str, ComputedMember(_tool_name)]
     schema_digest: Text = None
-    input_schema: Verbatim = None
+    input_schema: VerbatimObject = None
 
 
-_read_tools: Final = each(reader_of(AllowedTool))
+_read_tools: Final = list_of(reader_of(AllowedTool))
 
 
 def _allowed_tools(value: Any) -> tuple[AllowedTool, ...]:
     return tuple(sorted(_read_tools(value), key=lambda tool: (tool.tool_name, tool.schema_digest or "")))
 
 
-class ToolPolicy(Record, frozen=True):
+class ToolPolicy(JsonRecord, frozen=True):
     allowed_tools: Annotated[tuple[AllowedTool, ...] | None, Member(_allowed_tools)] = None
     parser_profile_id: Text = None
 
 
-class PreContextFilterPolicy(Record, frozen=True):
+class PreContextFilterPolicy(JsonRecord, frozen=True):
     mode: Word = None
     tools: Texts = ()
 
 
-class ToolTransportPolicy(Record, frozen=True):
+class ToolTransportPolicy(JsonRecord, frozen=True):
     parallel_tool_calls: Flag = None
     ordering: Word = None
 
 
-class TruncationPolicy(Record, frozen=True):
-    max_bytes: Whole = None
+class TruncationPolicy(JsonRecord, frozen=True):
+    max_bytes: Integer = None
     marker: Text = None
     strategy: Word = None
 
 
-class ExecutionBoundaryPolicy(Record, frozen=True):
-    allowed_edit_surfaces: Annotated[tuple[str, ...] | None, Member(each(a_text))] = None
+class ExecutionBoundaryPolicy(JsonRecord, frozen=True):
+    allowed_edit_surfaces: Annotated[tuple[str, ...] | None, Member(list_of(read_text))] = None
     shell_edits_forbidden: Flag = None
     workdir_roots: Texts = ()
 
 
-class StopPolicy(Record, frozen=True):
-    max_turns: Whole = None
-    max_iterations: Whole = None
+class StopPolicy(JsonRecord, frozen=True):
+    max_turns: Integer = None
+    max_iterations: Integer = None
     require_checkpoint: Flag = None
-    checkpoint_every_turns: Whole = None
+    checkpoint_every_turns: Integer = None
 
 
-class ProtocolStatePolicy(Record, frozen=True):
-    handled_stop_reasons: Annotated[tuple[str, ...] | None, Member(words)] = None
-    continuation: Annotated[dict[str, str] | None, Member(words_by_word)] = None
+class ProtocolStatePolicy(JsonRecord, frozen=True):
+    handled_stop_reasons: Annotated[tuple[str, ...] | None, Member(read_words)] = None
+    continuation: Annotated[dict[str, str] | None, Member(read_words_by_word)] = None
 
 
-class CallSpec(Record, frozen=True):
+class CallSpec(JsonRecord, frozen=True):
     """The binding of a turn. Fields without a default are required."""
 
     call_id: RequiredText
@@ -137,17 +137,17 @@ class CallSpec(Record, frozen=True):
     mutation_policy_digest: RequiredText
     normalizer_id: RequiredText
     tool_choice: Annotated[ToolChoice | None, Member(_tool_choice)] = None
-    tool_policy: Annotated[ToolPolicy | None, one(ToolPolicy)] = None
+    tool_policy: Annotated[ToolPolicy | None, object_member(ToolPolicy)] = None
     tool_catalog_digest: Text = None
     defer_policy_digest: Text = None
     tool_example_digest: Text = None
     allowed_callers_digest: Text = None
-    pre_context_filter_policy: Annotated[PreContextFilterPolicy | None, one(PreContextFilterPolicy)] = None
+    pre_context_filter_policy: Annotated[PreContextFilterPolicy | None, object_member(PreContextFilterPolicy)] = None
     eval_profile_ref: Text = None
     parallel_policy: Annotated[ParallelPolicy | None, Member(_parallel_policy)] = None
-    tool_transport_policy: Annotated[ToolTransportPolicy | None, one(ToolTransportPolicy)] = None
-    tool_response_truncation_policy: Annotated[TruncationPolicy | None, one(TruncationPolicy)] = None
-    execution_boundary_policy: Annotated[ExecutionBoundaryPolicy | None, one(ExecutionBoundaryPolicy)] = None
+    tool_transport_policy: Annotated[ToolTransportPolicy | None, object_member(ToolTransportPolicy)] = None
+    tool_response_truncation_policy: Annotated[TruncationPolicy | None, object_member(TruncationPolicy)] = None
+    execution_boundary_policy: Annotated[ExecutionBoundaryPolicy | None, object_member(ExecutionBoundaryPolicy)] = None
     runtime_sandbox_ref: Text = None
     compaction_policy_digest: Text = None
     guardrail_stage_policy_digest: Text = None
@@ -158,8 +158,8 @@ class CallSpec(Record, frozen=True):
     orchestration_role: Word = None
     context_scope_digest: Text = None
     handoff_contract_digest: Text = None
-    stop_policy: Annotated[StopPolicy | None, one(StopPolicy)] = None
-    protocol_state_policy: Annotated[ProtocolStatePolicy | None, one(ProtocolStatePolicy)] = None
+    stop_policy: Annotated[StopPolicy | None, object_member(StopPolicy)] = None
+    protocol_state_policy: Annotated[ProtocolStatePolicy | None, object_member(ProtocolStatePolicy)] = None
 
 
 UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[:11]

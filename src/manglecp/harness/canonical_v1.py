@@ -29,7 +29,7 @@ def canonical(value: Any) -> bytes:
 
     A :class:`msgspec.Raw` in it must hold canonical JSON. Raises :class:`Uncanonical`.
     """
-    return _encode(value if _is_plain(value) else _rewritten(value))
+    return _encode(value if _is_plain(value) else _rewrite(value))
 
 
 def digest_v1(value: Any) -> str:
@@ -70,7 +70,7 @@ def _is_plain(value: Any) -> bool:
     return False
 
 
-def _rewritten(value: Any) -> Any:
+def _rewrite(value: Any) -> Any:
     """Return a copy in which numbers that implementations write differently are text. Raises :class:`Uncanonical`.
 
     Iterative: the depth of the value is an untrusted input.

@@ -23,7 +23,7 @@ from manglecp.harness.canonical_v1 import canonical
 # --- states and classes -----------------------------------------------------------------------------------------------
 
 
-class State(IntEnum):
+class TurnState(IntEnum):
     """The states of a turn, in their order."""
 
     CALL_SPEC = 0
@@ -39,7 +39,7 @@ class State(IntEnum):
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
-class Retry(Enum):
+class RetryKind(Enum):
     """The permitted retry of a class."""
 
     EVIDENCE = "evidence"
@@ -53,26 +53,26 @@ class Retry(Enum):
 @dataclass(frozen=True, slots=True)
 class FailClass:
     name: str
-    blocks: State
+    blocks: TurnState
     """The first state that is blocked."""
-    retry: Retry
+    retry: RetryKind
     trigger: str
     remedy: str
 
     @property
     def blocks_join(self) -> bool:
         """Return whether the class blocks JoinClosed, not only a mutation."""
-        return self.blocks <= State.JOIN_CLOSED
+        return self.blocks <= TurnState.JOIN_CLOSED
 
 
 _CS, _RQ, _RS, _JC, _MR = (
-    State.CALL_SPEC,
-    State.TOOL_REQUESTS,
-    State.TOOL_RESULTS,
-    State.JOIN_CLOSED,
-    State.MUTATION_READY,
+    TurnState.CALL_SPEC,
+    TurnState.TOOL_REQUESTS,
+    TurnState.TOOL_RESULTS,
+    TurnState.JOIN_CLOSED,
+    TurnState.MUTATION_READY,
 )
-_E, _T, _N = Retry.EVIDENCE, Retry.TURN, Retry.NEVER
+_E, _T, _N = RetryKind.EVIDENCE, RetryKind.TURN, RetryKind.NEVER
 
 _TABLE: Final = (
     # --- tool ------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Finding:
         }
 
 
-def place(rows: str, name: object) -> str:
+def row_pointer(rows: str, name: object) -> str:
     """Return a pointer to a row: its list and its id."""
     step = str(name)
     if "~" in step or "/" in step:
@@ -349,7 +349,7 @@ def place(rows: str, name: object) -> str:
     return f"{rows}/{step}"
 
 
-def ordered(findings: Iterable[Finding], call_id: str, join_digest: str | None) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding], call_id: str, join_digest: str | None) -> tuple[Finding, ...]:
     """Return each class once per place, in an order independent of the checks."""
     messages: dict[tuple[str, str], dict[str, None]] = {}
     first: dict[tuple[str, str], Finding] = {}
@@ -372,7 +372,7 @@ def ordered(findings: Iterable[Finding], call_id: str, join_digest: str | None) 
 BACKOFFS: Final = ("none", "fixed_short", "exponential_short")
 
 
-class Next(Enum):
+class NextStep(Enum):
     """The next step after a failure."""
 
     SAME_TURN = "same_turn"
@@ -397,7 +397,7 @@ ACTIONS: Final = tuple(action.value for action in Escalation)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetryRule:
     """The total number of attempts of a class, and the escalation after the last one."""
 
     max_attempts: int
@@ -406,20 +406,20 @@ class Rule:
 
 
 _RULES: Final = {
-    Retry.EVIDENCE: Rule(2, "fixed_short", Escalation.ISSUE_DISCOVER),
-    Retry.TURN: Rule(2, "none", Escalation.ISSUE_DISCOVER),
-    Retry.NEVER: Rule(1, "none", Escalation.MARK_BLOCKED),
+    RetryKind.EVIDENCE: RetryRule(2, "fixed_short", Escalation.ISSUE_DISCOVER),
+    RetryKind.TURN: RetryRule(2, "none", Escalation.ISSUE_DISCOVER),
+    RetryKind.NEVER: RetryRule(1, "none", Escalation.MARK_BLOCKED),
 }
-_ORDER: Final = (Retry.NEVER, Retry.TURN, Retry.EVIDENCE)
+_ORDER: Final = (RetryKind.NEVER, RetryKind.TURN, RetryKind.EVIDENCE)
 """Strictest first."""
-_STEPS: Final = {Retry.EVIDENCE: Next.SAME_TURN, Retry.TURN: Next.NEW_TURN}
+_STEPS: Final = {RetryKind.EVIDENCE: NextStep.SAME_TURN, RetryKind.TURN: NextStep.NEW_TURN}
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RetryDecision:
     """The next step, and the remaining attempts."""
 
-    next: Next
+    next: NextStep
     decided_by: str
     """The class whose rule decides."""
     attempts_left: int
@@ -433,15 +433,15 @@ class RetryPolicy:
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
         """``document`` is a validated ``retry`` document of a package."""
-        self.rules: Final[dict[str, Rule]] = {name: _RULES[one.retry] for name, one in CLASSES.items()}
+        self.rules: Final[dict[str, RetryRule]] = {name: _RULES[one.retry] for name, one in CLASSES.items()}
         for rule in (document or {"rules": ()})["rules"]:
             for name in rule["classes"]:
-                if CLASSES[name].retry is Retry.NEVER and rule["maxAttempts"] > 1:
+                if CLASSES[name].retry is RetryKind.NEVER and rule["maxAttempts"] > 1:
                     raise ValueError(f"{name} is never retried")
                 escalation = Escalation(rule["escalationAction"])
-                self.rules[name] = Rule(rule["maxAttempts"], rule.get("backoffClass", "none"), escalation)
+                self.rules[name] = RetryRule(rule["maxAttempts"], rule.get("backoffClass", "none"), escalation)
 
-    def decide(self, failure_classes: Iterable[str], attempt: int) -> Decision:
+    def decide(self, failure_classes: Iterable[str], attempt: int) -> RetryDecision:
         """Return the step after attempt number ``attempt`` (from 1) failed with these classes."""
         if attempt < 1:
             raise ValueError(f"attempts are counted from 1, not from {attempt}")
@@ -451,10 +451,10 @@ class RetryPolicy:
         left = {name: self.rules[name].max_attempts - attempt for name in names}
         spent = [name for name in names if left[name] <= 0]
         if spent:
-            return Decision(Next.STOP, spent[0], 0, "none", self.rules[spent[0]].escalation)
+            return RetryDecision(NextStep.STOP, spent[0], 0, "none", self.rules[spent[0]].escalation)
         decisive = names[0]
         step = _STEPS[CLASSES[decisive].retry]
-        return Decision(step, decisive, min(left.values()), self.rules[decisive].backoff, None)
+        return RetryDecision(step, decisive, min(left.values()), self.rules[decisive].backoff, None)
 
     @staticmethod
     def _strictness(name: str) -> tuple[int, str]:

@@ -16,30 +16,30 @@ from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.classes import CLASSES, FailClass
 from manglecp.harness.readers import (
-    Computed,
+    ComputedMember,
     Flag,
+    Integer,
     InvalidEvidence,
+    JsonRecord,
     Member,
     Numbers,
-    Ordered,
-    Read,
-    Record,
+    OrderedWords,
+    Reader,
     Text,
     Texts,
-    Whole,
     Word,
-    a_text,
-    a_word,
-    by_name,
-    each,
-    member,
-    numbers_by_name,
-    one,
+    list_of,
+    mapping_of,
+    object_member,
+    read_member,
+    read_numbers_by_name,
+    read_text,
+    read_texts,
+    read_verbatim,
+    read_word,
+    read_words,
+    read_words_by_name,
     reader_of,
-    texts,
-    verbatim_object,
-    words,
-    words_by_name,
 )
 
 # --- vocabularies -----------------------------------------------------------------------------------------------------
@@ -59,119 +59,121 @@ UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")
 
 # --- explicit constraints ---------------------------------------------------------------------------------------------
 
-SomeTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(texts)]
+OptionalTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_texts)]
 """A set of texts that may also not be given."""
-SomeWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(words)]
-WordsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(words_by_name)]
+OptionalWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_words)]
+WordsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(read_words_by_name)]
 
 
-class ToolConstraints(Record, frozen=True):
-    allowed_tools: SomeTexts = None
-    schema_digests: Annotated[dict[str, str] | None, Member(by_name(a_text))] = None
-    catalog_tools: SomeTexts = None
-    deferred_tools: SomeTexts = None
+class ToolConstraints(JsonRecord, frozen=True):
+    allowed_tools: OptionalTexts = None
+    schema_digests: Annotated[dict[str, str] | None, Member(mapping_of(read_text))] = None
+    catalog_tools: OptionalTexts = None
+    deferred_tools: OptionalTexts = None
     allowed_callers: WordsByName = None
-    example_digests: Annotated[dict[str, str] | None, Member(by_name(a_text))] = None
+    example_digests: Annotated[dict[str, str] | None, Member(mapping_of(read_text))] = None
     expected_tool_catalog_digest: Text = None
     expected_defer_policy_digest: Text = None
     expected_tool_example_digest: Text = None
     expected_allowed_callers_digest: Text = None
-    parser_profiles: SomeTexts = None
+    parser_profiles: OptionalTexts = None
     require_result_provenance: Flag = None
 
 
-class ProtocolConstraints(Record, frozen=True):
+class ProtocolConstraints(JsonRecord, frozen=True):
     """Facts about message order known to the transport."""
 
     parallel_transport_order_valid: Flag = None
 
 
-class TruncationConstraints(Record, frozen=True):
+class TruncationConstraints(JsonRecord, frozen=True):
     required: Flag = None
     valid: Flag = None
-    max_bytes: Whole = None
+    max_bytes: Integer = None
     marker: Text = None
     strategy: Word = None
 
 
-class CompactionTerms(Record, frozen=True):
+class CompactionTerms(JsonRecord, frozen=True):
     enabled: Flag = None
-    required_carry_forward_refs: SomeTexts = None
+    required_carry_forward_refs: OptionalTexts = None
 
 
-class RuntimeConstraints(Record, frozen=True):
+class RuntimeConstraints(JsonRecord, frozen=True):
     workdir_roots: Texts = ()
-    compaction: Annotated[CompactionTerms | None, one(CompactionTerms)] = None
+    compaction: Annotated[CompactionTerms | None, object_member(CompactionTerms)] = None
 
 
-class RoleScope(Record, frozen=True):
+class RoleScope(JsonRecord, frozen=True):
     """The path prefixes that a role may read and write."""
 
     read: Texts = ()
     write: Texts = ()
 
 
-_role_scopes: Final = by_name(reader_of(RoleScope), words=True)
+_role_scopes: Final = mapping_of(reader_of(RoleScope), words=True)
 
 
-class ContextConstraints(Record, frozen=True):
+class ContextConstraints(JsonRecord, frozen=True):
     required_queue_ids: Texts = ()
     required_state_view_ids: Texts = ()
-    allowed_injection_points: SomeWords = None
+    allowed_injection_points: OptionalWords = None
     dedup: Flag = None
-    max_batch_size: Whole = None
+    max_batch_size: Integer = None
     role_scopes: Annotated[dict[str, RoleScope] | None, Member(_role_scopes)] = None
     expected_scope_digest: Text = None
 
 
-class DecompositionConstraints(Record, frozen=True):
+class DecompositionConstraints(JsonRecord, frozen=True):
     admissible: Flag = None
     expected_execution_pattern: Word = None
     expected_policy_digest: Text = None
-    allowed_patterns: SomeWords = None
-    max_fan_out: Whole = None
+    allowed_patterns: OptionalWords = None
+    max_fan_out: Integer = None
     require_escalation_trigger: Flag = None
 
 
-class HandoffConstraints(Record, frozen=True):
-    required_artifact_refs: SomeTexts = None
-    allowed_targets: SomeTexts = None
+class HandoffConstraints(JsonRecord, frozen=True):
+    required_artifact_refs: OptionalTexts = None
+    allowed_targets: OptionalTexts = None
     require_return_path: Flag = None
-    allowed_targets_by_role: Annotated[dict[str, tuple[str, ...]] | None, Member(by_name(texts, words=True))] = None
+    allowed_targets_by_role: Annotated[
+        dict[str, tuple[str, ...]] | None, Member(mapping_of(read_texts, words=True))
+    ] = None
     require_artifact_existence: Flag = None
-    required_packet_fields: SomeTexts = None
+    required_packet_fields: OptionalTexts = None
     expected_contract_digest: Text = None
 
 
 # --- governance ----------------------------------------------------------------------------------------------------
 
 
-class PolicyProvenance(Record, frozen=True):
+class PolicyProvenance(JsonRecord, frozen=True):
     pinned: Flag = None
     package_ref: Text = None
     expected_digest: Text = None
     bound_digest: Text = None
 
 
-class EvalGate(Record, frozen=True):
+class EvalGate(JsonRecord, frozen=True):
     passed: Flag = None
     metrics: Numbers = None
     thresholds: Numbers = None
 
 
-class EvalEvidence(Record, frozen=True):
+class EvalEvidence(JsonRecord, frozen=True):
     dataset_lineage_ref: Text = None
     grader_config_lineage_ref: Text = None
     metric_thresholds_ref: Text = None
     profile_ref: Text = None
 
 
-class RedTeamGate(Record, frozen=True):
+class RedTeamGate(JsonRecord, frozen=True):
     passed: Flag = None
     plugins: Texts = ()
     strategies: Texts = ()
-    probes: Whole = None
-    failures: Whole = None
+    probes: Integer = None
+    failures: Integer = None
     report_ref: Text = None
 
 
@@ -179,88 +181,90 @@ _read_red_team: Final = reader_of(RedTeamGate)
 
 
 def _red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
-    return member(row, "redTeamGate", _read_red_team) or member(row, "adversarialGate", _read_red_team)
+    return read_member(row, "redTeamGate", _read_red_team) or read_member(row, "adversarialGate", _read_red_team)
 
 
-def _stated_word(value: Any) -> str:
+def _read_mode(value: Any) -> str:
     """Return the word, or ``""`` for a blank or wrongly typed one: a blank mode is an unknown mode."""
-    return a_word(value) or ""
+    return read_word(value) or ""
 
 
-class RiskTier(Record, frozen=True):
+class RiskTier(JsonRecord, frozen=True):
     tier: Word = None
     control_profile_bound: Flag = None
     control_profile_ref: Text = None
     approval_ref: Text = None
 
 
-class SelfEvolution(Record, frozen=True):
-    max_attempts: Whole = None
+class SelfEvolution(JsonRecord, frozen=True):
+    max_attempts: Integer = None
     terminal_escalation: Text = None
     rollback_ref: Text = None
 
 
-class GovernanceProfile(Record, frozen=True):
+class GovernanceProfile(JsonRecord, frozen=True):
     """The claimed governance and its evidence."""
 
     claim_id: Text = None
     claimed: Flag = None
-    policy_provenance: Annotated[PolicyProvenance | None, one(PolicyProvenance)] = None
-    guardrail_stages: Ordered = None
-    eval_gate: Annotated[EvalGate | None, one(EvalGate)] = None
-    eval_evidence: Annotated[EvalEvidence | None, one(EvalEvidence)] = None
-    red_team_gate: Annotated[RedTeamGate | None, Computed(_red_team_gate)] = None
-    observability_mode: Annotated[str | None, Member(_stated_word)] = None
+    policy_provenance: Annotated[PolicyProvenance | None, object_member(PolicyProvenance)] = None
+    guardrail_stages: OrderedWords = None
+    eval_gate: Annotated[EvalGate | None, object_member(EvalGate)] = None
+    eval_evidence: Annotated[EvalEvidence | None, object_member(EvalEvidence)] = None
+    red_team_gate: Annotated[RedTeamGate | None, ComputedMember(_red_team_gate)] = None
+    observability_mode: Annotated[str | None, Member(_read_mode)] = None
     processor_ref: Text = None
-    risk_tier: Annotated[RiskTier | None, one(RiskTier)] = None
-    self_evolution: Annotated[SelfEvolution | None, one(SelfEvolution)] = None
+    risk_tier: Annotated[RiskTier | None, object_member(RiskTier)] = None
+    self_evolution: Annotated[SelfEvolution | None, object_member(SelfEvolution)] = None
 
 
-class RedTeamTerms(Record, frozen=True):
-    required_plugins: SomeTexts = None
-    required_strategies: SomeTexts = None
-    min_probes: Whole = None
-    max_failures: Whole = None
+class RedTeamTerms(JsonRecord, frozen=True):
+    required_plugins: OptionalTexts = None
+    required_strategies: OptionalTexts = None
+    min_probes: Integer = None
+    max_failures: Integer = None
 
 
-class GovernanceConstraints(Record, frozen=True):
+class GovernanceConstraints(JsonRecord, frozen=True):
     required_controls: Texts = ()
-    required_guardrail_stages: SomeWords = None
+    required_guardrail_stages: OptionalWords = None
     eval_thresholds: Numbers = None
-    red_team: Annotated[RedTeamTerms | None, one(RedTeamTerms)] = None
-    allowed_observability_modes: SomeWords = None
+    red_team: Annotated[RedTeamTerms | None, object_member(RedTeamTerms)] = None
+    allowed_observability_modes: OptionalWords = None
     zero_data_retention: Flag = None
     require_processor_ref: Flag = None
-    human_checkpoint_tiers: SomeWords = None
+    human_checkpoint_tiers: OptionalWords = None
     bind_governance_digest: Flag = None
 
 
-class MutationConstraints(Record, frozen=True):
+class MutationConstraints(JsonRecord, frozen=True):
     active_policy_digest: Text = None
-    required_capability_claims: SomeTexts = None
+    required_capability_claims: OptionalTexts = None
 
 
-class Constraints(Record, frozen=True):
+class Constraints(JsonRecord, frozen=True):
     """All constraints. The two that may be None open the governance gate when given."""
 
-    tool_constraints: Annotated[ToolConstraints, one(ToolConstraints)] = ToolConstraints()
-    protocol_constraints: Annotated[ProtocolConstraints, one(ProtocolConstraints)] = ProtocolConstraints()
-    truncation_constraints: Annotated[TruncationConstraints, one(TruncationConstraints)] = TruncationConstraints()
-    runtime_constraints: Annotated[RuntimeConstraints, one(RuntimeConstraints)] = RuntimeConstraints()
-    context_constraints: Annotated[ContextConstraints, one(ContextConstraints)] = ContextConstraints()
-    decomposition_constraints: Annotated[DecompositionConstraints, one(DecompositionConstraints)] = (
+    tool_constraints: Annotated[ToolConstraints, object_member(ToolConstraints)] = ToolConstraints()
+    protocol_constraints: Annotated[ProtocolConstraints, object_member(ProtocolConstraints)] = ProtocolConstraints()
+    truncation_constraints: Annotated[TruncationConstraints, object_member(TruncationConstraints)] = (
+        TruncationConstraints()
+    )
+    runtime_constraints: Annotated[RuntimeConstraints, object_member(RuntimeConstraints)] = RuntimeConstraints()
+    context_constraints: Annotated[ContextConstraints, object_member(ContextConstraints)] = ContextConstraints()
+    decomposition_constraints: Annotated[DecompositionConstraints, object_member(DecompositionConstraints)] = (
         DecompositionConstraints()
     )
-    handoff_constraints: Annotated[HandoffConstraints, one(HandoffConstraints)] = HandoffConstraints()
-    governance_profile: Annotated[GovernanceProfile | None, one(GovernanceProfile)] = None
-    governance_constraints: Annotated[GovernanceConstraints | None, one(GovernanceConstraints)] = None
-    mutation_constraints: Annotated[MutationConstraints, one(MutationConstraints)] = MutationConstraints()
+    handoff_constraints: Annotated[HandoffConstraints, object_member(HandoffConstraints)] = HandoffConstraints()
+    governance_profile: Annotated[GovernanceProfile | None, object_member(GovernanceProfile)] = None
+    governance_constraints: Annotated[GovernanceConstraints | None, object_member(GovernanceConstraints)] = None
+    mutation_constraints: Annotated[MutationConstraints, object_member(MutationConstraints)] = MutationConstraints()
 
 
 # --- policy documents -------------------------------------------------------------------------------------------------
 
 
-class CatalogEntry(Record, frozen=True):
+class CatalogEntry(JsonRecord, frozen=True):
     tool_name: Text = None
     schema_digest: Text = None
 
@@ -271,25 +275,27 @@ class PolicyDocument:
 
     field: str
     drift: FailClass
-    read: Read[Any]
+    read: Reader[Any]
 
 
-def _document(field: str, drift: str, read: Read[Any] = lambda _: None) -> PolicyDocument:
+def _document(field: str, drift: str, read: Reader[Any] = lambda _: None) -> PolicyDocument:
     return PolicyDocument(field, CLASSES[drift], read)
 
 
-def _supplies(name: str, read: Read[Any]) -> Read[Any]:
+def _reads_member(name: str, read: Reader[Any]) -> Reader[Any]:
     """Return a reader of the one member that matters."""
-    return lambda document: member(document, name, read)
+    return lambda document: read_member(document, name, read)
 
 
 DOCUMENTS: Final = {
     "toolCatalog": _document(
-        "tool_catalog_digest", "tool.discovery_mismatch", _supplies("tools", each(reader_of(CatalogEntry)))
+        "tool_catalog_digest", "tool.discovery_mismatch", _reads_member("tools", list_of(reader_of(CatalogEntry)))
     ),
-    "deferPolicy": _document("defer_policy_digest", "tool.discovery_mismatch", _supplies("deferred", texts)),
+    "deferPolicy": _document("defer_policy_digest", "tool.discovery_mismatch", _reads_member("deferred", read_texts)),
     "toolExamples": _document("tool_example_digest", "tool.example_digest_mismatch"),
-    "allowedCallers": _document("allowed_callers_digest", "tool.caller_not_allowed", _supplies("tools", words_by_name)),
+    "allowedCallers": _document(
+        "allowed_callers_digest", "tool.caller_not_allowed", _reads_member("tools", read_words_by_name)
+    ),
     "toolRenderProtocol": _document("tool_render_protocol_digest", "context.queue_policy_violation"),
     "reminderQueuePolicy": _document("reminder_queue_policy_digest", "context.queue_policy_violation"),
     "stateViewPolicy": _document("state_view_policy_digest", "context.queue_policy_violation"),
@@ -303,18 +309,22 @@ DOCUMENTS: Final = {
     ),
     "governancePolicy": _document("governance_policy_digest", "governance.policy_package_mismatch"),
     "guardrailStagePolicy": _document(
-        "guardrail_stage_policy_digest", "governance.guardrail_stage_missing", _supplies("requiredStages", words)
+        "guardrail_stage_policy_digest",
+        "governance.guardrail_stage_missing",
+        _reads_member("requiredStages", read_words),
     ),
     "evalGatePolicy": _document(
-        "eval_gate_policy_digest", "governance.eval_lineage_missing", _supplies("thresholds", numbers_by_name)
+        "eval_gate_policy_digest", "governance.eval_lineage_missing", _reads_member("thresholds", read_numbers_by_name)
     ),
     "redTeamPolicy": _document("red_team_policy_digest", "governance.redteam_gate_unmet", reader_of(RedTeamTerms)),
-    "contextScope": _document("context_scope_digest", "context.scope_violation", _supplies("roles", _role_scopes)),
+    "contextScope": _document("context_scope_digest", "context.scope_violation", _reads_member("roles", _role_scopes)),
     "handoffContract": _document(
         "handoff_contract_digest", "handoff.target_not_allowed", reader_of(HandoffConstraints)
     ),
     "mutationPolicy": _document(
-        "mutation_policy_digest", "mutation.policy_digest_mismatch", _supplies("requiredCapabilityClaims", texts)
+        "mutation_policy_digest",
+        "mutation.policy_digest_mismatch",
+        _reads_member("requiredCapabilityClaims", read_texts),
     ),
 }
 """All kinds of documents."""
@@ -329,11 +339,11 @@ def read_documents(value: Any) -> dict[str, Any]:
         if name not in DOCUMENTS:
             raise InvalidEvidence("", "no document has this name").under(name)
         if document is not None:
-            found[name] = member(value, name, verbatim_object)
+            found[name] = read_member(value, name, read_verbatim)
     return found
 
 
-class Documents:
+class VerifiedDocuments:
     """The documents of a turn, compared with its call spec."""
 
     __slots__ = ("drifted", "verified")
@@ -356,7 +366,7 @@ class Documents:
 
 # --- terms in force ---------------------------------------------------------------------------------------------------
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=JsonRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,41 +388,41 @@ class Terms:
     required_claims: tuple[str, ...] | None
 
 
-def terms_in_force(constraints: Constraints, documents: Documents, handing_over: bool) -> Terms:
+def combine_terms(constraints: Constraints, documents: VerifiedDocuments, handing_over: bool) -> Terms:
     tool, governance = constraints.tool_constraints, constraints.governance_constraints
     verified = documents.verified.get
     catalog = verified("toolCatalog")
     listed = None if catalog is None else tuple(entry.tool_name for entry in catalog)
-    stages = _first(governance and governance.required_guardrail_stages, verified("guardrailStagePolicy"))
+    stages = _explicit_or(governance and governance.required_guardrail_stages, verified("guardrailStagePolicy"))
     claims = constraints.mutation_constraints.required_capability_claims
     return Terms(
-        catalog_tools=_first(tool.catalog_tools, listed),
-        deferred_tools=_first(tool.deferred_tools, verified("deferPolicy")) or (),
-        allowed_callers=_first(tool.allowed_callers, verified("allowedCallers")) or {},
-        role_scopes=_first(constraints.context_constraints.role_scopes, verified("contextScope")),
+        catalog_tools=_explicit_or(tool.catalog_tools, listed),
+        deferred_tools=_explicit_or(tool.deferred_tools, verified("deferPolicy")) or (),
+        allowed_callers=_explicit_or(tool.allowed_callers, verified("allowedCallers")) or {},
+        role_scopes=_explicit_or(constraints.context_constraints.role_scopes, verified("contextScope")),
         compaction=constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms(),
-        decomposition=_merged(constraints.decomposition_constraints, verified("decompositionPolicy")),
+        decomposition=_merge(constraints.decomposition_constraints, verified("decompositionPolicy")),
         # The contract document binds only a turn that hands over; explicit constraints always bind.
-        handoff=_merged(constraints.handoff_constraints, verified("handoffContract") if handing_over else None),
-        required_stages=STAGES if stages is None else _in_order(stages),
+        handoff=_merge(constraints.handoff_constraints, verified("handoffContract") if handing_over else None),
+        required_stages=STAGES if stages is None else _sort_stages(stages),
         stages_by_document="guardrailStagePolicy" in documents.verified,
-        eval_thresholds=_first(governance and governance.eval_thresholds, verified("evalGatePolicy")) or {},
+        eval_thresholds=_explicit_or(governance and governance.eval_thresholds, verified("evalGatePolicy")) or {},
         red_team=(governance and governance.red_team) or verified("redTeamPolicy") or RedTeamTerms(),
-        required_claims=_first(claims, verified("mutationPolicy")),
+        required_claims=_explicit_or(claims, verified("mutationPolicy")),
     )
 
 
-def _first(explicit: Any, supplied: Any) -> Any:
+def _explicit_or(explicit: Any, supplied: Any) -> Any:
     return supplied if explicit is None else explicit
 
 
-def _merged(explicit: R, document: R | None) -> R:
+def _merge(explicit: R, document: R | None) -> R:
     if document is None:
         return explicit
     names = explicit.__struct_fields__
-    return type(explicit)(*(_first(getattr(explicit, name), getattr(document, name)) for name in names))
+    return type(explicit)(*(_explicit_or(getattr(explicit, name), getattr(document, name)) for name in names))
 
 
-def _in_order(stages: tuple[str, ...]) -> tuple[str, ...]:
+def _sort_stages(stages: tuple[str, ...]) -> tuple[str, ...]:
     known = tuple(stage for stage in STAGES if stage in stages)
     return known + tuple(stage for stage in stages if stage not in STAGES)

@@ -19,28 +19,28 @@ import msgspec
 from manglecp.base.digest import digest_bytes, digest_text
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.readers import (
-    Computed,
+    ComputedMember,
     Flag,
+    Integer,
     InvalidEvidence,
-    Listing,
+    JsonRecord,
     Member,
-    Read,
-    Record,
+    Multiset,
+    Reader,
     RequiredText,
     RequiredWord,
     Text,
     Texts,
-    Whole,
     Word,
-    a_text,
-    a_whole,
-    a_word,
-    each,
-    entries,
-    form_of,
-    member,
-    members_of,
-    one,
+    canonical_form,
+    checked_list,
+    list_of,
+    member_readers,
+    object_member,
+    read_integer,
+    read_member,
+    read_text,
+    read_word,
     reader_of,
 )
 
@@ -52,7 +52,7 @@ ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessageD
 _NO_CODE: Final = "unknown_error"
 
 
-class ErrorEnvelope(Record, frozen=True):
+class ErrorEnvelope(JsonRecord, frozen=True):
     """The error of a result. One with ``gaps`` is normalised but not a typed error."""
 
     error_code: str
@@ -63,33 +63,33 @@ class ErrorEnvelope(Record, frozen=True):
     error_summary_digest: str | None = None
 
 
-def _first_there(first: str, second: str) -> Computed:
+def _first_present(first: str, second: str) -> ComputedMember:
     """Read the first of two names that is present, even if blank: upstream hashes it this way."""
 
     def read(row: dict[str, Any]) -> str | None:
-        return member(row, second if row.get(first) is None else first, a_text)
+        return read_member(row, second if row.get(first) is None else first, read_text)
 
-    return Computed(read)
+    return ComputedMember(read)
 
 
-class _RawError(Record, frozen=True):
+class _RawError(JsonRecord, frozen=True):
     error_code: Text = None
     code: Text = None
     retryable: Flag = None
     error_message: Text = None
     message: Text = None
-    hashed_code: Annotated[str | None, _first_there("errorCode", "code")] = None
-    hashed_message: Annotated[str | None, _first_there("errorMessage", "message")] = None
+    hashed_code: Annotated[str | None, _first_present("errorCode", "code")] = None
+    hashed_message: Annotated[str | None, _first_present("errorMessage", "message")] = None
 
 
-_read_raw: Final[Read[_RawError]] = reader_of(_RawError)
+_read_raw: Final[Reader[_RawError]] = reader_of(_RawError)
 
 
 def _raw_error(value: Any) -> _RawError | None:
     return _read_raw(value) if isinstance(value, dict) else None  # prose is no error object
 
 
-class _ErrorMembers(Record, frozen=True):
+class _ErrorMembers(JsonRecord, frozen=True):
     error_code: Text = None
     retryable: Flag = None
     error_message: Text = None
@@ -98,7 +98,7 @@ class _ErrorMembers(Record, frozen=True):
     raw_error: Annotated[_RawError, Member(_raw_error)] = _RawError()
 
 
-_read_members: Final[Read[_ErrorMembers]] = reader_of(_ErrorMembers)
+_read_members: Final[Reader[_ErrorMembers]] = reader_of(_ErrorMembers)
 
 
 def describes_error(row: dict[str, Any]) -> bool:
@@ -133,19 +133,19 @@ def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
 
 
 def _result_tools(value: Any) -> tuple[str, ...]:
-    return tuple(sorted(set(each(a_text)(value))))
+    return tuple(sorted(set(list_of(read_text)(value))))
 
 
 def _query_digest(row: dict[str, Any]) -> str | None:
     """A query is the input of a search, so only its digest is kept."""
-    query = member(row, "query", a_text)
-    return member(row, "queryDigest", a_text) if query is None else digest_text(query)
+    query = read_member(row, "query", read_text)
+    return read_member(row, "queryDigest", read_text) if query is None else digest_text(query)
 
 
-class SearchRef(Record, frozen=True):
+class SearchRef(JsonRecord, frozen=True):
     """The search that found a deferred tool."""
 
-    query_digest: Annotated[str | None, Computed(_query_digest)] = None
+    query_digest: Annotated[str | None, ComputedMember(_query_digest)] = None
     catalog_digest: Text = None
     result_tools: Annotated[tuple[str, ...] | None, Member(_result_tools)] = None
     result_set_digest: Text = None
@@ -154,23 +154,23 @@ class SearchRef(Record, frozen=True):
 
 def _search_fits(row: dict[str, Any]) -> bool | None:
     """Return whether ``searchRefDigest`` matches the recorded search; None if one of them is missing."""
-    declared = member(row, "searchRefDigest", a_text)
+    declared = read_member(row, "searchRefDigest", read_text)
     if declared is None or row.get("searchRef") is None:
         return None
-    return declared == digest_bytes(_form_of(row, "searchRef"))
+    return declared == digest_bytes(_canonical_member(row, "searchRef"))
 
 
 def _input_digest(row: dict[str, Any]) -> str | None:
     """Return the digest of the arguments if present, otherwise the declared one."""
-    declared = member(row, "inputDigest", a_text)
-    return declared if row.get("input") is None else digest_bytes(_form_of(row, "input"))
+    declared = read_member(row, "inputDigest", read_text)
+    return declared if row.get("input") is None else digest_bytes(_canonical_member(row, "input"))
 
 
-def _form_of(row: dict[str, Any], name: str) -> bytes:
-    return member(row, name, form_of) or b""
+def _canonical_member(row: dict[str, Any], name: str) -> bytes:
+    return read_member(row, name, canonical_form) or b""
 
 
-class ToolRequest(Record, frozen=True):
+class ToolRequest(JsonRecord, frozen=True):
     """A call of the model. Only the digest of its arguments is kept."""
 
     tool_call_id: RequiredText
@@ -181,14 +181,14 @@ class ToolRequest(Record, frozen=True):
     search_ref_digest: Text = None
     source_block: Word = None
     parser_profile_id: Text = None
-    input_digest: Annotated[str | None, Computed(_input_digest)] = None
+    input_digest: Annotated[str | None, ComputedMember(_input_digest)] = None
     schema_valid: Flag = None
-    action_index: Whole = None
+    action_index: Integer = None
     call_group_id: Text = None
     branch_id: Text = None
-    ordinal: Whole = None
-    search_ref: Annotated[SearchRef | None, one(SearchRef)] = None
-    search_fits: Annotated[bool | None, Computed(_search_fits)] = None
+    ordinal: Integer = None
+    search_ref: Annotated[SearchRef | None, object_member(SearchRef)] = None
+    search_fits: Annotated[bool | None, ComputedMember(_search_fits)] = None
     example_digest: Text = None
 
 
@@ -208,7 +208,7 @@ def _status(row: dict[str, Any]) -> Status:
     known = _STATUS.get(stated) if type(stated) is str else None
     if known is not None:
         return known
-    said = member(row, "status", a_word)
+    said = read_member(row, "status", read_word)
     if said is None and (stated is None or type(stated) is str):
         return "error" if describes_error(row) else "ok"
     if said not in _STATUS:
@@ -218,19 +218,19 @@ def _status(row: dict[str, Any]) -> Status:
 
 def _result_digest(row: dict[str, Any]) -> str | None:
     """Return the declared digest, otherwise compute it."""
-    declared = member(row, "resultDigest", a_text)
+    declared = read_member(row, "resultDigest", read_text)
     if declared is not None or row.get("payload") is None:
         return declared
-    return digest_bytes(_form_of(row, "payload"))
+    return digest_bytes(_canonical_member(row, "payload"))
 
 
 def _payload_bytes(row: dict[str, Any]) -> int | None:
     """Return the payload size; a declared size can only increase the observed one."""
-    declared = member(row, "payloadBytes", a_whole)
+    declared = read_member(row, "payloadBytes", read_integer)
     payload = row.get("payload")
     if payload is None:
         return declared
-    seen = len(payload.encode("utf-8", "replace") if type(payload) is str else _form_of(row, "payload"))
+    seen = len(payload.encode("utf-8", "replace") if type(payload) is str else _canonical_member(row, "payload"))
     return seen if declared is None else max(declared, seen)
 
 
@@ -243,18 +243,18 @@ def _error(row: dict[str, Any]) -> ErrorEnvelope | None:
     return None
 
 
-class Provenance(Record, frozen=True):
+class Provenance(JsonRecord, frozen=True):
     kind: Word = None
     ref: Text = None
 
 
-class Observation(Record, frozen=True):
+class Observation(JsonRecord, frozen=True):
     stdout_digest: Text = None
     stderr_digest: Text = None
     traceback_digest: Text = None
 
 
-class CallerEdge(Record, frozen=True):
+class CallerEdge(JsonRecord, frozen=True):
     """The edge from a program to a call it made."""
 
     caller_kind: Word = None
@@ -262,50 +262,50 @@ class CallerEdge(Record, frozen=True):
     child_tool_call_id: Text = None
 
 
-class TokenUsage(Record, frozen=True):
-    unfiltered_tokens: Whole = None
-    filtered_tokens: Whole = None
-    delta_tokens: Whole = None
+class TokenUsage(JsonRecord, frozen=True):
+    unfiltered_tokens: Integer = None
+    filtered_tokens: Integer = None
+    delta_tokens: Integer = None
     filter_applied: Flag = None
 
 
-class Truncation(Record, frozen=True):
+class Truncation(JsonRecord, frozen=True):
     truncated: Flag = None
     strategy: Word = None
     marker: Text = None
-    original_bytes: Whole = None
-    kept_bytes: Whole = None
-    head_bytes: Whole = None
-    tail_bytes: Whole = None
-    omitted_bytes: Whole = None
+    original_bytes: Integer = None
+    kept_bytes: Integer = None
+    head_bytes: Integer = None
+    tail_bytes: Integer = None
+    omitted_bytes: Integer = None
 
 
-class Shell(Record, frozen=True):
+class Shell(JsonRecord, frozen=True):
     """Directory, sandbox, exit status and edited files of a command."""
 
     workdir: Text = None
     sandbox_ref: Text = None
     command_digest: Text = None
-    exit_code: Whole = None
+    exit_code: Integer = None
     edited_paths: Texts = ()
 
 
-class ToolResult(Record, frozen=True):
+class ToolResult(JsonRecord, frozen=True):
     """The result of a call. Only the digest and size of its payload are kept."""
 
     tool_call_id: RequiredText
-    status: Annotated[Status, Computed(_status)]
-    result_digest: Annotated[str | None, Computed(_result_digest)] = None
-    payload_bytes: Annotated[int | None, Computed(_payload_bytes)] = None
-    error: Annotated[ErrorEnvelope | None, Computed(_error)] = None
-    provenance: Annotated[Provenance | None, one(Provenance)] = None
-    observation: Annotated[Observation | None, one(Observation)] = None
-    caller_edge: Annotated[CallerEdge | None, one(CallerEdge)] = None
-    token_usage: Annotated[TokenUsage | None, one(TokenUsage)] = None
-    truncation: Annotated[Truncation | None, one(Truncation)] = None
-    shell: Annotated[Shell | None, one(Shell)] = None
+    status: Annotated[Status, ComputedMember(_status)]
+    result_digest: Annotated[str | None, ComputedMember(_result_digest)] = None
+    payload_bytes: Annotated[int | None, ComputedMember(_payload_bytes)] = None
+    error: Annotated[ErrorEnvelope | None, ComputedMember(_error)] = None
+    provenance: Annotated[Provenance | None, object_member(Provenance)] = None
+    observation: Annotated[Observation | None, object_member(Observation)] = None
+    caller_edge: Annotated[CallerEdge | None, object_member(CallerEdge)] = None
+    token_usage: Annotated[TokenUsage | None, object_member(TokenUsage)] = None
+    truncation: Annotated[Truncation | None, object_member(Truncation)] = None
+    shell: Annotated[Shell | None, object_member(Shell)] = None
     edit_surface: Text = None
-    sequence: Whole = None
+    sequence: Integer = None
 
     @property
     def terminal(self) -> bool:
@@ -325,8 +325,8 @@ _DISPOSITION: Final[dict[str | None, Disposition]] = {
 
 
 def _disposition(row: dict[str, Any]) -> Disposition:
-    name = "useDisposition" if member(row, "disposition", a_text) is None else "disposition"
-    said = member(row, name, a_word)
+    name = "useDisposition" if read_member(row, "disposition", read_text) is None else "disposition"
+    said = read_member(row, name, read_word)
     if said not in _DISPOSITION:
         raise InvalidEvidence(f"/{name}", "is absent" if said is None else f"{said!r:.80} is no disposition")
     known = _DISPOSITION[said]
@@ -335,16 +335,16 @@ def _disposition(row: dict[str, Any]) -> Disposition:
 
 
 def _reason(row: dict[str, Any]) -> str | None:
-    return member(row, "reasonCode", a_text) or member(row, "useReason", a_text)
+    return read_member(row, "reasonCode", read_text) or read_member(row, "useReason", read_text)
 
 
-class ToolUse(Record, frozen=True):
+class ToolUse(JsonRecord, frozen=True):
     """The use of a result: consumed, observed, discarded or retried."""
 
     tool_call_id: RequiredText
-    disposition: Annotated[Disposition, Computed(_disposition)]
+    disposition: Annotated[Disposition, ComputedMember(_disposition)]
     result_digest: Text = None
-    reason_code: Annotated[str | None, Computed(_reason)] = None
+    reason_code: Annotated[str | None, ComputedMember(_reason)] = None
     summary_ref: Text = None
     handoff_ref: Text = None
     mutation_input_ref: Text = None
@@ -364,7 +364,7 @@ class ToolUse(Record, frozen=True):
 # --- what the model was shown --------------------------------------------------------------------------------------
 
 
-class ToolRender(Record, frozen=True):
+class ToolRender(JsonRecord, frozen=True):
     """The rendering of a result for the operator and, as a reminder, for the model."""
 
     tool_call_id: RequiredText
@@ -374,12 +374,12 @@ class ToolRender(Record, frozen=True):
     policy_digest: RequiredText
 
 
-class QueueEntry(Record, frozen=True):
+class QueueEntry(JsonRecord, frozen=True):
     reminder_digest: Text = None
     batch_id: Text = None
 
 
-_read_entries: Final = each(reader_of(QueueEntry))
+_read_entries: Final = list_of(reader_of(QueueEntry))
 
 
 def _queue_entries(value: Any) -> tuple[QueueEntry, ...]:
@@ -387,14 +387,14 @@ def _queue_entries(value: Any) -> tuple[QueueEntry, ...]:
     return tuple(sorted(entries, key=lambda entry: (entry.reminder_digest or "", entry.batch_id or "")))
 
 
-class ReminderQueue(Record, frozen=True):
+class ReminderQueue(JsonRecord, frozen=True):
     queue_id: RequiredText
     reduced_digest: RequiredText
     policy_digest: RequiredText
     entries: Annotated[tuple[QueueEntry, ...], Member(_queue_entries)] = ()
 
 
-class StateView(Record, frozen=True):
+class StateView(JsonRecord, frozen=True):
     """A view of the state that decisions were based on, and its sources."""
 
     view_id: RequiredText
@@ -407,17 +407,17 @@ class StateView(Record, frozen=True):
 
 
 def _required_whole(row: dict[str, Any]) -> int:
-    found = member(row, "sequence", a_whole)
+    found = read_member(row, "sequence", read_integer)
     if found is None:
         raise InvalidEvidence("/sequence", "is absent or no integer")
     return found
 
 
-class GuardrailDecision(Record, frozen=True):
+class GuardrailDecision(JsonRecord, frozen=True):
     """The decision of a guardrail at its stage, ordered by ``sequence``."""
 
     stage: RequiredWord
-    sequence: Annotated[int, Computed(_required_whole)]
+    sequence: Annotated[int, ComputedMember(_required_whole)]
     guardrail_id: Text = None
     triggered: Flag = None
     outcome: Word = None
@@ -427,7 +427,7 @@ class GuardrailDecision(Record, frozen=True):
     policy_digest: Text = None
 
 
-class Artifact(Record, frozen=True):
+class Artifact(JsonRecord, frozen=True):
     """An artifact that the turn references or wrote, and whether it exists."""
 
     ref: RequiredText
@@ -440,7 +440,7 @@ class Artifact(Record, frozen=True):
     tool_call_id: Text = None
 
 
-class ContextAccess(Record, frozen=True):
+class ContextAccess(JsonRecord, frozen=True):
     """A read or write of a role."""
 
     ref: RequiredText
@@ -448,11 +448,11 @@ class ContextAccess(Record, frozen=True):
     role: Word = None
 
 
-class TraceExport(Record, frozen=True):
+class TraceExport(JsonRecord, frozen=True):
     sink: Text = None
 
 
-class BranchJoin(Record, frozen=True):
+class BranchJoin(JsonRecord, frozen=True):
     """Whether a branch of the turn has closed."""
 
     branch_id: Text = None
@@ -460,17 +460,17 @@ class BranchJoin(Record, frozen=True):
     join_digest: Text = None
 
 
-class ProtocolState(Record, frozen=True):
+class ProtocolState(JsonRecord, frozen=True):
     """The stop reason of the model, and whether it may continue."""
 
     stop_reason: RequiredWord
     continuation_allowed: Flag = False
-    turn_index: Whole = None
-    iteration: Whole = None
+    turn_index: Integer = None
+    iteration: Integer = None
     checkpoint_ref: Text = None
 
 
-class Handoff(Record, frozen=True):
+class Handoff(JsonRecord, frozen=True):
     """The packet of a handoff."""
 
     target: RequiredText
@@ -481,10 +481,10 @@ class Handoff(Record, frozen=True):
     packet_digest: Text = None
 
 
-class Decomposition(Record, frozen=True):
+class Decomposition(JsonRecord, frozen=True):
     mode: Word = None
-    fan_out: Whole = None
-    workers: Listing = ()
+    fan_out: Integer = None
+    workers: Multiset = ()
     escalation_trigger_ref: Text = None
 
     @property
@@ -493,7 +493,7 @@ class Decomposition(Record, frozen=True):
         return max(self.fan_out or 0, len(self.workers))
 
 
-class Compaction(Record, frozen=True):
+class Compaction(JsonRecord, frozen=True):
     """The compaction of a context: what was carried forward and what was dropped."""
 
     invoked: Flag = True
@@ -504,7 +504,7 @@ class Compaction(Record, frozen=True):
     dropped_tool_call_ids: Texts = ()
 
 
-class Continuity(Record, frozen=True):
+class Continuity(JsonRecord, frozen=True):
     """The origin of the turn: fresh, a handoff, or a compaction."""
 
     mode: Word = None
@@ -512,7 +512,7 @@ class Continuity(Record, frozen=True):
     artifact_refs: Texts = ()
 
 
-class NamedCall(Record, frozen=True):
+class NamedCall(JsonRecord, frozen=True):
     """A call that a mutation names: tool, input digest and id."""
 
     tool_call_id: RequiredText
@@ -520,7 +520,7 @@ class NamedCall(Record, frozen=True):
     input_digest: RequiredText
 
 
-_read_calls: Final = each(reader_of(NamedCall))
+_read_calls: Final = list_of(reader_of(NamedCall))
 
 
 def _named_calls(value: Any) -> tuple[NamedCall, ...]:
@@ -532,7 +532,7 @@ def _named_calls(value: Any) -> tuple[NamedCall, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-class Mutation(Record, frozen=True):
+class Mutation(JsonRecord, frozen=True):
     """The mutation intent of the turn, and its grounds."""
 
     kind: Word = None
@@ -550,12 +550,12 @@ class Mutation(Record, frozen=True):
 # --- evidence ------------------------------------------------------------------------------------------------------
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
-R = TypeVar("R", bound=Record)
-Numbered: TypeAlias = Sequence[tuple[int, R]]
+R = TypeVar("R", bound=JsonRecord)
+NumberedRows: TypeAlias = Sequence[tuple[int, R]]
 """Rows with their indices in the received list."""
 
 
-def _by_id(rows: Numbered[R], id_of: Callable[[R], str | None]) -> tuple[R, ...]:
+def _by_id(rows: NumberedRows[R], id_of: Callable[[R], str | None]) -> tuple[R, ...]:
     """Return the rows, one per id. Raises :class:`InvalidEvidence` for a contradiction."""
     found: dict[str, R] = {}
     nameless: list[R] = []
@@ -572,7 +572,7 @@ def _distinct(rows: list[R]) -> tuple[R, ...]:
     return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items())) if rows else ()
 
 
-def _as_set(rows: Numbered[R]) -> tuple[R, ...]:
+def _as_set(rows: NumberedRows[R]) -> tuple[R, ...]:
     return _distinct([row for _, row in rows])
 
 
@@ -583,20 +583,20 @@ def _by(name: str) -> Arrange:
 _by_call: Final = _by("tool_call_id")
 
 
-def _results(rows: Numbered[ToolResult]) -> tuple[ToolResult, ...]:
+def _results(rows: NumberedRows[ToolResult]) -> tuple[ToolResult, ...]:
     terminal = _by_call([(index, row) for index, row in rows if row.terminal])
     answered = {row.tool_call_id for row in terminal}
     unfinished = [row for _, row in rows if not row.terminal and row.tool_call_id not in answered]
     return tuple(sorted((*terminal, *_distinct(unfinished)), key=lambda row: row.tool_call_id))
 
 
-Arrange: TypeAlias = Callable[[Numbered[Any]], tuple[Any, ...]]
+Arrange: TypeAlias = Callable[[NumberedRows[Any]], tuple[Any, ...]]
 
 
 class RowList:
     __slots__ = ("_read_row", "arrange")
 
-    def __init__(self, kind: type[Record], arrange: Arrange) -> None:
+    def __init__(self, kind: type[JsonRecord], arrange: Arrange) -> None:
         self._read_row = reader_of(kind)
         self.arrange = arrange
 
@@ -606,7 +606,7 @@ class RowList:
     def numbered(self, value: Any, known: int = 0) -> list[tuple[int, Any]]:
         """Return the rows with their indices, without the ``known`` first ones."""
         found: list[tuple[int, Any]] = []
-        for index, row in enumerate(entries(value)):
+        for index, row in enumerate(checked_list(value)):
             if index < known or row is None:
                 continue
             try:
@@ -620,14 +620,14 @@ def _rows(kind: type[R], arrange: Arrange = _as_set) -> Member:
     return Member(RowList(kind, arrange))
 
 
-class Evidence(Record, frozen=True):
+class Evidence(JsonRecord, frozen=True):
     """The evidence of one turn. ``protocolState`` is absent only while the turn is open."""
 
     call_spec: Annotated[CallSpec, Member(reader_of(CallSpec), required=True)]
     tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, _by_call)] = ()
     tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, _results)] = ()
     tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, _by_call)] = ()
-    protocol_state: Annotated[ProtocolState | None, one(ProtocolState)] = None
+    protocol_state: Annotated[ProtocolState | None, object_member(ProtocolState)] = None
     tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, _by_call)] = ()
     reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, _by("queue_id"))] = ()
     state_views: Annotated[tuple[StateView, ...], _rows(StateView, _by("view_id"))] = ()
@@ -637,22 +637,22 @@ class Evidence(Record, frozen=True):
     artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact)] = ()
     context_access: Annotated[tuple[ContextAccess, ...], _rows(ContextAccess)] = ()
     trace_exports: Annotated[tuple[TraceExport, ...], _rows(TraceExport)] = ()
-    handoff: Annotated[Handoff | None, one(Handoff)] = None
-    decomposition: Annotated[Decomposition | None, one(Decomposition)] = None
-    compaction: Annotated[Compaction | None, one(Compaction)] = None
-    continuity: Annotated[Continuity | None, one(Continuity)] = None
-    mutation: Annotated[Mutation | None, one(Mutation)] = None
+    handoff: Annotated[Handoff | None, object_member(Handoff)] = None
+    decomposition: Annotated[Decomposition | None, object_member(Decomposition)] = None
+    compaction: Annotated[Compaction | None, object_member(Compaction)] = None
+    continuity: Annotated[Continuity | None, object_member(Continuity)] = None
+    mutation: Annotated[Mutation | None, object_member(Mutation)] = None
     session_refs: Texts = ()
     trajectory_refs: Texts = ()
 
 
 read_evidence: Final = reader_of(Evidence)
 _LISTS: Final = [
-    (name, field, read) for name, (field, read) in members_of(Evidence).items() if isinstance(read, RowList)
+    (name, field, read) for name, (field, read) in member_readers(Evidence).items() if isinstance(read, RowList)
 ]
 
 
-def check_arranged(evidence: Evidence) -> None:
+def check_row_order(evidence: Evidence) -> None:
     """Raise :class:`InvalidEvidence` if recorded evidence is not in canonical order or contradicts itself."""
     for name, field, read in _LISTS:
         rows = getattr(evidence, field) or ()

@@ -20,7 +20,7 @@ import msgspec
 
 from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
 from manglecp.harness.checks import CHECKS, CHECKS_UPTO
-from manglecp.harness.classes import Finding, State, ordered
+from manglecp.harness.classes import Finding, TurnState, sort_findings
 from manglecp.harness.evidence import Evidence, Handoff, ToolResult, ToolUse
 from manglecp.harness.turn import Turn, read_turn
 
@@ -42,7 +42,7 @@ def _digest(value: Any) -> str:
     return "sha256:" + _hash(value)
 
 
-def _given(**members: Any) -> dict[str, Any]:
+def _without_none(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -60,16 +60,16 @@ def _upstream_result(row: ToolResult) -> dict[str, Any]:
         "retryable": row.error.retryable,
         "errorMessageDigest": row.error.error_message_digest,
     }
-    return _given(toolCallId=row.tool_call_id, status=row.status, resultDigest=row.result_digest, error=error)
+    return _without_none(toolCallId=row.tool_call_id, status=row.status, resultDigest=row.result_digest, error=error)
 
 
 def _upstream_use(row: ToolUse) -> dict[str, Any]:
     word = _UPSTREAM_WORDS.get(row.disposition, row.disposition)
-    return _given(toolCallId=row.tool_call_id, disposition=word, resultDigest=row.result_digest)
+    return _without_none(toolCallId=row.tool_call_id, disposition=word, resultDigest=row.result_digest)
 
 
 def _upstream_handoff(row: Handoff) -> dict[str, Any]:
-    return _given(
+    return _without_none(
         target=row.target,
         requiredArtifactRefs=row.required_artifact_refs or None,
         returnPathRef=row.return_path_ref,
@@ -80,14 +80,14 @@ def _missing(wanted: Iterable[str], there: Iterable[str]) -> list[str]:
     return sorted(set(wanted).difference(there))
 
 
-def bundle_v1(turn: Turn) -> dict[str, str]:
+def digest_bundle_v1(turn: Turn) -> dict[str, str]:
     """Return the digests that upstream computes, by name."""
     evidence, call, digest = turn.evidence, turn.call, _digest
     renders = {row.tool_call_id: row for row in evidence.tool_render}
     sets = {
         "requestSetDigest": digest(
             [
-                _given(
+                _without_none(
                     toolCallId=row.tool_call_id,
                     toolName=row.tool_name,
                     schemaDigest=row.schema_digest,
@@ -149,7 +149,7 @@ def bundle_v1(turn: Turn) -> dict[str, str]:
 # --- v2 ------------------------------------------------------------------------------------------------------------
 
 
-def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
+def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
     """Return the digests v1 lacks: the whole call spec, the uses in the vocabulary of the seed, and all evidence."""
     evidence, digest = turn.evidence, _digest
     call = digest(evidence.call_spec)
@@ -164,7 +164,7 @@ def bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) ->
         "failureClasses": list(failure_classes),
     }
     uses = [
-        _given(
+        _without_none(
             toolCallId=row.tool_call_id,
             resultDigest=row.result_digest,
             useDisposition=row.disposition,
@@ -199,8 +199,8 @@ class Judgement:
     @cached_property
     def digests(self) -> Mapping[str, str]:
         """Return the digests of evidence and verdict, by name."""
-        first = bundle_v1(self.turn)
-        return MappingProxyType(first | bundle_v2(self.turn, first, self.failure_classes))
+        first = digest_bundle_v1(self.turn)
+        return MappingProxyType(first | digest_bundle_v2(self.turn, first, self.failure_classes))
 
     @cached_property
     def witness_id(self) -> str:
@@ -252,20 +252,20 @@ class Judgement:
 
 def judge(document: Mapping[str, Any]) -> Judgement:
     """Return the judgement of a turn that has ended. Raises :class:`.InvalidEvidence`."""
-    return conclude(read_turn(document))
+    return judge_turn(read_turn(document))
 
 
-def conclude(turn: Turn) -> Judgement:
+def judge_turn(turn: Turn) -> Judgement:
     """Return the judgement of a turn already read."""
     found = [finding for check in CHECKS for finding in check(turn)]
-    findings = ordered(found, turn.call.call_id, bundle_v1(turn)["joinSetDigest"]) if found else ()
+    findings = sort_findings(found, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if found else ()
     return Judgement(findings, turn)
 
 
-def findings_upto(turn: Turn, upto: State) -> Sequence[Finding]:
+def find_blocking(turn: Turn, upto: TurnState) -> Sequence[Finding]:
     """Return the findings that block a state of an open turn; evidence that is due only later is not missed."""
     found = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
-    return ordered(found, turn.call.call_id, None) if found else ()
+    return sort_findings(found, turn.call.call_id, None) if found else ()
 
 
 def _classes(findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Readers: from untrusted JSON to typed, normalised values.
 
-The annotations of a :class:`Record` define how each member is read; :func:`reader_of` compiles them. A list, object or
-scalar in the place of another kind makes the document unreadable (:class:`InvalidEvidence`). A scalar that is absent,
-null, blank or of the wrong type counts as *not given*, and the checks decide whether that matters; only
-:func:`required` members have to be present.
+The annotations of a :class:`JsonRecord` define how each member is read; :func:`reader_of` compiles them. A list or an
+object in the place of another type makes the document unreadable (:class:`InvalidEvidence`). A scalar that is absent,
+null, blank or of the wrong type counts as *not given*, and the checks decide whether that matters; only members marked
+``required`` have to be present.
 
 Text is trimmed, words are lower-cased, lists without a meaningful order are sorted and deduplicated. Readers do not
 recurse: the types bound the depth. Lists, texts and verbatim values (schemas, policy documents) are bounded.
@@ -46,112 +46,112 @@ class InvalidEvidence(ValueError):
 
 # --- readers ----------------------------------------------------------------------------------------------------------
 
-_MOST_ROWS: Final = 10_000
+_MAX_ENTRIES: Final = 10_000
 """Entries of one list or object."""
-_LONGEST_TEXT: Final = 4 << 20
-_LARGEST_VERBATIM: Final = 16 << 20
+_MAX_TEXT: Final = 4 << 20
+_MAX_VERBATIM: Final = 16 << 20
 """Bytes of one verbatim value."""
 
 T = TypeVar("T")
-Read: TypeAlias = Callable[[Any], T]
+Reader: TypeAlias = Callable[[Any], T]
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True):
-    """A typed object of the evidence. Its JSON omits what was not given."""
+class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True):
+    """A typed JSON object. Its JSON omits members that were not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """The reader of one member."""
 
-    read: Read[Any]
+    read: Reader[Any]
     required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedMember:
     """A field computed from several members of the object."""
 
-    read: Read[Any]
+    read: Reader[Any]
 
 
 # --- scalars -------------------------------------------------------------------------------------------------------
 
 
-def _no_container(value: Any, wanted: str) -> None:
+def _refuse_container(value: Any, wanted: str) -> None:
     if isinstance(value, (list, tuple, dict)):
         raise InvalidEvidence("", f"{wanted} is expected, not {'an object' if isinstance(value, dict) else 'a list'}")
 
 
-def a_text(value: Any) -> str | None:
+def read_text(value: Any) -> str | None:
     """Read a trimmed text. A blank one counts as not given. Raises :class:`InvalidEvidence` if it is too long."""
     if type(value) is not str:
-        _no_container(value, "a text")
+        _refuse_container(value, "a text")
         return None
-    if len(value) > _LONGEST_TEXT:
-        raise InvalidEvidence("", f"a text of {len(value):,} characters; at most {_LONGEST_TEXT:,} are read")
+    if len(value) > _MAX_TEXT:
+        raise InvalidEvidence("", f"a text of {len(value):,} characters; at most {_MAX_TEXT:,} are read")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise InvalidEvidence("", "a surrogate stands alone") from None
+            raise InvalidEvidence("", "a lone surrogate") from None
     return trim(value) or None
 
 
-def a_word(value: Any) -> str | None:
+def read_word(value: Any) -> str | None:
     """Read a text of a vocabulary, in lower case."""
-    text = a_text(value)
+    text = read_text(value)
     return None if text is None else normalize_word(text)
 
 
-def a_flag(value: Any) -> bool | None:
+def read_flag(value: Any) -> bool | None:
     """Read a boolean; numbers and texts count as not given."""
     if type(value) is not bool:
-        _no_container(value, "true or false")
+        _refuse_container(value, "true or false")
         return None
     return value
 
 
-def a_whole(value: Any) -> int | None:
+def read_integer(value: Any) -> int | None:
     """Read a 64-bit integer; a larger one counts as not given."""
     if type(value) is not int:
-        _no_container(value, "a number")
+        _refuse_container(value, "a number")
         return None
     return value if -(2**63) <= value < 2**63 else None
 
 
-def _a_number(value: Any) -> float | None:
+def _read_number(value: Any) -> float | None:
     """Read a float; an integer is converted."""
-    number = value if type(value) is float else a_whole(value)
+    number = value if type(value) is float else read_integer(value)
     return None if number is None or not math.isfinite(number) else float(number)
 
 
 # --- lists and objects ---------------------------------------------------------------------------------------------
 
 
-def entries(value: Any) -> list[Any] | tuple[Any, ...]:
+def checked_list(value: Any) -> list[Any] | tuple[Any, ...]:
     """Return the list. Raises :class:`InvalidEvidence` for other types and for too many entries."""
     if not isinstance(value, (list, tuple)):
         raise InvalidEvidence("", "a list is expected")
-    if len(value) > _MOST_ROWS:
-        raise InvalidEvidence("", f"{len(value):,} entries; at most {_MOST_ROWS:,} are read")
+    if len(value) > _MAX_ENTRIES:
+        raise InvalidEvidence("", f"{len(value):,} entries; at most {_MAX_ENTRIES:,} are read")
     return value
 
 
-def _members(value: Any) -> dict[Any, Any]:
+def _checked_object(value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise InvalidEvidence("", "an object is expected")
-    if len(value) > _MOST_ROWS:
-        raise InvalidEvidence("", f"{len(value):,} members; at most {_MOST_ROWS:,} are read")
+    if len(value) > _MAX_ENTRIES:
+        raise InvalidEvidence("", f"{len(value):,} members; at most {_MAX_ENTRIES:,} are read")
     return value
 
 
-def each(read: Read[T | None]) -> Read[tuple[T, ...]]:
+def list_of(read: Reader[T | None]) -> Reader[tuple[T, ...]]:
     """Return a reader of a list in its order, without the entries that are not given."""
 
     def read_each(value: Any) -> tuple[T, ...]:
         found = []
-        for index, entry in enumerate(entries(value)):
+        for index, entry in enumerate(checked_list(value)):
             if entry is None:
                 continue
             try:
@@ -165,7 +165,7 @@ def each(read: Read[T | None]) -> Read[tuple[T, ...]]:
     return read_each
 
 
-def _sorted(read: Read[tuple[Any, ...]], once: bool) -> Read[tuple[Any, ...]]:
+def _sorted(read: Reader[tuple[Any, ...]], once: bool) -> Reader[tuple[Any, ...]]:
     """Return a reader of an unordered list; with ``once`` also without duplicates."""
 
     def read_sorted(value: Any) -> tuple[Any, ...]:
@@ -175,13 +175,13 @@ def _sorted(read: Read[tuple[Any, ...]], once: bool) -> Read[tuple[Any, ...]]:
     return read_sorted
 
 
-def by_name(read: Read[T | None], words: bool = False) -> Read[dict[str, T]]:
+def mapping_of(read: Reader[T | None], words: bool = False) -> Reader[dict[str, T]]:
     """Return a reader of an object with arbitrary keys; with ``words`` the keys are lower-cased."""
-    of_names = a_word if words else a_text
+    of_names = read_word if words else read_text
 
     def read_by_name(value: Any) -> dict[str, T]:
         found: dict[str, T] = {}
-        for name, entry in _members(value).items():
+        for name, entry in _checked_object(value).items():
             try:
                 key = of_names(name)
                 item = None if entry is None else read(entry)
@@ -190,78 +190,78 @@ def by_name(read: Read[T | None], words: bool = False) -> Read[dict[str, T]]:
             if key is None or item is None:
                 continue
             if found.setdefault(key, item) != item:
-                raise InvalidEvidence("", "is there twice, and not the same").under(name)
+                raise InvalidEvidence("", "is present twice, with different values").under(name)
         return found
 
     return read_by_name
 
 
-def form_of(value: Any) -> bytes:
+def canonical_form(value: Any) -> bytes:
     """Return the canonical form of any JSON."""
     try:
         form = canonical(value)
     except Uncanonical as bad:
         raise InvalidEvidence(bad.path, bad.reason) from None
-    if len(form) > _LARGEST_VERBATIM:
-        raise InvalidEvidence("", f"{len(form):,} bytes; at most {_LARGEST_VERBATIM:,} are read")
+    if len(form) > _MAX_VERBATIM:
+        raise InvalidEvidence("", f"{len(form):,} bytes; at most {_MAX_VERBATIM:,} are read")
     return form
 
 
-def verbatim_object(value: Any) -> Any:
+def read_verbatim(value: Any) -> Any:
     """Return an object unchanged. It must have a canonical form, because it enters a digest."""
-    form_of(_members(value))
+    canonical_form(_checked_object(value))
     return value
 
 
-_texts: Final = each(a_text)
-_words: Final = each(a_word)
-texts: Final = _sorted(_texts, once=True)
-words: Final = _sorted(_words, once=True)
-words_by_word: Final = by_name(a_word, words=True)
-words_by_name: Final = by_name(words)
-numbers_by_name: Final = by_name(_a_number)
+_texts: Final = list_of(read_text)
+_words: Final = list_of(read_word)
+read_texts: Final = _sorted(_texts, once=True)
+read_words: Final = _sorted(_words, once=True)
+read_words_by_word: Final = mapping_of(read_word, words=True)
+read_words_by_name: Final = mapping_of(read_words)
+read_numbers_by_name: Final = mapping_of(_read_number)
 
 
 # --- annotations ---------------------------------------------------------------------------------------------------
 
-Text: TypeAlias = Annotated[str | None, Member(a_text)]
-Word: TypeAlias = Annotated[str | None, Member(a_word)]
+Text: TypeAlias = Annotated[str | None, Member(read_text)]
+Word: TypeAlias = Annotated[str | None, Member(read_word)]
 """A word of a vocabulary, in lower case."""
-RequiredText: TypeAlias = Annotated[str, Member(a_text, required=True)]
-RequiredWord: TypeAlias = Annotated[str, Member(a_word, required=True)]
-Flag: TypeAlias = Annotated[bool | None, Member(a_flag)]
-Whole: TypeAlias = Annotated[int | None, Member(a_whole)]
-Texts: TypeAlias = Annotated[tuple[str, ...], Member(texts)]
+RequiredText: TypeAlias = Annotated[str, Member(read_text, required=True)]
+RequiredWord: TypeAlias = Annotated[str, Member(read_word, required=True)]
+Flag: TypeAlias = Annotated[bool | None, Member(read_flag)]
+Integer: TypeAlias = Annotated[int | None, Member(read_integer)]
+Texts: TypeAlias = Annotated[tuple[str, ...], Member(read_texts)]
 """A set of texts; empty if not given."""
-Listing: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, once=False))]
+Multiset: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, once=False))]
 """A multiset of texts."""
-Ordered: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
+OrderedWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
 """Words in their order."""
-Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(numbers_by_name)]
-Verbatim: TypeAlias = Annotated[dict[str, Any] | None, Member(verbatim_object)]
+Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(read_numbers_by_name)]
+VerbatimObject: TypeAlias = Annotated[dict[str, Any] | None, Member(read_verbatim)]
 
 
 # --- records -------------------------------------------------------------------------------------------------------
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=JsonRecord)
 
 
-def reader_of(kind: type[R]) -> Read[R]:
+def reader_of(kind: type[R]) -> Reader[R]:
     """Return the reader that the annotations of a record define."""
-    read: Read[R] = _reader_of(kind)
+    read: Reader[R] = _reader_of(kind)
     return read
 
 
-@cache  # annotations name the readers of other records, again and again, and they take long to look at
-def _reader_of(kind: type[Any]) -> Read[Any]:
-    members: dict[str, tuple[int, Read[Any]]] = {}
-    computed: list[tuple[int, Read[Any]]] = []
+@cache  # evaluating annotations is slow, and records refer to one another
+def _reader_of(kind: type[Any]) -> Reader[Any]:
+    members: dict[str, tuple[int, Reader[Any]]] = {}
+    computed: list[tuple[int, Reader[Any]]] = []
     needed: list[tuple[int, str]] = []
     empty: list[Any] = []
     for index, field in enumerate(msgspec.structs.fields(kind)):
-        (how,) = [note for note in field.type.__metadata__ if isinstance(note, (Member, Computed))]
+        (how,) = [note for note in field.type.__metadata__ if isinstance(note, (Member, ComputedMember))]
         empty.append(None if field.default is msgspec.NODEFAULT else field.default)
-        if isinstance(how, Computed):
+        if isinstance(how, ComputedMember):
             computed.append((index, how.read))
             continue
         members[field.encode_name] = index, how.read
@@ -271,11 +271,11 @@ def _reader_of(kind: type[Any]) -> Read[Any]:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise InvalidEvidence("", "an object is expected")
-        for _, name in needed:  # first, so that the error does not depend on the order of the members
+        for _, name in needed:  # before all else: the error must not depend on the order of the members
             if value.get(name) is None:
                 raise InvalidEvidence("", "is absent").under(name)
         fields = empty.copy()
-        for name, found in value.items():  # there are fewer members than fields
+        for name, found in value.items():  # a document has fewer members than the record has fields
             if found is None or name not in members:
                 continue
             index, read_one = members[name]
@@ -287,7 +287,7 @@ def _reader_of(kind: type[Any]) -> Read[Any]:
                 fields[index] = item
         for index, name in needed:
             if fields[index] is None:
-                raise InvalidEvidence("", "is blank or no text").under(name)
+                raise InvalidEvidence("", "is blank or not a text").under(name)
         for index, read_one in computed:
             fields[index] = read_one(value)
         return kind(*fields)
@@ -295,7 +295,7 @@ def _reader_of(kind: type[Any]) -> Read[Any]:
     return read
 
 
-def members_of(kind: type[Record]) -> dict[str, tuple[str, Read[Any]]]:
+def member_readers(kind: type[JsonRecord]) -> dict[str, tuple[str, Reader[Any]]]:
     """Return field and reader of each member. The record must not have computed fields."""
     found = {}
     for field in msgspec.structs.fields(kind):
@@ -304,7 +304,7 @@ def members_of(kind: type[Record]) -> dict[str, tuple[str, Read[Any]]]:
     return found
 
 
-def member(value: Mapping[str, Any], name: str, read: Read[T | None]) -> T | None:
+def read_member(value: Mapping[str, Any], name: str, read: Reader[T | None]) -> T | None:
     """Read one member of an object, for computed fields."""
     found = value.get(name)
     if found is None:
@@ -315,6 +315,6 @@ def member(value: Mapping[str, Any], name: str, read: Read[T | None]) -> T | Non
         raise bad.under(name) from None
 
 
-def one(kind: type[R]) -> Member:
+def object_member(kind: type[R]) -> Member:
     """Return a member that is an object of this type."""
     return Member(reader_of(kind))

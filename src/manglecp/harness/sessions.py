@@ -1,8 +1,8 @@
 """The loop of an agent, turn by turn, and its trajectory.
 
-    with harness.Session(policy, "s-17", model_ref="atlas@7") as s:
+    with harness.AgentSession(policy, "s-17", model_ref="atlas@7") as s:
         turn = s.turn(prompt_digest=digest_text(prompt))
-        turn.request({"toolCallId": "c1", "toolName": "repo.grep", "input": {...}})    # Blocked: do not run it
+        turn.request({"toolCallId": "c1", "toolName": "repo.grep", "input": {...}})    # TurnBlocked: do not run it
         turn.answer({"toolCallId": "c1", "status": "ok", "payload": found})
         ready = turn.close("end_turn").authorize({"kind": "issue", "action": "issue.update", ...})
 
@@ -20,17 +20,17 @@ from manglecp.base.hash_chain import GENESIS, row_hash
 from manglecp.base.text import trim
 from manglecp.harness.canonical_v1 import digest_v1 as digest
 from manglecp.harness.checks import Check, execution, mutation
-from manglecp.harness.classes import Decision, Finding, State
-from manglecp.harness.judgement import Judgement, findings_upto
+from manglecp.harness.classes import Finding, RetryDecision, TurnState
+from manglecp.harness.judgement import Judgement, find_blocking
 from manglecp.harness.policy.package import PolicyPackage
-from manglecp.harness.states import Blocked, CallSpec, JoinClosed, Row
+from manglecp.harness.states import CallSpec, JoinClosed, Row, TurnBlocked
 from manglecp.harness.turn import TurnBuilder
 
 Lookup: TypeAlias = Callable[[str], str | None]
 """Returns the digest of the artifact under a reference; None if it does not exist."""
 
 
-class Refused(Exception):
+class StepRefused(Exception):
     """The step would block the turn, so it was not taken; ``findings`` has the reasons."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
@@ -38,7 +38,7 @@ class Refused(Exception):
         self.findings = tuple(findings)
 
 
-def packet(
+def handoff_packet(
     target: str,
     *,
     artifact_refs: Iterable[str] = (),
@@ -88,7 +88,7 @@ def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 # --- session ----------------------------------------------------------------------------------------------------------
 
 
-class Session:
+class AgentSession:
     """Turns under one policy package; a context manager."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Session:
         self._last_hash = GENESIS
         self._choices = {"model_ref": model_ref, "role": role, "risk_tier": risk_tier}
         self._clock = clock
-        self._turn: Turn | None = None
+        self._turn: OpenTurn | None = None
         self._turns = 0
 
     @property
@@ -137,8 +137,8 @@ class Session:
         self._end_turn()
         self._record({"kind": "session.stop", "turns": self._turns, "failed": kind is not None})
 
-    def turn(self, call_spec: Row | None = None, *, prompt_digest: str | None = None, **choices: Any) -> Turn:
-        """Return the next turn. Raises :class:`Refused` if the stop policy or the end of the last turn forbids it.
+    def turn(self, call_spec: Row | None = None, *, prompt_digest: str | None = None, **choices: Any) -> OpenTurn:
+        """Return the next turn. Raises :class:`StepRefused` if the stop policy or the end of the last turn forbids it.
 
         ``choices`` are those of :meth:`.PolicyPackage.call_spec`: ``action_mode``, ``execution_pattern`` and so on;
         ``call_spec`` adds fields, and cannot replace those that the policy sets.
@@ -146,7 +146,7 @@ class Session:
         self._end_turn()
         number = self._turns + 1
         if self._turn is not None and self._turn.obstacles:
-            raise Refused(self._turn.obstacles)
+            raise StepRefused(self._turn.obstacles)
         chosen = {**self._choices, **choices}
         chosen["model_ref"] = chosen["model_ref"] or (call_spec or {}).get("modelRef")
         if chosen["model_ref"] is None:
@@ -160,7 +160,7 @@ class Session:
         for name, value in (call_spec or {}).items():
             if fields.setdefault(name, value) != value:
                 raise ValueError(f"{name} is fixed by the policy {self.policy.ref}")
-        turn = Turn(self, number, fields)
+        turn = OpenTurn(self, number, fields)
         self._turns, self._turn = number, turn
         return turn
 
@@ -177,10 +177,10 @@ class Session:
         self._rows += 1
 
 
-class Turn:
-    """An open turn, created by :meth:`Session.turn`."""
+class OpenTurn:
+    """An open turn, created by :meth:`AgentSession.turn`."""
 
-    def __init__(self, session: Session, number: int, call_spec: Row) -> None:
+    def __init__(self, session: AgentSession, number: int, call_spec: Row) -> None:
         self.session = session
         self.number = number
         self.call_spec = dict(call_spec)
@@ -194,22 +194,22 @@ class Turn:
         refs = {"sessionRefs": [session.ref], "trajectoryRefs": [session.trajectory_ref(number)]}
         self._builder = TurnBuilder.open(self.call_spec, session.terms).with_evidence(refs)
         CallSpec.of(self._builder)  # a turn that cannot begin is Blocked at once
-        self._accept({"protocolState": {"stopReason": "end_turn", "turnIndex": number}}, execution.stop_policy)
+        self._accept({"protocolState": {"stopReason": "end_turn", "turnIndex": number}}, execution.check_stop_policy)
 
     # --- evidence as it happens ------------------------------------------------------------------------------------
 
     def request(self, *rows: Row) -> None:
-        """Record calls of the model. Raises :class:`.Blocked` if one is not permitted; then run none of them.
+        """Record calls of the model. Raises :class:`.TurnBlocked` if one is not permitted; then run none of them.
 
         Calls and results are ordered as recorded, unless a row has an explicit position.
         """
         self._add_in_order("toolRequests", "ordinal", rows)
-        self._refuse(State.TOOL_REQUESTS)
+        self._refuse(TurnState.TOOL_REQUESTS)
 
     def answer(self, *rows: Row) -> None:
-        """Record results. Raises :class:`.Blocked` if a call left its boundary."""
+        """Record results. Raises :class:`.TurnBlocked` if a call left its boundary."""
         self._add_in_order("toolResults", "sequence", rows)
-        self._refuse(State.TOOL_RESULTS)
+        self._refuse(TurnState.TOOL_RESULTS)
 
     def use(self, *rows: Row) -> None:
         """Record the uses of results."""
@@ -220,15 +220,15 @@ class Turn:
         self._record({member: [dict(row) for row in rows]})
 
     def _record(self, more: Row, *checks: Check) -> None:
-        """Add evidence. Raises :class:`Refused` if one of the checks finds something."""
+        """Add evidence. Raises :class:`StepRefused` if one of the checks finds something."""
         if self._ended:
             raise RuntimeError("the turn is over")
         self._builder = self._accept(more, *checks)
 
     def _accept(self, more: Row, *checks: Check) -> TurnBuilder:
         builder = self._builder.with_evidence(more)
-        if found := _found(builder, *checks):
-            raise Refused(found)
+        if found := _run_checks(builder, *checks):
+            raise StepRefused(found)
         return builder
 
     def _add_in_order(self, member: str, position: str, rows: Sequence[Row]) -> None:
@@ -276,25 +276,27 @@ class Turn:
     # --- handing over, compacting, resuming ------------------------------------------------------------------------
 
     def hand_over(self, packet: Row, lookup: Lookup) -> None:
-        """Hand over with a :func:`packet`. Raises :class:`Refused` if it violates the contract."""
-        rows = _artifacts(packet["requiredArtifactRefs"], lookup)
-        self._record({"handoff": dict(packet), "artifacts": rows}, mutation.packet)
+        """Hand over with a :func:`check_packet`. Raises :class:`StepRefused` if it violates the contract."""
+        rows = _artifact_rows(packet["requiredArtifactRefs"], lookup)
+        self._record({"handoff": dict(packet), "artifacts": rows}, mutation.check_packet)
 
     def compact(self, compaction: Row) -> None:
-        """Record a compaction. Raises :class:`Refused` if required references would be lost."""
-        self._record({"compaction": dict(compaction)}, execution.compaction)
+        """Record a compaction. Raises :class:`StepRefused` if required references would be lost."""
+        self._record({"compaction": dict(compaction)}, execution.check_compaction)
 
     def resume(self, continuity: Row, lookup: Lookup) -> None:
-        """Record what the turn continues from. Raises :class:`Refused` if that does not exist."""
-        rows = _artifacts(continuity.get("artifactRefs", ()), lookup)
-        self._record({"continuity": dict(continuity), "artifacts": rows}, execution.compaction, mutation.descent)
+        """Record what the turn continues from. Raises :class:`StepRefused` if that does not exist."""
+        rows = _artifact_rows(continuity.get("artifactRefs", ()), lookup)
+        self._record(
+            {"continuity": dict(continuity), "artifacts": rows}, execution.check_compaction, mutation.check_descent
+        )
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def close(
         self, stop_reason: str, *, iteration: int | None = None, checkpoint_ref: str | None = None, go_on: bool = True
     ) -> JoinClosed:
-        """Close the turn. Raises :class:`.Blocked`; then see :meth:`retry`.
+        """Close the turn. Raises :class:`.TurnBlocked`; then see :meth:`retry`.
 
         ``go_on`` is the intent of the loop; the stop policy and protocol state policy decide.
         """
@@ -304,18 +306,18 @@ class Turn:
         state |= {} if iteration is None else {"iteration": iteration}
         state |= {} if checkpoint_ref is None else {"checkpointRef": checkpoint_ref}
         continuing = self._builder.with_evidence({"protocolState": {**state, "continuationAllowed": True}})
-        self.obstacles = _found(continuing, execution.stop_reason, execution.stop_policy)
+        self.obstacles = _run_checks(continuing, execution.check_stop_reason, execution.check_stop_policy)
         stopping = self._builder.with_evidence({"protocolState": {**state, "continuationAllowed": False}})
         try:
             self.closed = JoinClosed.of(continuing if go_on and not self.obstacles else stopping)
-        except Blocked as blocked:
+        except TurnBlocked as blocked:
             self._classes = tuple(sorted({finding.failure.name for finding in blocked.findings}))
             raise
         self._classes = ()
         self._judgement = self.closed.judgement
         return self.closed
 
-    def retry(self) -> Decision:
+    def retry(self) -> RetryDecision:
         """Return the decision after the last failed attempt to close."""
         return self.session.policy.retry.decide(self._classes, self.attempts)
 
@@ -340,18 +342,18 @@ class Turn:
             }
         )
 
-    def _refuse(self, state: State) -> None:
-        found = findings_upto(self._builder.turn, state)
+    def _refuse(self, state: TurnState) -> None:
+        found = find_blocking(self._builder.turn, state)
         if found:
             self._classes = tuple(sorted({finding.failure.name for finding in found}))
-            raise Blocked(state, found)
+            raise TurnBlocked(state, found)
 
 
-def _found(builder: TurnBuilder, *checks: Check) -> tuple[Finding, ...]:
+def _run_checks(builder: TurnBuilder, *checks: Check) -> tuple[Finding, ...]:
     return tuple(finding for check in checks for finding in check(builder.turn))
 
 
-def _artifacts(refs: Iterable[str], lookup: Lookup) -> list[dict[str, Any]]:
+def _artifact_rows(refs: Iterable[str], lookup: Lookup) -> list[dict[str, Any]]:
     """Return the ``artifacts`` rows of these references, with the current digests."""
     found = {ref: lookup(ref) for ref in refs}
     return [{"ref": ref, "exists": made is not None, "digest": made} for ref, made in found.items()]

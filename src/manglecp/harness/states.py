@@ -4,7 +4,7 @@
     .request(rows, evidence)  .answer(rows, evidence)  .use(rows, evidence)
     .close(protocol_state, evidence)  .authorize(mutation, constraints)  -> MutationReady
 
-Each step adds evidence and judges all of it; an active class that blocks the next state raises :class:`Blocked`.
+Each step adds evidence and judges all of it; an active class that blocks the next state raises :class:`TurnBlocked`.
 At run time, instances cannot be constructed, copied, pickled, replaced or subclassed: each has a record of what was
 issued that names the instance, so one made with ``object.__new__`` or holding the record of another is rejected. A
 ``MutationReady`` is spent once by :func:`redeem`, or once per named call by :func:`redeem_call`.
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, final
 from weakref import ref
 
-from manglecp.harness.classes import Finding, State
+from manglecp.harness.classes import Finding, TurnState
 from manglecp.harness.evidence import NamedCall
-from manglecp.harness.judgement import Judgement, conclude, findings_upto, judge
+from manglecp.harness.judgement import Judgement, find_blocking, judge, judge_turn
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.turn import TurnBuilder
 
@@ -29,20 +30,20 @@ from manglecp.harness.turn import TurnBuilder
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row]
 _T = TypeVar("_T", bound="_Stage")
-_NOTHING: Final[Row] = MappingProxyType({})
+_EMPTY: Final[Row] = MappingProxyType({})
 
 
-class Blocked(Exception):
+class TurnBlocked(Exception):
     """The evidence does not permit the next state; ``findings`` has the reasons."""
 
-    def __init__(self, state: State, findings: Sequence[Finding]) -> None:
+    def __init__(self, state: TurnState, findings: Sequence[Finding]) -> None:
         classes = ", ".join(sorted({finding.failure.name for finding in findings}))
         super().__init__(f"{state.title} cannot be reached: {classes}")
         self.state = state
         self.findings = tuple(findings)
 
 
-class Forged(TypeError):
+class ForgedState(TypeError):
     """A state that no transition issued, or one already spent."""
 
 
@@ -50,22 +51,20 @@ class WrongMutation(ValueError):
     """A mutation other than the one that was authorised."""
 
 
-class _Spending:
+@dataclass(slots=True)
+class _SpentCalls:
     """The calls spent in one turn, shared by all its states, so that each call is permitted once."""
 
-    __slots__ = ("calls", "lock")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.calls: set[str] = set()
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    calls: set[str] = field(default_factory=set)
 
 
-class _Issued:
+class _IssueRecord:
     """The record of a transition: the instance, the turn so far and, if there is one, the judgement."""
 
     __slots__ = ("builder", "judgement", "kind", "spending", "spent", "stage")
 
-    def __init__(self, stage: _Stage, builder: TurnBuilder, judgement: Judgement | None, spending: _Spending) -> None:
+    def __init__(self, stage: _Stage, builder: TurnBuilder, judgement: Judgement | None, spending: _SpentCalls) -> None:
         self.stage = ref(stage)
         self.kind = type(stage)
         self.builder = builder
@@ -76,28 +75,28 @@ class _Issued:
     def spend(self) -> None:
         with self.spending.lock:
             if self.spent:
-                raise Forged(_no_state(self.kind))
+                raise ForgedState(_forged_message(self.kind))
             self.spent = True
 
     def redeem(self, call_id: str) -> None:
         with self.spending.lock:
             if self.spent:
-                raise Forged(_no_state(self.kind))
+                raise ForgedState(_forged_message(self.kind))
             if call_id in self.spending.calls:
-                raise Forged(f"the call {call_id} was redeemed already")
+                raise ForgedState(f"the call {call_id} was redeemed already")
             self.spending.calls.add(call_id)
 
 
-def _find(stage: object, kind: type[_Stage]) -> _Issued:
-    """Return the record of this instance. Raises :class:`Forged` if there is none or it was spent."""
+def _find_record(stage: object, kind: type[_Stage]) -> _IssueRecord:
+    """Return the record of this instance. Raises :class:`ForgedState` if it is missing or spent."""
     issued = getattr(stage, "_issued", None) if type(stage) is kind else None
-    if type(issued) is not _Issued or issued.stage() is not stage or issued.kind is not kind or issued.spent:
-        raise Forged(_no_state(kind))
+    if type(issued) is not _IssueRecord or issued.stage() is not stage or issued.kind is not kind or issued.spent:
+        raise ForgedState(_forged_message(kind))
     return issued
 
 
-def _no_state(kind: type[_Stage]) -> str:
-    return f"this is no {kind.__name__} that a turn has reached"
+def _forged_message(kind: type[_Stage]) -> str:
+    return f"this is not a {kind.__name__} that a turn has reached"
 
 
 class _Stage:
@@ -105,10 +104,10 @@ class _Stage:
 
     __slots__ = ("__weakref__", "_issued")
 
-    _issued: _Issued
+    _issued: _IssueRecord
 
     def __new__(cls, *_: object, **__: object) -> Self:
-        raise Forged(f"{cls.__name__} is made by the step before it, never by hand")
+        raise ForgedState(f"{cls.__name__} is issued by the step before it, and cannot be constructed")
 
     def __init_subclass__(cls) -> None:
         if cls.__module__ != __name__:
@@ -123,74 +122,65 @@ class _Stage:
     def __reduce_ex__(self, _: object) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled")
 
-    def __copy__(self) -> NoReturn:
-        self.__reduce_ex__(4)
-
-    def __deepcopy__(self, _: object) -> NoReturn:
-        self.__reduce_ex__(4)
-
-    def __replace__(self, **_: object) -> NoReturn:
-        self.__reduce_ex__(4)
-
     @property
     def document(self) -> dict[str, Any]:
         """Return a copy of the evidence so far, as an input of :func:`.judgement.judge`."""
-        return _find(self, type(self)).builder.document
+        return _find_record(self, type(self)).builder.document
 
-    def _reach(self, kind: type[_T], state: State, evidence: Row) -> _T:
-        """Add evidence and return the next state. Raises :class:`Blocked`."""
-        issued = _find(self, type(self))
+    def _reach(self, kind: type[_T], state: TurnState, evidence: Row) -> _T:
+        """Add evidence and return the next state. Raises :class:`TurnBlocked`."""
+        issued = _find_record(self, type(self))
         return _reach(kind, state, issued.builder.with_evidence(evidence), issued.spending)
 
 
-def _issue(kind: type[_T], builder: TurnBuilder, spending: _Spending, judgement: Judgement | None = None) -> _T:
-    """The only constructor."""
+def _issue(kind: type[_T], builder: TurnBuilder, spending: _SpentCalls, judgement: Judgement | None = None) -> _T:
+    """Construct a state; no other code does."""
     stage = object.__new__(kind)
-    object.__setattr__(stage, "_issued", _Issued(stage, builder, judgement, spending))
+    object.__setattr__(stage, "_issued", _IssueRecord(stage, builder, judgement, spending))
     return stage
 
 
-def _reach(kind: type[_T], state: State, builder: TurnBuilder, spending: _Spending) -> _T:
-    found = findings_upto(builder.turn, state)
+def _reach(kind: type[_T], state: TurnState, builder: TurnBuilder, spending: _SpentCalls) -> _T:
+    found = find_blocking(builder.turn, state)
     if found:
-        raise Blocked(state, found)
+        raise TurnBlocked(state, found)
     return _issue(kind, builder, spending)
 
 
-def _close(builder: TurnBuilder, spending: _Spending) -> JoinClosed:
-    judgement = conclude(builder.turn)
+def _close(builder: TurnBuilder, spending: _SpentCalls) -> JoinClosed:
+    judgement = judge_turn(builder.turn)
     blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
     if not blocking:
         return _issue(JoinClosed, builder, spending, judgement)
     state = min(finding.failure.blocks for finding in blocking)
-    raise Blocked(state, blocking if state is State.JOIN_CLOSED else findings_upto(builder.turn, state))
+    raise TurnBlocked(state, blocking if state is TurnState.JOIN_CLOSED else find_blocking(builder.turn, state))
 
 
-def _judged(stage: _Stage, kind: type[_Stage]) -> Judgement:
-    judgement = _find(stage, kind).judgement
+def _judgement_of(stage: _Stage, kind: type[_Stage]) -> Judgement:
+    judgement = _find_record(stage, kind).judgement
     assert judgement is not None  # these two are issued with one
     return judgement
 
 
 @final
 class CallSpec(_Stage):
-    """A turn before its first call: policies, model and mode."""
+    """A turn before its first call: its policies, model and mode."""
 
     __slots__ = ()
 
     @staticmethod
-    def open(call_spec: Row, constraints: Row = _NOTHING) -> CallSpec:
+    def open(call_spec: Row, constraints: Row = _EMPTY) -> CallSpec:
         """Open a turn. ``constraints`` are the objects beside ``evidence``, such as ``toolConstraints``."""
         return CallSpec.of(TurnBuilder.open(call_spec, constraints))
 
     @staticmethod
     def of(builder: TurnBuilder) -> CallSpec:
         """Open a turn from a builder, whose input was read already."""
-        return _reach(CallSpec, State.CALL_SPEC, builder, _Spending())
+        return _reach(CallSpec, TurnState.CALL_SPEC, builder, _SpentCalls())
 
-    def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
+    def request(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolRequests:
         """Add the calls of the model, with the guardrail decisions before they run."""
-        return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
+        return self._reach(ToolRequests, TurnState.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
 
 @final
@@ -199,29 +189,29 @@ class ToolRequests(_Stage):
 
     __slots__ = ()
 
-    def request(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolRequests:
+    def request(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolRequests:
         """Add requests that may follow from results so far, which may be among the evidence."""
-        return self._reach(ToolRequests, State.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
+        return self._reach(ToolRequests, TurnState.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Return whether the call is a request of this state and not yet redeemed (:func:`redeem_call`)."""
         return _permits(self, ToolRequests, NamedCall(call_id, tool_name, input_digest))
 
     def close(
-        self, results: Rows, uses: Rows, protocol_state: Row, found: Row = _NOTHING, shown: Row = _NOTHING
+        self, results: Rows, uses: Rows, protocol_state: Row, found: Row = _EMPTY, shown: Row = _EMPTY
     ) -> JoinClosed:
-        """Take the three steps to a closed join at once; everything is judged once.
+        """Take the three steps to a closed join at once, and judge once.
 
-        ``found`` is evidence that belongs to the results, ``shown`` to the end. :class:`Blocked` names the first state
-        that the evidence does not reach.
+        ``found`` is evidence that belongs to the results, ``shown`` to the end. Raises :class:`TurnBlocked` with the
+        first state that the evidence does not reach.
         """
-        issued = _find(self, ToolRequests)
+        issued = _find_record(self, ToolRequests)
         builder = issued.builder.with_evidence({**found, "toolResults": list(results), "toolUse": list(uses)})
         return _close(builder.with_evidence({**shown, "protocolState": dict(protocol_state)}), issued.spending)
 
-    def answer(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolResults:
+    def answer(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolResults:
         """Add results, with artifacts, accesses and further guardrail decisions."""
-        return self._reach(ToolResults, State.TOOL_RESULTS, {**evidence, "toolResults": list(rows)})
+        return self._reach(ToolResults, TurnState.TOOL_RESULTS, {**evidence, "toolResults": list(rows)})
 
 
 @final
@@ -230,9 +220,9 @@ class ToolResults(_Stage):
 
     __slots__ = ()
 
-    def use(self, rows: Rows = (), evidence: Row = _NOTHING) -> ToolUse:
+    def use(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolUse:
         """Add the use of each result."""
-        return self._reach(ToolUse, State.TOOL_USE, {**evidence, "toolUse": list(rows)})
+        return self._reach(ToolUse, TurnState.TOOL_USE, {**evidence, "toolUse": list(rows)})
 
 
 @final
@@ -241,9 +231,9 @@ class ToolUse(_Stage):
 
     __slots__ = ()
 
-    def close(self, protocol_state: Row, evidence: Row = _NOTHING) -> JoinClosed:
+    def close(self, protocol_state: Row, evidence: Row = _EMPTY) -> JoinClosed:
         """Add the protocol state and what the model was shown: renders, queues, views, handoff, continuity."""
-        issued = _find(self, ToolUse)
+        issued = _find_record(self, ToolUse)
         more = {**evidence, "protocolState": dict(protocol_state)}
         return _close(issued.builder.with_evidence(more), issued.spending)
 
@@ -258,22 +248,22 @@ class JoinClosed(_Stage):
     def of(builder: TurnBuilder) -> JoinClosed:
         """Close a turn from a builder that has all evidence.
 
-        :class:`Blocked` names the first state that the evidence does not reach.
+        Raises :class:`TurnBlocked` with the first state that the evidence does not reach.
         """
-        return _close(builder, _Spending())
+        return _close(builder, _SpentCalls())
 
     @property
     def judgement(self) -> Judgement:
         """Return the judgement that closed the turn. Its findings, if any, forbid only a mutation."""
-        return _judged(self, JoinClosed)
+        return _judgement_of(self, JoinClosed)
 
-    def authorize(self, mutation: Row | None = None, constraints: Row = _NOTHING) -> MutationReady:
+    def authorize(self, mutation: Row | None = None, constraints: Row = _EMPTY) -> MutationReady:
         """Return the right to one mutation: the given one, or the one in the evidence. Spends this state.
 
         ``constraints`` are those of the authorising party, above all ``mutationConstraints`` with the active policy
         digest. They are added to those of the turn and cannot relax them.
         """
-        issued = _find(self, JoinClosed)
+        issued = _find_record(self, JoinClosed)
         builder = issued.builder.with_evidence({"mutation": None if mutation is None else dict(mutation)})
         demanded = dict(constraints)
         for name, given in constraints.items():
@@ -282,12 +272,12 @@ class JoinClosed(_Stage):
                 continue
             if name != "mutationConstraints":
                 raise ValueError(f"{name} is part of the turn and cannot be replaced")
-            demanded[name] = _stricter(stated, given)
+            demanded[name] = _merge_constraints(stated, given)
         if demanded:
             builder = builder.with_constraints(demanded)
-        judgement = conclude(builder.turn)
+        judgement = judge_turn(builder.turn)
         if judgement.findings or not judgement.mutation_ready:
-            raise Blocked(State.MUTATION_READY, judgement.findings)
+            raise TurnBlocked(TurnState.MUTATION_READY, judgement.findings)
         issued.spend()  # one turn, one mutation
         return _issue(MutationReady, builder, issued.spending, judgement)
 
@@ -301,7 +291,7 @@ class MutationReady(_Stage):
     @property
     def judgement(self) -> Judgement:
         """Return the judgement that authorised the mutation. It has no findings."""
-        return _judged(self, MutationReady)
+        return _judgement_of(self, MutationReady)
 
     @property
     def intent(self) -> dict[str, Any]:
@@ -314,8 +304,8 @@ class MutationReady(_Stage):
         return _permits(self, MutationReady, NamedCall(call_id, tool_name, input_digest))
 
 
-def _stricter(turn: Row, judge: Row) -> Row:
-    """Merge the demands on a mutation; only the authorising party sets the active policy."""
+def _merge_constraints(turn: Row, judge: Row) -> Row:
+    """Merge the constraints on a mutation; only the authorising party sets the active policy."""
     claims = [rows["requiredCapabilityClaims"] for rows in (turn, judge) if rows.get("requiredCapabilityClaims")]
     both = {"requiredCapabilityClaims": [claim for some in claims for claim in some]} if claims else {}
     return {**turn, **judge, **both}
@@ -324,14 +314,14 @@ def _stricter(turn: Row, judge: Row) -> Row:
 def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     """Spend the right to a mutation of this kind and action, and return its judgement.
 
-    Call it before the mutation. Raises :class:`Forged` for a forged or spent right and :class:`WrongMutation` for
+    Call it before the mutation. Raises :class:`ForgedState` for a forged or spent right and :class:`WrongMutation` for
     another mutation; then nothing is spent.
     """
-    issued, judgement = _find(ready, MutationReady), _judged(ready, MutationReady)
+    issued, judgement = _find_record(ready, MutationReady), _judgement_of(ready, MutationReady)
     intent = judgement.turn.evidence.mutation
     assert intent is not None  # there is no MutationReady without one
     if (intent.kind, intent.action) != (kind, action):
-        raise WrongMutation(f"authorised is {intent.kind} {intent.action}, not {kind} {action}")
+        raise WrongMutation(f"the turn authorises {intent.kind} {intent.action}, not {kind} {action}")
     issued.spend()
     return judgement
 
@@ -345,18 +335,18 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
     """
     call = NamedCall(call_id, tool_name, input_digest)
     kind = ToolRequests if isinstance(authority, ToolRequests) else MutationReady
-    issued = _find(authority, kind)
+    issued = _find_record(authority, kind)
     if not _is_named(issued, call):
         raise WrongMutation(f"nothing authorises {tool_name} under the id {call_id} with this input")
     issued.redeem(call_id)
 
 
 def _permits(authority: MutationReady | ToolRequests, kind: type[_Stage], call: NamedCall) -> bool:
-    issued = _find(authority, kind)
+    issued = _find_record(authority, kind)
     return call.tool_call_id not in issued.spending.calls and _is_named(issued, call)
 
 
-def _is_named(issued: _Issued, call: NamedCall) -> bool:
+def _is_named(issued: _IssueRecord, call: NamedCall) -> bool:
     evidence = issued.builder.evidence
     if issued.kind is ToolRequests:
         named = (call.tool_call_id, call.tool_name, call.input_digest)
@@ -368,15 +358,15 @@ def _is_named(issued: _Issued, call: NamedCall) -> bool:
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 
-def ready_from(document: Any, active_policy: str | None = None) -> MutationReady:
-    """Return the right to the mutation of a recorded turn, by walking through its states again.
+def replay_turn(document: Any, active_policy: str | None = None) -> MutationReady:
+    """Return the right to the mutation of a recorded turn, after passing its states again.
 
     ``document`` is an input of :func:`.judgement.judge`. ``active_policy`` is the digest of the mutation policy in
-    force; it overrides the document. Raises :class:`.InvalidEvidence` or :class:`Blocked`.
+    force; it overrides the document. Raises :class:`.InvalidEvidence` or :class:`TurnBlocked`.
     """
     if not isinstance(document, dict):
         raise InvalidEvidence("", "an object is expected")
-    judge(document)  # what cannot be read is reported by its place in this document, not in a part of it
+    judge(document)  # raises errors with pointers into the whole document, not into a part of it
     constraints = {name: value for name, value in document.items() if name != "evidence"}
     evidence = {name: value for name, value in document["evidence"].items() if value is not None}
     call_spec, protocol_state = evidence.pop("callSpec"), evidence.pop("protocolState")
@@ -385,6 +375,6 @@ def ready_from(document: Any, active_policy: str | None = None) -> MutationReady
     if active_policy is not None:
         stated = constraints.get("mutationConstraints") or {}
         in_force = {"mutationConstraints": {**stated, "activePolicyDigest": active_policy}}
-    # All evidence is added with the requests: a blocking class shows at the earliest state, and callers are known.
+    # All evidence is added with the requests, so that a class blocks the earliest state and caller edges are present.
     requested = CallSpec.open(call_spec, constraints).request(requests, evidence)
     return requested.answer().use().close(protocol_state).authorize(mutation, in_force)

@@ -17,9 +17,9 @@ from manglecp.base.digest import digest_bytes
 from manglecp.base.text import normalize_word, trim
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.constraints import Constraints, Documents, Terms, read_documents, terms_in_force
+from manglecp.harness.constraints import Constraints, Terms, VerifiedDocuments, combine_terms, read_documents
 from manglecp.harness.evidence import CallerEdge, Evidence, RowList, ToolRequest, ToolResult, ToolUse, read_evidence
-from manglecp.harness.readers import InvalidEvidence, a_text, member, members_of, reader_of
+from manglecp.harness.readers import InvalidEvidence, member_readers, read_member, read_text, reader_of
 from manglecp.wire import validator_of
 
 # --- turn -------------------------------------------------------------------------------------------------------------
@@ -41,22 +41,22 @@ class TurnContext:
         call: CallSpec,
         constraints: Constraints,
         documents: Mapping[str, Any],
-        compared: Documents | None = None,
+        compared: VerifiedDocuments | None = None,
     ) -> None:
         """``compared`` are the documents if already compared with this call spec."""
         self.constraints = constraints
         self.documents = documents
-        self.compared = compared or Documents(documents, call)
+        self.compared = compared or VerifiedDocuments(documents, call)
 
     @cached_property
     def terms(self) -> Terms:
         """Return the terms of a turn that does not hand over."""
-        return terms_in_force(self.constraints, self.compared, False)
+        return combine_terms(self.constraints, self.compared, False)
 
     @cached_property
     def handoff_terms(self) -> Terms:
         """Return the terms of a turn that hands over."""
-        return terms_in_force(self.constraints, self.compared, True)
+        return combine_terms(self.constraints, self.compared, True)
 
     @cached_property
     def written(self) -> tuple[msgspec.Raw, msgspec.Raw]:
@@ -138,21 +138,21 @@ def read_turn(document: Mapping[str, Any], *, under_way: bool = False) -> Turn:
     """
     if not isinstance(document, Mapping):
         raise InvalidEvidence("", "an object is expected")
-    evidence = member(document, "evidence", read_evidence)
+    evidence = read_member(document, "evidence", read_evidence)
     if evidence is None:
         raise InvalidEvidence("/evidence", "is absent")
     if evidence.protocol_state is None and not under_way:
         raise InvalidEvidence("/evidence/protocolState", "is absent")
     context = _read_context(evidence.call_spec, dict(document))
-    return Turn(evidence, context, schema_verdicts(document["evidence"], evidence))
+    return Turn(evidence, context, check_schemas(document["evidence"], evidence))
 
 
 def _read_context(call: CallSpec, beside: dict[str, Any]) -> TurnContext:
     constraints = _read_constraints(beside)
-    return TurnContext(call, constraints, member(beside, "policyDocuments", read_documents) or {})
+    return TurnContext(call, constraints, read_member(beside, "policyDocuments", read_documents) or {})
 
 
-def schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
+def check_schemas(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
     """Validate arguments while present; afterwards only their digest and this verdict remain."""
     policy = evidence.call_spec.tool_policy
     pins: dict[str, list[dict[str, Any]]] = {}
@@ -176,7 +176,7 @@ def schema_verdicts(found: dict[str, Any], evidence: Evidence) -> dict[str, bool
 
 _CALL_SPEC: Final = "callSpec"
 _REQUESTS: Final = "toolRequests"
-_OF_EVIDENCE: Final = {name: how for name, how in members_of(Evidence).items() if name != _CALL_SPEC}
+_OF_EVIDENCE: Final = {name: how for name, how in member_readers(Evidence).items() if name != _CALL_SPEC}
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -208,14 +208,14 @@ class TurnBuilder:
         """Return a turn without rows. Raises :class:`.InvalidEvidence`."""
         whole = {name: value for name, value in constraints.items() if value is not None}
         whole["evidence"] = {_CALL_SPEC: dict(call_spec)}
-        copy = _copied(whole, lambda: read_turn(whole, under_way=True))
+        copy = _copy_json(whole, lambda: read_turn(whole, under_way=True))
         turn = read_turn(copy, under_way=True)
         raw = copy.pop("evidence")
         return cls(turn.context, turn.evidence, copy, raw, {}, {})
 
     def with_call_id(self, call_id: str) -> TurnBuilder:
         """Return the same turn, still without rows, under another call id."""
-        name = a_text(call_id)
+        name = read_text(call_id)
         if name is None or len(self._raw) != 1:
             raise InvalidEvidence("/evidence/callSpec/callId", "is blank, or the turn has begun")
         raw = {_CALL_SPEC: {**self._raw[_CALL_SPEC], "callId": call_id}}
@@ -225,12 +225,12 @@ class TurnBuilder:
     def with_evidence(self, more: Mapping[str, Any]) -> TurnBuilder:
         """Add evidence: rows are appended to their list, other members are replaced."""
         more = {name: value for name, value in more.items() if value is not None}
-        return self._with(_copied(more, lambda: self._with(more)))
+        return self._with(_copy_json(more, lambda: self._with(more)))
 
     def with_constraints(self, constraints: Mapping[str, Any]) -> TurnBuilder:
         """Add or replace constraints."""
         call, before = self.evidence.call_spec, self.context
-        copy = _copied(dict(constraints), lambda: _read_context(call, {**self._raw_context, **constraints}))
+        copy = _copy_json(dict(constraints), lambda: _read_context(call, {**self._raw_context, **constraints}))
         raw = {**self._raw_context, **copy}
         if "policyDocuments" in copy:
             context = _read_context(call, raw)
@@ -263,7 +263,7 @@ class TurnBuilder:
             if name == _CALL_SPEC:
                 raise InvalidEvidence("/evidence/callSpec", "a turn keeps the one that it was opened with")
             before = raw.get(name)
-            raw[name] = _joined(before, value)
+            raw[name] = _join(before, value)
             if name not in _OF_EVIDENCE:
                 continue
             field, read = _OF_EVIDENCE[name]
@@ -279,17 +279,17 @@ class TurnBuilder:
         evidence = msgspec.structs.replace(self.evidence, **fields)
         verdicts = self._verdicts
         if any(row is not None and row.get("input") is not None for row in more.get(_REQUESTS, ())):
-            verdicts = schema_verdicts(raw, evidence)
+            verdicts = check_schemas(raw, evidence)
         return TurnBuilder(self.context, evidence, self._raw_context, raw, numbered, verdicts)
 
 
-def _joined(before: Any, value: Any) -> Any:
+def _join(before: Any, value: Any) -> Any:
     if isinstance(before, list) and isinstance(value, Sequence) and not isinstance(value, str):
         return [*before, *value]
     return value
 
 
-def _copied(value: Any, read: Callable[[], object]) -> Any:
+def _copy_json(value: Any, read: Callable[[], object]) -> Any:
     """Return a copy through JSON. ``read`` raises for what the copy does not show, such as a NaN in a document."""
     try:
         copy = _decode(_encode(value))

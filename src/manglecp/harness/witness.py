@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from manglecp.harness.canonical_v1 import canonical
-from manglecp.harness.classes import place
+from manglecp.harness.classes import row_pointer
 from manglecp.harness.constraints import Constraints, read_documents
-from manglecp.harness.evidence import Evidence, check_arranged
-from manglecp.harness.judgement import Judgement, conclude
-from manglecp.harness.readers import InvalidEvidence, member
+from manglecp.harness.evidence import Evidence, check_row_order
+from manglecp.harness.judgement import Judgement, judge_turn
+from manglecp.harness.readers import InvalidEvidence, read_member
 from manglecp.harness.turn import Turn, TurnContext
 
 T = TypeVar("T")
@@ -70,10 +70,10 @@ class Verification:
 
 def witness_of(judgement: Judgement) -> dict[str, Any]:
     """Return the witness as JSON."""
-    return {**_concluded(judgement), "turn": judgement.normalized}
+    return {**_conclusions(judgement), "turn": judgement.normalized}
 
 
-def _concluded(judgement: Judgement) -> dict[str, Any]:
+def _conclusions(judgement: Judgement) -> dict[str, Any]:
     concluded = judgement.as_json()
     return {"kind": KIND, "id": concluded.pop("witnessId"), **concluded}
 
@@ -94,12 +94,12 @@ class Witness(Mapping[str, Any]):
         turn = self._judgement.turn
         constraints, documents = turn.context.written
         whole = {
-            "evidence": _written(turn.evidence),
+            "evidence": _canonical_evidence(turn.evidence),
             "constraints": constraints,
             "policyDocuments": documents,
             "schemaVerdicts": turn.schema_verdicts,
         }
-        return msgspec.Raw(_encode({**_concluded(self._judgement), "turn": whole}))
+        return msgspec.Raw(_encode({**_conclusions(self._judgement), "turn": whole}))
 
     @cached_property
     def _read(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Witness(Mapping[str, Any]):
         return len(self._read)
 
 
-def _written(evidence: Evidence) -> Evidence | msgspec.Raw:
+def _canonical_evidence(evidence: Evidence) -> Evidence | msgspec.Raw:
     """Return the evidence for canonical JSON: only tool schemas can hold numbers that become text."""
     policy = evidence.call_spec.tool_policy
     if all(tool.input_schema is None for tool in (policy and policy.allowed_tools) or ()):
@@ -127,16 +127,16 @@ def verify(witness: Mapping[str, Any]) -> Verification:
     """Conclude again from the rows of a witness. Raises :class:`.InvalidEvidence` if they are unreadable."""
     if not isinstance(witness, Mapping):
         raise InvalidEvidence("", "an object is expected")
-    turn = _recorded_turn(witness.get("turn"))
-    judgement = conclude(turn)
+    turn = _read_recorded_turn(witness.get("turn"))
+    judgement = judge_turn(turn)
     expected = witness_of(judgement)
     differences: list[Difference] = []
     for name in (*_MEMBERS, "turn"):
         _compare(f"/{name}", expected[name], witness.get(name), differences)
-    return Verification(tuple(differences), tuple(_on_record(turn)), judgement)
+    return Verification(tuple(differences), tuple(_unverifiable_pointers(turn)), judgement)
 
 
-def _recorded_turn(found: Any) -> Turn:
+def _read_recorded_turn(found: Any) -> Turn:
     """Read the recorded turn strictly: normalised rows need no leniency."""
     if not isinstance(found, dict):
         raise InvalidEvidence("/turn", "is absent or no object")
@@ -144,12 +144,12 @@ def _recorded_turn(found: Any) -> Turn:
         msgspec.json.encode(found)
     except (RecursionError, TypeError, UnicodeEncodeError) as bad:
         raise InvalidEvidence("/turn", f"is no JSON: {bad}") from None
-    evidence = _typed(found, "evidence", Evidence)
-    constraints = _typed(found, "constraints", Constraints)
-    verdicts = _typed(found, "schemaVerdicts", dict[str, bool])
+    evidence = _convert(found, "evidence", Evidence)
+    constraints = _convert(found, "constraints", Constraints)
+    verdicts = _convert(found, "schemaVerdicts", dict[str, bool])
     try:
-        documents = member(found, "policyDocuments", read_documents)
-        check_arranged(evidence)
+        documents = read_member(found, "policyDocuments", read_documents)
+        check_row_order(evidence)
     except InvalidEvidence as bad:
         raise bad.under("turn") from None
     if documents is None:
@@ -157,7 +157,7 @@ def _recorded_turn(found: Any) -> Turn:
     return Turn(evidence, TurnContext(evidence.call_spec, constraints, documents), verdicts)
 
 
-def _typed(found: dict[str, Any], name: str, kind: type[T]) -> T:
+def _convert(found: dict[str, Any], name: str, kind: type[T]) -> T:
     try:
         return msgspec.convert(found.get(name), kind)
     except msgspec.ValidationError as bad:
@@ -173,14 +173,14 @@ def _compare(where: str, expected: Any, found: Any, differences: list[Difference
         where, one, other = waiting.pop()
         if isinstance(one, dict) and isinstance(other, dict):
             names = sorted({*one, *other}, reverse=True)
-            waiting += [(place(where, name), one.get(name), other.get(name)) for name in names]
+            waiting += [(row_pointer(where, name), one.get(name), other.get(name)) for name in names]
         elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
             waiting += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(one, other, strict=True))])]
         elif one != other or type(one) is not type(other):
             differences.append(Difference(where, one, other))
 
 
-def _on_record(turn: Turn) -> list[str]:
+def _unverifiable_pointers(turn: Turn) -> list[str]:
     """Yield the pointers to digests of values that the witness does not hold."""
     found = []
     for index, request in enumerate(turn.evidence.tool_requests):

@@ -16,15 +16,15 @@ from typing import Any, Final, TypeAlias, get_args
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness import (
-    Blocked,
     CallSpec,
     Finding,
     InvalidEvidence,
     JoinClosed,
     Judgement,
     MutationReady,
-    State,
     ToolRequests,
+    TurnBlocked,
+    TurnState,
     Witness,
     digest_v1 as digest,
 )
@@ -59,7 +59,9 @@ class GateRefused(Exception):
     """The evidence does not permit the next state of a turn. ``classes`` are the fail-closed classes of the findings,
     sorted and unique; empty for evidence with contradictory rows."""
 
-    def __init__(self, state: State, classes: Sequence[str], findings: Sequence[Finding] = (), why: str = "") -> None:
+    def __init__(
+        self, state: TurnState, classes: Sequence[str], findings: Sequence[Finding] = (), why: str = ""
+    ) -> None:
         super().__init__(f"{state.title} cannot be reached: {', '.join(classes) or why}")
         self.state = state
         self.classes = tuple(classes)
@@ -101,7 +103,7 @@ class Turns:
         if resumed is None and self.count == 0 and chain.admitted < chain.needed:
             # The run would stop after some of its effects.
             why = f"the chain takes {chain.needed} turns, and its policies admit {chain.admitted}"
-            raise GateRefused(State.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
+            raise GateRefused(TurnState.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
         if resumed is not None:
             self.past = _Past(resumed.witnesses)
             self.count = max(self.count, len(resumed.witnesses))
@@ -213,7 +215,7 @@ class Turn:
             closed = self._close("tool_use", reads, events, states, inputs)
             ready = closed.authorize(mutation, {"mutationConstraints": demanded})
         except _REFUSED as error:
-            raise _refusal(error, State.MUTATION_READY) from error
+            raise _refusal(error, TurnState.MUTATION_READY) from error
         turns.authorised = {call.call_id: call for call in calls}
         return ready, self._ended(ready.judgement)
 
@@ -231,7 +233,7 @@ class Turn:
         try:
             closed = self._close(reason, reads, events, states)
         except _REFUSED as error:
-            raise _refusal(error, State.JOIN_CLOSED) from error
+            raise _refusal(error, TurnState.JOIN_CLOSED) from error
         self._turns.authorised = {}
         return self._ended(closed.judgement)
 
@@ -253,7 +255,7 @@ class Turn:
         try:
             return _requested(state, new, max(self._evidence.widest, len(requests)))
         except _REFUSED as error:
-            raise _refusal(error, State.TOOL_REQUESTS) from error
+            raise _refusal(error, TurnState.TOOL_REQUESTS) from error
 
     def _judge_next_turn(self, calls: Sequence[ActionCall]) -> None:
         """Raise :class:`GateRefused` for calls that the next turn could not contain."""
@@ -263,7 +265,7 @@ class Turn:
         try:
             _requested(spec, requests, len(calls))
         except _REFUSED as error:
-            raise _refusal(error, State.TOOL_REQUESTS) from error
+            raise _refusal(error, TurnState.TOOL_REQUESTS) from error
 
     def _close(
         self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[TurnCall] | None = None

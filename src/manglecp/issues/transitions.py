@@ -367,10 +367,10 @@ def subject_ref(issue: str, change: GatedChange) -> str:
 
 def read_evidence(ready: MutationReady) -> MutationEvidence:
     """Return the evidence of a right without spending it."""
-    from manglecp.harness import Forged, MutationReady  # queries do not load the harness
+    from manglecp.harness import ForgedState, MutationReady  # queries do not load the harness
 
     if not isinstance(ready, MutationReady):
-        raise Forged(f"a {type(ready).__name__} is no MutationReady")
+        raise ForgedState(f"a {type(ready).__name__} is no MutationReady")
     judgement = ready.judgement  # of a forged right there is none
     turn = judgement.turn.evidence
     assert turn.mutation is not None  # or there were no right

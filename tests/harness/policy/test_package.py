@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
-from manglecp.harness.policy import PolicyPackage, observe
+from manglecp.harness.policy import PolicyPackage, observe_package
 from manglecp.harness.policy.kinds import KINDS
 from tests.harness.policy.packages import careful, changed
 
@@ -79,7 +79,7 @@ def test_the_call_id_says_which_turn_it_is() -> None:
         "promptDigest": "sha256:00",
     }
     expected = "turn1_" + hashlib.sha256(canonical(named)).hexdigest()
-    assert spec(careful())["callId"] == spec(observe())["callId"] == expected
+    assert spec(careful())["callId"] == spec(observe_package())["callId"] == expected
 
 
 @pytest.mark.req(*(f"HARN-{number:02d}" for number in range(14, 44)))
@@ -91,10 +91,10 @@ def test_a_full_package_gives_all_35_fields() -> None:
 
 
 def test_observe_gives_what_is_required_and_demands_nothing() -> None:
-    fields = spec(observe())
+    fields = spec(observe_package())
     assert sorted(fields) == sorted([*REQUIRED, "toolChoice"])
-    assert list(observe().constraints()) == ["decompositionConstraints"]
-    assert not observe().may_mutate
+    assert list(observe_package().constraints()) == ["decompositionConstraints"]
+    assert not observe_package().may_mutate
 
 
 def test_choices_of_a_turn() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.policy import Pin, PolicyError, differences, read_pin
-from manglecp.harness.policy.promotion import Change, Difference, promote
+from manglecp.harness.policy import Pin, PolicyError, compare_packages, read_pin
+from manglecp.harness.policy.promotion import DocumentDifference, ValueChange, promote
 from tests.harness.policy.packages import AT, brought, careful, changed, reports
 
 
@@ -39,18 +39,24 @@ def test_a_pin_has_every_digest() -> None:
 def test_exactly_what_differs() -> None:
     other = changed(careful(), version="1.0.0", stop={"maxTurns": 30}, retry=None)
     assert Pin.first(careful(), at=AT).verify(other) == (
-        Difference("retry", careful().digests["retry"], None, (Change("", careful().contents["retry"], None),)),
-        Difference("stop", careful().digests["stop"], other.digests["stop"], (Change("/maxTurns", 40, 30),)),
+        DocumentDifference(
+            "retry", careful().digests["retry"], None, (ValueChange("", careful().contents["retry"], None),)
+        ),
+        DocumentDifference(
+            "stop", careful().digests["stop"], other.digests["stop"], (ValueChange("/maxTurns", 40, 30),)
+        ),
     )
-    (renamed,) = differences(careful(), changed(careful(), version="1.0.1"))
-    assert renamed == Difference("package", "careful@1.0.0", "careful@1.0.1", (Change("/version", "1.0.0", "1.0.1"),))
+    (renamed,) = compare_packages(careful(), changed(careful(), version="1.0.1"))
+    assert renamed == DocumentDifference(
+        "package", "careful@1.0.0", "careful@1.0.1", (ValueChange("/version", "1.0.0", "1.0.1"),)
+    )
 
 
 def test_a_number_is_not_a_flag() -> None:
     before = changed(careful(), version="1", examples={"tools": {"repo.grep": [1]}})
     after = changed(careful(), version="1", examples={"tools": {"repo.grep": [True]}})
-    (found,) = differences(before, after)
-    assert found.changes == (Change("/tools/repo.grep", [1], [True]),)
+    (found,) = compare_packages(before, after)
+    assert found.changes == (ValueChange("/tools/repo.grep", [1], [True]),)
 
 
 def test_the_history_of_a_promotion() -> None:

@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from manglecp.harness.policy import Pin, PolicyError, PolicyPackage, observe
-from manglecp.harness.policy.promotion import Unchanged, candidate_ref, doubts, promote, ready_to_promote
-from manglecp.harness.states import Blocked, Forged, MutationReady, WrongMutation, ready_from
+from manglecp.harness.policy import Pin, PolicyError, PolicyPackage, observe_package
+from manglecp.harness.policy.promotion import (
+    PackageUnchanged,
+    candidate_ref,
+    inapplicable_reports,
+    promote,
+    ready_to_promote,
+)
+from manglecp.harness.states import ForgedState, MutationReady, TurnBlocked, WrongMutation, replay_turn
 from tests.harness.evidence import VECTORS
 from tests.harness.policy.packages import AT, brought, careful, changed, reports
 
@@ -20,7 +26,7 @@ Edit = Callable[[dict[str, Any]], object]
 
 
 def classes(pin: Pin, candidate: PolicyPackage, documents: dict[str, Any]) -> list[str]:
-    with pytest.raises(Blocked) as caught:
+    with pytest.raises(TurnBlocked) as caught:
         promote(pin, candidate, reports(documents), at=AT)
     return sorted({finding.failure.name for finding in caught.value.findings})
 
@@ -37,7 +43,7 @@ def test_instructions_and_approvals_are_good_for_one_promotion() -> None:
     promoted = promote(PIN, CANDIDATE, reports(there), at=AT)
     back = promote(promoted, careful(), reports(brought(promoted, careful())), at=AT)
     assert [row["act"] for row in back.history] == ["pin", "promote", "promote"]
-    assert [*doubts(back, CANDIDATE, reports(there)).values()] == [
+    assert [*inapplicable_reports(back, CANDIDATE, reports(there)).values()] == [
         "the instruction was carried out before; a promotion that is repeated is asked for again",
         "the approval was used before; a promotion that is repeated is approved again",
     ]
@@ -147,7 +153,7 @@ def test_a_change_of_loading_is_measured() -> None:
     eager = changed(careful(), deferral={"eager": ["issues.search"], "deferred": []})
     documents = brought(PIN, eager)
     assert classes(PIN, eager, documents) == ["governance.eval_gate_unmet", "governance.eval_lineage_missing"]
-    assert [*doubts(PIN, eager, reports(documents)).values()] == [
+    assert [*inapplicable_reports(PIN, eager, reports(documents)).values()] == [
         "tools are loaded or filtered otherwise, and the evaluation has no measurement of that"
     ]
     documents["evaluation"]["loading"] = {
@@ -216,7 +222,7 @@ def test_an_approval_that_is_not_owed() -> None:
 
 
 def test_what_is_pinned_already() -> None:
-    with pytest.raises(Unchanged, match="is pinned already"):
+    with pytest.raises(PackageUnchanged, match="is pinned already"):
         promote(PIN, careful(), reports(brought(PIN, careful())), at=AT)
 
 
@@ -229,9 +235,9 @@ def test_the_right_is_for_one_promotion_once() -> None:
     with pytest.raises(WrongMutation, match="another package than the one that is pinned"):
         Pin.first(other, at=AT).promoted(CANDIDATE, ready, at=AT)
     assert PIN.promoted(CANDIDATE, ready, at=AT).digest == CANDIDATE.digest
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         PIN.promoted(CANDIDATE, ready, at=AT)
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedState):
         PIN.promoted(CANDIDATE, object.__new__(MutationReady), at=AT)
 
 
@@ -256,7 +262,7 @@ def test_reports_are_read_strictly(edit: Edit, message: str) -> None:
 def test_a_turn_made_under_other_gates_promotes_nothing() -> None:
     """A right from a turn of one's own making, bound to the pinned package but judged by gentler documents."""
     pin = Pin.first(careful(), at=AT)
-    candidate = observe()
+    candidate = observe_package()
     document = copy.deepcopy(VECTORS["019-accept-governance-policy-promotion"]["input"])
     document["evidence"]["callSpec"]["governancePolicyDigest"] = pin.digest
     provenance = document["governanceProfile"]["policyProvenance"]
@@ -265,4 +271,4 @@ def test_a_turn_made_under_other_gates_promotes_nothing() -> None:
     document["evidence"]["mutation"] |= {"inputRefs": [ref]}
     document["evidence"]["toolUse"][0]["mutationInputRef"] = ref
     with pytest.raises(WrongMutation, match="under another mutation document"):
-        pin.promoted(candidate, ready_from(document), at=AT)
+        pin.promoted(candidate, replay_turn(document), at=AT)

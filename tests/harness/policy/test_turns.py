@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp.harness.judgement import judge
-from manglecp.harness.policy import observe
+from manglecp.harness.policy import observe_package
 from manglecp.harness.states import CallSpec
 from tests.harness.policy.packages import careful, changed
 from tests.harness.policy.turns import MUTATION, turn
@@ -122,7 +122,7 @@ def test_a_tier_that_a_human_approves() -> None:
 
 
 def test_under_observe_turns_close_and_mutate_nothing() -> None:
-    document = turn(observe(), pinned=None)
+    document = turn(observe_package(), pinned=None)
     assert judge(document).result == "accepted"
     document["evidence"]["mutation"] = MUTATION
     found = judge(document)

@@ -11,32 +11,61 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from manglecp.harness.checks import execution, governance, mutation, tool
-from manglecp.harness.classes import Finding, State
+from manglecp.harness.classes import Finding, TurnState
 from manglecp.harness.turn import Turn
 
 Check: TypeAlias = Callable[[Turn], Iterator[Finding]]
 
-_FIRST: Final[dict[State, tuple[Check, ...]]] = {
-    State.CALL_SPEC: (
-        *(tool.call_shape, tool.request_shape, tool.one_call_per_action, tool.result_shape, tool.use_shape),
-        *(tool.allowed_tools, tool.blocked_calls, tool.discovery, tool.examples, tool.callers, tool.width),
-        *(execution.pattern, execution.fan_out, governance.governance, mutation.drift),
+_FIRST: Final[dict[TurnState, tuple[Check, ...]]] = {
+    TurnState.CALL_SPEC: (
+        *(
+            tool.check_call_shape,
+            tool.check_request_shape,
+            tool.check_one_call_per_action,
+            tool.check_result_shape,
+            tool.check_use_shape,
+        ),
+        *(
+            tool.check_allowed_tools,
+            tool.check_blocked_calls,
+            tool.check_discovery,
+            tool.check_examples,
+            tool.check_callers,
+            tool.check_width,
+        ),
+        *(execution.check_pattern, execution.check_fan_out, governance.check_profile, mutation.check_drift),
     ),
-    State.TOOL_RESULTS: (
-        *(tool.caller_edges, tool.truncation),
-        *(execution.shell_boundary, execution.edit_surface, execution.scope),
+    TurnState.TOOL_RESULTS: (
+        *(tool.check_caller_edges, tool.check_truncation),
+        *(execution.check_shell_boundary, execution.check_edit_surface, execution.check_scope),
     ),
-    State.JOIN_CLOSED: (
-        *(tool.join, execution.stop_reason, execution.stop_policy, execution.transport, execution.compaction),
-        *(execution.owed_context, execution.queues, execution.context_filter, governance.guardrails),
-        *(mutation.contract, mutation.packet, mutation.no_packet, mutation.descent),
+    TurnState.JOIN_CLOSED: (
+        *(
+            tool.check_join,
+            execution.check_stop_reason,
+            execution.check_stop_policy,
+            execution.check_transport,
+            execution.check_compaction,
+        ),
+        *(
+            execution.check_owed_context,
+            execution.check_queues,
+            execution.check_context_filter,
+            governance.check_guardrails,
+        ),
+        *(mutation.check_contract, mutation.check_packet, mutation.check_missing_packet, mutation.check_descent),
     ),
-    State.MUTATION_READY: (governance.promotion, mutation.policy, mutation.claims, mutation.use_evidence),
+    TurnState.MUTATION_READY: (
+        governance.check_promotion,
+        mutation.check_policy,
+        mutation.check_claims,
+        mutation.check_use_evidence,
+    ),
 }
 """Every check, under the first state that a class of it can block."""
 
 CHECKS_UPTO: Final = {
-    state: tuple(check for first, checks in _FIRST.items() if first <= state for check in checks) for state in State
+    state: tuple(check for first, checks in _FIRST.items() if first <= state for check in checks) for state in TurnState
 }
 """The checks that can block a state."""
-CHECKS: Final = CHECKS_UPTO[State.MUTATION_READY]
+CHECKS: Final = CHECKS_UPTO[TurnState.MUTATION_READY]

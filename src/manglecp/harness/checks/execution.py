@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from manglecp.harness.classes import CLASSES, Finding, place
+from manglecp.harness.classes import CLASSES, Finding, row_pointer
 from manglecp.harness.constraints import AUTONOMOUS, HANDLED_STOP_REASONS, PATTERNS, ROLES, UNDIVIDED, RoleScope
 from manglecp.harness.evidence import Shell, ToolRequest, ToolResult
 from manglecp.harness.turn import Turn
@@ -18,7 +18,7 @@ _STOP: Final = CLASSES["protocol.stop_reason_unhandled"]
 _ORDER: Final = CLASSES["protocol.parallel_transport_order_invalid"]
 
 
-def stop_reason(turn: Turn) -> Iterator[Finding]:
+def check_stop_reason(turn: Turn) -> Iterator[Finding]:
     """The policy handles the stop reason, and it permits the continuation."""
     state, policy = turn.evidence.protocol_state, turn.call.protocol_state_policy
     if state is None:
@@ -31,7 +31,7 @@ def stop_reason(turn: Turn) -> Iterator[Finding]:
         yield Finding(_STOP, "protocolState", f"the turn goes on after {state.stop_reason}, which has to stop it")
 
 
-def stop_policy(turn: Turn) -> Iterator[Finding]:
+def check_stop_policy(turn: Turn) -> Iterator[Finding]:
     """Turn and iteration budgets are kept, and a due checkpoint is recorded."""
     state, policy = turn.evidence.protocol_state, turn.call.stop_policy
     if state is None or policy is None:
@@ -51,7 +51,7 @@ def stop_policy(turn: Turn) -> Iterator[Finding]:
             yield Finding(_STOP, "protocolState", "a checkpoint is due after this turn, and none is recorded")
 
 
-def transport(turn: Turn) -> Iterator[Finding]:
+def check_transport(turn: Turn) -> Iterator[Finding]:
     """Outputs have the order of their calls, and calls are sequential where the transport requires it."""
     if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
         yield Finding(_ORDER, "protocolConstraints", "the runtime says that the order was broken")
@@ -63,31 +63,31 @@ def transport(turn: Turn) -> Iterator[Finding]:
         groups = Counter(row.call_group_id for row in direct)
         for row in direct:
             if groups[row.call_group_id] > 1:
-                where = place("toolRequests", row.tool_call_id)
+                where = row_pointer("toolRequests", row.tool_call_id)
                 yield Finding(_ORDER, where, f"one of {groups[row.call_group_id]} calls at once; one is admitted")
     if policy.ordering not in (None, "any"):  # a word that is not known admits no other order
         by_group: dict[str | None, list[ToolRequest]] = defaultdict(list)
         for row in turn.evidence.tool_requests:
             by_group[row.call_group_id].append(row)
         for rows in by_group.values():
-            yield from _in_order(turn, rows)
+            yield from _check_order(turn, rows)
 
 
-def _in_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
+def _check_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
     """Within one group, every call and output has a position, and the positions agree."""
     positions = []
     for row in rows:
         result = turn.results.get(row.tool_call_id)
         if row.ordinal is None:
-            yield Finding(_ORDER, place("toolRequests", row.tool_call_id), "the call has no position")
+            yield Finding(_ORDER, row_pointer("toolRequests", row.tool_call_id), "the call has no position")
         elif result is not None and result.sequence is not None:
             positions.append((row.ordinal, result.sequence, row.tool_call_id))
         if result is not None and result.sequence is None:
-            yield Finding(_ORDER, place("toolResults", row.tool_call_id), "the output has no position")
+            yield Finding(_ORDER, row_pointer("toolResults", row.tool_call_id), "the output has no position")
     positions.sort()
     for (ordinal, sequence, _), (next_ordinal, next_sequence, name) in pairwise(positions):
         if ordinal == next_ordinal or sequence >= next_sequence:
-            yield Finding(_ORDER, place("toolResults", name), "the output is not in the order of its call")
+            yield Finding(_ORDER, row_pointer("toolResults", name), "the output is not in the order of its call")
 
 
 # --- runtime: shell boundary, compaction ------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ _BOUNDARY: Final = CLASSES["runtime.shell_boundary_violation"]
 _COMPACTION: Final = CLASSES["runtime.compaction_state_invalid"]
 
 
-def shell_boundary(turn: Turn) -> Iterator[Finding]:
+def check_shell_boundary(turn: Turn) -> Iterator[Finding]:
     """A shell command records directory, sandbox and command, and stays within the boundary."""
     policy = turn.call.execution_boundary_policy
     roots = [
@@ -107,13 +107,13 @@ def shell_boundary(turn: Turn) -> Iterator[Finding]:
     for row in turn.results.values():
         if not _ran_in_shell(turn, row):
             continue
-        where = place("toolResults", row.tool_call_id)
+        where = row_pointer("toolResults", row.tool_call_id)
         if row.shell is None:
             yield Finding(_BOUNDARY, where, "a shell row has no shell block")
             continue
-        if not _inside(row.shell.workdir, roots):
+        if not _is_inside(row.shell.workdir, roots):
             yield Finding(_BOUNDARY, where, f"the working directory {row.shell.workdir} is not inside the roots")
-        if not _sandboxed(turn, row.shell):
+        if not _is_sandboxed(turn, row.shell):
             yield Finding(_BOUNDARY, where, f"the sandbox {row.shell.sandbox_ref} is not the one of the call")
         if row.shell.command_digest is None or not row.shell.command_digest.startswith("sha256:"):
             yield Finding(_BOUNDARY, where, "the command has no typed digest")
@@ -130,7 +130,7 @@ def _ran_in_shell(turn: Turn, row: ToolResult) -> bool:
     )
 
 
-def _inside(workdir: str | None, declared: list[tuple[str, ...]]) -> bool:
+def _is_inside(workdir: str | None, declared: list[tuple[str, ...]]) -> bool:
     """Return whether the path is absolute, without ``..``, and under a root of every declaration, by segments."""
     if workdir is None or not workdir.startswith("/") or ".." in workdir:
         return False
@@ -142,11 +142,11 @@ def _steps(path: str) -> list[str]:
     return [step for step in path.split("/") if step]
 
 
-def _sandboxed(turn: Turn, shell: Shell) -> bool:
+def _is_sandboxed(turn: Turn, shell: Shell) -> bool:
     return shell.sandbox_ref is not None and turn.call.runtime_sandbox_ref in (None, shell.sandbox_ref)
 
 
-def edit_surface(turn: Turn) -> Iterator[Finding]:
+def check_edit_surface(turn: Turn) -> Iterator[Finding]:
     """Files are edited only by the surfaces that the policy lists."""
     policy = turn.call.execution_boundary_policy
     if policy is None or policy.allowed_edit_surfaces is None:
@@ -155,11 +155,11 @@ def edit_surface(turn: Turn) -> Iterator[Finding]:
         request = turn.requests.get(row.tool_call_id)
         edits = row.edit_surface is not None or (request is not None and request.tool_kind == "edit")
         if edits and row.edit_surface not in policy.allowed_edit_surfaces:
-            where = place("toolResults", row.tool_call_id)
+            where = row_pointer("toolResults", row.tool_call_id)
             yield Finding(_BOUNDARY, where, f"the edit surface {row.edit_surface} is not allowed")
 
 
-def compaction(turn: Turn) -> Iterator[Finding]:
+def check_compaction(turn: Turn) -> Iterator[Finding]:
     """Compaction follows the policy of the call and keeps required references and open calls."""
     record, pinned, terms = turn.evidence.compaction, turn.call.compaction_policy_digest, turn.terms.compaction
     continuity = turn.evidence.continuity
@@ -192,7 +192,7 @@ _INJECTION: Final = CLASSES["context.injection_point_missing"]
 _SCOPE: Final = CLASSES["context.scope_violation"]
 
 
-def owed_context(turn: Turn) -> Iterator[Finding]:
+def check_owed_context(turn: Turn) -> Iterator[Finding]:
     """A turn that continues, or consumed a result, has rendered every result, a queue and a view."""
     if not turn.context_owed:
         return
@@ -200,17 +200,17 @@ def owed_context(turn: Turn) -> Iterator[Finding]:
     rendered = {row.tool_call_id for row in evidence.tool_render}
     for name in turn.results:
         if name not in rendered:
-            yield Finding(_INJECTION, place("toolResults", name), "the result was never rendered for the model")
+            yield Finding(_INJECTION, row_pointer("toolResults", name), "the result was never rendered for the model")
     if not evidence.state_views:
         yield Finding(_INJECTION, "stateViews", "there is no state view")
     if not evidence.reminder_queue:
         yield Finding(_QUEUE, "reminderQueue", "no queue was reduced")
     bound = (
-        *((place("toolRender", row.tool_call_id), row.policy_digest, call.tool_render_protocol_digest)
+        *((row_pointer("toolRender", row.tool_call_id), row.policy_digest, call.tool_render_protocol_digest)
           for row in evidence.tool_render),
-        *((place("reminderQueue", row.queue_id), row.policy_digest, call.reminder_queue_policy_digest)
+        *((row_pointer("reminderQueue", row.queue_id), row.policy_digest, call.reminder_queue_policy_digest)
           for row in evidence.reminder_queue),
-        *((place("stateViews", row.view_id), row.policy_digest, call.state_view_policy_digest)
+        *((row_pointer("stateViews", row.view_id), row.policy_digest, call.state_view_policy_digest)
           for row in evidence.state_views),
     )  # fmt: skip
     for where, digest, pinned in bound:
@@ -218,15 +218,15 @@ def owed_context(turn: Turn) -> Iterator[Finding]:
             yield Finding(_QUEUE, where, "was made under another policy than the call's")
 
 
-def queues(turn: Turn) -> Iterator[Finding]:
+def check_queues(turn: Turn) -> Iterator[Finding]:
     """Required queues and views exist, without duplicates, within the batch size, at allowed points."""
     wanted, evidence = turn.constraints.context_constraints, turn.evidence
     for name in set(wanted.required_queue_ids).difference(row.queue_id for row in evidence.reminder_queue):
-        yield Finding(_QUEUE, place("reminderQueue", name), "the required queue is absent")
+        yield Finding(_QUEUE, row_pointer("reminderQueue", name), "the required queue is absent")
     for name in set(wanted.required_state_view_ids).difference(row.view_id for row in evidence.state_views):
-        yield Finding(_INJECTION, place("stateViews", name), "the required view is absent")
+        yield Finding(_INJECTION, row_pointer("stateViews", name), "the required view is absent")
     for queue in evidence.reminder_queue:
-        where = place("reminderQueue", queue.queue_id)
+        where = row_pointer("reminderQueue", queue.queue_id)
         reminders = [entry.reminder_digest for entry in queue.entries if entry.reminder_digest is not None]
         if wanted.dedup and len(set(reminders)) < len(reminders):
             yield Finding(_QUEUE, where, "a reminder is in the queue twice")
@@ -237,11 +237,11 @@ def queues(turn: Turn) -> Iterator[Finding]:
     if wanted.allowed_injection_points is not None:
         for row in evidence.tool_render:
             if row.injection_point not in wanted.allowed_injection_points:
-                where = place("toolRender", row.tool_call_id)
+                where = row_pointer("toolRender", row.tool_call_id)
                 yield Finding(_INJECTION, where, f"the injection point {row.injection_point} is not allowed")
 
 
-def context_filter(turn: Turn) -> Iterator[Finding]:
+def check_context_filter(turn: Turn) -> Iterator[Finding]:
     """Results are filtered where the policy requires it, and not where it forbids it."""
     policy = turn.call.pre_context_filter_policy
     if policy is None or policy.mode in (None, "allowed"):
@@ -250,7 +250,7 @@ def context_filter(turn: Turn) -> Iterator[Finding]:
         request = turn.requests.get(row.tool_call_id)
         if policy.tools and (request is None or request.tool_name not in policy.tools):
             continue
-        where, usage = place("toolResults", row.tool_call_id), row.token_usage
+        where, usage = row_pointer("toolResults", row.tool_call_id), row.token_usage
         metered = usage is not None and usage.unfiltered_tokens is not None and usage.filtered_tokens is not None
         if policy.mode == "required":
             if not metered:
@@ -259,7 +259,7 @@ def context_filter(turn: Turn) -> Iterator[Finding]:
             yield Finding(_QUEUE, where, "the result was filtered, and must not be")
 
 
-def scope(turn: Turn) -> Iterator[Finding]:
+def check_scope(turn: Turn) -> Iterator[Finding]:
     """A role reads and writes only under its prefixes, and does not act for another role."""
     call, role = turn.call, turn.call.orchestration_role
     if role is not None and role not in ROLES:
@@ -268,7 +268,7 @@ def scope(turn: Turn) -> Iterator[Finding]:
         yield Finding(_SCOPE, "callSpec/contextScopeDigest", "another scope is expected")
     scopes = turn.terms.role_scopes
     for row in turn.evidence.context_access:
-        where = place("contextAccess", row.ref)
+        where = row_pointer("contextAccess", row.ref)
         if role is not None and row.role not in (None, role):
             yield Finding(_SCOPE, where, f"{row.role} acts in a turn of {role}")
         if ".." in row.ref:
@@ -280,7 +280,7 @@ def scope(turn: Turn) -> Iterator[Finding]:
             if not row.ref.startswith(prefixes):
                 yield Finding(_SCOPE, where, f"{row.ref} is outside of what {row.role or role} may {row.access}")
     for artifact in turn.evidence.artifacts:
-        where = place("artifacts", artifact.ref)
+        where = row_pointer("artifacts", artifact.ref)
         if ".." in artifact.ref:
             yield Finding(_SCOPE, where, "the reference leads upwards")
         if role is None:
@@ -296,7 +296,7 @@ def scope(turn: Turn) -> Iterator[Finding]:
 _DECOMPOSITION: Final = CLASSES["coordination.decomposition_policy_violation"]
 
 
-def pattern(turn: Turn) -> Iterator[Finding]:
+def check_pattern(turn: Turn) -> Iterator[Finding]:
     """The pattern is known and allowed under the expected policy; autonomous patterns have a trigger."""
     terms, call = turn.terms.decomposition, turn.call
     if terms.admissible is False:
@@ -316,7 +316,7 @@ def pattern(turn: Turn) -> Iterator[Finding]:
             yield Finding(_DECOMPOSITION, "decomposition", "the pattern is autonomous without a measured trigger")
 
 
-def fan_out(turn: Turn) -> Iterator[Finding]:
+def check_fan_out(turn: Turn) -> Iterator[Finding]:
     """A loop has one worker, only some patterns split, and the fan-out is within the limit."""
     split, cap = turn.evidence.decomposition, turn.terms.decomposition.max_fan_out
     if split is None:

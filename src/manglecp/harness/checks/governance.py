@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from manglecp.harness.classes import CLASSES, Finding, place
+from manglecp.harness.classes import CLASSES, Finding, row_pointer
 from manglecp.harness.constraints import (
     CLAIM_ID,
     STAGES,
@@ -57,15 +57,15 @@ class _Gate:
         return self.open and (present or control in self.constraints.required_controls)
 
 
-def _known(turn: Turn) -> _Gate | None:
+def _open_gate(turn: Turn) -> _Gate | None:
     """Return the gate, or None for an unknown identity: then nothing else is judged."""
     gate = _Gate(turn)
     return gate if gate.profile.claim_id in (None, CLAIM_ID) else None
 
 
-def governance(turn: Turn) -> Iterator[Finding]:
+def check_profile(turn: Turn) -> Iterator[Finding]:
     """What is known before the turn starts: package, trace mode and risk tier."""
-    gate = _known(turn)
+    gate = _open_gate(turn)
     if gate is None:
         profile = turn.constraints.governance_profile
         yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is not known")
@@ -74,16 +74,16 @@ def governance(turn: Turn) -> Iterator[Finding]:
         yield from control(gate)
 
 
-def guardrails(turn: Turn) -> Iterator[Finding]:
+def check_guardrails(turn: Turn) -> Iterator[Finding]:
     """The guardrail decisions, at every stage, in the order of the stages."""
-    gate = _known(turn)
+    gate = _open_gate(turn)
     if gate is not None:
         yield from _stages(gate)
 
 
-def promotion(turn: Turn) -> Iterator[Finding]:
+def check_promotion(turn: Turn) -> Iterator[Finding]:
     """The preconditions of a policy change: evaluation, lineage, red team, and limits of automation."""
-    gate = _known(turn)
+    gate = _open_gate(turn)
     if gate is None:
         return
     for control in (_eval_gate, _lineage, _red_team, _self_evolution):
@@ -121,16 +121,16 @@ def _stages(gate: _Gate) -> Iterator[Finding]:
             or (decisions is None and declared is None)
         ):
             missing = True
-            yield Finding(_STAGE_MISSING, place("guardrailDecisions", stage), "the stage has no decision")
+            yield Finding(_STAGE_MISSING, row_pointer("guardrailDecisions", stage), "the stage has no decision")
     if missing:
         for row in decisions or ():  # without decisions, none may be owed
-            where = place("guardrailDecisions", row.sequence)
+            where = row_pointer("guardrailDecisions", row.sequence)
             yield Finding(_STAGE_MISSING, where, "it decides, and a required stage does not")
         return
     if declared is not None and declared != required:
         yield Finding(_STAGE_ORDER, "governanceProfile/guardrailStages", "the list is not the required one")
     for row, message in _out_of_order(decisions or ()):
-        yield Finding(_STAGE_ORDER, place("guardrailDecisions", row.sequence), message)
+        yield Finding(_STAGE_ORDER, row_pointer("guardrailDecisions", row.sequence), message)
 
 
 def _out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
@@ -230,7 +230,7 @@ def _trace_mode(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_TRACE, where, "the processor is not named")
     if mode == "disabled":
         for row in gate.turn.evidence.trace_exports:
-            yield Finding(_TRACE, place("traceExports", row.sink or ""), "an export while tracing is disabled")
+            yield Finding(_TRACE, row_pointer("traceExports", row.sink or ""), "an export while tracing is disabled")
 
 
 def _risk_tier(gate: _Gate) -> Iterator[Finding]:

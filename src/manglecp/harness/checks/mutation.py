@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from manglecp.harness.classes import CLASSES, Finding, place
+from manglecp.harness.classes import CLASSES, Finding, row_pointer
 from manglecp.harness.constraints import DOCUMENTS
 from manglecp.harness.evidence import Mutation
 from manglecp.harness.turn import Turn
@@ -36,12 +36,12 @@ def _existing(turn: Turn) -> set[str]:
     return {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
 
 
-def contract(turn: Turn) -> Iterator[Finding]:
+def check_contract(turn: Turn) -> Iterator[Finding]:
     if turn.terms.handoff.expected_contract_digest not in (None, turn.call.handoff_contract_digest):
         yield Finding(_TARGET, "callSpec/handoffContractDigest", "another contract is expected")
 
 
-def packet(turn: Turn) -> Iterator[Finding]:
+def check_packet(turn: Turn) -> Iterator[Finding]:
     """The target is allowed and the packet carries everything the contract requires."""
     found, terms = turn.evidence.handoff, turn.terms.handoff
     if found is None:
@@ -55,17 +55,17 @@ def packet(turn: Turn) -> Iterator[Finding]:
         yield Finding(_RETURN, "handoff", "the packet has no return path")
     wanted = set(terms.required_artifact_refs or ())
     for ref in wanted.difference(found.required_artifact_refs):
-        yield Finding(_ARTIFACT, place("handoff", ref), "the packet does not carry the artifact")
+        yield Finding(_ARTIFACT, row_pointer("handoff", ref), "the packet does not carry the artifact")
     if terms.require_artifact_existence:
         for ref in wanted.union(found.required_artifact_refs) - _existing(turn):
-            yield Finding(_ARTIFACT, place("artifacts", ref), "the artifact does not exist, or has no digest")
+            yield Finding(_ARTIFACT, row_pointer("artifacts", ref), "the artifact does not exist, or has no digest")
             yield Finding(_ARTIFACT, "handoff", f"{ref} does not exist, or has no digest")
     for name in terms.required_packet_fields or ():
         if name not in _PACKET_FIELDS or not getattr(found, _PACKET_FIELDS[name]):
-            yield Finding(_ARTIFACT, place("handoff", name), "the packet lacks a demanded field")
+            yield Finding(_ARTIFACT, row_pointer("handoff", name), "the packet lacks a demanded field")
 
 
-def no_packet(turn: Turn) -> Iterator[Finding]:
+def check_missing_packet(turn: Turn) -> Iterator[Finding]:
     """A missing packet does not satisfy demands on a packet."""
     if turn.evidence.handoff is not None:
         return
@@ -89,7 +89,7 @@ def _demanded(turn: Turn, transfer: bool) -> Iterator[Finding]:
         yield Finding(_TARGET, "handoff", "a transfer without a packet")
 
 
-def descent(turn: Turn) -> Iterator[Finding]:
+def check_descent(turn: Turn) -> Iterator[Finding]:
     """A turn that resumes from a handoff names it, and its listed artifacts exist."""
     continuity = turn.evidence.continuity
     if continuity is None or continuity.mode != "descent":
@@ -98,7 +98,7 @@ def descent(turn: Turn) -> Iterator[Finding]:
         yield Finding(_ARTIFACT, "continuity", "the turn goes on from a handoff that it does not name")
     known = {row.ref for row in turn.evidence.artifacts if row.digest is not None}
     for ref in set(continuity.artifact_refs) - known:
-        yield Finding(_ARTIFACT, place("artifacts", ref), "the turn goes on from an artifact that is not there")
+        yield Finding(_ARTIFACT, row_pointer("artifacts", ref), "the turn goes on from an artifact that is not there")
         yield Finding(_ARTIFACT, "continuity", f"{ref} is not there")
 
 
@@ -111,7 +111,7 @@ _EVIDENCE: Final = CLASSES["mutation.use_evidence_missing"]
 _BASE: Final = "capabilities.change_morphisms"
 
 
-def policy(turn: Turn) -> Iterator[Finding]:
+def check_policy(turn: Turn) -> Iterator[Finding]:
     """The policy of the call is the active one, and the intent cites no other."""
     intent, pinned = turn.evidence.mutation, turn.call.mutation_policy_digest
     active = turn.constraints.mutation_constraints.active_policy_digest
@@ -125,7 +125,7 @@ def policy(turn: Turn) -> Iterator[Finding]:
         yield Finding(_POLICY, "mutation", "the intent cites another policy than the call")
 
 
-def claims(turn: Turn) -> Iterator[Finding]:
+def check_claims(turn: Turn) -> Iterator[Finding]:
     """The intent claims every capability it needs: the base, and the action or all actions.
 
     The tool of a named call counts as an action of the intent, or a right to one would be a right to any.
@@ -155,7 +155,7 @@ def _snake(action: str) -> str:
     return action.replace(".", "_")
 
 
-def use_evidence(turn: Turn) -> Iterator[Finding]:
+def check_use_evidence(turn: Turn) -> Iterator[Finding]:
     """Every input is traced to a consumed result or an earlier join, and the turn to its session or trajectory."""
     intent, evidence = turn.evidence.mutation, turn.evidence
     if intent is None:
@@ -169,7 +169,7 @@ def use_evidence(turn: Turn) -> Iterator[Finding]:
         if row.consumed:
             covered.update(row.provenance)
             if not row.provenance:
-                where = place("toolUse", row.tool_call_id)
+                where = row_pointer("toolUse", row.tool_call_id)
                 yield Finding(_EVIDENCE, where, "the result was consumed, and nothing says by what")
                 yield Finding(_EVIDENCE, "mutation", f"nothing says by what {row.tool_call_id} was consumed")
     for ref in set(intent.input_refs) - covered:
@@ -181,7 +181,9 @@ def use_evidence(turn: Turn) -> Iterator[Finding]:
 # --- drift of policy documents ----------------------------------------------------------------------------------------
 
 
-def drift(turn: Turn) -> Iterator[Finding]:
+def check_drift(turn: Turn) -> Iterator[Finding]:
     """A document that differs from its digest, or has none, raises the class of its kind."""
     for name in turn.drifted:
-        yield Finding(DOCUMENTS[name].drift, place("policyDocuments", name), "is not the document of the call spec")
+        yield Finding(
+            DOCUMENTS[name].drift, row_pointer("policyDocuments", name), "is not the document of the call spec"
+        )

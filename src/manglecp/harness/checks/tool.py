@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import CLASSES, Finding, place
+from manglecp.harness.classes import CLASSES, Finding, row_pointer
 from manglecp.harness.evidence import ToolRequest, ToolResult, Truncation
 from manglecp.harness.turn import PROGRAM, Turn
 
@@ -35,7 +35,7 @@ _PROVENANCE: Final = ("command", "api", "runtime_route")
 # --- shape ---------------------------------------------------------------------------------------------------------
 
 
-def call_shape(turn: Turn) -> Iterator[Finding]:
+def check_call_shape(turn: Turn) -> Iterator[Finding]:
     """Mode and tool choice are known words, and the choice is met."""
     call = turn.call
     if call.action_mode not in _MODES:
@@ -51,10 +51,10 @@ def call_shape(turn: Turn) -> Iterator[Finding]:
         yield Finding(_SCHEMA, "callSpec/toolChoice", "a call is demanded, and there is none")
 
 
-def request_shape(turn: Turn) -> Iterator[Finding]:
+def check_request_shape(turn: Turn) -> Iterator[Finding]:
     """Every request comes from a structured block and matches the pinned schema of its tool."""
     for row in turn.evidence.tool_requests:
-        where = place("toolRequests", row.tool_call_id)
+        where = row_pointer("toolRequests", row.tool_call_id)
         if row.schema_valid is False:
             yield Finding(_SCHEMA, where, "the runtime's validator refused the arguments")
         if row.schema_digest is not None and any(pin != row.schema_digest for pin in _schema_pins(turn, row)):
@@ -85,7 +85,7 @@ def _adapter_registered(turn: Turn, row: ToolRequest) -> bool:
     return profile is not None and (of_policy or profile) == profile and (registered is None or profile in registered)
 
 
-def one_call_per_action(turn: Turn) -> Iterator[Finding]:
+def check_one_call_per_action(turn: Turn) -> Iterator[Finding]:
     """Only code composes several calls within one action."""
     if turn.call.action_mode not in ("json", "text"):
         return
@@ -93,14 +93,14 @@ def one_call_per_action(turn: Turn) -> Iterator[Finding]:
     calls = Counter(row.action_index for row in rows)
     for row in rows:
         if calls[row.action_index] > 1:
-            where = place("toolRequests", row.tool_call_id)
+            where = row_pointer("toolRequests", row.tool_call_id)
             yield Finding(_SCHEMA, where, f"action {row.action_index} holds {calls[row.action_index]} calls")
 
 
-def result_shape(turn: Turn) -> Iterator[Finding]:
+def check_result_shape(turn: Turn) -> Iterator[Finding]:
     """Errors are typed, programs record their output, token counts add up, required provenance exists."""
     for row in turn.results.values():
-        where = place("toolResults", row.tool_call_id)
+        where = row_pointer("toolResults", row.tool_call_id)
         if row.error is not None and row.error.gaps:
             yield Finding(_SCHEMA, where, f"the error lacks {', '.join(row.error.gaps)}")
         request = turn.requests.get(row.tool_call_id)
@@ -128,10 +128,10 @@ def _has_provenance(row: ToolResult) -> bool:
     return found is not None and found.kind in _PROVENANCE and found.ref is not None
 
 
-def use_shape(turn: Turn) -> Iterator[Finding]:
+def check_use_shape(turn: Turn) -> Iterator[Finding]:
     """A discarded result has a reason, and only retryable errors are retried."""
     for row in turn.evidence.tool_use:
-        where = place("toolUse", row.tool_call_id)
+        where = row_pointer("toolUse", row.tool_call_id)
         if row.disposition == "discarded_with_reason" and row.reason_code is None:
             yield Finding(_SCHEMA, where, "the result was discarded without a reason")
         if row.disposition == "retry_scheduled" and row.tool_call_id in turn.results:
@@ -143,7 +143,7 @@ def use_shape(turn: Turn) -> Iterator[Finding]:
 # --- permission ----------------------------------------------------------------------------------------------------
 
 
-def allowed_tools(turn: Turn) -> Iterator[Finding]:
+def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
     """Every tool is on each allow-list, in the catalogue, and the required one."""
     policy = turn.call.tool_policy
     lists = []
@@ -158,7 +158,7 @@ def allowed_tools(turn: Turn) -> Iterator[Finding]:
     if not lists and demanded is None:
         return
     for row in turn.evidence.tool_requests:
-        where = place("toolRequests", row.tool_call_id)
+        where = row_pointer("toolRequests", row.tool_call_id)
         for title, names in lists:
             if row.tool_name not in names:
                 yield Finding(_DISALLOWED, where, f"{row.tool_name} is not in the {title}")
@@ -166,7 +166,7 @@ def allowed_tools(turn: Turn) -> Iterator[Finding]:
             yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {demanded} was demanded")
 
 
-def blocked_calls(turn: Turn) -> Iterator[Finding]:
+def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
     """A call that a guardrail blocked has no ``ok`` result. A block without a call id blocks all calls."""
     for decision in turn.evidence.guardrail_decisions or ():
         if decision.stage != "pre_flight" or decision.outcome != "block":
@@ -174,11 +174,11 @@ def blocked_calls(turn: Turn) -> Iterator[Finding]:
         for row in turn.results.values():
             if row.status == "ok" and decision.tool_call_id in (None, row.tool_call_id):
                 message = f"{row.tool_call_id} was blocked before it ran, and came back ok"
-                yield Finding(_DISALLOWED, place("toolResults", row.tool_call_id), message)
-                yield Finding(_DISALLOWED, place("guardrailDecisions", decision.sequence), message)
+                yield Finding(_DISALLOWED, row_pointer("toolResults", row.tool_call_id), message)
+                yield Finding(_DISALLOWED, row_pointer("guardrailDecisions", decision.sequence), message)
 
 
-def discovery(turn: Turn) -> Iterator[Finding]:
+def check_discovery(turn: Turn) -> Iterator[Finding]:
     """A deferred tool was found by a search over the pinned catalogue, and called by the name found."""
     pins = turn.constraints.tool_constraints
     if pins.expected_tool_catalog_digest not in (None, turn.call.tool_catalog_digest):
@@ -186,7 +186,7 @@ def discovery(turn: Turn) -> Iterator[Finding]:
     if pins.expected_defer_policy_digest not in (None, turn.call.defer_policy_digest):
         yield Finding(_MISMATCH, "callSpec/deferPolicyDigest", "another loading policy is expected")
     for row in turn.evidence.tool_requests:
-        where = place("toolRequests", row.tool_call_id)
+        where = row_pointer("toolRequests", row.tool_call_id)
         search = row.search_ref
         if search is None:
             if row.tool_name in turn.terms.deferred_tools and row.search_ref_digest is None:
@@ -205,7 +205,7 @@ def discovery(turn: Turn) -> Iterator[Finding]:
             yield Finding(_UNRESOLVED, where, f"the search resolved to {search.resolved_tool_name}")
 
 
-def examples(turn: Turn) -> Iterator[Finding]:
+def check_examples(turn: Turn) -> Iterator[Finding]:
     """Tools are shown with their pinned examples."""
     constraints = turn.constraints.tool_constraints
     if constraints.expected_tool_example_digest not in (None, turn.call.tool_example_digest):
@@ -213,11 +213,11 @@ def examples(turn: Turn) -> Iterator[Finding]:
     pins = constraints.example_digests or {}
     for row in turn.evidence.tool_requests:
         if row.tool_name in pins and row.example_digest != pins[row.tool_name]:
-            where = place("toolRequests", row.tool_call_id)
+            where = row_pointer("toolRequests", row.tool_call_id)
             yield Finding(_EXAMPLES, where, f"{row.tool_name} was shown with other examples than the pinned ones")
 
 
-def callers(turn: Turn) -> Iterator[Finding]:
+def check_callers(turn: Turn) -> Iterator[Finding]:
     """The caller of a tool with a caller list is on that list."""
     expected = turn.constraints.tool_constraints.expected_allowed_callers_digest
     if expected not in (None, turn.call.allowed_callers_digest):
@@ -225,14 +225,14 @@ def callers(turn: Turn) -> Iterator[Finding]:
     for row in turn.evidence.tool_requests:
         allowed = turn.terms.allowed_callers.get(row.tool_name)
         if allowed is not None and turn.caller(row) not in allowed:
-            where = place("toolRequests", row.tool_call_id)
+            where = row_pointer("toolRequests", row.tool_call_id)
             yield Finding(_CALLER, where, f"{row.tool_name} is not to be called by {turn.caller(row)}")
 
 
-def caller_edges(turn: Turn) -> Iterator[Finding]:
+def check_caller_edges(turn: Turn) -> Iterator[Finding]:
     """An edge leads from a requested program to the call that carries it."""
     for name, edge in turn.edges.items():
-        where = place("toolResults", name)
+        where = row_pointer("toolResults", name)
         parent = edge.parent_tool_call_id
         if parent == name or parent not in turn.requests or turn.requests[parent].tool_kind != PROGRAM:
             yield Finding(_EDGE, where, f"the parent {parent} is no program that was requested")
@@ -241,13 +241,13 @@ def caller_edges(turn: Turn) -> Iterator[Finding]:
     for row in turn.evidence.tool_requests:
         name = row.tool_call_id
         if turn.caller(row) == PROGRAM and name in turn.results and name not in turn.edges:
-            yield Finding(_EDGE, place("toolResults", name), "a program made the call, and no edge says which")
+            yield Finding(_EDGE, row_pointer("toolResults", name), "a program made the call, and no edge says which")
 
 
 # --- width ---------------------------------------------------------------------------------------------------------
 
 
-def width(turn: Turn) -> Iterator[Finding]:
+def check_width(turn: Turn) -> Iterator[Finding]:
     """The branches are those that the policy allows, and not more."""
     policy = turn.call.parallel_policy
     if policy is None:
@@ -271,41 +271,41 @@ def width(turn: Turn) -> Iterator[Finding]:
 # --- join ----------------------------------------------------------------------------------------------------------
 
 
-def join(turn: Turn) -> Iterator[Finding]:
+def check_join(turn: Turn) -> Iterator[Finding]:
     """Requests, terminal results and uses match one another, and every branch is closed."""
-    for finding in _unmatched(turn):
+    for finding in _find_unmatched(turn):
         yield finding
         yield Finding(_INCOMPLETE, finding.where, finding.message)
     for row in turn.evidence.branch_joins:
         if row.join_closed is not True:
-            yield Finding(_INCOMPLETE, place("branchJoins", row.branch_id or ""), "the branch is not closed")
+            yield Finding(_INCOMPLETE, row_pointer("branchJoins", row.branch_id or ""), "the branch is not closed")
 
 
-def _unmatched(turn: Turn) -> Iterator[Finding]:
+def _find_unmatched(turn: Turn) -> Iterator[Finding]:
     for name in turn.requests:
         if name not in turn.results:
             state = "is still under way" if name in turn.unfinished else "has no result"
-            yield Finding(_RESULT_MISSING, place("toolRequests", name), f"the call {state}")
+            yield Finding(_RESULT_MISSING, row_pointer("toolRequests", name), f"the call {state}")
     for name in turn.results:
         if name not in turn.requests:
-            yield Finding(_ORPHAN, place("toolResults", name), "nobody requested this call")
+            yield Finding(_ORPHAN, row_pointer("toolResults", name), "nobody requested this call")
         if name not in turn.uses:
-            yield Finding(_USE_MISSING, place("toolResults", name), "nothing says what became of the result")
+            yield Finding(_USE_MISSING, row_pointer("toolResults", name), "nothing says what became of the result")
     for name, use in turn.uses.items():
         result = turn.results.get(name)
         if result is not None:
             if use.result_digest not in (None, result.result_digest):
-                yield Finding(_UNKNOWN_RESULT, place("toolUse", name), "the digest is not that of the result")
+                yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", name), "the digest is not that of the result")
         elif name in turn.unfinished:
-            yield Finding(_UNKNOWN_RESULT, place("toolUse", name), "the result is not terminal")
+            yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", name), "the result is not terminal")
         else:
-            yield Finding(_NO_RESULT, place("toolUse", name), "there is no result of this call")
+            yield Finding(_NO_RESULT, row_pointer("toolUse", name), "there is no result of this call")
 
 
 # --- truncation ----------------------------------------------------------------------------------------------------
 
 
-def truncation(turn: Turn) -> Iterator[Finding]:
+def check_truncation(turn: Turn) -> Iterator[Finding]:
     """Payloads are within the budget, and a truncation is recorded as the policy requires."""
     demanded = turn.constraints.truncation_constraints
     inline = turn.call.tool_response_truncation_policy
@@ -319,7 +319,7 @@ def truncation(turn: Turn) -> Iterator[Finding]:
         yield Finding(_TRUNCATION, "truncationConstraints", "valid truncation is required, and not attested")
     budget = min((terms.max_bytes for terms in limits if terms.max_bytes is not None), default=None)
     for row in turn.results.values():
-        where = place("toolResults", row.tool_call_id)
+        where = row_pointer("toolResults", row.tool_call_id)
         cut = row.truncation
         if cut is None or cut.truncated is False:
             if budget is not None and row.payload_bytes is not None and row.payload_bytes > budget:

@@ -9,13 +9,13 @@ CallSpec fields and constraints of a turn, and is *pinned*: only a promotion tha
 """
 
 from manglecp.harness.constraints import TIERS
-from manglecp.harness.policy.package import ENDINGS, PolicyPackage, call_id, observe, package_of, read_package
+from manglecp.harness.policy.package import ENDINGS, PolicyPackage, call_id, observe_package, package_of, read_package
 from manglecp.harness.policy.promotion import (
-    Difference,
+    DocumentDifference,
+    PackageUnchanged,
     Pin,
-    Unchanged,
-    differences,
-    doubts,
+    compare_packages,
+    inapplicable_reports,
     promote,
     read_pin,
     read_reports,
@@ -25,15 +25,15 @@ from manglecp.harness.policy.shapes import PolicyError
 __all__ = [
     "ENDINGS",
     "TIERS",
-    "Difference",
+    "DocumentDifference",
+    "PackageUnchanged",
     "Pin",
     "PolicyError",
     "PolicyPackage",
-    "Unchanged",
     "call_id",
-    "differences",
-    "doubts",
-    "observe",
+    "compare_packages",
+    "inapplicable_reports",
+    "observe_package",
     "package_of",
     "promote",
     "read_package",

@@ -17,22 +17,22 @@ from manglecp.base.diagnostic import FileLocation
 from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import ACTIONS, BACKOFFS, CLASSES, Retry
+from manglecp.harness.classes import ACTIONS, BACKOFFS, CLASSES, RetryKind
 from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES
 from manglecp.harness.policy.shapes import (
     Problems,
     Shape,
-    anything,
-    flag,
     integer,
     items,
     number,
     one_of,
+    any_json,
+    flag,
+    text,
     records,
     sequence,
     table,
     table_of,
-    text,
     words,
 )
 
@@ -52,7 +52,7 @@ CONTROLS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DocumentKind:
     """A kind of document."""
 
     name: str
@@ -119,7 +119,7 @@ MANIFEST: Final = table(
 """The file ``package``: name and version of the package."""
 
 _TABLE: Final = (
-    Kind(
+    DocumentKind(
         "tools", "which tools there are, which may be called, and the schema of each",
         table(
             {
@@ -132,27 +132,27 @@ _TABLE: Final = (
             required=("catalogId", "tools"),
         ),
     ),
-    Kind(
+    DocumentKind(
         "callers", "who may call each tool: the model directly, or a program",
         table({"tools": table_of(items(least=1))}, required=("tools",)),
         digested="allowedCallersDigest", document="allowedCallers",
     ),
-    Kind(
+    DocumentKind(
         "examples", "the example inputs that are shown with each tool",
-        table({"tools": table_of(sequence(anything))}, required=("tools",)),
+        table({"tools": table_of(sequence(any_json))}, required=("tools",)),
         digested="toolExampleDigest", document="toolExamples",
     ),
-    Kind(
+    DocumentKind(
         "deferral", "which tools are loaded at once and which have to be searched for",
         table({"eager": items(), "deferred": items()}, required=("eager", "deferred")),
         digested="deferPolicyDigest", document="deferPolicy",
     ),
-    Kind(
+    DocumentKind(
         "filter", "whether results may be filtered before the model sees them",
         table({"mode": one_of(("allowed", "required", "forbidden")), "tools": items()}, required=("mode",)),
         inline="preContextFilterPolicy",
     ),
-    Kind(
+    DocumentKind(
         "parallel", "whether calls may fan out, and how wide",
         table(
             {"allowed": flag, "maxBranches": integer(1), "expectedBranches": integer(1)},
@@ -160,12 +160,12 @@ _TABLE: Final = (
         ),
         inline="parallelPolicy",
     ),
-    Kind(
+    DocumentKind(
         "transport", "how calls and outputs travel",
         table({"parallelToolCalls": flag, "ordering": one_of(("strict", "any"))}),
         inline="toolTransportPolicy",
     ),
-    Kind(
+    DocumentKind(
         "truncation", "how much of a result is kept, and what shows the cut",
         table(
             {"maxBytes": integer(1), "marker": text, "strategy": one_of(("middle", "head", "tail"))},
@@ -173,7 +173,7 @@ _TABLE: Final = (
         ),
         inline="toolResponseTruncationPolicy",
     ),
-    Kind(
+    DocumentKind(
         "render", "what the operator and the model are shown of a result, and where it is put",
         table(
             {"operatorView": text, "reminderView": text, "injectionPoints": items(_reason, least=1)},
@@ -181,29 +181,29 @@ _TABLE: Final = (
         ),
         digested="toolRenderProtocolDigest", document="toolRenderProtocol", required=True,
     ),
-    Kind(
+    DocumentKind(
         "boundary", "where a shell may work, and how files may be edited",
         table({"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
         inline="executionBoundaryPolicy",
     ),
-    Kind(
+    DocumentKind(
         "sandbox", "the profile that a shell runs in",
         table(
             {"profile": text, "network": one_of(("none", "restricted", "open")), "writableRoots": items()},
             required=("profile",),
         ),
     ),
-    Kind(
+    DocumentKind(
         "compaction", "whether a context may be compacted, and what has to survive it",
         table({"enabled": flag, "requiredCarryForwardRefs": items()}, required=("enabled",)),
         digested="compactionPolicyDigest", document="compactionPolicy",
     ),
-    Kind(
+    DocumentKind(
         "queue", "how reminders are queued, batched and de-duplicated",
         table({"requiredQueueIds": items(), "dedup": flag, "maxBatchSize": integer(1)}),
         digested="reminderQueuePolicyDigest", document="reminderQueuePolicy", required=True,
     ),
-    Kind(
+    DocumentKind(
         "views", "the views of the state that decisions rest on",
         table(
             {
@@ -213,7 +213,7 @@ _TABLE: Final = (
         ),
         digested="stateViewPolicyDigest", document="stateViewPolicy", required=True,
     ),
-    Kind(
+    DocumentKind(
         "decomposition", "how work may be split, looped and fanned out",
         table(
             {"allowedPatterns": words(PATTERNS, least=1), "maxFanOut": integer(1), "requireEscalationTrigger": flag},
@@ -221,17 +221,17 @@ _TABLE: Final = (
         ),
         digested="decompositionPolicyDigest", document="decompositionPolicy", required=True,
     ),
-    Kind(
+    DocumentKind(
         "governance", "which controls a turn has to show, and whether it claims to be governed",
         table({"claimed": flag, "requiredControls": words(CONTROLS)}, required=("claimed",)),
         required=True,
     ),
-    Kind(
+    DocumentKind(
         "guardrail-stages", "the stages that have to be decided in every turn",
         table({"requiredStages": _stages}, required=("requiredStages",)),
         digested="guardrailStagePolicyDigest", document="guardrailStagePolicy",
     ),
-    Kind(
+    DocumentKind(
         "eval-gate", "what has to be measured, on what, before a policy changes",
         table(
             {"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS), "profileRef": text},
@@ -239,7 +239,7 @@ _TABLE: Final = (
         ),
         digested="evalGatePolicyDigest", document="evalGatePolicy",
     ),
-    Kind(
+    DocumentKind(
         "red-team", "how a policy has to be attacked before it changes",
         table(
             {
@@ -252,7 +252,7 @@ _TABLE: Final = (
         ),
         digested="redTeamPolicyDigest", document="redTeamPolicy",
     ),
-    Kind(
+    DocumentKind(
         "observability", "where traces may go",
         table(
             {
@@ -265,7 +265,7 @@ _TABLE: Final = (
             required=("mode",),
         ),
     ),
-    Kind(
+    DocumentKind(
         "risk-tiers", "the control profile of each risk tier, and where a human has to approve",
         table(
             {
@@ -278,7 +278,7 @@ _TABLE: Final = (
             required=("defaultTier", "tiers"),
         ),
     ),
-    Kind(
+    DocumentKind(
         "scope", "what each role may read and write",
         table(
             {"roles": table_of(table({"read": items(), "write": items()}), names=ROLES)},
@@ -286,7 +286,7 @@ _TABLE: Final = (
         ),
         digested="contextScopeDigest", document="contextScope",
     ),
-    Kind(
+    DocumentKind(
         "handoff", "to whom work may be handed, and what has to come with it",
         table(
             {
@@ -301,7 +301,7 @@ _TABLE: Final = (
         ),
         digested="handoffContractDigest", document="handoffContract",
     ),
-    Kind(
+    DocumentKind(
         "mutation", "whether a turn may mutate, and with which claims",
         table(
             {
@@ -312,7 +312,7 @@ _TABLE: Final = (
         ),
         digested="mutationPolicyDigest", document="mutationPolicy", required=True,
     ),
-    Kind(
+    DocumentKind(
         "stop", "how many turns and iterations there are, and when a checkpoint is due",
         table(
             {
@@ -324,7 +324,7 @@ _TABLE: Final = (
         ),
         inline="stopPolicy",
     ),
-    Kind(
+    DocumentKind(
         "protocol", "which stop reasons are handled, and what each one permits",
         table(
             {
@@ -335,7 +335,7 @@ _TABLE: Final = (
         ),
         inline="protocolStatePolicy",
     ),
-    Kind(
+    DocumentKind(
         "retry", "how often each failure class may be tried again, and what follows",
         table(
             {
@@ -369,7 +369,7 @@ Contradictions: TypeAlias = Iterator[tuple[str, str]]
 """Pointers into the document, and messages."""
 
 
-def check(documents: Documents, places: Mapping[str, FileLocation], problems: Problems) -> None:
+def check_consistency(documents: Documents, places: Mapping[str, FileLocation], problems: Problems) -> None:
     """Report every contradiction between validated documents."""
     for kind, rule in _RULES.items():
         if kind in documents:
@@ -467,7 +467,7 @@ def _retry(policy: Documents, _: Documents) -> Contradictions:
             if name in seen:
                 yield "/rules", f"{name} has two rules, {seen[name]} and {rule['ruleId']}"
             seen[name] = rule["ruleId"]
-            if CLASSES[name].retry is Retry.NEVER and rule["maxAttempts"] > 1:
+            if CLASSES[name].retry is RetryKind.NEVER and rule["maxAttempts"] > 1:
                 yield "/rules", f"{rule['ruleId']}: {name} is never retried"
 
 

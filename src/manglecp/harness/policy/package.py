@@ -23,7 +23,7 @@ from manglecp.base.json import Uncanonical
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.classes import RetryPolicy
 from manglecp.harness.constraints import CLAIM_ID, PATTERNS, TIERS
-from manglecp.harness.policy.kinds import KINDS, MANIFEST, check
+from manglecp.harness.policy.kinds import KINDS, MANIFEST, check_consistency
 from manglecp.harness.policy.shapes import Problems
 
 # --- package ----------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class PolicyPackage:
             },
         }
         if (observability := self.contents.get("observability")) is not None:
-            profile |= {"observabilityMode": observability["mode"], **_members(observability, "processorRef")}
+            profile |= {"observabilityMode": observability["mode"], **_pick(observability, "processorRef")}
         tier = self._tier(risk_tier)
         if tier is not None:
             control = self.contents["risk-tiers"]["tiers"].get(tier)
@@ -200,20 +200,20 @@ class PolicyPackage:
 
     def _catalogue(self) -> dict[str, Any]:
         tools = self.contents["tools"]
-        rows = [_members(tool, "toolName", "schemaDigest") for tool in tools["tools"]]
+        rows = [_pick(tool, "toolName", "schemaDigest") for tool in tools["tools"]]
         return {"catalogId": tools["catalogId"], "tools": rows}
 
     def _tool_policy(self) -> dict[str, Any]:
         tools = self.contents["tools"]
         allowed = [tool for tool in tools["tools"] if tool.get("allowed", True)]
-        shown = [_members(tool, "toolName", "schemaDigest", "inputSchema") for tool in allowed]
-        return {"allowedTools": shown, **_members(tools, "parserProfileId")}
+        shown = [_pick(tool, "toolName", "schemaDigest", "inputSchema") for tool in allowed]
+        return {"allowedTools": shown, **_pick(tools, "parserProfileId")}
 
     def _tool_constraints(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if "tools" in self.contents:
             found["expectedToolCatalogDigest"] = digest(self._catalogue())
-            found |= _members(self.contents["tools"], "parserProfiles", "requireResultProvenance")
+            found |= _pick(self.contents["tools"], "parserProfiles", "requireResultProvenance")
         if "examples" in self.contents:
             shown = self.contents["examples"]["tools"]
             found["exampleDigests"] = {name: digest(inputs) for name, inputs in shown.items()}
@@ -224,8 +224,8 @@ class PolicyPackage:
 
     def _context_constraints(self) -> dict[str, Any]:
         """Render, queue and view documents are only compared, so their demands become constraints."""
-        found = _members(self.contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
-        found |= _members(self.contents["views"], "requiredStateViewIds")
+        found = _pick(self.contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
+        found |= _pick(self.contents["views"], "requiredStateViewIds")
         if "injectionPoints" in self.contents["render"]:
             found["allowedInjectionPoints"] = self.contents["render"]["injectionPoints"]
         if "scope" in self.contents:
@@ -239,14 +239,14 @@ class PolicyPackage:
         }
         if (observability := self.contents.get("observability")) is not None:
             found["allowedObservabilityModes"] = observability.get("allowedModes", [observability["mode"]])
-            found |= _members(observability, "zeroDataRetention", "requireProcessorRef")
+            found |= _pick(observability, "zeroDataRetention", "requireProcessorRef")
         checkpoints = [tier for tier in TIERS if self.needs_approval(tier)]
         if checkpoints:
             found["humanCheckpointTiers"] = checkpoints
         return found
 
 
-def _members(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def _pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return those of the members that the document has."""
     return {name: document[name] for name in names if name in document}
 
@@ -322,7 +322,7 @@ def _package(
             if name not in decoded:
                 problems.add(FileLocation(name), "the document is missing")
     problems.refuse()  # consistency is checked on valid documents only
-    check(contents, places, problems)
+    check_consistency(contents, places, problems)
     problems.refuse()
     return PolicyPackage(manifest["name"], manifest["version"], contents, manifest.get("description"))
 
@@ -377,7 +377,7 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
 
 
 @cache
-def observe() -> PolicyPackage:
+def observe_package() -> PolicyPackage:
     """Return the built-in package. ``observe().call_spec(...)`` gives log adapters the fields of each turn."""
     return package_of(
         {"name": "observe", "version": "1", "description": "Observe turns; mutate nothing."},

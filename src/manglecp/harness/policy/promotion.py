@@ -3,7 +3,7 @@
 A pin holds the documents of the package with all digests and a hash-chained history; reading recomputes both.
 * The *pinned* package judges: its floors, attacks, risk tiers and mutation policy apply, those of the candidate on top.
 * Reports, instruction and approval name the candidate by digest, and the last two are valid once. A report that does
-  not apply (see :func:`doubts`) is withheld from the checks, so the gate stays closed.
+  not apply (see :func:`inapplicable_reports`) is withheld from the checks, so the gate stays closed.
 * If tools are deferred or filtered differently, the evaluation has to measure accuracy and tokens of loading.
 * The turn has one call per document, without clock or randomness, so its witness can be recomputed from the reports.
 """
@@ -25,18 +25,18 @@ from manglecp.harness.policy.shapes import (
     PolicyError,
     Problems,
     Shape,
-    anything,
-    flag,
     integer,
     items,
     number,
     one_of,
+    any_json,
+    flag,
+    text,
     sequence,
     table,
     table_of,
-    text,
 )
-from manglecp.harness.states import Blocked, MutationReady, WrongMutation, ready_from, redeem
+from manglecp.harness.states import MutationReady, TurnBlocked, WrongMutation, redeem, replay_turn
 
 ACTION: Final = "policy.promote"
 _GATES: Final = {
@@ -57,7 +57,7 @@ def candidate_ref(package: PolicyPackage) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ValueChange:
     """One changed value of a document; None if absent."""
 
     pointer: str
@@ -66,7 +66,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DocumentDifference:
     """One changed document, or ``package`` for a changed name or version."""
 
     document: str
@@ -74,29 +74,29 @@ class Difference:
     """Its digest, None if the document is new."""
     after: str | None
     """Its digest, None if the document is gone."""
-    changes: tuple[Change, ...]
+    changes: tuple[ValueChange, ...]
 
 
-def differences(before: PolicyPackage, after: PolicyPackage) -> tuple[Difference, ...]:
+def compare_packages(before: PolicyPackage, after: PolicyPackage) -> tuple[DocumentDifference, ...]:
     """Return all differences; empty if and only if the digests are equal."""
     found = []
     if before.ref != after.ref:
         names = {"name": before.name, "version": before.version}, {"name": after.name, "version": after.version}
-        found.append(Difference("package", before.ref, after.ref, tuple(_changes("", *names))))
+        found.append(DocumentDifference("package", before.ref, after.ref, tuple(_find_changes("", *names))))
     for kind in sorted({*before.contents, *after.contents}):
         old, new = before.digests.get(kind), after.digests.get(kind)
         if old != new:
-            changes = tuple(_changes("", before.contents.get(kind), after.contents.get(kind)))
-            found.append(Difference(kind, old, new, changes))
+            changes = tuple(_find_changes("", before.contents.get(kind), after.contents.get(kind)))
+            found.append(DocumentDifference(kind, old, new, changes))
     return tuple(found)
 
 
-def _changes(pointer: str, before: Any, after: Any) -> Iterator[Change]:
+def _find_changes(pointer: str, before: Any, after: Any) -> Iterator[ValueChange]:
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted({*before, *after}):
-            yield from _changes(f"{pointer}/{name}", before.get(name), after.get(name))
+            yield from _find_changes(f"{pointer}/{name}", before.get(name), after.get(name))
     elif canonical(before) != canonical(after):  # for Python, 1 and true are equal
-        yield Change(pointer, before, after)
+        yield ValueChange(pointer, before, after)
 
 
 # --- the pin -------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Pin:
     @staticmethod
     def first(package: PolicyPackage, *, at: str) -> Pin:
         """Return the first pin of a package. ``at`` is the time, RFC 3339."""
-        return Pin(package, (_row(0, None, {"act": "pin", "at": at, **_named(package)}),))
+        return Pin(package, (_row(0, None, {"act": "pin", "at": at, **_identity(package)}),))
 
     @property
     def digest(self) -> str:
@@ -128,9 +128,9 @@ class Pin:
         """Return the hash of the last row; a copy of it elsewhere detects a rewritten history."""
         return str(self.history[-1]["rowHash"])
 
-    def verify(self, package: PolicyPackage) -> tuple[Difference, ...]:
+    def verify(self, package: PolicyPackage) -> tuple[DocumentDifference, ...]:
         """Return the differences from the pinned package."""
-        return differences(self.package, package)
+        return compare_packages(self.package, package)
 
     def promoted(self, package: PolicyPackage, ready: MutationReady, *, at: str) -> Pin:
         """Return the pin of another package, by the right of an accepted promotion over this one."""
@@ -146,7 +146,7 @@ class Pin:
         row = {
             "act": "promote",
             "at": at,
-            **_named(package),
+            **_identity(package),
             "instructionRef": turn["mutation"]["instructionRef"],
             "inputRefs": sorted(turn["mutation"]["inputRefs"]),
             "joinWitnessRef": judgement.witness_id,
@@ -161,13 +161,13 @@ class Pin:
         }
         return {
             "pinKind": _PIN_KIND,
-            **_named(self.package),
+            **_identity(self.package),
             "documents": documents,
             "history": [dict(row) for row in self.history],
         }
 
 
-def _named(package: PolicyPackage) -> dict[str, str]:
+def _identity(package: PolicyPackage) -> dict[str, str]:
     return {"name": package.name, "version": package.version, "packageDigest": package.digest}
 
 
@@ -202,7 +202,7 @@ _PIN: Final = table(
     {
         "pinKind": one_of((_PIN_KIND,)),
         **_NAMED,
-        "documents": table_of(table({"digest": text, "content": anything}, required=("digest", "content"))),
+        "documents": table_of(table({"digest": text, "content": any_json}, required=("digest", "content"))),
         "history": sequence(_ROW),
     },
     required=("pinKind", *_NAMED, "documents", "history"),
@@ -346,8 +346,8 @@ def read_reports(
 ) -> Reports:
     """Read the reports from files, each given as name and bytes. Raises :class:`.PolicyError`."""
     problems = Problems()
-    measured = _read(EVALUATION, evaluation, problems)
-    attacked = _read(RED_TEAM, red_team, problems)
+    measured = _read_report(EVALUATION, evaluation, problems)
+    attacked = _read_report(RED_TEAM, red_team, problems)
     others: dict[str, Any] = {}
     for name, data in evidence:
         place = FileLocation(name)
@@ -365,7 +365,7 @@ def read_reports(
     return Reports(measured, attacked, others.get("instruction"), others.get("approval"))
 
 
-def _read(shape: Shape, file: tuple[str, bytes], problems: Problems) -> Any:
+def _read_report(shape: Shape, file: tuple[str, bytes], problems: Problems) -> Any:
     name, data = file
     document = read_json(data, FileLocation(name), problems)
     return None if document is None else shape(document, FileLocation(name), problems)
@@ -377,18 +377,20 @@ _LOADING: Final = ("deferral", "filter")
 """Documents that control which tools and results the model sees."""
 
 
-def doubts(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
+def inapplicable_reports(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
     """Return the reports that are no evidence for this promotion, and why."""
     found = {
-        "evaluation": _doubt_evaluation(pin.package, candidate, reports.evaluation),
-        "redTeam": _doubt_red_team(pin.package, candidate, reports.red_team),
-        "instruction": _doubt_instruction(pin, candidate, reports),
-        "approval": _doubt_approval(pin, candidate, reports),
+        "evaluation": _why_evaluation_inapplicable(pin.package, candidate, reports.evaluation),
+        "redTeam": _why_red_team_inapplicable(pin.package, candidate, reports.red_team),
+        "instruction": _why_instruction_inapplicable(pin, candidate, reports),
+        "approval": _why_approval_inapplicable(pin, candidate, reports),
     }
     return {name: doubt for name, doubt in found.items() if doubt is not None}
 
 
-def _doubt_evaluation(active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]) -> str | None:
+def _why_evaluation_inapplicable(
+    active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]
+) -> str | None:
     gate = active.contents.get("eval-gate") or candidate.contents.get("eval-gate")
     if gate is None:
         return "neither package has an eval gate, so nothing says what a good evaluation is"
@@ -398,13 +400,15 @@ def _doubt_evaluation(active: PolicyPackage, candidate: PolicyPackage, report: M
         return f"the evaluation was made on {report['dataset']}, not on {gate['dataset']}"
     if "profileRef" in gate and "profileRef" not in report:
         return f"the evaluation does not say that its benchmark is {gate['profileRef']}"
-    changed = {difference.document for difference in differences(active, candidate)}
+    changed = {difference.document for difference in compare_packages(active, candidate)}
     if changed.intersection(_LOADING) and "loading" not in report:
         return "tools are loaded or filtered otherwise, and the evaluation has no measurement of that"
     return None
 
 
-def _doubt_red_team(active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]) -> str | None:
+def _why_red_team_inapplicable(
+    active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]
+) -> str | None:
     if "red-team" not in active.contents and "red-team" not in candidate.contents:
         return "neither package has a red-team policy, so nothing says what a thorough attack is"
     if report["packageDigest"] != candidate.digest:
@@ -412,7 +416,7 @@ def _doubt_red_team(active: PolicyPackage, candidate: PolicyPackage, report: Map
     return None
 
 
-def _doubt_instruction(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
+def _why_instruction_inapplicable(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
     if reports.instruction is None:
         return None
     if (reports.instruction["pinnedDigest"], reports.instruction["packageDigest"]) != (pin.digest, candidate.digest):
@@ -422,7 +426,7 @@ def _doubt_instruction(pin: Pin, candidate: PolicyPackage, reports: Reports) -> 
     return None
 
 
-def _doubt_approval(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
+def _why_approval_inapplicable(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
     tier = pin.package.highest_tier()
     if reports.approval is None or tier is None or not pin.package.needs_approval(tier):
         return None  # none is owed, so none can be the wrong one
@@ -440,40 +444,45 @@ def _doubt_approval(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str
 MODEL_REF: Final = "manglecp:policy-promotion@1"
 """This module makes the decisions."""
 
-_OF_AGENTS: Final = (
+_AGENT_DOCUMENTS: Final = (
     *("tools", "callers", "examples", "deferral", "filter", "parallel", "transport", "truncation", "boundary"),
     *("sandbox", "compaction", "scope", "handoff", "stop", "protocol"),
 )
 """Documents about the tools, context and handoffs of agents, which do not apply to this turn."""
-_LEFT_OUT: Final = {
-    *(name for kind in _OF_AGENTS for name in (KINDS[kind].inline, KINDS[kind].digested, KINDS[kind].document) if name),
+_OMITTED: Final = {
+    *(
+        name
+        for kind in _AGENT_DOCUMENTS
+        for name in (KINDS[kind].inline, KINDS[kind].digested, KINDS[kind].document)
+        if name
+    ),
     *("toolConstraints", "toolCatalog", "toolCatalogDigest", "runtimeSandboxRef"),
 }
 _REPORTED: Final = {"eval-gate": "evalGatePolicy", "red-team": "redTeamPolicy"}
 
 
-class Unchanged(ValueError):
+class PackageUnchanged(ValueError):
     """The package is already pinned."""
 
 
 def promote(pin: Pin, candidate: PolicyPackage, reports: Reports, *, at: str) -> Pin:
-    """Return the pin of the candidate. Raises :class:`.Blocked` if the reports do not suffice."""
+    """Return the pin of the candidate. Raises :class:`.TurnBlocked` if the reports do not suffice."""
     return pin.promoted(candidate, ready_to_promote(pin, candidate, reports), at=at)
 
 
 def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> MutationReady:
-    """Return the right to promote the candidate. Raises :class:`.Blocked` with all findings."""
+    """Return the right to promote the candidate. Raises :class:`.TurnBlocked` with all findings."""
     if candidate.digest == pin.digest:
-        raise Unchanged(f"{candidate.ref} is pinned already")
-    document = _Turn(pin, candidate, reports).document()
+        raise PackageUnchanged(f"{candidate.ref} is pinned already")
+    document = _PromotionTurn(pin, candidate, reports).document()
     try:
-        return ready_from(document)
-    except Blocked as blocked:  # at the first blocked state; report the findings of all
-        raise Blocked(blocked.state, judge(document).findings) from None
+        return replay_turn(document)
+    except TurnBlocked as blocked:  # at the first blocked state; report the findings of all
+        raise TurnBlocked(blocked.state, judge(document).findings) from None
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _DocumentRead:
     """A document that the turn reads: tool, reference and content."""
 
     tool: str
@@ -481,7 +490,7 @@ class _Read:
     content: Mapping[str, Any]
 
 
-class _Turn:
+class _PromotionTurn:
     """The evidence of one promotion."""
 
     def __init__(self, pin: Pin, candidate: PolicyPackage, reports: Reports) -> None:
@@ -489,14 +498,14 @@ class _Turn:
         self.active = pin.package
         self.candidate = candidate
         self.reports = reports
-        self.doubts = doubts(pin, candidate, reports)
+        self.doubts = inapplicable_reports(pin, candidate, reports)
         self.reads = [
-            _Read("policy.read_package", candidate_ref(candidate), candidate.inventory),
-            _Read("policy.read_evaluation", f"evaluation://{digest(reports.evaluation)}", reports.evaluation),
-            _Read("policy.read_red_team", f"red-team://{digest(reports.red_team)}", reports.red_team),
+            _DocumentRead("policy.read_package", candidate_ref(candidate), candidate.inventory),
+            _DocumentRead("policy.read_evaluation", f"evaluation://{digest(reports.evaluation)}", reports.evaluation),
+            _DocumentRead("policy.read_red_team", f"red-team://{digest(reports.red_team)}", reports.red_team),
         ]
         if reports.approval_ref is not None and reports.approval is not None:
-            self.reads.append(_Read("policy.read_approval", reports.approval_ref, reports.approval))
+            self.reads.append(_DocumentRead("policy.read_approval", reports.approval_ref, reports.approval))
 
     def document(self) -> dict[str, Any]:
         evidence = {
@@ -517,7 +526,7 @@ class _Turn:
             execution_pattern=self._pattern(),
             risk_tier=self.active.highest_tier(),
         )
-        fields = {name: value for name, value in fields.items() if name not in _LEFT_OUT}
+        fields = {name: value for name, value in fields.items() if name not in _OMITTED}
         fields["toolPolicy"] = {"allowedTools": [{"toolName": read.tool} for read in self.reads]}
         for kind, name in _REPORTED.items():
             if (gate := self._gate(kind)) is not None:
@@ -528,9 +537,9 @@ class _Turn:
 
     def terms(self) -> dict[str, Any]:
         active = self.active.terms(pinned=self.pin.digest)
-        terms = {name: value for name, value in active.items() if name not in _LEFT_OUT}
+        terms = {name: value for name, value in active.items() if name not in _OMITTED}
         terms.get("contextConstraints", {}).pop("expectedScopeDigest", None)
-        documents = {name: value for name, value in active["policyDocuments"].items() if name not in _LEFT_OUT}
+        documents = {name: value for name, value in active["policyDocuments"].items() if name not in _OMITTED}
         for kind, name in _REPORTED.items():
             if (gate := self._gate(kind)) is not None:
                 documents[name] = dict(gate)
@@ -633,7 +642,7 @@ class _Turn:
         triggered = {
             "pre_flight": self.candidate.digest == self.pin.digest,
             "input": bool(self.doubts),
-            "output": not differences(self.active, self.candidate),
+            "output": not compare_packages(self.active, self.candidate),
         }
         return [
             {

@@ -97,7 +97,7 @@ def number(least: float, most: float) -> Shape:
     return read
 
 
-def anything(value: Any, place: FileLocation, problems: Problems) -> Any:
+def any_json(value: Any, place: FileLocation, problems: Problems) -> Any:
     """Read any value with a canonical form."""
     try:
         canonical(value)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from manglecp.harness import Forged, MutationReady, ToolRequests, WrongMutation, redeem_call
-from manglecp.toolhost.dispatch.messages import CallRefused, HostCall
+from manglecp.harness import ForgedState, MutationReady, ToolRequests, WrongMutation, redeem_call
+from manglecp.toolhost.dispatch.messages import Call, CallRefused
 from manglecp.toolhost.leases import input_digest
 
 
@@ -61,7 +61,7 @@ class Right:
             return
         try:
             permitted = call.authority.permits(*self._named)
-        except Forged as forged:
+        except ForgedState as forged:
             raise _refused(str(forged)) from None
         if not permitted:
             raise _refused("its authority does not name this call, or was spent on it")
@@ -83,7 +83,7 @@ class Right:
             return
         try:
             redeem_call(authority, call_id=call_id, tool_name=tool_name, input_digest=digest)
-        except (Forged, WrongMutation) as refusal:
+        except (ForgedState, WrongMutation) as refusal:
             raise _refused(str(refusal)) from None
         self._spent = True
 
