@@ -39,7 +39,7 @@ def test_one_document_over_several_lines() -> None:
         (b'1\n"\xff"\n', 2, "not UTF-8: byte 0xff"),
         (b'1\n{"a": [1, 2', 2, "not JSON: "),
         (b"{\n" + b'"a": 1', 1, "not JSON: "),
-        ("1\n\ud800", 2, "a surrogate stands alone"),
+        ("1\n\ud800", 2, "a lone surrogate"),
         (b"[" * 200 + b"]" * 200, 1, "nested more than 100 deep"),
         (b"[" * 100_000, 1, "nested too deeply"),
     ],
@@ -83,7 +83,7 @@ def test_turns_in_front_of_the_damage_are_given() -> None:
 
 
 def test_an_unknown_source() -> None:
-    with pytest.raises(ValueError, match="is none of anthropic, openai, mcp, jsonl"):
+    with pytest.raises(ValueError, match="is not one of anthropic, openai, mcp, jsonl"):
         next(ingest(b"", "gemini"))
 
 

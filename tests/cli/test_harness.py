@@ -219,4 +219,8 @@ class TestVerify:
         write("witness.json", "{}")
         shown = run("harness", "verify", "witness.json", "--json")
         assert shown.exit_code == 2
-        assert json.loads(shown.stdout) == {"result": "invalid", "path": "/turn", "message": "is absent or no object"}
+        assert json.loads(shown.stdout) == {
+            "result": "invalid",
+            "path": "/turn",
+            "message": "is absent or not an object",
+        }

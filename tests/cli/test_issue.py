@@ -194,7 +194,7 @@ def test_lists(run: Run) -> None:
     assert run("issue", "list", "--status", "in_progress").stdout == "b  P2 in_progress  two  @kim\n"
     assert [issue["id"] for issue in answer(run, "list", "--assignee", "kim")] == ["b"]
     assert answer(run, "blocked") == []
-    assert "error[event_unknown]: there is no event 9; the last one is 3" in refusal(run, "list", "--as-of", "9")
+    assert "error[event_unknown]: event 9 does not exist; the last one is 3" in refusal(run, "list", "--as-of", "9")
 
 
 def test_leases(run: Run) -> None:
@@ -252,9 +252,9 @@ class TestEvidence:
     def test_it_is_for_one_issue(self, run: Run, evidence: Evidence) -> None:
         add(run, "a", "b")
         message = refusal(run, "close", "b", "--evidence", evidence("issue.close", "issue://a"))
-        assert message == "error[mutation_subject_other]: the evidence is no right to issue://b\n"
+        assert message == "error[mutation_subject_other]: the evidence does not authorise a change of issue://b\n"
         message = refusal(run, "close", "a", "--evidence", evidence("issue.update", "issue://a"))
-        assert message == "error[mutation_other]: the evidence is no right to issue.close\n"
+        assert message == "error[mutation_other]: the evidence does not authorise issue.close\n"
 
     def test_a_turn_that_is_not_closed(self, run: Run, write: Write) -> None:
         add(run, "a")
@@ -393,7 +393,7 @@ class TestLog:
             "events": 1,
             "head": head,
             "issues": 1,
-            "findings": [finding, "event 2: the log does not have the event that was expected here"],
+            "findings": [finding, "event 2: the log does not contain the expected event"],
         }
         for head in ("x", "1", ":x", "9" * 30 + ":x"):
             assert "--head is a number and a hash" in refusal(run, "verify", "--head", head, status=2)

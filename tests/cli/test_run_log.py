@@ -64,9 +64,9 @@ def test_a_log_is_played_again(run: Run, played: Played) -> None:
     ("cut", "options", "line", "why"),
     [
         (slice(0, -1), [], 20, "the end of the run is missing"),
-        (slice(1, None), [], 1, "the hash is another one"),
+        (slice(1, None), [], 1, "the hash does not match"),
         (slice(None), ["--key-file", "other"], 21, "the seal is not by this key"),
-        (slice(None), ["--head", "0" * 64], 21, "the last hash is not the one that was kept"),
+        (slice(None), ["--head", "0" * 64], 21, "the last hash is not the expected head"),
     ],
 )
 def test_a_broken_log_is_refused(

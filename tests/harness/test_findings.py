@@ -52,7 +52,7 @@ def test_a_finding_says_what_to_do() -> None:
         "class": "tool.use_missing",
         "lawRef": "HARNESS-TYPESTATE-4.5",
         "where": "toolResults/a",
-        "message": "nothing says what became of the result",
+        "message": "the result has no use row",
         "remedy": USE.remedy,
         "retry": "evidence",
         "blocks": "JoinClosed",

@@ -68,7 +68,7 @@ def test_no_policy_has_a_class_retried_that_is_never_retried() -> None:
 
 
 def test_what_cannot_be_decided() -> None:
-    with pytest.raises(ValueError, match="nothing failed"):
+    with pytest.raises(ValueError, match="no failure class"):
         POLICY.decide([], 1)
     with pytest.raises(ValueError, match="counted from 1"):
         POLICY.decide(["tool.result_missing"], 0)

@@ -120,7 +120,7 @@ def test_a_failed_turn_leaves_its_row_too(policy: PolicyPackage) -> None:
     (row,) = [row for row in journal if row["kind"] == "turn"]
     assert row["closed"] is False
     assert "tool.result_missing" in row["failureClasses"]
-    with pytest.raises(RuntimeError, match="the turn is over"):
+    with pytest.raises(RuntimeError, match="the turn has ended"):
         turn.use({"toolCallId": "c1", "useDisposition": "observed_only"})
 
 
@@ -130,7 +130,7 @@ def test_the_stop_policy_ends_the_loop(policy: PolicyPackage) -> None:
         turn = s.turn()
         search(turn)
         turn.close("end_turn")
-        with pytest.raises(StepRefused, match="goes on after end_turn, which has to stop it"):
+        with pytest.raises(StepRefused, match="continues after end_turn, which must stop it"):
             s.turn()
 
 
@@ -141,7 +141,7 @@ def test_a_checkpoint_is_due_every_ten_turns(policy: PolicyPackage) -> None:
             turn = s.turn()
             search(turn, f"c{number}")
             turn.close("tool_use")
-        with pytest.raises(StepRefused, match="a checkpoint is due after this turn"):
+        with pytest.raises(StepRefused, match="the checkpoint that is due after this turn"):
             s.turn()
         turn.close("tool_use", checkpoint_ref="human://ann")
         assert s.turn().number == 11
@@ -155,7 +155,7 @@ def test_a_turn_has_a_deterministic_identity(policy: PolicyPackage) -> None:
 
 def test_the_model_may_be_named_by_each_turn(policy: PolicyPackage) -> None:
     with harness.AgentSession(policy, "s-1", pinned=policy.digest) as s:
-        with pytest.raises(ValueError, match="which model is it"):
+        with pytest.raises(ValueError, match="the model is missing"):
             s.turn()
         assert s.turn({"modelRef": "atlas@8"}).call_spec["modelRef"] == "atlas@8"
 
@@ -205,7 +205,7 @@ def test_a_descent_resumes_from_artifacts_that_exist(policy: PolicyPackage) -> N
     with opened(policy) as s:
         turn = s.turn()
         continuity = {"mode": "descent", "handoffRef": "handoff://1", "artifactRefs": ["artifact://plan"]}
-        with pytest.raises(StepRefused, match="artifact://plan is not there"):
+        with pytest.raises(StepRefused, match="artifact://plan does not exist"):
             turn.resume(continuity, lambda _: None)
         with pytest.raises(StepRefused, match="a handoff that it does not name"):
             turn.resume({"mode": "descent"}, lambda _: None)

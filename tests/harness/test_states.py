@@ -91,8 +91,6 @@ def test_no_state_is_copied_or_changed(number: int, states: list[Any]) -> None:
             copying(state)
     with pytest.raises(TypeError):
         dataclasses.replace(state)
-    with pytest.raises(TypeError, match="can be neither copied nor pickled"):
-        state.__replace__()
     with pytest.raises(AttributeError, match="does not change"):
         state._document = b"{}"
     with pytest.raises(AttributeError, match="does not change"):
@@ -113,7 +111,7 @@ def test_a_forged_state_is_refused_by_everyone(kind: type[Any]) -> None:
         JoinClosed: lambda: forged.authorize(),
         MutationReady: lambda: redeem(forged, "issue", "issue.update"),
     }
-    with pytest.raises(ForgedState, match=f"no {kind.__name__} that a turn has reached"):
+    with pytest.raises(ForgedState, match=f"not a {kind.__name__} that a turn has reached"):
         steps[kind]()
     with pytest.raises(ForgedState):
         _ = forged.document

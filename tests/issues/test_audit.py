@@ -77,14 +77,17 @@ def test_the_log_is_only_added_to(work: Workbench, statement: str) -> None:
         ("UPDATE issue SET priority = 0 WHERE id = 'a'", "issue a: priority is stored as '0' and is '2' by the events"),
         ("UPDATE issue SET fence = 7 WHERE id = 'a'", "issue a: fence is stored as '7' and is '1' by the events"),
         ("UPDATE lease SET owner = 'w2'", "lease on a: owner is stored as 'w2' and is 'w1' by the events"),
-        ("DELETE FROM lease", "lease on a: follows from the events, and is not stored"),
-        ("DELETE FROM dependency", "edge a blocks b: follows from the events, and is not stored"),
+        ("DELETE FROM lease", "lease on a: follows from the events, but is not stored"),
+        ("DELETE FROM dependency", "edge a blocks b: follows from the events, but is not stored"),
         (
             "INSERT INTO dependency VALUES ('b', 'related', 'a')",
-            "edge b related a: is stored, and the events do not say so",
+            "edge b related a: is stored, but does not follow from the events",
         ),
-        ("DELETE FROM mutation WHERE seq = 4", "mutation of event 4: follows from the events, and is not stored"),
-        ("UPDATE mutation SET seq = 5 WHERE seq = 4", "mutation of event 5: is stored, and the events do not say so"),
+        ("DELETE FROM mutation WHERE seq = 4", "mutation of event 4: follows from the events, but is not stored"),
+        (
+            "UPDATE mutation SET seq = 5 WHERE seq = 4",
+            "mutation of event 5: is stored, but does not follow from the events",
+        ),
         (
             "UPDATE mutation SET after = 'x' WHERE seq = 4",
             "mutation of event 4: after is stored as 'x' and is ",
@@ -97,11 +100,11 @@ def test_the_log_is_only_added_to(work: Workbench, statement: str) -> None:
         ("UPDATE mutation SET intent = '[]' WHERE seq = 4", "tables: the mutation of event 4 is damaged"),
         (
             "UPDATE issue_event SET issue_id = 'b' WHERE seq = 1",
-            "event 1: the column issue_id is not what",
+            "event 1: the column issue_id differs",
         ),
         (
             "UPDATE issue_event SET row_hash = 'x' WHERE seq = 2",
-            "event 2: the column row_hash is not what",
+            "event 2: the column row_hash differs",
         ),
         (
             "UPDATE issue_event SET row = replace(row, 'do a', 'do z') WHERE seq = 1",
@@ -109,7 +112,7 @@ def test_the_log_is_only_added_to(work: Workbench, statement: str) -> None:
         ),
         ("UPDATE issue_event SET row = replace(row, ',', ', ') WHERE seq = 1", "event 1: not in canonical form"),
         ("UPDATE issue_event SET row = '{' WHERE seq = 1", "event 1: not JSON"),
-        ("UPDATE issue_event SET row = '{}' WHERE seq = 1", "event 1: no event: "),
+        ("UPDATE issue_event SET row = '{}' WHERE seq = 1", "event 1: not an event: "),
     ],
 )
 def test_what_was_edited_is_named(work: Workbench, statement: str, finding: str) -> None:
@@ -121,8 +124,8 @@ def test_what_was_edited_is_named(work: Workbench, statement: str, finding: str)
 def test_an_event_that_was_cut_out(work: Workbench) -> None:
     edit(work, "DELETE FROM issue_event WHERE seq = 3")
     found = findings(work)
-    assert "event 4: prev_hash is not what follows from the events before it" in found
-    assert "edge a blocks b: is stored, and the events do not say so" in found
+    assert "event 4: prev_hash does not follow from the events before it" in found
+    assert "edge a blocks b: is stored, but does not follow from the events" in found
 
 
 def test_events_that_were_cut_off(work: Workbench) -> None:
@@ -137,7 +140,7 @@ def test_events_that_were_cut_off(work: Workbench) -> None:
         "DELETE FROM issue_event WHERE seq = 5",
     )
     assert findings(work) == []
-    assert findings(work, head) == ["event 5: the log does not have the event that was expected here"]
+    assert findings(work, head) == ["event 5: the log does not contain the expected event"]
 
 
 def rewritten(work: Workbench, seq: int, **changes: object) -> IssueEvent:
@@ -153,25 +156,25 @@ def rewritten(work: Workbench, seq: int, **changes: object) -> IssueEvent:
 
 def test_a_hash_that_was_made_to_fit(work: Workbench) -> None:
     rewritten(work, 2, actor="somebody else")
-    assert findings(work) == ["event 3: prev_hash is not what follows from the events before it"]
+    assert findings(work) == ["event 3: prev_hash does not follow from the events before it"]
 
 
 def test_the_last_event_rewritten(work: Workbench) -> None:
     head = audit(work.store).head
     rewritten(work, 5, actor="w2")
     assert "lease on a: owner is stored as 'w1' and is 'w2' by the events" in findings(work)
-    assert "event 5: the log does not have the event that was expected here" in findings(work, head)
+    assert "event 5: the log does not contain the expected event" in findings(work, head)
 
 
 def test_a_change_without_evidence(work: Workbench) -> None:
     work.memory.mutate(ready_for("issue.close", "a"), "w1", "a", Close(fence=1))
     rewritten(work, 6, mutation=None)
-    assert "event 6: issue.close has no mutation that allowed it" in findings(work)
+    assert "event 6: issue.close needs a mutation and has none" in findings(work)
 
 
 def test_an_answer_about_a_damaged_past_is_refused(work: Workbench) -> None:
     edit(work, "UPDATE issue_event SET row = '{' WHERE seq = 1")
-    with pytest.raises(StoreError, match="event 1 is damaged; `manglecp"), work.memory.view(as_of=3):
+    with pytest.raises(StoreError, match="event 1 is damaged; run `manglecp"), work.memory.view(as_of=3):
         pass
 
 

@@ -98,14 +98,20 @@ def swapped(lines: list[bytes]) -> list[bytes]:
         (lambda lines: [lines[0].replace(b":", b": "), *lines[1:]], [(1, "not in canonical form")]),
         (
             lambda lines: [lines[0].replace(b"{", b'{"aa":1,', 1), *lines[1:]],
-            [(1, "no event: Object contains")],
+            [(1, "not an event: Object contains")],
         ),
-        (lambda lines: [lines[0].replace(b"issue.add", b"issue.eat"), *lines[1:]], [(1, "no event: Invalid value")]),
-        (lambda lines: lines[1:], [(1, "seq is not what follows"), (1, "prev_hash is not")]),
-        (lambda lines: [lines[0], lines[0], *lines[1:]], [(2, "there is an issue a already")]),
-        (lambda lines: [*lines[:3], *lines[4:]], [(4, "seq is not"), (4, "prev_hash is not"), (4, "mutation is not")]),
+        (
+            lambda lines: [lines[0].replace(b"issue.add", b"issue.eat"), *lines[1:]],
+            [(1, "not an event: Invalid")],
+        ),
+        (lambda lines: lines[1:], [(1, "seq does not follow"), (1, "prev_hash does")]),
+        (lambda lines: [lines[0], lines[0], *lines[1:]], [(2, "issue a exists already")]),
+        (
+            lambda lines: [*lines[:3], *lines[4:]],
+            [(4, "seq does"), (4, "prev_hash does"), (4, "mutation does")],
+        ),
         (lambda lines: [*lines[:4], lines[4].replace(b"kim", b"tim"), lines[5]], [(5, "row_hash is not the hash")]),
-        (swapped, [(1, "seq is not"), (2, "seq is not"), (3, "seq is not")]),
+        (swapped, [(1, "seq does"), (2, "seq does"), (3, "seq does")]),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(
@@ -139,7 +145,7 @@ def test_a_log_that_closes_without_evidence(other: Workbench, bench: Workbench) 
     closed = IssueEvent.following(
         audit(bench.store).head, at="2026-01-31T12:00:00.000Z", actor="kim", issue="a", change=Close(), mutation=None
     )
-    with pytest.raises(InvalidLog, match=r"^line 2: issue\.close has no mutation that allowed it$"):
+    with pytest.raises(InvalidLog, match=r"^line 2: issue\.close needs a mutation and has none$"):
         import_log(other.store, [*export_log(bench.store), write_event(closed) + b"\n"])
 
 
@@ -147,7 +153,7 @@ def test_a_log_that_closes_without_evidence(other: Workbench, bench: Workbench) 
 def test_instants(other: Workbench, bench: Workbench, at: str) -> None:
     bench.add("a")
     event = IssueEvent.following(EMPTY, at=at, actor="kim", issue="a", change=Add(title="x"), mutation=None)
-    with pytest.raises(InvalidLog, match="line 1: at: it is no instant in UTC"):
+    with pytest.raises(InvalidLog, match="line 1: at: it is not an instant in UTC"):
         import_log(other.store, [write_event(event) + b"\n"])
 
 

@@ -177,5 +177,5 @@ def compare(where: str, steps: list[tuple[str, Any, Any]]) -> None:
 @pytest.mark.parametrize("issue", ["nowhere", "b"])
 def test_show_what_is_not_there(bench: Workbench, issue: str) -> None:
     bench.add("a")
-    with bench.memory.view() as view, pytest.raises(ChangeRefused, match=f"there is no issue {issue}"):
+    with bench.memory.view() as view, pytest.raises(Refused, match=f"issue {issue} does not exist"):
         view.show(issue)

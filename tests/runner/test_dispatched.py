@@ -126,7 +126,7 @@ def test_inputs_that_an_action_does_not_take_are_an_invalid_pick(tmp_path: Path)
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("import time; time.sleep(600)", "no answer within"),
+        ("import time; time.sleep(600)", "no selection within"),
         ("while True: print('x' * 1000)", "printed more than"),
         ("import os; os.write(1, os.urandom(64) + b'\\xff')", "not UTF-8"),
         ("print('<PICK><SID0001><INP>{\"by\":}</INP><END>')", "the patch is"),
@@ -143,7 +143,7 @@ def test_a_run_survives_its_policy(tmp_path: Path, code: str, why: str) -> None:
         assert (await shop.again()).result == blended
         alone = await shop.run(saying(COUNT), policy, mode=ControlMode.POLICY_ONLY)
         assert (alone.reason, alone.state) == (EndReason.MAX_INVALID, {})
-        assert "left alone" in shop.told("selector_policy_raw")[-1]["why"]
+        assert "circuit breaker" in shop.told("selector_policy_raw")[-1]["why"]
         assert (await shop.again()).result == alone
 
     work_in(tmp_path, task)

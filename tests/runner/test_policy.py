@@ -87,15 +87,15 @@ def test_a_policy_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("import time; time.sleep(60)", "no answer within"),
-        ("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)", "no answer within"),
-        ("import os, time; os.close(1); time.sleep(60)", "no answer within"),
+        ("import time; time.sleep(60)", "no selection within"),
+        ("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)", "no selection within"),
+        ("import os, time; os.close(1); time.sleep(60)", "no selection within"),
         ("print('<NOOP><END>'); raise SystemExit(3)", "exit code 3"),
         ("print('<NOOP><END>', flush=True); import os; os.kill(os.getpid(), 9)", "signal 9"),
         ("while True: print('x' * 1000)", "printed more than"),
-        ("import sys\nwhile True: sys.stderr.write('x' * 1000)", "no answer within"),
-        ("", "nothing said"),
-        ("print('I pick the first')", "no selection"),
+        ("import sys\nwhile True: sys.stderr.write('x' * 1000)", "no selection within"),
+        ("", "an empty text"),
+        ("print('I pick the first')", "not a selection"),
         ("print('<PICK><SID0077><END>')", "not on the menu"),
         ("import sys; sys.stdout.buffer.write(b'\\xff')", "not UTF-8"),
     ],
@@ -103,7 +103,7 @@ def test_a_policy_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPa
 def test_whatever_a_policy_does_it_is_a_selection(code: str, why: str) -> None:
     began = time.monotonic()
     # Short only for those that are waited for in vain: a loaded machine is slow to start the others.
-    selection = ask(policy(code, seconds=0.3 if why == "no answer within" else 30))
+    selection = ask(policy(code, seconds=0.3 if why == "no selection within" else 30))
     assert selection.kind is SelectionKind.INVALID
     assert why in selection.why
     assert time.monotonic() - began < 30

@@ -3,7 +3,7 @@
 A record is one of:
 
 * an exchange, ``{"request": …, "response": …}``, or one of both; ``session`` may name the conversation. The response is
-  a message, the list of its events, or the text of its event stream. An ``error`` is no reply: a retry is expected;
+  a message, the list of its events, or the text of its event stream. An ``error`` is skipped: the client retries;
 * a response (``type`` is ``message``) or an event of a streamed one;
 * a transcript: ``{"messages": […]}``, a list of messages, or one message per line. Its replies have a stop reason only
   if the message has one.
@@ -93,10 +93,10 @@ class Stream:
         elif kind == "message_delta":
             self._message |= mapping(event, "delta") or {}
         elif kind not in ("content_block_stop", "message_stop"):
-            raise Fault("no event of a stream").inside("type")
+            raise Fault("not an event of a stream").inside("type")
 
     def message(self) -> dict[str, Any] | None:
-        """Return the message as far as received; None if it has not started."""
+        """Return the message as far as received; None before its start."""
         if self._message is None:
             return None
         blocks = {index: dict(block) for index, block in self._blocks.items()}
@@ -239,7 +239,7 @@ class _Messages(Dialect):
     def offer(self, request: Message) -> OfferedTools:
         tools = list(read_each(request, "tools", _read_tool))
         named = [tool for tool in tools if tool is not None]
-        # Of a set of tools, and of a server, only the provider knows the names.
+        # The log does not contain the tool names of a toolset or an MCP server.
         return offer_tools(named, closed=not request.get("mcp_servers") and named == tools)
 
     def choice(self, request: Message) -> JSON:
@@ -251,9 +251,6 @@ class _Messages(Dialect):
 
     def is_sequential(self, request: Message) -> bool:
         return (mapping(request, "tool_choice") or {}).get("disable_parallel_tool_use") is True
-
-
-# --- messages --------------------------------------------------------------------------------------------------------
 
 
 def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -308,9 +305,6 @@ def _read_caller(block: dict[str, Any]) -> Caller | None:
     return None if kind == "direct" else Caller(kind, optional_text(caller, "tool_id"))
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
-
-
 def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:
     """Return the result of a tool. Errors of tools that the provider runs are objects with an ``error_code``."""
     content = block.get("content")
@@ -346,7 +340,7 @@ def _block_text(content: JSON) -> str:
 
 
 def _found_tools(content: JSON) -> tuple[str, ...] | None:
-    """Return the tools that a search found; None if this is no search result."""
+    """Return the tools that a search found; None if this is not a search result."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
     if type(content) is not list:
@@ -357,9 +351,6 @@ def _found_tools(content: JSON) -> tuple[str, ...] | None:
         if type(block) is dict and kind_of(block) == "tool_reference" and type(block.get("tool_name")) is str
     ]
     return tuple(names) or None
-
-
-# --- requests --------------------------------------------------------------------------------------------------------
 
 
 def _read_tool(definition: dict[str, Any]) -> ToolDefinition | None:

@@ -164,7 +164,7 @@ class Thread:
         self.restart(system)
 
     def restart(self, system: Iterable[str]) -> None:
-        """Begin the digests anew, with these instructions."""
+        """Reset the digests, with these instructions."""
         self.system = list(system)
         self._view = RunningDigest()
         self._queue = RunningDigest(self.system)
@@ -185,7 +185,7 @@ class Thread:
 
 
 class Threads:
-    """The conversations of a log, as an LRU cache."""
+    """The threads of a log, by key, in an LRU cache."""
 
     def __init__(self, most: int) -> None:
         self._begun = 0
@@ -216,7 +216,6 @@ class Threads:
         return thread, known
 
     def name(self, name: str, thread: Thread) -> None:
-        """Add a name for :meth:`named`."""
         self._open.put(canonical_bytes(name), thread)
 
 
@@ -323,8 +322,6 @@ class Dialogue:
         self._offers: tuple[object, OfferedTools | None] = (None, None)
         self._loose: _Transcript | None = None
 
-    # --- exchanges ---------------------------------------------------------------------------------------------------
-
     @property
     def has_request(self) -> bool:
         """Return whether a request precedes, so that a reply can follow."""
@@ -375,8 +372,6 @@ class Dialogue:
         self._thread = thread
         return self._prompt(thread, request, additions)
 
-    # --- transcripts -------------------------------------------------------------------------------------------------
-
     def transcript(self, request: Message, *steps: str) -> Iterator[ConversationEvent]:
         """Yield the events of a whole conversation; ``steps`` is the path to it in its record."""
         thread = self._threads.begin(self._dialect.system(request))
@@ -426,8 +421,6 @@ class Dialogue:
         model = optional_text(last, "model") or optional_text(transcript.request, "model")
         return ModelReply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
 
-    # --- both --------------------------------------------------------------------------------------------------------
-
     def _queued(self, message: Message, texts: list[str]) -> list[str]:
         if self._dialect.is_system(message):
             return texts
@@ -470,7 +463,7 @@ class ExchangeLog(ABC):
 
     @abstractmethod
     def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
-        """Yield the reply of a response. An error is none: a retry is expected."""
+        """Yield the reply of a response; nothing for an error, after which the client retries."""
 
     @abstractmethod
     def _take(self, part: Message) -> None:
@@ -553,36 +546,36 @@ def is_retryable(code: str | None) -> bool | None:
 
 def read_failure(payload: JSON, text: str) -> Failure:
     """Return the error that a result describes; ``text`` is the text shown to the model."""
-    said = _object(payload, text)
-    inner = said.get("error")
+    error = _object(payload, text)
+    inner = error.get("error")
     if type(inner) is dict:
-        said = inner
+        error = inner
     elif type(inner) is str:
-        said = {"message": inner, **said}
-    codes = _CODES if said is inner else _CODES[:-1]  # outside of an error object, `type` is that of a block
-    retry = said.get("retryable")
+        error = {"message": inner, **error}
+    codes = _CODES if error is inner else _CODES[:-1]  # outside of an error object, `type` is that of a block
+    retry = error.get("retryable")
     return Failure(
-        code=next((str(said[name]) for name in codes if _is_code(said.get(name))), None),
-        message=next((said[name] for name in _MESSAGES if type(said.get(name)) is str), text) or None,
+        code=next((str(error[name]) for name in codes if _is_code(error.get(name))), None),
+        message=next((error[name] for name in _MESSAGES if type(error.get(name)) is str), text) or None,
         retryable=retry if type(retry) is bool else None,
     )
 
 
 def reports_failure(payload: JSON, text: str) -> bool:
     """Return whether a result describes itself as an error, for providers without an error flag."""
-    said = _object(payload, text)
-    inner = said.get("error")
+    result = _object(payload, text)
+    inner = result.get("error")
     return (
-        said.get("isError") is True
-        or said.get("is_error") is True
-        or _is_code(said.get("errorCode"))
-        or _is_code(said.get("error_code"))
+        result.get("isError") is True
+        or result.get("is_error") is True
+        or _is_code(result.get("errorCode"))
+        or _is_code(result.get("error_code"))
         or (type(inner) is dict and any(_is_code(inner.get(name)) for name in _CODES))
     )
 
 
 def _object(payload: JSON, text: str) -> dict[str, Any]:
-    """Return the result as an object, parsed from its text if necessary; ``{}`` if it is none."""
+    """Return the result as an object, parsed from its text if necessary; ``{}`` if it is not an object."""
     if type(payload) is dict:
         return payload
     if not text.lstrip().startswith("{"):

@@ -93,7 +93,7 @@ class ChatMessages(_OpenAIDialect):
         reason = optional_text(message, "finish_reason")
         return None if reason is None else STOP_REASONS.get(reason, reason)
 
-    def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages stand in the list
+    def system(self, request: Message) -> list[str]:  # noqa: ARG002  # system messages are in the list
         return []
 
     def offer(self, request: Message) -> OfferedTools:
@@ -141,7 +141,7 @@ class Chunks:
             {
                 "id": call["id"],
                 "type": call["type"],
-                call["type"]: {"name": call["name"], _ARGUMENT_MEMBER[call["type"]]: "".join(call["said"])},
+                call["type"]: {"name": call["name"], _ARGUMENT_MEMBER[call["type"]]: "".join(call["pieces"])},
             }
             for _, call in sorted(self._calls.items())
         ]
@@ -152,20 +152,20 @@ class Chunks:
         index = piece.get("index", 0)
         if type(index) is not int or not 0 <= index < _MOST_CALLS:
             raise Fault("a small whole number belongs here").inside("index")
-        call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "said": []})
+        call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "pieces": []})
         call["id"] = optional_text(piece, "id") or call["id"]
-        for kind, said in _ARGUMENT_MEMBER.items():
+        for kind, name in _ARGUMENT_MEMBER.items():
             part = mapping(piece, kind)
             if part is not None:
                 call["type"] = kind
                 call["name"] = optional_text(part, "name") or call["name"]
-                call["said"].append(optional_text(part, said) or "")
+                call["pieces"].append(optional_text(part, name) or "")
 
 
 def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
     """Raise :class:`Fault` for calls in a choice other than the first: they would be lost."""
     if message is not None and message.get("tool_calls"):
-        raise Fault("calls in a choice other than the first cannot be told apart").inside("choices", i)
+        raise Fault("calls in a choice other than the first cannot be distinguished from it").inside("choices", i)
 
 
 def content_texts(content: JSON) -> list[str]:
@@ -357,7 +357,7 @@ def _served_result(item: dict[str, Any]) -> CallResult:
     outputs = item.get("outputs")
     if item["type"] == "code_interpreter_call" and type(outputs) is list:
         logs = [out["logs"] for out in outputs if type(out) is dict and type(out.get("logs")) is str]
-        # One stream holds what the program wrote to either.
+        # The log has one stream for standard output and standard error.
         both = digest_text("\n".join(logs))
         evidence["observation"] = {"stdoutDigest": both, "stderrDigest": both}
     state = "running" if status in _RUNNING else "ok" if failure is None else "error"

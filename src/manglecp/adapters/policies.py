@@ -1,8 +1,8 @@
 """The policies that bind the turns of a log: a policy package, plain CallSpec fields, or the tools of the request.
 
 A log records the model, the offered tools and the stop reason, but not the policies in force; the caller supplies
-those. Without them the turns only observe (``harness.policy.builtin``). Where no policy lists the tools, the tool
-definitions of the request become the catalogue, defer policy, allowed callers and examples of the turn.
+those. The default is the package ``observe``. Where no policy lists the tools, the tool definitions of the request
+become the catalogue, defer policy, allowed callers and examples of the turn.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from manglecp.adapters.records import as_canonical, digest_of
 from manglecp.harness import Constraints, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage, observe_package
 from manglecp.wire import JSON
-
-# --- tools of a request -----------------------------------------------------------------------------------------------
 
 DIGEST_FIELDS: Final = {
     "toolCatalog": "toolCatalogDigest",
@@ -68,8 +66,6 @@ def normalize_caller(word: str) -> str:
     return CODE_EXECUTION if word.startswith(CODE_EXECUTION) or word == "programmatic" else word
 
 
-# --- policies ---------------------------------------------------------------------------------------------------------
-
 UNRECORDED: Final = "unrecorded"
 """The model or stop reason if the log has none. No policy handles it by default."""
 
@@ -102,7 +98,7 @@ def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = 
     constraints = {name: value for name, value in policy.items() if name in CONSTRAINTS}
     for name, value in constraints.items():
         if not isinstance(value, Mapping):
-            raise TypeError(f"{name} of a policy is no object")
+            raise TypeError(f"{name} of a policy is not an object")
     # Documents of observe would drift from digests that the mapping replaces; without them nothing is compared.
     kept = base.constraints if not fields else {}
     return Binding({**base.fields, **fields}, {**kept, **constraints})

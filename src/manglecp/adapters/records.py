@@ -26,7 +26,6 @@ from manglecp.wire import JSON, Fault, decode
 
 T = TypeVar("T")
 
-# --- limits -----------------------------------------------------------------------------------------------------------
 
 NESTING: Final = 100
 """Maximum nesting of JSON, also of arguments and results given as text."""
@@ -46,8 +45,6 @@ class LogLimits:
     searched: int = 1 << 16
     """Characters of one result that are searched for in later replies."""
 
-
-# --- records ----------------------------------------------------------------------------------------------------------
 
 _BOM: Final = b"\xef\xbb\xbf"
 _DATA: Final = b"data:"
@@ -150,7 +147,7 @@ def _lines(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Itera
         try:
             data = line.encode() if isinstance(line, str) else line
         except UnicodeEncodeError:
-            raise LogError(number, "$", "a surrogate stands alone") from None
+            raise LogError(number, "$", "a lone surrogate") from None
         total += len(data)
         if len(data) > limits.line:
             raise LogError(number, "$", f"a line of more than {limits.line:,} bytes")
@@ -230,12 +227,12 @@ def identifier(holder: dict[str, Any], key: str) -> str:
     """Return the text under this key. Raises :class:`Fault` if it is missing."""
     value = holder.get(key)
     if type(value) is not str or not value.strip():
-        raise Fault(f"{key} is missing, or no text").inside(key)
+        raise Fault(f"{key} is missing, or not a text").inside(key)
     return value
 
 
 def kind_of(holder: dict[str, Any], key: str = "type") -> str | None:
-    """Return the type name of an object, or None if it is no text."""
+    """Return the type name of an object, or None if it is not a text."""
     value = holder.get(key)
     return value if type(value) is str else None
 

@@ -16,8 +16,6 @@ from manglecp.harness import Evidence
 from manglecp.harness.policy import PolicyPackage
 from manglecp.wire import JSON, Fault
 
-# --- documents and rows -----------------------------------------------------------------------------------------------
-
 _OBJECTS: Final = frozenset(
     {"callSpec", "protocolState", "handoff", "decomposition", "compaction", "continuity", "mutation"}
 )
@@ -39,7 +37,7 @@ class NeutralLog:
         record = require_object(value)
         if "evidence" in record:
             self._number += 1
-            # A document stands between rows: those in front of it come first.
+            # Emit the turns whose rows precede the document first.
             yield from self.finish()
             yield {**record, "turn": {"number": self._number, "line": line}}
             return
@@ -47,7 +45,7 @@ class NeutralLog:
         turn = self._open.get(name)
         if turn is None:
             if name in self._given:
-                raise Fault("the turn is over").inside("turn")
+                raise Fault("the turn was emitted already").inside("turn")
             self._number += 1
             turn = self._open[name] = _Turn(name, self._number, line)
         turn.add(record)
@@ -81,17 +79,17 @@ class _Turn:
                 self._evidence.setdefault(member, []).extend(value if type(value) is list else [value])
                 continue
             if member not in _OBJECTS and member not in CONSTRAINTS:
-                raise Fault(f"{quote(member)} is no row of the evidence").inside(member)
+                raise Fault(f"{quote(member)} is not a member of the evidence").inside(member)
             held = self._evidence if member in _OBJECTS else self._constraints
             if held.setdefault(member, require_object(value, member)) != value:
-                raise Fault("the turn has another one already").inside(member)
+                raise Fault("differs from an earlier row of the turn").inside(member)
 
     def document(self, binding: Binding) -> dict[str, Any]:
         own = self._evidence.get("callSpec", {})
         self._evidence["callSpec"] = {**_DEFAULTS, "callId": self._name, **binding.fields, **own}
-        # Constraints of the policy, above all its documents, speak of its own digests.
-        bound = any(own.get(name, value) != value for name, value in binding.fields.items())
-        constraints = {**({} if bound else binding.constraints), **self._constraints}
+        # The constraints of the policy apply only to a call spec with its digests.
+        replaced = any(own.get(name, value) != value for name, value in binding.fields.items())
+        constraints = {**({} if replaced else binding.constraints), **self._constraints}
         return {"turn": self._place, "evidence": self._evidence, **constraints}
 
 
@@ -101,8 +99,6 @@ def _name(record: dict[str, Any]) -> str:
         return str(name)
     raise Fault("the turn of a row is a text or a whole number").inside("turn")
 
-
-# --- ingestion --------------------------------------------------------------------------------------------------------
 
 Document: TypeAlias = dict[str, Any]
 
@@ -114,7 +110,6 @@ _READERS: Final[Mapping[str, Callable[[Binding, LogLimits], TurnAssembler | Neut
     "jsonl": NeutralLog,
 }
 SOURCES: Final = tuple(_READERS)
-"""The supported log formats."""
 
 
 def ingest(
@@ -133,7 +128,7 @@ def ingest(
     :class:`LogError` at damage, after the turns before it.
     """
     if source not in _READERS:
-        raise ValueError(f"{source!r} is none of {', '.join(SOURCES)}")
+        raise ValueError(f"{source!r} is not one of {', '.join(SOURCES)}")
     limits = limits or LogLimits()
     for document in _documents(log, _READERS[source](bind(policy, pinned), limits), limits):
         yield without_derived(document) if strict else document
@@ -153,7 +148,7 @@ def _documents(
         damage = LogError.at(line, fault)
     try:
         yield from reader.finish()
-    except Fault as fault:  # what was waiting for more is damaged as well; what came first is reported
+    except Fault as fault:  # report the first damage
         damage = damage or LogError.at(line, fault)
     if damage is not None:
         raise damage

@@ -139,7 +139,7 @@ def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
     for name, rows in evidence.items():
         if not isinstance(rows, list):
             kept[name] = rows
-        elif name == "toolResults":  # the row is recorded; what is derived of it is whether to try again
+        elif name == "toolResults":  # only ``retryable`` of the row is derived
             kept[name] = [
                 {key: value for key, value in row.items() if key not in ("retryable", "derived")}
                 if _is_derived(row)
@@ -153,9 +153,6 @@ def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_derived(row: object) -> bool:
     return isinstance(row, dict) and row.get("derived") is True
-
-
-# --- what is recorded ------------------------------------------------------------------------------------------------
 
 
 def _call_spec(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -231,7 +228,7 @@ def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapp
 def _search_ref(
     name: str, search: ToolSearch, spec: Mapping[str, Any], constraints: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A search covers the tools of its request; the log records nothing about a catalogue pinned by policy."""
+    """Return the search that found a tool; its catalogue is that of the request, not one pinned by a policy."""
     tools = sorted(set(search.tools))
     ref: dict[str, Any] = {"resultTools": tools, "resultSetDigest": digest(tools), "resolvedToolName": name}
     if search.query.strip():
@@ -279,9 +276,6 @@ def _envelope(result: CallResult) -> dict[str, Any]:
     elif (known := is_retryable(failure.code)) is not None:
         row |= {"retryable": known, "derived": True}
     return row
-
-
-# --- what is derived -------------------------------------------------------------------------------------------------
 
 
 def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
@@ -349,7 +343,7 @@ _ALNUM: Final = 12
 _SHORTEST_ID: Final = 6
 _LONGEST_ID: Final = 64
 _PATIENCE: Final = 16
-_HOLDERS: Final = 32  # of one piece; headings and licences stand everywhere
+_HOLDERS: Final = 32  # results indexed per piece; headings and licences occur in many
 _DIGIT: Final = re.compile(r"[0-9]")
 _LETTER: Final = re.compile(r"[A-Za-z]")
 _WORD: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
@@ -359,9 +353,8 @@ class _Index(dict[str, tuple[int, ...]]):
     """Maps pieces of text to the last results that contain them."""
 
     def add(self, key: int, pieces: Iterable[str]) -> None:
-        fresh: dict[str, tuple[int, ...]] = dict.fromkeys(
-            pieces, (key,)
-        )  # most pieces are those of a single result, and share one tuple
+        # Most pieces occur in one result only, and share one tuple.
+        fresh: dict[str, tuple[int, ...]] = dict.fromkeys(pieces, (key,))
         for piece in fresh.keys() & self.keys():
             fresh[piece] = (*self[piece][-_HOLDERS:], key)
         self.update(fresh)
@@ -456,9 +449,6 @@ def _extend_match(result: str, start: int, reply: str, at: int) -> str:
     while after < most and result[start + after] == reply[at + after]:
         after += 1
     return result[start - before : start + after]
-
-
-# --- turns ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -564,7 +554,7 @@ class TurnAssembler:
 
     def _result(self, thread: _Thread, turn: TurnEvidence, result: CallResult) -> None:
         if any((result.id, result.status, result.payload) == (one.id, one.status, one.payload) for one in turn.results):
-            return  # the same answer once more
+            return  # a repeated result
         turn.results.append(result)
         self._watched += 1
         self._results[self._watched] = (turn, result.id)
@@ -585,6 +575,6 @@ class TurnAssembler:
         for key in turn.watched:
             thread.traces.drop(key)
             del self._results[key]
-        if thread.latest is turn:  # nothing has come for so long that nothing will
+        if thread.latest is turn:  # no event for longer than the horizon: the thread has ended
             del self._threads[number]
         return turn_document(turn, self._binding)

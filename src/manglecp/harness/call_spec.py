@@ -60,12 +60,12 @@ _read_parallel: Final = reader_of(ParallelPolicy)
 def _parallel_policy(value: Any) -> ParallelPolicy | None:
     if isinstance(value, dict):
         return _read_parallel(value)
-    said = read_word(value)
-    return None if said is None else ParallelPolicy(said == "allow")  # a word that is not known allows nothing
+    word = read_word(value)
+    return None if word is None else ParallelPolicy(word == "allow")  # an unknown word allows nothing
 
 
 def _tool_name(row: dict[str, Any]) -> str:
-    return read_member(row, "toolName", read_text) or ""  # an entry that names nothing allows nothing
+    return read_member(row, "toolName", read_text) or ""  # an entry without a name allows no tool
 
 
 class AllowedTool(JsonRecord, frozen=True):

@@ -38,7 +38,7 @@ def digest_v1(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether nothing can need refusing or rewriting. A fast path: most values are plain."""
+    """Return whether the value needs neither rejection nor rewriting. A fast path: most values are plain."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []

@@ -2,10 +2,10 @@
 
     CallSpec -> ToolRequests -> ToolResults -> ToolUse -> JoinClosed -> MutationReady
 
-A class names the first state that the turn cannot reach while the class is active. A turn is **closed** if no class at
+A class has the first state that the turn cannot reach while the class is active. A turn is **closed** if no class at
 or before JoinClosed is active; it may **mutate** if no class is active at all and it has a mutation intent. Failing
-never forbids recording. :mod:`.checks` raise classes from evidence; what a runtime claims about itself can raise a
-class and never lower one. A :class:`Finding` is a class, the row that raised it and a message; its id depends on class,
+never forbids recording. :mod:`.checks` raise classes from evidence; a claim of the runtime can raise a class, never
+lower one. A :class:`Finding` is a class, the row that raised it and a message; its id depends on class,
 place and turn, not on the message.
 """
 
@@ -20,8 +20,6 @@ from typing import Any, Final
 
 from manglecp.harness.canonical_v1 import canonical
 
-# --- states and classes -----------------------------------------------------------------------------------------------
-
 
 class TurnState(IntEnum):
     """The states of a turn, in their order."""
@@ -35,7 +33,7 @@ class TurnState(IntEnum):
 
     @property
     def title(self) -> str:
-        """Return its name in the specification."""
+        """Return the name of the state in the specification."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
@@ -47,7 +45,7 @@ class RetryKind(Enum):
     TURN = "turn"
     """Return the typed failure to the model and spend a new turn."""
     NEVER = "never"
-    """Blocked until a human has looked."""
+    """Blocked until a human intervenes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ _TABLE: Final = (
     ),
     FailClass(
         "tool.caller_not_allowed", _RQ, _N,
-        "a tool was called by someone who is not in its list of callers, or that list is not the pinned one",
+        "the caller of a tool is not in its list of callers, or that list is not the pinned one",
         "call it from where it may be called, or have the list changed and pinned",
     ),
     FailClass(
@@ -113,18 +111,18 @@ _TABLE: Final = (
     ),
     FailClass(
         "tool.result_orphan", _JC, _E,
-        "a terminal result answers a call that nobody requested",
+        "a terminal result belongs to a call that was not requested",
         "record the request it belongs to, or drop the row from the evidence at its source",
     ),
     FailClass(
         "tool.join_incomplete", _JC, _E,
         "requests, results and uses do not match one another, or a branch is still open",
-        "mend what the other findings name; close every branch",
+        "repair what the other findings name; close every branch",
     ),
     FailClass(
         "tool.use_missing", _JC, _E,
         "a terminal result has no use row",
-        "say what became of the result: consumed, observed_only, discarded_with_reason or retry_scheduled",
+        "record the use of the result: consumed, observed_only, discarded_with_reason or retry_scheduled",
     ),
     FailClass(
         "tool.use_unknown_result", _JC, _T,
@@ -134,7 +132,7 @@ _TABLE: Final = (
     FailClass(
         "tool.use_without_result", _JC, _T,
         "a use row names a call that never had a result",
-        "drop the use row, or record the result it speaks of",
+        "drop the use row, or record the result that it cites",
     ),
     FailClass(
         "tool.parallel_policy_violation", _RQ, _T,
@@ -148,13 +146,13 @@ _TABLE: Final = (
     ),
     FailClass(
         "tool.response_truncation_policy_violation", _RS, _E,
-        "a payload is over the budget, or was cut without the metadata or in another way than the policy says",
-        "cut the payload as the policy says and record sizes, marker and strategy",
+        "a payload is over the budget, or was cut without metadata or otherwise than the policy requires",
+        "cut the payload as the policy requires, and record sizes, marker and strategy",
     ),
     # --- protocol, runtime, context, coordination ------------------------------------------------------------------
     FailClass(
         "protocol.stop_reason_unhandled", _JC, _T,
-        "the stop reason is not handled, does not permit to go on, or a turn budget or checkpoint is due",
+        "the stop reason is not handled or forbids a continuation, or a turn budget or checkpoint is due",
         "handle the reason in the protocol state policy, stop, or record the checkpoint",
     ),
     FailClass(
@@ -169,12 +167,12 @@ _TABLE: Final = (
     ),
     FailClass(
         "runtime.compaction_state_invalid", _JC, _E,
-        "context was compacted without a policy, under another one, or something that had to be carried was lost",
+        "context was compacted without a policy or under another one, or a required reference was lost",
         "compact under the pinned policy and carry every required reference and every open call",
     ),
     FailClass(
         "context.queue_policy_violation", _JC, _E,
-        "reminders were queued, reduced, batched, filtered or rendered in another way than the pinned policies say",
+        "reminders were queued, reduced, batched, filtered or rendered otherwise than the pinned policies require",
         "rebuild the queue, the views and the renders under the pinned policies",
     ),
     FailClass(
@@ -230,23 +228,23 @@ _TABLE: Final = (
     ),
     FailClass(
         "governance.redteam_gate_unmet", _MR, _N,
-        "the adversarial regression did not run in full, or found too much",
+        "the adversarial regression did not run in full, or had too many failures",
         "run every required plugin and strategy with enough probes and attach the report",
     ),
     FailClass(
         "governance.self_evolution_retry_missing", _MR, _N,
         "an automated policy change has no bound on its attempts",
-        "declare how many attempts it has, one at least",
+        "declare the number of attempts, at least one",
     ),
     FailClass(
         "governance.self_evolution_escalation_missing", _MR, _N,
-        "an automated policy change does not say whom it escalates to",
-        "name the owner it ends with",
+        "an automated policy change has no owner to escalate to",
+        "name the owner",
     ),
     FailClass(
         "governance.self_evolution_rollback_missing", _MR, _N,
-        "an automated policy change does not say what it rolls back to",
-        "name the version to return to",
+        "an automated policy change has no version to roll back to",
+        "name the version",
     ),
     FailClass(
         "governance.trace_mode_violation", _CS, _N,
@@ -261,17 +259,17 @@ _TABLE: Final = (
     # --- handoff and mutation --------------------------------------------------------------------------------------
     FailClass(
         "handoff.required_artifact_missing", _JC, _E,
-        "an artifact or packet field that the contract demands is not there",
+        "an artifact or packet field that the contract requires is missing",
         "produce the artifact, record its digest, and carry its reference in the packet",
     ),
     FailClass(
         "handoff.target_not_allowed", _JC, _N,
-        "the work is handed to someone the contract does not admit, or under another contract",
+        "the target of the handoff is not admitted by the contract, or the contract is another one",
         "hand over to an admitted target of the acting role",
     ),
     FailClass(
         "handoff.return_path_missing", _JC, _E,
-        "the contract demands a way back and the packet has none",
+        "the contract requires a return path, and the packet has none",
         "put the return path into the packet",
     ),
     FailClass(
@@ -286,13 +284,12 @@ _TABLE: Final = (
     ),
     FailClass(
         "mutation.use_evidence_missing", _MR, _E,
-        "the mutation rests on something that no consumed result, instruction, session or trajectory carries",
+        "the mutation depends on an input that no consumed result, instruction, session or trajectory carries",
         "trace every input to a consumed result with provenance and link the turn to its session or trajectory",
     ),
 )  # fmt: skip
 
 CLASSES: Final = {one.name: one for one in _TABLE}
-"""Every class by its name."""
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
@@ -300,7 +297,7 @@ CLASSES: Final = {one.name: one for one in _TABLE}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason that blocks a turn."""
+    """A reason why a turn cannot advance."""
 
     failure: FailClass
     where: str
@@ -445,9 +442,9 @@ class RetryPolicy:
         """Return the step after attempt number ``attempt`` (from 1) failed with these classes."""
         if attempt < 1:
             raise ValueError(f"attempts are counted from 1, not from {attempt}")
-        names = sorted(set(failure_classes), key=self._strictness)
+        names = sorted(set(failure_classes), key=lambda name: (_ORDER.index(CLASSES[name].retry), name))
         if not names:
-            raise ValueError("nothing failed, so there is nothing to decide")
+            raise ValueError("no failure class was given")
         left = {name: self.rules[name].max_attempts - attempt for name in names}
         spent = [name for name in names if left[name] <= 0]
         if spent:
@@ -455,7 +452,3 @@ class RetryPolicy:
         decisive = names[0]
         step = _STEPS[CLASSES[decisive].retry]
         return RetryDecision(step, decisive, min(left.values()), self.rules[decisive].backoff, None)
-
-    @staticmethod
-    def _strictness(name: str) -> tuple[int, str]:
-        return _ORDER.index(CLASSES[name].retry), name

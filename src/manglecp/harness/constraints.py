@@ -2,8 +2,8 @@
 
 For constraints, *not given* and *empty* differ: an empty allow-list allows nothing. A policy document counts only if
 the call spec holds its digest; otherwise it has *drifted*, supplies nothing, and raises the class of its kind. An
-explicit constraint replaces the member of a document; they do not intersect. Inline policies of the call spec are no
-documents: they apply in addition to the constraints.
+explicit constraint replaces the member of a document; they do not intersect. Inline policies of the call spec apply in
+addition to the constraints.
 """
 
 from __future__ import annotations
@@ -143,9 +143,6 @@ class HandoffConstraints(JsonRecord, frozen=True):
     require_artifact_existence: Flag = None
     required_packet_fields: OptionalTexts = None
     expected_contract_digest: Text = None
-
-
-# --- governance ----------------------------------------------------------------------------------------------------
 
 
 class PolicyProvenance(JsonRecord, frozen=True):
@@ -327,7 +324,6 @@ DOCUMENTS: Final = {
         _reads_member("requiredCapabilityClaims", read_texts),
     ),
 }
-"""All kinds of documents."""
 
 
 def read_documents(value: Any) -> dict[str, Any]:
@@ -337,7 +333,7 @@ def read_documents(value: Any) -> dict[str, Any]:
     found = {}
     for name, document in value.items():
         if name not in DOCUMENTS:
-            raise InvalidEvidence("", "no document has this name").under(name)
+            raise InvalidEvidence("", "is not a kind of policy document").under(name)
         if document is not None:
             found[name] = read_member(value, name, read_verbatim)
     return found

@@ -86,7 +86,7 @@ _read_raw: Final[Reader[_RawError]] = reader_of(_RawError)
 
 
 def _raw_error(value: Any) -> _RawError | None:
-    return _read_raw(value) if isinstance(value, dict) else None  # prose is no error object
+    return _read_raw(value) if isinstance(value, dict) else None  # a text is not an error object
 
 
 class _ErrorMembers(JsonRecord, frozen=True):
@@ -129,7 +129,7 @@ def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
     )
 
 
-# --- requests ------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def _result_tools(value: Any) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def _result_tools(value: Any) -> tuple[str, ...]:
 
 
 def _query_digest(row: dict[str, Any]) -> str | None:
-    """A query is the input of a search, so only its digest is kept."""
+    """Return the digest of the query; the query itself is not kept."""
     query = read_member(row, "query", read_text)
     return read_member(row, "queryDigest", read_text) if query is None else digest_text(query)
 
@@ -192,7 +192,7 @@ class ToolRequest(JsonRecord, frozen=True):
     example_digest: Text = None
 
 
-# --- results -------------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 Status: TypeAlias = Literal["ok", "error", "pending", "running", "streaming"]
 _STATUS: Final[dict[str | None, Status]] = {
@@ -208,12 +208,12 @@ def _status(row: dict[str, Any]) -> Status:
     known = _STATUS.get(stated) if type(stated) is str else None
     if known is not None:
         return known
-    said = read_member(row, "status", read_word)
-    if said is None and (stated is None or type(stated) is str):
+    word = read_member(row, "status", read_word)
+    if word is None and (stated is None or type(stated) is str):
         return "error" if describes_error(row) else "ok"
-    if said not in _STATUS:
-        raise InvalidEvidence("/status", f"{stated!r:.80} is no status")
-    return _STATUS[said]
+    if word not in _STATUS:
+        raise InvalidEvidence("/status", f"{stated!r:.80} is not a status")
+    return _STATUS[word]
 
 
 def _result_digest(row: dict[str, Any]) -> str | None:
@@ -313,7 +313,7 @@ class ToolResult(JsonRecord, frozen=True):
         return self.status in ("ok", "error")
 
 
-# --- uses ----------------------------------------------------------------------------------------------------------
+# --- uses -------------------------------------------------------------------------------------------------------------
 
 Disposition: TypeAlias = Literal["consumed", "observed_only", "discarded_with_reason", "discarded", "retry_scheduled"]
 _DISPOSITION: Final[dict[str | None, Disposition]] = {
@@ -326,11 +326,11 @@ _DISPOSITION: Final[dict[str | None, Disposition]] = {
 
 def _disposition(row: dict[str, Any]) -> Disposition:
     name = "useDisposition" if read_member(row, "disposition", read_text) is None else "disposition"
-    said = read_member(row, name, read_word)
-    if said not in _DISPOSITION:
-        raise InvalidEvidence(f"/{name}", "is absent" if said is None else f"{said!r:.80} is no disposition")
-    known = _DISPOSITION[said]
-    # Upstream's `discarded` owes no reason. With one it is the same as the word that owes it.
+    word = read_member(row, name, read_word)
+    if word not in _DISPOSITION:
+        raise InvalidEvidence(f"/{name}", "is absent" if word is None else f"{word!r:.80} is not a disposition")
+    known = _DISPOSITION[word]
+    # Upstream's `discarded` needs no reason. With a reason it equals `discarded_with_reason`, which needs one.
     return "discarded_with_reason" if known == "discarded" and _reason(row) else known
 
 
@@ -361,7 +361,7 @@ class ToolUse(JsonRecord, frozen=True):
         return tuple(ref for ref in refs if ref is not None)
 
 
-# --- what the model was shown --------------------------------------------------------------------------------------
+# --- rendering --------------------------------------------------------------------------------------------------------
 
 
 class ToolRender(JsonRecord, frozen=True):
@@ -403,13 +403,13 @@ class StateView(JsonRecord, frozen=True):
     source_refs: Texts = ()
 
 
-# --- everything else -----------------------------------------------------------------------------------------------
+# --- guardrails, artifacts, protocol, handoff, mutation ---------------------------------------------------------------
 
 
 def _required_whole(row: dict[str, Any]) -> int:
     found = read_member(row, "sequence", read_integer)
     if found is None:
-        raise InvalidEvidence("/sequence", "is absent or no integer")
+        raise InvalidEvidence("/sequence", "is absent or not an integer")
     return found
 
 
@@ -528,7 +528,7 @@ def _named_calls(value: Any) -> tuple[NamedCall, ...]:
     found: dict[str, NamedCall] = {}
     for call in _read_calls(value):
         if found.setdefault(call.tool_call_id, call) != call:
-            raise InvalidEvidence("", f"another call under {call.tool_call_id!r:.80} says something else")
+            raise InvalidEvidence("", f"another call under {call.tool_call_id!r:.80} differs")
     return tuple(found[name] for name in sorted(found))
 
 
@@ -547,7 +547,7 @@ class Mutation(JsonRecord, frozen=True):
     """For the kind ``effect``: the calls it may make, each once."""
 
 
-# --- evidence ------------------------------------------------------------------------------------------------------
+# --- evidence ---------------------------------------------------------------------------------------------------------
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=JsonRecord)
@@ -564,7 +564,7 @@ def _by_id(rows: NumberedRows[R], id_of: Callable[[R], str | None]) -> tuple[R, 
         if name is None:
             nameless.append(row)
         elif found.setdefault(name, row) != row:
-            raise InvalidEvidence(f"/{index}", f"another row under {name!r:.80} says something else")
+            raise InvalidEvidence(f"/{index}", f"another row under {name!r:.80} differs")
     return tuple(found[name] for name in sorted(found)) + _distinct(nameless)
 
 
@@ -658,6 +658,6 @@ def check_row_order(evidence: Evidence) -> None:
         rows = getattr(evidence, field) or ()
         try:
             if read.arrange([*enumerate(rows)]) != rows:
-                raise InvalidEvidence("", "the rows are not in their order")
+                raise InvalidEvidence("", "the rows are not in canonical order")
         except InvalidEvidence as bad:
             raise bad.under(name).under("evidence") from None

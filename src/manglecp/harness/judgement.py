@@ -1,10 +1,10 @@
-"""The digests of a turn, in two bundles.
+"""The verdict over a turn, and its digests in two bundles.
 
-**v1** is upstream's, byte for byte: so that two implementations agree on what they saw. It knows eleven fields of the
-call spec and the members that upstream reads; and its join digest does not say under which call spec the join was made.
+**v1** is upstream's, byte for byte, so that two implementations compute equal digests. It covers eleven fields of the
+call spec and the members that upstream reads, and its join digest does not cover the call spec.
 
-**v2** closes both holes. It covers every normalised row in full, the whole call spec, the constraints and documents,
-and the classes: nothing enters a verdict without entering this digest.
+**v2** covers every input of a verdict: all normalised rows, the whole call spec, the constraints and documents, and the
+classes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from manglecp.harness.classes import Finding, TurnState, sort_findings
 from manglecp.harness.evidence import Evidence, Handoff, ToolResult, ToolUse
 from manglecp.harness.turn import Turn, read_turn
 
-# --- digests ----------------------------------------------------------------------------------------------------------
-
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
-"""Canonical JSON. Everything that comes here was read, so that nothing in it lacks a canonical form."""
+"""Canonical JSON; its inputs were read by :mod:`.readers`, so each has a canonical form."""
 
 _UPSTREAM_WORDS: Final = {"observed_only": "observed", "discarded_with_reason": "discarded"}
 _SETS: Final = Evidence.__struct_fields__[1:]
-"""Everything but the call spec, which has its own digest."""
+"""All members except the call spec, which has its own digest."""
 
 
 def _hash(value: Any) -> str:
@@ -44,9 +42,6 @@ def _digest(value: Any) -> str:
 
 def _without_none(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
-
-
-# --- v1 ------------------------------------------------------------------------------------------------------------
 
 
 def _upstream_call(call: CallSpec) -> dict[str, Any]:
@@ -76,8 +71,8 @@ def _upstream_handoff(row: Handoff) -> dict[str, Any]:
     )
 
 
-def _missing(wanted: Iterable[str], there: Iterable[str]) -> list[str]:
-    return sorted(set(wanted).difference(there))
+def _missing(required: Iterable[str], present: Iterable[str]) -> list[str]:
+    return sorted(set(required).difference(present))
 
 
 def digest_bundle_v1(turn: Turn) -> dict[str, str]:
@@ -117,7 +112,7 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
     render_valid = all(row.policy_digest == call.tool_render_protocol_digest for row in evidence.tool_render)
     queue_valid = all(row.policy_digest == call.reminder_queue_policy_digest for row in evidence.reminder_queue)
     view_valid = all(row.policy_digest == call.state_view_policy_digest for row in evidence.state_views)
-    context_there = not missing_renders and bool(evidence.reminder_queue) and bool(evidence.state_views)
+    context_present = not missing_renders and bool(evidence.reminder_queue) and bool(evidence.state_views)
     join = {
         **sets,
         "handoffDigest": mutation,
@@ -138,7 +133,7 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
         "queuePolicyValid": queue_valid,
         "stateViewPolicyValid": view_valid,
         "continuationContextReady": not turn.context_owed
-        or (context_there and render_valid and queue_valid and view_valid),
+        or (context_present and render_valid and queue_valid and view_valid),
     }
     bundle = {"callSpecDigest": digest(_upstream_call(call)), **sets, "joinSetDigest": digest(join)}
     if mutation is not None:
@@ -146,11 +141,8 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
     return bundle
 
 
-# --- v2 ------------------------------------------------------------------------------------------------------------
-
-
 def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
-    """Return the digests v1 lacks: the whole call spec, the uses in the vocabulary of the seed, and all evidence."""
+    """Return the digests that v1 lacks: of the whole call spec, of the uses, and of all evidence."""
     evidence, digest = turn.evidence, _digest
     call = digest(evidence.call_spec)
     whole = {
@@ -186,9 +178,6 @@ def witness_id(digests: Mapping[str, str], failure_classes: Iterable[str]) -> st
     return f"jw1_{_hash(key)}"
 
 
-# --- verdict ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Judgement:
     """The verdict over a turn. Equal evidence gives an equal judgement."""
@@ -213,7 +202,7 @@ class Judgement:
     @property
     def failure_classes(self) -> tuple[str, ...]:
         """Return the distinct class names of its findings, sorted."""
-        return _classes(self.findings)
+        return tuple(sorted({finding.failure.name for finding in self.findings}))
 
     @property
     def join_closed(self) -> bool:
@@ -227,7 +216,7 @@ class Judgement:
 
     @property
     def normalized(self) -> dict[str, Any]:
-        """Return all normalised rows: what is needed to judge the turn again, without payloads."""
+        """Return all normalised rows, from which the turn can be judged again."""
         whole = {
             "evidence": self.turn.evidence,
             "constraints": self.turn.constraints,
@@ -263,10 +252,6 @@ def judge_turn(turn: Turn) -> Judgement:
 
 
 def find_blocking(turn: Turn, upto: TurnState) -> Sequence[Finding]:
-    """Return the findings that block a state of an open turn; evidence that is due only later is not missed."""
+    """Return the findings that block this state of an open turn, without evidence that is due later."""
     found = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
     return sort_findings(found, turn.call.call_id, None) if found else ()
-
-
-def _classes(findings: Sequence[Finding]) -> tuple[str, ...]:
-    return tuple(sorted({finding.failure.name for finding in findings}))

@@ -23,8 +23,6 @@ from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word, trim
 from manglecp.harness.canonical_v1 import canonical
 
-# --- errors -----------------------------------------------------------------------------------------------------------
-
 
 class InvalidEvidence(ValueError):
     """The document is unreadable. ``path`` is the JSON pointer to the reason."""
@@ -75,7 +73,7 @@ class ComputedMember:
     read: Reader[Any]
 
 
-# --- scalars -------------------------------------------------------------------------------------------------------
+# --- scalars ----------------------------------------------------------------------------------------------------------
 
 
 def _refuse_container(value: Any, wanted: str) -> None:
@@ -126,7 +124,7 @@ def _read_number(value: Any) -> float | None:
     return None if number is None or not math.isfinite(number) else float(number)
 
 
-# --- lists and objects ---------------------------------------------------------------------------------------------
+# --- lists and objects ------------------------------------------------------------------------------------------------
 
 
 def checked_list(value: Any) -> list[Any] | tuple[Any, ...]:
@@ -222,8 +220,6 @@ read_words_by_name: Final = mapping_of(read_words)
 read_numbers_by_name: Final = mapping_of(_read_number)
 
 
-# --- annotations ---------------------------------------------------------------------------------------------------
-
 Text: TypeAlias = Annotated[str | None, Member(read_text)]
 Word: TypeAlias = Annotated[str | None, Member(read_word)]
 """A word of a vocabulary, in lower case."""
@@ -241,7 +237,7 @@ Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(read_numbers_by_n
 VerbatimObject: TypeAlias = Annotated[dict[str, Any] | None, Member(read_verbatim)]
 
 
-# --- records -------------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 R = TypeVar("R", bound=JsonRecord)
 

@@ -31,7 +31,7 @@ Lookup: TypeAlias = Callable[[str], str | None]
 
 
 class StepRefused(Exception):
-    """The step would block the turn, so it was not taken; ``findings`` has the reasons."""
+    """The step would block the turn, so it was not recorded; ``findings`` has the reasons."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         super().__init__("; ".join(f"{finding.failure.name}: {finding.message}" for finding in findings))
@@ -57,9 +57,6 @@ def handoff_packet(
     return {**row, "packetDigest": digest(row)}
 
 
-# --- trajectory -------------------------------------------------------------------------------------------------------
-
-
 class Journal(Protocol):
     """The sink of trajectory rows."""
 
@@ -78,14 +75,11 @@ def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         if row.get("sequence") != number:
             wrong.append(f"row {number}: its sequence is {row.get('sequence')}")
         if row.get("prevHash") != last:
-            wrong.append(f"row {number}: it does not follow the row before it")
+            wrong.append(f"row {number}: its prevHash is not the hash of the row before it")
         if row.get("rowHash") != row_hash(row, "rowHash"):
-            wrong.append(f"row {number}: it is not what was written")
+            wrong.append(f"row {number}: its hash does not match its contents")
         last = str(row.get("rowHash"))
     return wrong
-
-
-# --- session ----------------------------------------------------------------------------------------------------------
 
 
 class AgentSession:
@@ -122,7 +116,6 @@ class AgentSession:
 
     @property
     def ref(self) -> str:
-        """Return the reference of the session."""
         return f"session://{self.id}"
 
     def trajectory_ref(self, turn: int) -> str:
@@ -150,7 +143,7 @@ class AgentSession:
         chosen = {**self._choices, **choices}
         chosen["model_ref"] = chosen["model_ref"] or (call_spec or {}).get("modelRef")
         if chosen["model_ref"] is None:
-            raise ValueError("which model is it? Give modelRef with the turn, or model_ref with the session")
+            raise ValueError("the model is missing: pass modelRef with the turn, or model_ref with the session")
         fields = self.policy.call_spec(
             session_id=self.id,
             turn_index=number,
@@ -188,15 +181,13 @@ class OpenTurn:
         self.closed: JoinClosed | None = None
         self._judgement: Judgement | None = None  # kept, because authorising a mutation spends the closed state
         self.obstacles: tuple[Finding, ...] = ()
-        """What forbids another turn after this one."""
+        """Findings that forbid another turn after this one."""
         self._classes: tuple[str, ...] = ()
         self._ended = False
         refs = {"sessionRefs": [session.ref], "trajectoryRefs": [session.trajectory_ref(number)]}
         self._builder = TurnBuilder.open(self.call_spec, session.terms).with_evidence(refs)
         CallSpec.of(self._builder)  # a turn that cannot begin is Blocked at once
         self._accept({"protocolState": {"stopReason": "end_turn", "turnIndex": number}}, execution.check_stop_policy)
-
-    # --- evidence as it happens ------------------------------------------------------------------------------------
 
     def request(self, *rows: Row) -> None:
         """Record calls of the model. Raises :class:`.TurnBlocked` if one is not permitted; then run none of them.
@@ -222,7 +213,7 @@ class OpenTurn:
     def _record(self, more: Row, *checks: Check) -> None:
         """Add evidence. Raises :class:`StepRefused` if one of the checks finds something."""
         if self._ended:
-            raise RuntimeError("the turn is over")
+            raise RuntimeError("the turn has ended")
         self._builder = self._accept(more, *checks)
 
     def _accept(self, more: Row, *checks: Check) -> TurnBuilder:
@@ -273,8 +264,6 @@ class OpenTurn:
             },
         )
 
-    # --- handing over, compacting, resuming ------------------------------------------------------------------------
-
     def hand_over(self, packet: Row, lookup: Lookup) -> None:
         """Hand over with a :func:`check_packet`. Raises :class:`StepRefused` if it violates the contract."""
         rows = _artifact_rows(packet["requiredArtifactRefs"], lookup)
@@ -285,13 +274,11 @@ class OpenTurn:
         self._record({"compaction": dict(compaction)}, execution.check_compaction)
 
     def resume(self, continuity: Row, lookup: Lookup) -> None:
-        """Record what the turn continues from. Raises :class:`StepRefused` if that does not exist."""
+        """Record the origin of the turn. Raises :class:`StepRefused` if it does not exist."""
         rows = _artifact_rows(continuity.get("artifactRefs", ()), lookup)
         self._record(
             {"continuity": dict(continuity), "artifacts": rows}, execution.check_compaction, mutation.check_descent
         )
-
-    # --- the end ---------------------------------------------------------------------------------------------------
 
     def close(
         self, stop_reason: str, *, iteration: int | None = None, checkpoint_ref: str | None = None, go_on: bool = True
@@ -343,8 +330,7 @@ class OpenTurn:
         )
 
     def _refuse(self, state: TurnState) -> None:
-        found = find_blocking(self._builder.turn, state)
-        if found:
+        if found := find_blocking(self._builder.turn, state):
             self._classes = tuple(sorted({finding.failure.name for finding in found}))
             raise TurnBlocked(state, found)
 
@@ -356,4 +342,4 @@ def _run_checks(builder: TurnBuilder, *checks: Check) -> tuple[Finding, ...]:
 def _artifact_rows(refs: Iterable[str], lookup: Lookup) -> list[dict[str, Any]]:
     """Return the ``artifacts`` rows of these references, with the current digests."""
     found = {ref: lookup(ref) for ref in refs}
-    return [{"ref": ref, "exists": made is not None, "digest": made} for ref, made in found.items()]
+    return [{"ref": ref, "exists": digest is not None, "digest": digest} for ref, digest in found.items()]

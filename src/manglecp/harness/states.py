@@ -25,8 +25,6 @@ from manglecp.harness.judgement import Judgement, find_blocking, judge, judge_tu
 from manglecp.harness.readers import InvalidEvidence
 from manglecp.harness.turn import TurnBuilder
 
-# --- states -----------------------------------------------------------------------------------------------------------
-
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Sequence[Row]
 _T = TypeVar("_T", bound="_Stage")
@@ -353,9 +351,6 @@ def _is_named(issued: _IssueRecord, call: NamedCall) -> bool:
         return any(named == (row.tool_call_id, row.tool_name, row.input_digest) for row in evidence.tool_requests)
     intent = evidence.mutation
     return intent is not None and intent.kind == "effect" and call in intent.calls
-
-
-# --- replay -----------------------------------------------------------------------------------------------------------
 
 
 def replay_turn(document: Any, active_policy: str | None = None) -> MutationReady:

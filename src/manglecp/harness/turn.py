@@ -22,8 +22,6 @@ from manglecp.harness.evidence import CallerEdge, Evidence, RowList, ToolRequest
 from manglecp.harness.readers import InvalidEvidence, member_readers, read_member, read_text, reader_of
 from manglecp.wire import validator_of
 
-# --- turn -------------------------------------------------------------------------------------------------------------
-
 PROGRAM: Final = "code_execution"
 """The kind of a call that is a program, and the caller kind of the calls it makes."""
 
@@ -66,7 +64,7 @@ class TurnContext:
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of both as read, without numbers converted to text."""
+        """Return the digest of constraints and documents as read, without numbers converted to text."""
         return digest_bytes(msgspec.json.encode([self.constraints, self.documents], order="sorted"))
 
 
@@ -106,7 +104,7 @@ class Turn:
 
     def __setattr__(self, name: str, value: object) -> None:
         if getattr(self, "_frozen", False):
-            raise AttributeError("a turn does not change")
+            raise AttributeError("a turn is immutable")
         object.__setattr__(self, name, value)
 
     def caller(self, request: ToolRequest) -> str:
@@ -182,7 +180,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class TurnBuilder:
-    """A turn so far. Immutable: every method returns another builder."""
+    """A turn under construction. Immutable: each method that adds to it returns another builder."""
 
     __slots__ = ("_numbered", "_raw", "_raw_context", "_verdicts", "context", "evidence")
 
@@ -240,13 +238,12 @@ class TurnBuilder:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return a copy of all of it, as an input of :func:`.judgement.judge`."""
+        """Return a copy of constraints and evidence, as an input of :func:`.judgement.judge`."""
         whole: dict[str, Any] = _decode(_encode({**self._raw_context, "evidence": self._raw}))
         return whole
 
     @property
     def turn(self) -> Turn:
-        """Return the turn for the checks."""
         return Turn(self.evidence, self.context, self._verdicts)
 
     def constraint(self, name: str) -> Any:
@@ -261,7 +258,7 @@ class TurnBuilder:
         raw, numbered, fields = dict(self._raw), dict(self._numbered), {}
         for name, value in more.items():
             if name == _CALL_SPEC:
-                raise InvalidEvidence("/evidence/callSpec", "a turn keeps the one that it was opened with")
+                raise InvalidEvidence("/evidence/callSpec", "the call spec of a turn cannot be replaced")
             before = raw.get(name)
             raw[name] = _join(before, value)
             if name not in _OF_EVIDENCE:
@@ -294,8 +291,8 @@ def _copy_json(value: Any, read: Callable[[], object]) -> Any:
     try:
         copy = _decode(_encode(value))
     except (ValueError, TypeError, RecursionError) as bad:
-        read()  # an error with a path is better than this one
-        raise InvalidEvidence("", f"no JSON: {bad}") from None
+        read()  # prefer its error, which has a path
+        raise InvalidEvidence("", f"not JSON: {bad}") from None
     if copy != value:
         read()
     return copy

@@ -32,7 +32,7 @@ _MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "muta
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A recorded value that differs from the recomputed one."""
+    """A recorded value that differs from the recomputed value."""
 
     where: str
     expected: Any
@@ -124,7 +124,7 @@ def _canonical_evidence(evidence: Evidence) -> Evidence | msgspec.Raw:
 
 
 def verify(witness: Mapping[str, Any]) -> Verification:
-    """Conclude again from the rows of a witness. Raises :class:`.InvalidEvidence` if they are unreadable."""
+    """Judge the rows of a witness again. Raises :class:`.InvalidEvidence` if they are unreadable."""
     if not isinstance(witness, Mapping):
         raise InvalidEvidence("", "an object is expected")
     turn = _read_recorded_turn(witness.get("turn"))
@@ -139,11 +139,11 @@ def verify(witness: Mapping[str, Any]) -> Verification:
 def _read_recorded_turn(found: Any) -> Turn:
     """Read the recorded turn strictly: normalised rows need no leniency."""
     if not isinstance(found, dict):
-        raise InvalidEvidence("/turn", "is absent or no object")
+        raise InvalidEvidence("/turn", "is absent or not an object")
     try:
         msgspec.json.encode(found)
     except (RecursionError, TypeError, UnicodeEncodeError) as bad:
-        raise InvalidEvidence("/turn", f"is no JSON: {bad}") from None
+        raise InvalidEvidence("/turn", f"is not JSON: {bad}") from None
     evidence = _convert(found, "evidence", Evidence)
     constraints = _convert(found, "constraints", Constraints)
     verdicts = _convert(found, "schemaVerdicts", dict[str, bool])
@@ -167,7 +167,7 @@ def _convert(found: dict[str, Any], name: str, kind: type[T]) -> T:
 
 
 def _compare(where: str, expected: Any, found: Any, differences: list[Difference]) -> None:
-    """Yield the innermost differences. The types bound the depth."""
+    """Append the innermost differences. The types bound the depth."""
     waiting = [(where, expected, found)]
     while waiting:
         where, one, other = waiting.pop()
@@ -181,7 +181,7 @@ def _compare(where: str, expected: Any, found: Any, differences: list[Difference
 
 
 def _unverifiable_pointers(turn: Turn) -> list[str]:
-    """Yield the pointers to digests of values that the witness does not hold."""
+    """Return the pointers to digests of values that the witness does not hold."""
     found = []
     for index, request in enumerate(turn.evidence.tool_requests):
         if request.input_digest is not None:

@@ -38,12 +38,12 @@ def audit(store: StoredIssues, expected: Head | None = None) -> AuditResult:
         if expected is not None and not any(
             (line.seq, line.row_hash) == expected for line in tables.lines(upto=expected.seq)
         ):
-            findings.append(f"event {expected.seq}: the log does not have the event that was expected here")
+            findings.append(f"event {expected.seq}: the log does not contain the expected event")
         return AuditResult(tables.head(), len(list(folded.issues())), findings)
 
 
 def fold_log(lines: Iterable[LogRow]) -> tuple[MemoryTables, list[str]]:
-    """Return the state that the rows make, and what is wrong with the rows."""
+    """Return the state that follows from the rows, and the problems of the rows."""
     folded = MemoryTables()
     findings: list[str] = []
     for line in lines:
@@ -53,9 +53,9 @@ def fold_log(lines: Iterable[LogRow]) -> tuple[MemoryTables, list[str]]:
             findings.append(f"event {line.seq}: {error}")
             continue
         columns = {"seq": event.seq, "issue_id": event.issue, "row_hash": event.row_hash}
-        for (name, says), stored in zip(columns.items(), (line.seq, line.issue, line.row_hash), strict=True):
-            if says != stored:
-                findings.append(f"event {line.seq}: the column {name} is not what the row says")
+        for (name, value), stored in zip(columns.items(), (line.seq, line.issue, line.row_hash), strict=True):
+            if value != stored:
+                findings.append(f"event {line.seq}: the column {name} differs from the row")
         findings += [f"event {line.seq}: {text}" for text in replay(folded, event)]
     return folded, findings
 
@@ -69,9 +69,9 @@ def _find_differences(tables: IssueTables, folded: MemoryTables) -> Iterator[str
     computed = _rows_by_name(folded)
     for key in sorted(stored.keys() | computed.keys()):
         if key not in computed:
-            yield f"{key}: is stored, and the events do not say so"
+            yield f"{key}: is stored, but does not follow from the events"
         elif key not in stored:
-            yield f"{key}: follows from the events, and is not stored"
+            yield f"{key}: follows from the events, but is not stored"
         else:
             for field, value in computed[key].items():
                 if stored[key][field] != value:
@@ -94,8 +94,6 @@ def _rows_by_name(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
         rows[f"mutation of event {seq}"] = {"issue": of, **msgspec.structs.asdict(mutation)}
     return rows
 
-
-# --- jsonl ---------------------------------------------------------------------------------------------------------
 
 LONGEST_LINE: Final = 1 << 20
 MOST_PROBLEMS: Final = 100
@@ -121,12 +119,10 @@ def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
     checked = _check(lines)
     with store.write_transaction() as tables:
         if tables.head().seq:
-            raise ChangeRefused(
-                "memory_not_empty", "this memory has events already, and a log is imported into an empty one"
-            )
+            raise Refused("memory_not_empty", "this memory has events; import a log into an empty memory")
         for line in checked.lines():
             wrong = replay(tables, read_event(line.row))
-            assert not wrong, wrong  # it was checked
+            assert not wrong, wrong  # _check replayed it
         return tables.head()
 
 
@@ -139,7 +135,7 @@ def _check(lines: Iterable[bytes]) -> MemoryTables:
             if len(line) > LONGEST_LINE:
                 raise ValueError(f"it has more than {LONGEST_LINE:,} bytes")
             if not line.endswith(b"\n"):
-                raise ValueError("it does not end in a line feed; the file seems to have been cut")
+                raise ValueError("it does not end in a line feed; the file may be truncated")
             event = read_event(line.removesuffix(b"\n"))
         except ValueError as error:
             problems.append((number, str(error)))

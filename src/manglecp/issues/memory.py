@@ -56,12 +56,12 @@ def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = 
         try:
             event = read_event(line.row)
         except ValueError:
-            raise Unusable(f"event {line.seq} is damaged; `manglecp issue verify` says how") from None
+            raise Unusable(f"event {line.seq} is damaged; run `manglecp issue verify` for the details") from None
         yield event
 
 
 def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
-    """Apply the change of an event and append the event as it is; return everything wrong with it."""
+    """Apply the change of an event, append the event unchanged, and return its problems."""
     wrong: list[str] = []
     evidence = None
     if (known := event.mutation) is not None:
@@ -74,7 +74,7 @@ def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
         wrong.append(str(error))
     else:
         wrong += [
-            f"{name} is not what follows from the events before it"
+            f"{name} does not follow from the events before it"
             for name in ("seq", "prev_hash", "mutation")
             if getattr(again, name) != getattr(event, name)
         ]
@@ -87,10 +87,10 @@ def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
 def _apply_change(
     tables: IssueTables, at: Instant, actor: str, issue: str, change: Change, evidence: MutationEvidence | None
 ) -> IssueEvent:
-    # Not left to the types of the callers: the change decides whether it needs a right, whichever way it came.
+    # Checked here and not only by types: imported changes pass no type checker.
     if isinstance(change, get_args(GatedChange)):
         if evidence is None:
-            raise ChangeRefused("mutation_missing", f"{action_of(change)} has no mutation that allowed it")
+            raise Refused("mutation_missing", f"{action_of(change)} needs a mutation and has none")
         check_intent(tables, evidence, issue, change)
     elif evidence is not None:
         raise ChangeRefused("mutation_other", f"{action_of(change)} needs no mutation and has one")
@@ -100,7 +100,7 @@ def _apply_change(
     mutation = None
     if evidence is not None:
         after = snapshot_digest(tables, issue)
-        assert after is not None  # what was mutated is there
+        assert after is not None  # the change left an issue
         mutation = Mutation(**evidence._asdict(), before=before, after=after)
     return IssueEvent.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
 
@@ -111,18 +111,15 @@ def _append_event(tables: IssueTables, event: IssueEvent) -> None:
         tables.put_mutation(event.seq, event.issue, event.mutation)
 
 
-# --- view ----------------------------------------------------------------------------------------------------------
-
-
 class BlockedIssue(NamedTuple):
-    """An issue that cannot be claimed. Without blockers it was set aside by hand."""
+    """An issue that cannot be claimed; without blockers its status is ``blocked``."""
 
     issue: Issue
     blockers: list[tuple[Edge, Issue]]
 
 
 class IssueDetail(NamedTuple):
-    """An issue with its edges, lease and history."""
+    """An issue with its lease, edges and blockers."""
 
     issue: Issue
     lease: Lease | None
@@ -165,10 +162,10 @@ class IssueView:
         ]
 
     def show(self, issue: str) -> IssueDetail:
-        """Return one issue and what surrounds it. Raises :class:`.Refused` if there is none."""
+        """Return an issue with its lease, edges and blockers. Raises :class:`.Refused` if it does not exist."""
         one = get_issue(self._tables, issue)
         digest = snapshot_digest(self._tables, issue)
-        assert digest is not None  # it was found
+        assert digest is not None  # get_issue found it
         return IssueDetail(
             one,
             self._tables.lease(issue),
@@ -184,8 +181,6 @@ class IssueView:
         return events(self._tables, issue=issue)
 
 
-# --- memory --------------------------------------------------------------------------------------------------------
-
 NewId: TypeAlias = Callable[[], str]  # returns a fresh id; called again if the id is taken
 
 _ATTEMPTS: Final = 8
@@ -199,8 +194,6 @@ class IssueMemory:
         self._clock = clock
         self._new_id = new_id
 
-    # --- what needs no right ------------------------------------------------------------------------------------------
-
     def add(self, actor: str, change: Add, issue: str | None = None) -> Issue:
         """Add an issue under the given id or a fresh one."""
         with self._store.write_transaction() as tables:
@@ -212,7 +205,7 @@ class IssueMemory:
         return self._leased(actor, issue, Claim(ttl=ttl))
 
     def claim_next(self, actor: str, ttl: int = DEFAULT_TTL) -> Lease | None:
-        """Claim the first claimable issue; return None if there is none."""
+        """Claim the first claimable issue; return None if no issue is claimable."""
         with self._store.write_transaction() as tables:
             issue = next(iter(tables.frontier(self._now())), None)
             if issue is None:
@@ -230,19 +223,15 @@ class IssueMemory:
             self._record(tables, actor, issue, Release(fence=fence))
             return get_issue(tables, issue)
 
-    # --- what needs a right -------------------------------------------------------------------------------------------
-
     def mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
         """Change an issue and spend ``ready``. Without an id, a discovered issue gets a fresh one."""
         with self._store.write_transaction() as tables:
             event = self._record(tables, actor, issue, change, read_evidence(ready))
-            # Last, and before the commit: a refusal above leaves the right as it was, and of two threads that hold the
-            # same right the second is refused here and takes everything back. If the commit fails, this process has
-            # lost the right and the evidence is as good as before.
+            # Last, and before the commit: a refusal above does not spend the right, and of two threads with the same
+            # right the second is refused here and rolled back. If the commit fails, this process has lost the right,
+            # but the evidence is still valid.
             spend_right(ready, change)
             return get_issue(tables, event.issue)
-
-    # --- questions ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def view(self, as_of: int | None = None) -> Iterator[IssueView]:
@@ -252,7 +241,7 @@ class IssueMemory:
                 yield IssueView(tables, self._now())
                 return
             if not 1 <= as_of <= tables.head().seq:
-                raise Refused("event_unknown", f"there is no event {as_of}; the last one is {tables.head().seq}")
+                raise Refused("event_unknown", f"event {as_of} does not exist; the last one is {tables.head().seq}")
             past = MemoryTables()
             now = ""
             for event in events(tables, upto=as_of):
@@ -260,8 +249,6 @@ class IssueMemory:
                     raise StoreError(f"event {event.seq} cannot be replayed: {wrong[0]}")
                 now = event.at
         yield IssueView(past, now)
-
-    # --- inside -------------------------------------------------------------------------------------------------------
 
     def _record(
         self,
@@ -280,7 +267,7 @@ class IssueMemory:
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, change)
             lease = tables.lease(issue)
-            assert lease is not None  # it was just claimed or renewed
+            assert lease is not None  # just claimed or renewed
             return lease
 
     def _now(self) -> Instant:
@@ -291,4 +278,4 @@ class IssueMemory:
             issue = self._new_id()
             if tables.issue(issue) is None:
                 return issue
-        raise ChangeRefused("issue_exists", f"{_ATTEMPTS} fresh ids were all taken")
+        raise Refused("issue_exists", f"{_ATTEMPTS} generated ids are in use")

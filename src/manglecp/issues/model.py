@@ -23,7 +23,7 @@ from manglecp.harness import Mutation as Intent
 from manglecp.store import Invalid
 from manglecp.wire import Fault, decode
 
-# --- limits --------------------------------------------------------------------------------------------------------
+# --- limits -----------------------------------------------------------------------------------------------------------
 
 ID: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # fits into a URI, a file name and a shell word without quotes
 
@@ -44,7 +44,7 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 
 def check_id(text: str, field: str = "id") -> None:
     if _ID.fullmatch(text) is None:
-        raise Invalid(field, "an id is 1 to 64 letters, digits, dots, underscores and hyphens; the first no sign")
+        raise Invalid(field, "an id is 1 to 64 letters, digits and . _ -; the first a letter or a digit")
 
 
 def check_title(text: str) -> None:
@@ -74,7 +74,7 @@ def check_labels(labels: Sequence[str]) -> None:
     if any(_LABEL.fullmatch(label) is None for label in labels):
         raise Invalid("labels", "a label is 1 to 64 letters, digits and . _ : / -; the first a letter or a digit")
     if list(labels) != sorted(set(labels)):
-        raise Invalid("labels", "they are not sorted, or one is there twice")
+        raise Invalid("labels", "they are not sorted, or one is present twice")
 
 
 def check_priority(priority: int) -> None:
@@ -88,12 +88,9 @@ def check_ttl(seconds: int) -> None:
 
 
 def _check_line(text: str, field: str) -> None:
-    """Reject what a terminal or a reader would show as something else than it is (threats 3)."""
+    """Reject characters that change how a terminal displays the text (threat 3)."""
     if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in set(text)):
         raise Invalid(field, "it has line breaks, control characters or invisible ones")
-
-
-# --- model ---------------------------------------------------------------------------------------------------------
 
 
 class Status(StrEnum):
@@ -103,7 +100,7 @@ class Status(StrEnum):
     IN_PROGRESS = "in_progress"
     """Leased. The only status with a lease; a claim is the only way into it."""
     BLOCKED = "blocked"
-    """Set aside by hand. An issue that waits for others is open, with blocking edges."""
+    """Set by a worker. An issue that waits for others is open, with blocking edges."""
     CLOSED = "closed"
 
 
@@ -114,7 +111,7 @@ EDGE_TYPES: Final = BLOCKING | {"related", "discovered-from", "relates-to", "dup
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """An issue, as its events have made it."""
+    """An issue: the state that follows from its events."""
 
     id: str
     title: str
@@ -130,7 +127,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     born: int
     """The number of the event that added it; among issues of one priority the oldest comes first."""
     fence: int = 0
-    """How often it was claimed."""
+    """The number of claims; the fencing token of the last one."""
 
 
 class Edge(msgspec.Struct, frozen=True, order=True):
@@ -165,23 +162,22 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mutation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a change was allowed: the evidence, the authorised intent, and the effect."""
+    """The authorisation of a change: the evidence, the authorised intent, and the digests before and after."""
 
     witness_id: str
-    """Of the turn's record."""
     call_id: str
-    """Of the turn, whichever record it has: one turn mutates once."""
+    """The id of the turn, which may have several witnesses: one turn mutates once."""
     intent: Intent
     """The authorised mutation: action, inputs, instruction, claims."""
     session_refs: tuple[str, ...]
     trajectory_refs: tuple[str, ...]
     """References to the full record of the turn."""
     before: str | None
-    """Digest of the issue's snapshot; null where there was no issue yet."""
+    """Digest of the issue before the change; null for a new issue."""
     after: str
 
 
-# --- instants ------------------------------------------------------------------------------------------------------
+# --- instants ---------------------------------------------------------------------------------------------------------
 
 Instant: TypeAlias = str  # ``2026-01-31T12:00:00.000Z``
 
@@ -214,7 +210,7 @@ def is_instant(text: str) -> bool:
     return True
 
 
-# --- events --------------------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 
 SCHEMA: Final = "manglecp.issue_event.v1"
 
@@ -237,7 +233,7 @@ class Add(_Change, frozen=True, kw_only=True, tag="issue.add"):
 
 
 class Claim(_Change, frozen=True, kw_only=True, tag="issue.claim"):
-    """Take the lease for the actor, or take over one that ran out."""
+    """Take the lease for the actor, or take over an expired one."""
 
     ttl: int
 
@@ -303,7 +299,7 @@ class RemoveDependency(_Change, frozen=True, kw_only=True, tag="dep.remove"):
     fence: int | None = None
 
 
-FreeChange: TypeAlias = Add | Claim | Renew | Release  # needs no right: nothing known is changed
+FreeChange: TypeAlias = Add | Claim | Renew | Release  # needs no right: no known work changes
 
 GatedChange: TypeAlias = Update | Discover | Close | AddDependency | RemoveDependency
 """Needs a ``MutationReady`` whose action is the tag."""
@@ -365,14 +361,14 @@ def write_event(event: IssueEvent) -> bytes:
 
 
 def read_event(row: bytes) -> IssueEvent:
-    """Parse canonical JSON. The message of a :class:`ValueError` quotes nothing of the row."""
+    """Parse canonical JSON. Raises :class:`ValueError` with a message that quotes no text of the row."""
     try:
         event = msgspec.convert(decode(row), IssueEvent)
         again = write_event(event)
     except Fault as fault:
         raise ValueError(fault.message) from None
     except msgspec.ValidationError as error:
-        raise ValueError(f"no event: {_QUOTED.sub('something else', str(error))}") from None
+        raise ValueError(f"not an event: {_QUOTED.sub('another value', str(error))}") from None
     if again != row:
-        raise ValueError("not in canonical form: keys sorted, no spaces, members that have their default left out")
+        raise ValueError("not in canonical form: sorted keys, no spaces, no members with default values")
     return event

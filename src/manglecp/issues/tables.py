@@ -122,9 +122,6 @@ class MemoryTables:
         )
 
 
-# --- in a database --------------------------------------------------------------------------------------------------
-
-
 def _quoted_list(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(words))
 
@@ -233,7 +230,7 @@ _FRONTIER: Final = f"""
 
 
 class StoredIssues:
-    """An :class:`.IssueStore` in a database."""
+    """Issue memory in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -241,7 +238,7 @@ class StoredIssues:
     @contextmanager
     def write_transaction(self) -> Iterator[StoredTables]:
         with self._database.write_transaction() as tx:
-            # Which change is admissible depends on any row: one writer at a time.
+            # One writer at a time: whether a change is admissible depends on rows that it does not write.
             tx.locked("SELECT version FROM store_part WHERE name = ?", (ISSUES.name,), wait=True)
             yield StoredTables(tx)
 
@@ -322,7 +319,7 @@ class StoredTables:
                 values |= {name: msgspec.json.decode(values[name]) for name in _MUTATION_JSON}
                 mutation = msgspec.convert(values, Mutation)
             except ValueError:
-                raise Unusable(f"the mutation of event {seq} is damaged: it is none any more") from None
+                raise Unusable(f"the mutation of event {seq} is damaged: it cannot be decoded") from None
             yield seq, issue, mutation
 
     def head(self) -> Head:
@@ -361,7 +358,7 @@ def _issue(row: tuple[Any, ...]) -> Issue:
     try:
         return msgspec.convert(values | {"labels": msgspec.json.decode(values["labels"])}, Issue)
     except ValueError:
-        raise Unusable(f"the row of issue {values['id']} is damaged: it is no issue any more") from None
+        raise Unusable(f"the row of issue {values['id']} is damaged: it cannot be decoded") from None
 
 
 IssueTables: TypeAlias = MemoryTables | StoredTables

@@ -1,4 +1,4 @@
-"""Which change is admissible, and what it does; the rules of issue memory are all in this module.
+"""The rules of issue memory: which change is admissible, and its effect.
 
 The state is issues, edges and leases. An issue is open, in progress, blocked (set aside by hand) or closed. It is in
 progress exactly while it has a lease, so a claim is the only way into that status, and every way out drops the lease.
@@ -6,7 +6,7 @@ Renewing, releasing, and changing an issue in progress require the fencing token
 be taken over by any worker; the takeover has the next token. An issue cannot be claimed while a blocking edge leads to
 an issue that is not closed, and blocking edges form no cycle.
 
-Leases are tested at the time of the change. Everything is checked before anything is written.
+Leases are tested at the time of the change. All checks precede the first write.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def apply_event(tables: IssueTables, step: ProposedEvent) -> None:
     model.check_id(step.issue)
     model.check_name(step.actor, "actor")
     if not is_instant(step.at):
-        raise Invalid("at", "it is no instant in UTC with milliseconds, such as 2026-01-31T12:00:00.000Z")
+        raise Invalid("at", "it is not an instant in UTC with milliseconds, such as 2026-01-31T12:00:00.000Z")
     match step.change:
         case Add() as change:
             _put_new(tables, step, change)
@@ -93,11 +93,11 @@ def apply_event(tables: IssueTables, step: ProposedEvent) -> None:
 
 
 def get_issue(tables: IssueTables, issue: str) -> Issue:
-    """Return the issue. Raises :class:`Refused` if there is none."""
+    """Return the issue. Raises :class:`Refused` if it does not exist."""
     model.check_id(issue)
     one = tables.issue(issue)
     if one is None:
-        raise ChangeRefused("issue_unknown", f"there is no issue {issue}")
+        raise Refused("issue_unknown", f"issue {issue} does not exist")
     return one
 
 
@@ -116,13 +116,10 @@ def open_blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
     return [(edge, end) for edge, end in ends if end.status is not Status.CLOSED]
 
 
-# --- issues -----------------------------------------------------------------------------------------------------------
-
-
 def _put_new(tables: IssueTables, step: ProposedEvent, change: Add | Discover) -> None:
     _check_members({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
     if tables.issue(step.issue) is not None:
-        raise ChangeRefused("issue_exists", f"there is an issue {step.issue} already")
+        raise Refused("issue_exists", f"issue {step.issue} exists already")
     tables.put_issue(
         Issue(
             id=step.issue,
@@ -165,7 +162,7 @@ def _update(tables: IssueTables, step: ProposedEvent, change: Update) -> None:
     _check_members(given)
     if change.status is msgspec.UNSET:
         if "assignee" in given and issue.status is Status.IN_PROGRESS:
-            raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to who holds its lease")
+            raise Refused("lease_contention_active", f"issue {issue.id} is assigned to the owner of its lease")
     else:
         given |= {"status": Status(change.status), "closed_at": None}
     notes = _append_note(issue, change.note)
@@ -191,9 +188,6 @@ def _append_note(issue: Issue, note: str) -> str:
     notes = "\n".join(part for part in (issue.notes, note) if part)
     model.check_text(notes, "notes")
     return notes
-
-
-# --- leases -----------------------------------------------------------------------------------------------------------
 
 
 def _claim(tables: IssueTables, step: ProposedEvent, change: Claim) -> None:
@@ -226,7 +220,7 @@ def _renew(tables: IssueTables, step: ProposedEvent, change: Renew) -> None:
     model.check_ttl(change.ttl)
     lease = _require_own_lease(tables, step, change.fence)
     if not lease.is_live(step.at):
-        raise Refused("lease_stale", f"the lease on {step.issue} ran out at {lease.expires_at}; claim the issue again")
+        raise Refused("lease_stale", f"the lease on {step.issue} expired at {lease.expires_at}; claim the issue again")
     tables.put_lease(msgspec.structs.replace(lease, expires_at=add_seconds(step.at, change.ttl), renewed_at=step.at))
 
 
@@ -247,7 +241,7 @@ def _require_own_lease(tables: IssueTables, step: ProposedEvent, fence: int) -> 
             "lease_id_mismatch", f"issue {step.issue} is leased under another fencing token than {fence}"
         )
     if lease.owner != step.actor:
-        raise ChangeRefused("lease_owner_mismatch", f"the lease on {step.issue} is held by somebody else")
+        raise Refused("lease_owner_mismatch", f"another worker holds the lease on {step.issue}")
     return lease
 
 
@@ -256,21 +250,16 @@ def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Insta
     lease = tables.lease(issue.id)
     if lease is None:
         if fence is not None:
-            raise ChangeRefused("lease_not_found", f"issue {issue.id} has no lease, and a fencing token was shown")
+            raise Refused("lease_not_found", f"issue {issue.id} has no lease, but a fencing token was given")
     elif fence is None:
         raise ChangeRefused(
             "lease_contention_active",
-            f"issue {issue.id} is in progress: show the fencing token of its lease, or claim it once that has run out",
+            f"issue {issue.id} is in progress: give the fencing token of its lease, or claim it after its expiry",
         )
     elif fence != lease.fence:
         raise ChangeRefused("lease_id_mismatch", f"issue {issue.id} is leased under another fencing token than {fence}")
     elif not lease.is_live(at):
-        raise ChangeRefused(
-            "lease_stale", f"the lease on {issue.id} ran out at {lease.expires_at}; claim the issue again"
-        )
-
-
-# --- edges ------------------------------------------------------------------------------------------------------------
+        raise Refused("lease_stale", f"the lease on {issue.id} expired at {lease.expires_at}; claim the issue again")
 
 
 def _add_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency) -> None:
@@ -283,7 +272,7 @@ def _add_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency) -
     if len(known) >= model.MOST_EDGES:
         raise Refused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
     if edge.blocking and (cycle := _find_path(tables, edge.depends_on, issue.id)):
-        raise Refused("dependency_cycle", f"it would close a cycle: {' -> '.join([issue.id, *cycle])}")
+        raise Refused("dependency_cycle", f"the edge would close a cycle: {' -> '.join([issue.id, *cycle])}")
     tables.put_edge(edge)
     tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
 
@@ -370,10 +359,10 @@ def read_evidence(ready: MutationReady) -> MutationEvidence:
     from manglecp.harness import ForgedState, MutationReady  # queries do not load the harness
 
     if not isinstance(ready, MutationReady):
-        raise ForgedState(f"a {type(ready).__name__} is no MutationReady")
-    judgement = ready.judgement  # of a forged right there is none
+        raise ForgedState(f"a {type(ready).__name__} is not a MutationReady")
+    judgement = ready.judgement  # raises ForgedState
     turn = judgement.turn.evidence
-    assert turn.mutation is not None  # or there were no right
+    assert turn.mutation is not None  # a MutationReady has a mutation
     call_id = judgement.turn.call.call_id
     return MutationEvidence(judgement.witness_id, call_id, turn.mutation, turn.session_refs, turn.trajectory_refs)
 
@@ -383,11 +372,9 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, ch
     intent = evidence.intent
     kind, action = _required_intent(change)
     if (intent.kind, intent.action) != (kind, action):
-        raise ChangeRefused("mutation_other", f"the evidence is no right to {action}")
+        raise Refused("mutation_other", f"the evidence does not authorise {action}")
     if tables.is_spent(evidence.witness_id, evidence.call_id):
-        raise ChangeRefused(
-            "mutation_evidence_spent", "this evidence has mutated something already; a turn mutates once"
-        )
+        raise Refused("mutation_evidence_spent", "this evidence was used for another mutation; a turn mutates once")
     size = len(msgspec.json.encode(evidence))
     if size > LARGEST_EVIDENCE:
         raise ChangeRefused(
@@ -402,11 +389,11 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, ch
         )
     pinned = _PINNED.fullmatch(named[0])
     if (pinned[1] if pinned else named[0]) != demanded:
-        raise ChangeRefused("mutation_subject_other", f"the evidence is no right to {demanded}")
+        raise Refused("mutation_subject_other", f"the evidence does not authorise a change of {demanded}")
     if named[0] in intent.join_witness_refs:
         raise Refused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
     if pinned and pinned[2] != snapshot_digest(tables, demanded.removeprefix("issue://")):
-        raise Refused("mutation_snapshot_changed", f"{demanded} is not what it was when the turn looked at it")
+        raise Refused("mutation_snapshot_changed", f"{demanded} has changed since the turn read it")
 
 
 def spend_right(ready: MutationReady, change: GatedChange) -> None:

@@ -1,4 +1,4 @@
-"""What executes actions: the interface, the change of state that a step commits, and dispatch to the hosts of plugins.
+"""Execution of actions: the interface, the change of state that a step commits, and dispatch to the hosts of plugins.
 
 The change is a list of ``add``, ``replace`` and ``remove`` on ``/slots/<n>`` in the order of slots, upstream's
 ``tx_patch``. Upstream leaves the operations before a bad one applied; here a patch is applied as a whole or not at all.
@@ -73,23 +73,23 @@ class Execute(Protocol):
     ) -> ActionOutcome | Awaitable[ActionOutcome]: ...
 
 
-async def resolve(answer: T | Awaitable[T]) -> T:
+async def resolve(value: T | Awaitable[T]) -> T:
     """Return the value, awaited if necessary."""
-    return await answer if inspect.isawaitable(answer) else answer
+    return await value if inspect.isawaitable(value) else value
 
 
-LARGEST_STATE: Final = 10 * 1024 * 1024  # Bytes. A host reads no longer request than that.
+LARGEST_STATE: Final = 10 * 1024 * 1024  # bytes; a host rejects longer requests
 _PATH: Final = re.compile(r"/slots/([0-7])")
 
 
 def check_state(slots: object) -> Slots:
     """Return the state that an action left; raises :class:`RunnerError`."""
     if not isinstance(slots, Mapping) or not all(isinstance(one, Artifact) for one in slots.values()):
-        raise RunnerError("the state is no map from slots to artifacts")
+        raise RunnerError("the state is not a map from slots to artifacts")
     try:
         size = len(canonical(full_state(slots)))
     except (StateError, TypeError, ValueError) as error:
-        raise RunnerError(f"the state cannot be written down: {error}") from None
+        raise RunnerError(f"the state cannot be encoded: {error}") from None
     if size > LARGEST_STATE:
         raise RunnerError(f"the state has more than {LARGEST_STATE} bytes")
     return dict(slots)
@@ -114,7 +114,7 @@ def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[objec
     for one in operations:
         found = _PATH.fullmatch(str(one.get("path"))) if isinstance(one, Mapping) else None
         if found is None or not isinstance(one, Mapping):
-            raise RunnerError("an operation leads to no slot")
+            raise RunnerError("the path of an operation is not a slot")
         op, slot = one.get("op"), int(found[1])
         if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):
             raise RunnerError(f"{str(op)[:20]!a} does not fit slot {slot}")
@@ -154,12 +154,12 @@ class PluginExecutor:
 
     async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
         profile = self.dispatcher.actions.get(aid)
-        asked: CallOptions = {"inputs": _accepted_inputs(inputs, None if profile is None else profile.inputs_schema)}
+        options: CallOptions = {"inputs": _accepted_inputs(inputs, None if profile is None else profile.inputs_schema)}
         if self.authorise is not None and profile is not None and profile.tier > SAFE:
-            text, call_id = msgspec.json.encode(asked["inputs"]).decode(), secrets.token_hex(16)
+            text, call_id = msgspec.json.encode(options["inputs"]).decode(), secrets.token_hex(16)
             authority = await resolve(self.authorise(aid, call_id, text))
-            asked = {"input_json": text, "call_id": call_id, "authority": authority}
-        answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, **asked)
+            options = {"input_json": text, "call_id": call_id, "authority": authority}
+        answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, **options)
         if isinstance(answer, Answer):
             return ActionOutcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
         status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
@@ -170,8 +170,8 @@ class PluginExecutor:
 def read_actions(listing: bytes) -> list[MenuAction]:
     """Return the offers of a ``--list`` answer.
 
-    Only actions of tier 0 count as deterministic, whatever they declare: a replay repeats those, and must have no
-    effects.
+    Only actions of tier 0 count as deterministic, even if others declare it: a replay executes deterministic actions
+    again, and must not have effects.
     """
     catalogue = read_catalogue(listing)
     tools: list[Mapping[str, Any]] = json.loads(listing)["tools"]

@@ -35,14 +35,14 @@ def canonical(value: Any) -> bytes:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, RecursionError) as error:
-        raise ValueError(f"no JSON value: {error}") from None
+        raise ValueError(f"not a JSON value: {error}") from None
 
 
 def copy_json(value: Any) -> Any:
     try:
         return json.loads(canonical(value))
     except RecursionError as error:
-        raise ValueError(f"no JSON value: {error}") from None
+        raise ValueError(f"not a JSON value: {error}") from None
 
 
 def same_json(one: Any, other: Any) -> bool:
@@ -96,7 +96,7 @@ def _matches(text: object, shape: re.Pattern[str]) -> bool:
 GENESIS: Final = "0" * 64
 END: Final = "run_end"
 LONGEST: Final = 64 * 1024 * 1024
-_PREFIX_LENGTH: Final = 161  # where the record goes on after its two hashes
+_PREFIX_LENGTH: Final = 161  # bytes of the two hashes at the start of a line
 
 
 class Sink(Protocol):
@@ -117,7 +117,7 @@ class RunLog:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if key is not None and not key:
-            raise ValueError("an empty key seals nothing")
+            raise ValueError("the key is empty")
         self._stream = stream
         self._header = header.members()
         self._key = key
@@ -130,24 +130,24 @@ class RunLog:
     def create(cls, path: Path, header: RunHeader, *, key: bytes | None = None) -> RunLog:
         """Create a file that only this user can read; raises FileExistsError."""
         if key is not None and not key:
-            raise ValueError("an empty key seals nothing")  # before there is a file
+            raise ValueError("the key is empty")  # before the file is created
         return cls(os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), header, key=key)
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
         """Append a record; raises ValueError after ``run_end``."""
         if self._ended:
             raise ValueError("the run has ended")
-        said = dict(payload)
+        members = dict(payload)
         if event == END:
-            said["records"] = self.records + 1
+            members["records"] = self.records + 1
             if self._key is not None:
-                said["seal"] = _seal(self._key, self.head, said)
+                members["seal"] = _seal(self._key, self.head, members)
         ts = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        record = canonical({**self._header, "event": event, "step": step, "payload": said, "ts": ts})
+        record = canonical({**self._header, "event": event, "step": step, "payload": members, "ts": ts})
         digest = _chain_hash(self.head, record)
         line = _hash_prefix(digest, self.head) + record[1:] + b"\n"
         if len(line) > LONGEST:
-            raise ValueError("no line of a log is that long")
+            raise ValueError(f"the record has more than {LONGEST} bytes")
         self._stream.write(line)
         self._stream.flush()
         self._ended = event == END
@@ -199,7 +199,7 @@ def verify(
     record; ``end_required=False`` accepts it, and then only ``head`` can reveal a missing tail.
     """
     if key is not None and not key:
-        raise ValueError("an empty key seals nothing")
+        raise ValueError("the key is empty")
     if isinstance(log, Path):
         with log.open("rb") as stream:
             return verify(
@@ -211,7 +211,7 @@ def verify(
     number = 0
     for number, line in enumerate(log, 1):
         if records and records[-1].event == END:
-            raise BrokenLog(number, "something follows the end of the run")
+            raise BrokenLog(number, "a record follows the end of the run")
         digest, document = _check_link(number, line, prev)
         record = _read_record(number, document)
         try:
@@ -228,11 +228,11 @@ def verify(
         records.append(record)
         prev = digest
     if header is None:
-        raise BrokenLog(1, "nothing was written")
+        raise BrokenLog(1, "the log is empty")
     if records[-1].event != END and (end_required or key is not None):
         raise BrokenLog(number, "the end of the run is missing")
     if head is not None and not hmac.compare_digest(head.encode(), prev.encode()):
-        raise BrokenLog(number, "the last hash is not the one that was kept")
+        raise BrokenLog(number, "the last hash is not the expected head")
     return VerifiedLog(header, tuple(records), prev)
 
 
@@ -241,16 +241,16 @@ def _check_link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any
     if len(line) > LONGEST:
         raise BrokenLog(number, f"longer than {LONGEST} bytes")
     if not line.endswith(b"\n"):
-        raise BrokenLog(number, "half a line")
+        raise BrokenLog(number, "the line is incomplete")
     digest = _chain_hash(prev, b"{" + line[_PREFIX_LENGTH:-1])
     if line[:_PREFIX_LENGTH] != _hash_prefix(digest, prev):
-        raise BrokenLog(number, "the hash is another one: changed, taken out or moved")
+        raise BrokenLog(number, "the hash does not match: the line was changed, removed or moved")
     try:
         document = decode(line[:-1])
     except Fault as fault:
         raise BrokenLog(number, str(fault)) from None
     if not isinstance(document, dict):
-        raise BrokenLog(number, "no record")
+        raise BrokenLog(number, "the line is not an object")
     return digest, document
 
 
@@ -265,11 +265,11 @@ def _read_record(number: int, document: dict[str, Any]) -> RunRecord:
 
 def _check_end(number: int, record: RunRecord, prev: str, key: bytes | None) -> None:
     if record.payload.get("records") != number:
-        raise BrokenLog(number, "the end counts other records than there are")
+        raise BrokenLog(number, "the number of records differs from that of the end record")
     if key is None:
         return
-    said = {name: value for name, value in record.payload.items() if name != "seal"}
-    if not hmac.compare_digest(_seal(key, prev, said).encode(), str(record.payload.get("seal")).encode()):
+    sealed = {name: value for name, value in record.payload.items() if name != "seal"}
+    if not hmac.compare_digest(_seal(key, prev, sealed).encode(), str(record.payload.get("seal")).encode()):
         raise BrokenLog(number, "the seal is not by this key")
 
 
@@ -281,11 +281,8 @@ def _hash_prefix(digest: str, prev: str) -> bytes:
     return f'{{"chain_hash":"{digest}","chain_prev":"{prev}",'.encode()
 
 
-def _seal(key: bytes, prev: str, said: Mapping[str, Any]) -> str:
-    return hmac.digest(key, b"manglecp run log\n" + prev.encode() + canonical(said), "sha256").hex()
-
-
-# --- errors --------------------------------------------------------------------------------------------------------
+def _seal(key: bytes, prev: str, payload: Mapping[str, Any]) -> str:
+    return hmac.digest(key, b"manglecp run log\n" + prev.encode() + canonical(payload), "sha256").hex()
 
 
 class RunnerError(ValueError):
@@ -293,7 +290,7 @@ class RunnerError(ValueError):
 
 
 class PatchRefused(RunnerError):
-    """An input patch that is no small, shallow JSON object."""
+    """An input patch that is not a JSON object, too large or too deep."""
 
 
 class PolicyRefused(RunnerError):

@@ -36,10 +36,10 @@ from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of a run. Raises ValueError for one that allows nothing.
+    """The limits of a run. Invalid picks are cumulative.
 
-    Invalid picks are cumulative. A situation is a menu and a state; a fourth visit to the same one is a loop. A step
-    after an invalid pick is no new visit, or the guard would end the run before the picks are counted.
+    A situation is a menu and a state; a fourth visit to the same one is a loop. A step after an invalid pick does not
+    count as a visit, or the loop guard would end the run before the limit of invalid picks.
     """
 
     steps: int = 64
@@ -48,7 +48,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.invalid_picks < 0 or self.visits < 1:
-            raise ValueError("a budget of nothing")
+            raise ValueError("a budget allows at least one step and one visit")
 
 
 META_TAG: Final = "tag.meta"  # actions that are on every menu
@@ -72,11 +72,11 @@ class RunRequest:
 
     def __post_init__(self) -> None:
         if not self.goal_id:
-            raise RunnerError("a run request has a goal_id")
+            raise RunnerError("goal_id is empty")
         try:
             size = len(canonical(self.goal_id)) + len(canonical(dict(self.inputs)))
         except ValueError as error:
-            raise RunnerError(f"the run request cannot be written down: {error}") from None
+            raise RunnerError(f"the run request cannot be encoded: {error}") from None
         if size > LARGEST_INPUTS:
             raise RunnerError(f"the inputs have more than {LARGEST_INPUTS} bytes")
 
@@ -85,16 +85,16 @@ class RunRequest:
         """Parse a JSON object. Other members, such as ``_queue``, are ignored."""
         capabilities = document.get("_capabilities", {})
         if not isinstance(capabilities, dict):
-            raise RunnerError("_capabilities is an object")
+            raise RunnerError("_capabilities is not an object")
         if document.get("control_mode", ControlMode.FALLBACK_ONLY) not in list(ControlMode):
-            raise RunnerError(f"unknown control_mode; there are {', '.join(ControlMode)}")
+            raise RunnerError(f"control_mode is not one of {', '.join(ControlMode)}")
         lists = ("allowed_tools", "blocked_tools")
         members = {name: value for name, value in document.items() if name not in lists}
         members |= {name: capabilities[name] for name in lists if name in capabilities}
         try:
             return msgspec.convert(members, cls)
         except msgspec.ValidationError as error:
-            raise RunnerError(f"no run request: {error}") from None
+            raise RunnerError(f"not a run request: {error}") from None
 
     def menu(self, offers: Iterable[MenuAction]) -> Menu:
         """Return the menu of these actions that the request allows."""
@@ -122,11 +122,11 @@ class EndReason(StrEnum):
     MAX_INVALID = "max_invalid"
     LOOP_GUARD = "loop_guard"
     EXCEPTION = "exception"
-    """A menu or goal function raised; only in logs, for the caller gets the exception."""
+    """A menu or goal function raised; only in logs, because the exception propagates to the caller."""
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a process for this reason."""
+        """Return the exit code of a process for this reason."""
         return 0 if self in (EndReason.GOAL_DONE, EndReason.NOOP, EndReason.ASK_SUP) else 1
 
 
@@ -319,7 +319,7 @@ class _Loop:
             outcome = ActionOutcome(*await resolve(self.execute(aid, copy_json(inputs), dict(self.state))))
             output = copy_json(outcome.output)
             if len(canonical(output)) > LARGEST_OUTPUT:
-                raise ValueError(f"an output of more than {LARGEST_OUTPUT} bytes")
+                raise ValueError(f"the output has more than {LARGEST_OUTPUT} bytes")
             return ActionOutcome(
                 StepStatus(outcome.status), output, check_state(outcome.state), bool(outcome.by_action)
             )

@@ -51,7 +51,7 @@ async def replay(
     verified = verify(log, key=key, head=head)
     start = verified.records[0]
     if start.event != START:
-        raise BrokenLog(1, "the log does not begin with a run")
+        raise BrokenLog(1, "the first record is not run_start")
     try:
         request, state, budget = _read_start(start.payload, verified.header.request_id)
         recording = _Recording(verified.records, execute)
@@ -71,7 +71,7 @@ async def replay(
     except _RecordedException:
         return ReplayResult(recording.result())
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BrokenLog(1, f"no run has written this: {type(error).__name__} {error}") from None
+        raise BrokenLog(1, f"not the log of a run: {type(error).__name__} {error}") from None
     return ReplayResult(result)
 
 
@@ -93,7 +93,7 @@ class _RecordedException(Exception):
 
 
 class _Recording:
-    """The recorded answers, and the sink that compares events with the log."""
+    """The recorded menus, selections and results, and the sink that compares events with the log."""
 
     def __init__(self, records: Iterable[RunRecord], execute: Execute | None) -> None:
         self._records = tuple(records)
@@ -114,11 +114,11 @@ class _Recording:
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
         line, record = next(self._lines, (0, None))
         if record is None:
-            raise ValueError("the run goes on where the log ends")
-        told = _comparable(event, step, payload)
+            raise ValueError("the run continues after the end of the log")
+        replayed = _comparable(event, step, payload)
         recorded = _comparable(record.event, record.step, record.payload)
-        if not same_json(told, recorded):
-            raise _ReplayDiverged(Divergence(line, step, recorded, told))
+        if not same_json(replayed, recorded):
+            raise _ReplayDiverged(Divergence(line, step, recorded, replayed))
 
     def menu(self, state: Slots) -> Menu:
         self._state = state
@@ -165,5 +165,5 @@ class _Recording:
 
 
 def _comparable(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:
-    said = {name: value for name, value in payload.items() if name not in _NOT_COMPARED}
-    return {"event": event, "step": step, "payload": said}
+    compared = {name: value for name, value in payload.items() if name not in _NOT_COMPARED}
+    return {"event": event, "step": step, "payload": compared}

@@ -6,8 +6,8 @@ filter leaves the SIDs unchanged. Upstream offers ``AID.NOOP.v1`` twice; here an
     "<ASK_SUP><END>" | "<NOOP><END>" | "<PICK><" SID ">" [patch] "<END>"
     patch = "<INP>" JSON object "</INP>" | "<INP64>" base64 of a JSON object "</INP64>"
 
-within white space. Anything else is ``INVALID`` and never an exception: a model wrote the text. Upstream ignores what
-stands between the SID and the last ``<END>``; ``compatible=True`` parses that way.
+surrounded by white space. All other texts are ``INVALID``, never an exception: a model wrote them. Upstream ignores the
+text between the SID and the last ``<END>``; ``compatible=True`` parses that way.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from typing import Any, Final
 from manglecp.runner.log import PatchRefused, RunnerError, canonical, copy_json
 from manglecp.wire import Fault, decode
 
-# --- menu ----------------------------------------------------------------------------------------------------------
-
-MOST_ENTRIES: Final = 9_999  # A SID has four digits: what is numbered higher could never be picked
+MOST_ENTRIES: Final = 9_999  # a SID has four digits
 SID: Final = re.compile(r"SID[0-9]{4}")
 _LONGEST_NAME: Final = 256
 _MOST_TAGS: Final = 64
-# The signs between the parts of the digest's text are not escaped there, so no part may have them.
+# The digest joins AIDs and tags with these separators without escaping, so they may not contain them.
 _AID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _TAG: Final = re.compile(r"[^\x00-\x20\x7f,:|=\ud800-\udfff]{1,128}")
 
@@ -48,14 +46,14 @@ class MenuAction:
 
     def __post_init__(self) -> None:
         if not _AID.fullmatch(self.aid):
-            raise RunnerError(f"no action id: {self.aid[:80]!a}")
+            raise RunnerError(f"not an action id: {self.aid[:80]!a}")
         if len(self.name) > _LONGEST_NAME or len(self.tags) > _MOST_TAGS:
             raise RunnerError(
                 f"{self.aid}: a name of more than {_LONGEST_NAME} characters, or more than {_MOST_TAGS} tags"
             )
         for tag in self.tags:
             if not _TAG.fullmatch(tag):
-                raise RunnerError(f"{self.aid}: no tag: {tag[:80]!a}")
+                raise RunnerError(f"{self.aid}: not a tag: {tag[:80]!a}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class MenuEntry:
         }
 
     def described(self) -> dict[str, Any]:
-        """Return the form for a policy. Upstream leaves the schema out, and a policy then cannot know the arguments."""
+        """Return the form for a policy, with the schema of the arguments, which upstream omits."""
         schema = self.offer.inputs_schema
         return self.members() if schema is None else {**self.members(), "inputs_schema": dict(schema)}
 
@@ -91,9 +89,9 @@ class Menu:
         if len(sids) > MOST_ENTRIES:
             raise RunnerError(f"more than {MOST_ENTRIES} entries")
         if any(not SID.fullmatch(sid) for sid in sids) or sids != sorted(set(sids)):
-            raise RunnerError("SIDs are SID0001 and so on, sorted, none of them twice")
+            raise RunnerError("the SIDs are not SID0001 and so on, sorted and unique")
         if len({entry.offer.aid for entry in self.entries}) != len(sids):
-            raise RunnerError("an action stands on the menu twice")
+            raise RunnerError("the menu contains an action twice")
 
     @classmethod
     def of(cls, offers: Iterable[MenuAction]) -> Menu:
@@ -101,7 +99,7 @@ class Menu:
         by_aid: dict[str, MenuAction] = {}
         for offer in offers:
             if by_aid.setdefault(offer.aid, offer) != offer:
-                raise RunnerError(f"two different actions are called {offer.aid}")
+                raise RunnerError(f"two different actions have the id {offer.aid}")
             if len(by_aid) > MOST_ENTRIES:
                 raise RunnerError(f"more than {MOST_ENTRIES} entries")
         return cls(tuple(MenuEntry(f"SID{n:04}", by_aid[aid]) for n, aid in enumerate(sorted(by_aid), 1)))
@@ -120,7 +118,7 @@ class Menu:
                 )
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise RunnerError(f"no menu: {type(error).__name__} {error}") from None
+            raise RunnerError(f"not a menu: {type(error).__name__} {error}") from None
 
     def tagged(self, tags: Iterable[str]) -> Menu:
         wanted = frozenset(tags)
@@ -145,7 +143,7 @@ class Menu:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of ``SID0001=<AID>:<sorted,tags>|SID0002=…``, as upstream computes it."""
+        """Return the SHA-256 of ``SID0001=<AID>:<sorted,tags>|SID0002=…``, as upstream computes it."""
         parts = (f"{one.sid}={one.offer.aid}:{','.join(sorted(one.offer.tags))}" for one in self.entries)
         return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
@@ -154,9 +152,7 @@ def _matches(aid: str, patterns: tuple[str, ...]) -> bool:
     return any(aid.startswith(one[:-1]) if one.endswith("*") else aid == one for one in patterns)
 
 
-# --- selection -----------------------------------------------------------------------------------------------------
-
-LONGEST: Final = 65_536  # Characters of a selection. A policy may print as many bytes, and a patch has to fit in.
+LONGEST: Final = 65_536  # characters of a selection; also the limit of the output of a policy
 
 _SPACES: Final = " \t\n\v\f\r"
 _PICK: Final = re.compile(r"<PICK><(SID[0-9]{4})>(.*)<END>", re.DOTALL)
@@ -175,7 +171,7 @@ class SelectionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """``raw`` is the original text; ``why`` explains an invalid one and is no part of the contract."""
+    """A parsed selection. ``raw`` is the original text; ``why`` explains an invalid one, outside of the contract."""
 
     kind: SelectionKind
     raw: str
@@ -187,7 +183,7 @@ class Selection:
         texts: tuple[object, ...] = (self.raw, self.sid, self.input_patch_json, self.why)  # hints are not enforced
         for text in texts:
             if text is not None and (not isinstance(text, str) or _SURROGATE.search(text)):
-                raise ValueError("a selection is made of Unicode texts")
+                raise ValueError("a selection consists of Unicode texts")
         if (self.kind is SelectionKind.PICK) != (self.sid is not None):
             raise ValueError("a SID is present in a PICK and only there")
         if self.input_patch_json is not None and self.kind is not SelectionKind.PICK:
@@ -195,9 +191,7 @@ class Selection:
 
     @classmethod
     def invalid(cls, raw: str, why: str) -> Selection:
-        """Return an invalid selection. Of a text that is not Unicode, ``raw`` holds the literal, so that it can be
-        logged.
-        """
+        """Return an invalid selection. A text that is not Unicode is escaped, so that it can be logged."""
         return cls(SelectionKind.INVALID, ascii(raw) if _SURROGATE.search(raw) else raw, why=why)
 
     @classmethod
@@ -206,7 +200,7 @@ class Selection:
         try:
             return cls(**{**members, "kind": SelectionKind(members["kind"])})
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no selection: {type(error).__name__} {error}") from None
+            raise ValueError(f"not a selection: {type(error).__name__} {error}") from None
 
     def within(self, menu: Menu) -> Selection:
         """Return itself, or an invalid selection if its SID is not on the menu."""
@@ -233,7 +227,7 @@ def parse_selection(raw: str, *, compatible: bool = False) -> Selection:
         return Selection(SelectionKind.NOOP, raw)
     pick = _PICK.fullmatch(text)
     if pick is None:
-        return Selection.invalid(raw, "no selection" if text else "nothing said")
+        return Selection.invalid(raw, "not a selection" if text else "an empty text")
     sid, rest = pick.groups()
     try:
         patch = _find_patch(rest) if compatible else _parse_patch(rest)
@@ -247,12 +241,12 @@ class _InvalidPatch(Exception):
 
 
 def _parse_patch(rest: str) -> str | None:
-    """Return the patch, if it is all there is. JSON may contain ``</INP>``: only the last one ends it."""
+    """Return the patch; raise for other text. JSON may contain ``</INP>``: only the last one ends the patch."""
     if not rest:
         return None
     found = _PATCH.fullmatch(rest)
     if found is None:
-        raise _InvalidPatch("more than a patch between SID and END")
+        raise _InvalidPatch("other text than a patch between SID and END")
     tag, body = found.groups()
     text = _decode_base64(body) if tag == "INP64" else body
     try:
@@ -260,16 +254,16 @@ def _parse_patch(rest: str) -> str | None:
     except (Fault, UnicodeError) as fault:
         raise _InvalidPatch(f"the patch is {fault}") from None
     if not isinstance(value, dict):
-        raise _InvalidPatch("the patch is no JSON object")
+        raise _InvalidPatch("the patch is not a JSON object")
     return text
 
 
 def _find_patch(rest: str) -> str | None:
     """Return the first patch found anywhere, INP64 before INP, without what follows its object."""
     for tag in ("INP64", "INP"):
-        # Not a pattern: that would begin anew at every opening tag, and a text may consist of them.
-        _, opened, behind = rest.partition(f"<{tag}>")
-        text, closed, _ = behind.partition(f"</{tag}>")
+        # Not a regular expression: its time would be quadratic in the number of opening tags.
+        _, opened, after = rest.partition(f"<{tag}>")
+        text, closed, _ = after.partition(f"</{tag}>")
         if not opened or not closed:
             continue
         if tag == "INP64":
@@ -281,7 +275,7 @@ def _find_patch(rest: str) -> str | None:
         except (ValueError, RecursionError):
             raise _InvalidPatch("the patch is not JSON") from None
         if not isinstance(value, dict):
-            raise _InvalidPatch("the patch is no JSON object")
+            raise _InvalidPatch("the patch is not a JSON object")
         return text[:end]
     return None
 
@@ -290,14 +284,14 @@ def _decode_base64(text: str) -> str:
     try:
         return base64.b64decode(text, validate=True).decode()
     except ValueError:
-        raise _InvalidPatch("the patch is no base64 of UTF-8") from None
+        raise _InvalidPatch("the patch is not base64 of UTF-8") from None
 
 
-DEEPEST: Final = 32  # Nesting depth. A host written in C++ reads no more.
+DEEPEST: Final = 32  # nesting depth, the limit of hosts written in C++
 LARGEST_PATCH: Final = 65_536
 LARGEST_INPUTS: Final = 1_048_576  # bytes of all inputs after the merge: many small patches are a large one
 MOST_BLOCKED: Final = 64
-"""Blocked keys. Each is named with its whole path, so a small patch could make a large report of them."""
+"""Blocked keys; bounded, because the report has the whole path of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +317,7 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
     if len(data) > LARGEST_PATCH:
         raise PatchRefused(f"the patch has more than {LARGEST_PATCH} bytes")
     if not isinstance(patch, dict):
-        raise PatchRefused("the patch is no JSON object")
+        raise PatchRefused("the patch is not a JSON object")
     blocked = _remove_blocked_keys(patch)
     try:
         merged = {**copy_json(dict(inputs)), **patch}
@@ -336,7 +330,7 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
 
 
 def _remove_blocked_keys(patch: dict[str, Any]) -> tuple[str, ...]:
-    """Remove blocked keys, and refuse a patch that is too deep. Without recursion."""
+    """Remove blocked keys and return their pointers. Raises for a patch that is too deep; not recursive."""
     blocked: list[tuple[str, ...]] = []
     work: list[tuple[tuple[str, ...], Any]] = [((), patch)]
     while work:
@@ -348,9 +342,9 @@ def _remove_blocked_keys(patch: dict[str, Any]) -> tuple[str, ...]:
                 blocked.append((*place, key))
                 del one[key]
         if len(blocked) > MOST_BLOCKED:
-            raise PatchRefused(f"the patch has more than {MOST_BLOCKED} keys that it may not have")
+            raise PatchRefused(f"the patch has more than {MOST_BLOCKED} blocked keys")
         parts = one.items() if isinstance(one, dict) else enumerate(one)
-        # Steps, not pointers: a long key above many others would be copied into each of theirs.
+        # Tuples of steps share their texts; pointers would copy a long key once per descendant.
         work += [((*place, str(step)), part) for step, part in parts if isinstance(part, dict | list)]
     return tuple(sorted(map(_pointer, blocked)))
 
@@ -360,5 +354,5 @@ def _pointer(place: tuple[str, ...]) -> str:
 
 
 def _is_blocked(key: str) -> bool:
-    """Also block what only looks like an underscore, and a NUL: behind it a C++ host reads another key."""
+    """Return whether a key is blocked: an underscore or a lookalike first, or a NUL, where a C++ host ends the key."""
     return "\0" in key or unicodedata.normalize("NFKC", key).lstrip().startswith("_")

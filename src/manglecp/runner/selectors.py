@@ -100,7 +100,7 @@ async def choose(situation: Situation, fallback: Selector, policy: Selector | No
 
 async def _select(selector: Selector | None, situation: Situation) -> Selection:
     if selector is None:
-        return Selection.invalid("", "there is no policy")
+        return Selection.invalid("", "no policy is configured")
     try:
         return (await resolve(selector(situation))).within(situation.menu)
     except Exception as error:  # counted as an invalid selection; the run goes on
@@ -108,8 +108,10 @@ async def _select(selector: Selector | None, situation: Situation) -> Selection:
 
 
 class FirstFit:
-    """A selector without a model: the first action whose required arguments are present and that was not tried yet on
-    these inputs and this state; otherwise NOOP. Use one instance per run.
+    """A selector without a model; use one instance per run.
+
+    It picks the first action whose required arguments are present and that was not tried yet on these inputs and this
+    state; otherwise NOOP.
     """
 
     def __init__(self) -> None:
@@ -131,7 +133,7 @@ def _has_required_inputs(situation: Situation, offer: MenuAction) -> bool:
 
 
 _INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_POLL_INTERVAL: Final = 0.01  # seconds between two checks whether the child is alive, when it prints nothing
+_POLL_INTERVAL: Final = 0.01  # seconds between two checks whether a silent child is alive
 _NOT_STARTED: Final = 127
 _NOT_STARTED_MARK: Final = b"not started: "
 _LAUNCHER: Final = """
@@ -162,7 +164,7 @@ class PolicyLimits:
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """``failure`` is empty if the child exited with 0 in time and printed no more than it may."""
+    """The output of a child. ``failure`` is empty if the child exited with 0 within its limits."""
 
     output: bytes
     failure: str = ""
@@ -171,7 +173,7 @@ class ChildResult:
 def run_child(
     argv: Sequence[str], *, stdin: IO[bytes], env: Mapping[str, str], limits: PolicyLimits, stop: threading.Event
 ) -> ChildResult:
-    """Run a child process within its limits, or until ``stop`` is set; never raises for what the child does.
+    """Run a child process within its limits, or until ``stop`` is set; failures of the child are returned.
 
     The child leads a process group, which is killed before the child is reaped, while its id cannot be reused. A small
     launcher sets the limits and then becomes the program: code between fork and exec would be unsafe with threads. Its
@@ -223,13 +225,13 @@ def _read_output(
     source = child.stdout.fileno()
     os.set_blocking(source, False)
     output = bytearray()
-    open_end = True
+    is_open = True
     with selectors.DefaultSelector() as selector:
         selector.register(source, selectors.EVENT_READ)
         while True:
             # Checked before reading: the output of an exited child is then complete.
             gone = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-            while open_end:
+            while is_open:
                 try:
                     chunk = os.read(source, 65_536)
                 except BlockingIOError:
@@ -239,15 +241,15 @@ def _read_output(
                     return b"", f"printed more than {limits.output_bytes} bytes"
                 if not chunk:
                     selector.unregister(source)
-                    open_end = False
+                    is_open = False
             if gone:
                 return bytes(output), ""
             left = deadline - time.monotonic()
             if left <= 0:
-                return b"", f"no answer within {limits.seconds:g} s"
+                return b"", f"no selection within {limits.seconds:g} s"
             if stop.is_set():
-                return b"", "the question was cancelled"
-            if open_end:
+                return b"", "the selection was cancelled"
+            if is_open:
                 selector.select(min(left, _POLL_INTERVAL))
             else:
                 time.sleep(min(left, _POLL_INTERVAL))
@@ -274,9 +276,9 @@ class ExternalPolicy:
 
     def __post_init__(self) -> None:
         if isinstance(self.argv, str) or not self.argv or not all(isinstance(one, str) for one in self.argv):
-            raise PolicyRefused("a command is a list of texts")
+            raise PolicyRefused("the command is not a list of texts")
         if any("\0" in one for one in self.argv):
-            raise PolicyRefused("an argument has a NUL")
+            raise PolicyRefused("an argument contains NUL")
         executable = self.argv[0]
         if not Path(executable).is_absolute() or ".." in Path(executable).parts or executable not in self.allowed:
             raise PolicyRefused(f"{executable[:200]!a} is not on the list of allowed executables")
@@ -284,7 +286,7 @@ class ExternalPolicy:
     async def __call__(self, situation: Situation, /) -> Selection:
         permit = self.breaker.admit()
         if permit is None:
-            return Selection.invalid("", "the policy failed too often and is left alone for a while")
+            return Selection.invalid("", "the circuit breaker of the policy is open")
         stop = threading.Event()
         try:
             ended = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
@@ -304,7 +306,7 @@ class ExternalPolicy:
                 stdin.write(payload)
                 stdin.seek(0)
                 return run_child(self.argv, stdin=stdin, env=self.env, limits=self.limits, stop=stop)
-            # A folder of its own, which only this user may enter: no other user can replace the file.
+            # A private folder, so that no other user can replace the file.
             with tempfile.TemporaryDirectory(prefix="policy-") as folder:
                 file = Path(folder, "situation.json")
                 file.write_bytes(payload)
@@ -314,7 +316,7 @@ class ExternalPolicy:
         try:
             raw = ended.output.decode()
         except UnicodeDecodeError:
-            return Selection.invalid("", "the policy printed something that is not UTF-8")
+            return Selection.invalid("", "the output of the policy is not UTF-8")
         if ended.failure:
             return Selection.invalid(raw, f"the policy failed: {ended.failure}")
         return parse_selection(raw, compatible=self.compatible)

@@ -104,19 +104,19 @@ def _second_pin(written: dict[str, Any]) -> None:
     ("edit", "message"),
     [
         (lambda written: written.pop("history"), "history is missing"),
-        (lambda written: written.update(history=[]), "a history has one row at least"),
+        (lambda written: written.update(history=[]), "the history is empty"),
         (lambda written: written.update(extra=1), "the key 'extra' is unknown"),
         (lambda written: written.update(pinKind="other"), "the word 'other' is unknown"),
         (lambda written: written["documents"]["stop"]["content"].update(maxTurns=999), "/documents/stop/digest: the"),
         (lambda written: written["documents"]["stop"]["content"].update(maxTurn=9), "/documents/stop/maxTurn: the key"),
         (lambda written: written.update(packageDigest="sha256:0"), "/packageDigest: the digest of the documents"),
         (lambda written: written["history"].pop(), "the last row of the history is about another package"),
-        (lambda written: written["history"].pop(0), "/history/0: the row does not follow"),
+        (lambda written: written["history"].pop(0), "/history/0: number or previousHash does not follow"),
         (lambda written: written["history"][0].update(at="2027-01-01T00:00:00Z"), "/history/0/rowHash: the row was"),
-        (_other_start, "/history/1: the row does not follow"),
+        (_other_start, "/history/1: number or previousHash does not follow"),
         (_swap_package, "the last row of the history is about another package"),
-        (_without_evidence, "a promotion says what it rests on"),
-        (_second_pin, "a history is one pin and then promotions"),
+        (_without_evidence, "instructionRef, inputRefs or joinWitnessRef is missing"),
+        (_second_pin, "the first act must be pin, the others promote"),
     ],
 )
 def test_a_pin_that_was_edited(edit: Callable[[dict[str, Any]], object], message: str) -> None:
@@ -127,7 +127,7 @@ def test_a_pin_that_was_edited(edit: Callable[[dict[str, Any]], object], message
 
 
 def test_a_pin_is_not_made_of_parts() -> None:
-    with pytest.raises(ValueError, match="ends with its package"):
+    with pytest.raises(ValueError, match="the digest of its package"):
         Pin(changed(careful()), Pin.first(careful(), at=AT).history)
 
 

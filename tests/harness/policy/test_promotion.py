@@ -44,8 +44,8 @@ def test_instructions_and_approvals_are_good_for_one_promotion() -> None:
     back = promote(promoted, careful(), reports(brought(promoted, careful())), at=AT)
     assert [row["act"] for row in back.history] == ["pin", "promote", "promote"]
     assert [*inapplicable_reports(back, CANDIDATE, reports(there)).values()] == [
-        "the instruction was carried out before; a promotion that is repeated is asked for again",
-        "the approval was used before; a promotion that is repeated is approved again",
+        "the instruction was used before; a repeated promotion needs a new instruction",
+        "the approval was used before; a repeated promotion needs a new approval",
     ]
     assert classes(back, CANDIDATE, there) == [
         "governance.risk_tier_profile_missing",
@@ -154,7 +154,7 @@ def test_a_change_of_loading_is_measured() -> None:
     documents = brought(PIN, eager)
     assert classes(PIN, eager, documents) == ["governance.eval_gate_unmet", "governance.eval_lineage_missing"]
     assert [*inapplicable_reports(PIN, eager, reports(documents)).values()] == [
-        "tools are loaded or filtered otherwise, and the evaluation has no measurement of that"
+        "the loading or filtering of tools changes, and the evaluation has no member loading"
     ]
     documents["evaluation"]["loading"] = {
         "samples": 120,
@@ -249,7 +249,7 @@ def test_the_right_is_for_one_promotion_once() -> None:
         (lambda d: d["red_team"].pop("probes"), "red_team.json: probes is missing"),
         (lambda d: d["instruction"].pop("requestedBy"), "instruction.json: requestedBy is missing"),
         (lambda d: d["approval"].update(evidenceKind="aproval"), "did you mean approval"),
-        (lambda d: d["approval"].update(evidenceKind="instruction"), "there is already an instruction"),
+        (lambda d: d["approval"].update(evidenceKind="instruction"), "a second instruction"),
     ],
 )
 def test_reports_are_read_strictly(edit: Edit, message: str) -> None:

@@ -63,7 +63,7 @@ def test_everything_that_is_wrong_at_once() -> None:
         "eval-gate.toml: /thresholds/recal: the key 'recal' is unknown; did you mean recall?",
         "notes.yaml: the files of a package end in .toml or .json",
         "queue.json: an object has the key 'dedup' twice",
-        "queue.toml: queue.json is the same document",
+        "queue.toml: queue.json is the same kind of document",
         "risk-tiers.toml: defaultTier is missing",
         "risk-tiers.toml: /tiers: a table belongs here, not a number",
         "scope.toml: /roles/specialist/read/1: a text belongs here, not a number",
@@ -98,7 +98,7 @@ def test_a_document_of_another_name() -> None:
             {"catalogId": "c", "tools": [{"toolName": "t", "inputSchema": {}, "schemaDigest": "sha256:0"}]},
             "/tools/0/schemaDigest: the digest of inputSchema is sha256:44136",
         ),
-        ("tools", {"catalogId": "c", "tools": [{"toolName": "t", "schemaDigest": "d"}] * 2}, "'t' is there twice"),
+        ("tools", {"catalogId": "c", "tools": [{"toolName": "t", "schemaDigest": "d"}] * 2}, "'t' is present twice"),
         ("examples", {"tools": {"repo.grep": "x"}}, "a list belongs here, not a text"),
         ("callers", {"tools": {"é": ["direct"]}}, "ASCII"),
         ("callers", {"tools": {"repo.read": []}}, "the list is empty"),
@@ -153,7 +153,7 @@ def test_a_document_of_another_name() -> None:
         ("mutation", {"mode": 4}, "a text belongs here, not a number"),
         ("governance", {"claimed": 1}, "true or false belongs here"),
         ("eval-gate", {"dataset": "d", "thresholds": {"f1": "high"}}, "a number belongs here"),
-        ("eval-gate", {"dataset": "d", "thresholds": {}}, "lets everything through"),
+        ("eval-gate", {"dataset": "d", "thresholds": {}}, "at least one threshold"),
     ],
 )
 def test_refused(kind: str, document: dict[str, object], message: str) -> None:
@@ -171,7 +171,7 @@ def test_null_is_no_document() -> None:
     files = careful_files()
     del files["queue.toml"]
     files["queue.json"] = b"null"
-    assert refused(files) == ["queue.json: null is no document"]
+    assert refused(files) == ["queue.json: null is not a document"]
 
 
 WRONG = "/dedup: true or false belongs here, not a"

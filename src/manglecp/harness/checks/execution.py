@@ -28,7 +28,7 @@ def check_stop_reason(turn: Turn) -> Iterator[Finding]:
         yield Finding(_STOP, "protocolState", f"the stop reason {state.stop_reason} is not handled")
     continuation = (policy and policy.continuation) or {}
     if turn.continuing and continuation.get(state.stop_reason) == "stop":
-        yield Finding(_STOP, "protocolState", f"the turn goes on after {state.stop_reason}, which has to stop it")
+        yield Finding(_STOP, "protocolState", f"the turn continues after {state.stop_reason}, which must stop it")
 
 
 def check_stop_policy(turn: Turn) -> Iterator[Finding]:
@@ -41,20 +41,20 @@ def check_stop_policy(turn: Turn) -> Iterator[Finding]:
         if index > policy.max_turns:
             yield Finding(_STOP, "protocolState", f"turn {index} of {policy.max_turns}")
         if index == policy.max_turns and turn.continuing:
-            yield Finding(_STOP, "protocolState", f"the last of {policy.max_turns} turns goes on")
+            yield Finding(_STOP, "protocolState", f"the last of {policy.max_turns} turns continues")
     if policy.max_iterations is not None and state.iteration is not None and state.iteration > policy.max_iterations:
         yield Finding(_STOP, "protocolState", f"iteration {state.iteration} of {policy.max_iterations}")
     if policy.require_checkpoint and turn.continuing and state.checkpoint_ref is None:
         every = policy.checkpoint_every_turns or 0
-        # A period that is no number of turns is none: the checkpoint is due every time.
+        # An invalid period does not disable the checkpoint: it is due after every turn.
         if every < 1 or (index is not None and index % every == 0):
-            yield Finding(_STOP, "protocolState", "a checkpoint is due after this turn, and none is recorded")
+            yield Finding(_STOP, "protocolState", "the checkpoint that is due after this turn is not recorded")
 
 
 def check_transport(turn: Turn) -> Iterator[Finding]:
     """Outputs have the order of their calls, and calls are sequential where the transport requires it."""
     if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
-        yield Finding(_ORDER, "protocolConstraints", "the runtime says that the order was broken")
+        yield Finding(_ORDER, "protocolConstraints", "the runtime reports that the order was broken")
     policy = turn.call.tool_transport_policy
     if policy is None:
         return
@@ -65,7 +65,7 @@ def check_transport(turn: Turn) -> Iterator[Finding]:
             if groups[row.call_group_id] > 1:
                 where = row_pointer("toolRequests", row.tool_call_id)
                 yield Finding(_ORDER, where, f"one of {groups[row.call_group_id]} calls at once; one is admitted")
-    if policy.ordering not in (None, "any"):  # a word that is not known admits no other order
+    if policy.ordering not in (None, "any"):  # an unknown word admits no other order
         by_group: dict[str | None, list[ToolRequest]] = defaultdict(list)
         for row in turn.evidence.tool_requests:
             by_group[row.call_group_id].append(row)
@@ -165,12 +165,12 @@ def check_compaction(turn: Turn) -> Iterator[Finding]:
     continuity = turn.evidence.continuity
     if record is None or not record.invoked:
         if continuity is not None and continuity.mode == "compaction":
-            yield Finding(_COMPACTION, "continuity", "goes on from a compaction that is not recorded")
+            yield Finding(_COMPACTION, "continuity", "continues from a compaction that is not recorded")
         return
     if pinned is None:
         yield Finding(_COMPACTION, "compaction", "the call has no compaction policy")
     elif record.policy_digest != pinned:
-        yield Finding(_COMPACTION, "compaction", "ran under another policy than the call's")
+        yield Finding(_COMPACTION, "compaction", "ran under another policy than that of the call")
     if terms.enabled is False:
         yield Finding(_COMPACTION, "compaction", "the policy does not enable it")
     lost = set(terms.required_carry_forward_refs or ()).difference(record.carry_forward_refs)
@@ -179,7 +179,7 @@ def check_compaction(turn: Turn) -> Iterator[Finding]:
     if record.summary_digest is None:
         yield Finding(_COMPACTION, "compaction", "the summary has no digest")
     if record.continuity_ref is None:
-        yield Finding(_COMPACTION, "compaction", "nothing says what goes on from it")
+        yield Finding(_COMPACTION, "compaction", "continuityRef is missing")
     dropped = turn.requests.keys() & set(record.dropped_tool_call_ids)
     if dropped:
         yield Finding(_COMPACTION, "compaction", f"dropped the calls {', '.join(sorted(dropped))}")
@@ -215,7 +215,7 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
     )  # fmt: skip
     for where, digest, pinned in bound:
         if digest != pinned:
-            yield Finding(_QUEUE, where, "was made under another policy than the call's")
+            yield Finding(_QUEUE, where, "has another policy than the call")
 
 
 def check_queues(turn: Turn) -> Iterator[Finding]:
@@ -254,7 +254,7 @@ def check_context_filter(turn: Turn) -> Iterator[Finding]:
         metered = usage is not None and usage.unfiltered_tokens is not None and usage.filtered_tokens is not None
         if policy.mode == "required":
             if not metered:
-                yield Finding(_QUEUE, where, "the result had to be filtered, and no meter shows it")
+                yield Finding(_QUEUE, where, "the result must be filtered, and no token counts show it")
         elif usage is not None and usage.filter_applied:
             yield Finding(_QUEUE, where, "the result was filtered, and must not be")
 
@@ -263,7 +263,7 @@ def check_scope(turn: Turn) -> Iterator[Finding]:
     """A role reads and writes only under its prefixes, and does not act for another role."""
     call, role = turn.call, turn.call.orchestration_role
     if role is not None and role not in ROLES:
-        yield Finding(_SCOPE, "callSpec/orchestrationRole", f"the role {role} is not known")
+        yield Finding(_SCOPE, "callSpec/orchestrationRole", f"the role {role} is unknown")
     if turn.constraints.context_constraints.expected_scope_digest not in (None, call.context_scope_digest):
         yield Finding(_SCOPE, "callSpec/contextScopeDigest", "another scope is expected")
     scopes = turn.terms.role_scopes
@@ -300,10 +300,10 @@ def check_pattern(turn: Turn) -> Iterator[Finding]:
     """The pattern is known and allowed under the expected policy; autonomous patterns have a trigger."""
     terms, call = turn.terms.decomposition, turn.call
     if terms.admissible is False:
-        yield Finding(_DECOMPOSITION, "decompositionConstraints", "the runtime says that it is not admissible")
+        yield Finding(_DECOMPOSITION, "decompositionConstraints", "the runtime reports that it is not admissible")
     where = "callSpec/executionPattern"
     if call.execution_pattern not in PATTERNS:
-        yield Finding(_DECOMPOSITION, where, f"the pattern {call.execution_pattern} is not known")
+        yield Finding(_DECOMPOSITION, where, f"the pattern {call.execution_pattern} is unknown")
     if terms.expected_execution_pattern not in (None, call.execution_pattern):
         yield Finding(_DECOMPOSITION, where, f"the pattern {terms.expected_execution_pattern} is expected")
     if terms.allowed_patterns is not None and call.execution_pattern not in terms.allowed_patterns:
@@ -323,7 +323,7 @@ def check_fan_out(turn: Turn) -> Iterator[Finding]:
         return
     if split.mode == "loop" and split.width > 1:
         yield Finding(_DECOMPOSITION, "decomposition", f"a loop with {split.width} workers")
-    # A mode that is not known is not taken for the harmless one.
+    # An unknown mode counts as a split.
     if split.mode not in (None, "loop") and turn.call.execution_pattern in UNDIVIDED:
         yield Finding(_DECOMPOSITION, "decomposition", f"the pattern {turn.call.execution_pattern} does not split")
     if cap is not None and split.width > cap:

@@ -58,38 +58,38 @@ class _Gate:
 
 
 def _open_gate(turn: Turn) -> _Gate | None:
-    """Return the gate, or None for an unknown identity: then nothing else is judged."""
+    """Return the gate; None for an unknown identity claim, after which no control is checked."""
     gate = _Gate(turn)
     return gate if gate.profile.claim_id in (None, CLAIM_ID) else None
 
 
 def check_profile(turn: Turn) -> Iterator[Finding]:
-    """What is known before the turn starts: package, trace mode and risk tier."""
+    """Check the conditions before the turn starts: package, trace mode and risk tier."""
     gate = _open_gate(turn)
     if gate is None:
         profile = turn.constraints.governance_profile
-        yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is not known")
+        yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is unknown")
         return
     for control in (_package, _trace_mode, _risk_tier):
         yield from control(gate)
 
 
 def check_guardrails(turn: Turn) -> Iterator[Finding]:
-    """The guardrail decisions, at every stage, in the order of the stages."""
+    """Check that every stage has a guardrail decision, in the order of the stages."""
     gate = _open_gate(turn)
     if gate is not None:
         yield from _stages(gate)
 
 
 def check_promotion(turn: Turn) -> Iterator[Finding]:
-    """The preconditions of a policy change: evaluation, lineage, red team, and limits of automation."""
+    """Check the preconditions of a policy change: evaluation, lineage, red team, limits of automation."""
     gate = _open_gate(turn)
     if gate is None:
         return
     for control in (_eval_gate, _lineage, _red_team, _self_evolution):
         for finding in control(gate):
             yield finding
-            if gate.promotes:  # what the promotion owes is the promotion's fault too
+            if gate.promotes:  # a missing precondition also blocks the mutation row
                 yield replace(finding, where="mutation")
 
 
@@ -123,9 +123,9 @@ def _stages(gate: _Gate) -> Iterator[Finding]:
             missing = True
             yield Finding(_STAGE_MISSING, row_pointer("guardrailDecisions", stage), "the stage has no decision")
     if missing:
-        for row in decisions or ():  # without decisions, none may be owed
+        for row in decisions or ():  # removing the decisions could remove the requirement
             where = row_pointer("guardrailDecisions", row.sequence)
-            yield Finding(_STAGE_MISSING, where, "it decides, and a required stage does not")
+            yield Finding(_STAGE_MISSING, where, "a required stage beside it has no decision")
         return
     if declared is not None and declared != required:
         yield Finding(_STAGE_ORDER, "governanceProfile/guardrailStages", "the list is not the required one")
@@ -139,7 +139,7 @@ def _out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[Gu
     known = [(row.sequence, places[row.stage]) for row in decisions if row.stage in places]
     for row in decisions:
         if row.stage not in places:
-            yield row, f"the stage {row.stage} is not known"
+            yield row, f"the stage {row.stage} is unknown"
             continue
         sequence, place_of_stage = row.sequence, places[row.stage]
         if any((sequence - other) * (place_of_stage - its_place) < 0 for other, its_place in known):
@@ -170,7 +170,7 @@ def _lineage(gate: _Gate) -> Iterator[Finding]:
         or found.grader_config_lineage_ref is None
         or found.metric_thresholds_ref is None
     ):
-        yield Finding(_LINEAGE, where, "data set, grader and thresholds are not all referred to")
+        yield Finding(_LINEAGE, where, "a reference to the data set, the grader or the thresholds is missing")
     if found is not None and found.profile_ref not in (None, gate.turn.call.eval_profile_ref):
         yield Finding(_LINEAGE, where, f"the evaluation ran on {found.profile_ref}, not on the benchmark of the call")
 
@@ -203,25 +203,25 @@ def _self_evolution(gate: _Gate) -> Iterator[Finding]:
     if found is None or found.max_attempts is None or found.max_attempts < 1:
         yield Finding(_RETRY, where, "the attempts are not bounded by a number")
     if found is None or found.terminal_escalation is None:
-        yield Finding(_ESCALATION, where, "nobody is named to escalate to")
+        yield Finding(_ESCALATION, where, "no owner is named to escalate to")
     if found is None or found.rollback_ref is None:
-        yield Finding(_ROLLBACK, where, "no version is named to return to")
+        yield Finding(_ROLLBACK, where, "no version is named to roll back to")
 
 
 def _trace_mode(gate: _Gate) -> Iterator[Finding]:
     of_call, of_profile, terms = gate.turn.call.observability_mode, gate.profile.observability_mode, gate.constraints
     if of_call is not None and of_call not in TRACE_MODES:
-        yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {of_call} is not known")
+        yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {of_call} is unknown")
     demanded = terms.zero_data_retention or terms.allowed_observability_modes is not None
     if not gate.owes("observabilityMode", bool(demanded) or of_call is not None or of_profile is not None):
         return
     where = "governanceProfile/observabilityMode"
     mode = of_call if of_profile is None else of_profile
     if mode not in TRACE_MODES:
-        yield Finding(_TRACE, where, "there is no mode" if not mode else f"the mode {mode} is not known")
+        yield Finding(_TRACE, where, "there is no mode" if not mode else f"the mode {mode} is unknown")
         return
     if of_call not in (None, mode):
-        yield Finding(_TRACE, where, f"the call says {of_call}, the profile {mode}")
+        yield Finding(_TRACE, where, f"the call has {of_call}, the profile {mode}")
     if terms.allowed_observability_modes is not None and mode not in terms.allowed_observability_modes:
         yield Finding(_TRACE, where, f"the mode {mode} is not admitted")
     if terms.zero_data_retention and mode == "dashboard":
@@ -236,7 +236,7 @@ def _trace_mode(gate: _Gate) -> Iterator[Finding]:
 def _risk_tier(gate: _Gate) -> Iterator[Finding]:
     of_call, found = gate.turn.call.risk_tier, gate.profile.risk_tier
     if of_call is not None and of_call not in TIERS:
-        yield Finding(_RISK, "callSpec/riskTier", f"the tier {of_call} is not known")
+        yield Finding(_RISK, "callSpec/riskTier", f"the tier {of_call} is unknown")
     if not gate.owes("riskTier", found is not None or of_call is not None):
         return
     where = "governanceProfile/riskTier"
@@ -244,10 +244,10 @@ def _risk_tier(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_RISK, where, "there is no control profile of the tier")
         return
     if found.tier not in TIERS:
-        yield Finding(_RISK, where, f"the tier {found.tier} is not known")
+        yield Finding(_RISK, where, f"the tier {found.tier} is unknown")
     if found.control_profile_bound is not True:
         yield Finding(_RISK, where, "the control profile is not bound")
     if of_call not in (None, found.tier):
-        yield Finding(_RISK, where, f"the call says {of_call}, the profile {found.tier}")
+        yield Finding(_RISK, where, f"the call has {of_call}, the profile {found.tier}")
     if found.tier in (gate.constraints.human_checkpoint_tiers or ()) and found.approval_ref is None:
         yield Finding(_RISK, where, f"the tier {found.tier} needs an approval by a human")

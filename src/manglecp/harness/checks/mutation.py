@@ -47,10 +47,10 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
     if found is None:
         return
     if terms.allowed_targets and found.target not in terms.allowed_targets:
-        yield Finding(_TARGET, "handoff", f"{found.target} is no admitted target")
+        yield Finding(_TARGET, "handoff", f"{found.target} is not an admitted target")
     by_role, role = terms.allowed_targets_by_role, turn.call.orchestration_role
     if by_role and found.target not in by_role.get(role or "", ()):
-        yield Finding(_TARGET, "handoff", f"{found.target} is no admitted target of {role}")
+        yield Finding(_TARGET, "handoff", f"{found.target} is not an admitted target of {role}")
     if terms.require_return_path and found.return_path_ref is None:
         yield Finding(_RETURN, "handoff", "the packet has no return path")
     wanted = set(terms.required_artifact_refs or ())
@@ -66,14 +66,14 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
 
 
 def check_missing_packet(turn: Turn) -> Iterator[Finding]:
-    """A missing packet does not satisfy demands on a packet."""
+    """Check that a required packet is present."""
     if turn.evidence.handoff is not None:
         return
     intent = turn.evidence.mutation
     transfer = intent is not None and intent.kind == "transfer"
     for finding in _demanded(turn, transfer):
         yield finding
-        if transfer:  # without it the contract of a document would demand nothing
+        if transfer:  # removing the mutation would remove the requirement
             yield replace(finding, where="mutation")
 
 
@@ -86,7 +86,7 @@ def _demanded(turn: Turn, transfer: bool) -> Iterator[Finding]:
     if terms.require_return_path:
         yield Finding(_RETURN, "handoff", "the contract demands a return path, and there is no packet")
     if transfer:
-        yield Finding(_TARGET, "handoff", "a transfer without a packet")
+        yield Finding(_TARGET, "handoff", "the transfer has no packet")
 
 
 def check_descent(turn: Turn) -> Iterator[Finding]:
@@ -95,11 +95,13 @@ def check_descent(turn: Turn) -> Iterator[Finding]:
     if continuity is None or continuity.mode != "descent":
         return
     if continuity.handoff_ref is None:
-        yield Finding(_ARTIFACT, "continuity", "the turn goes on from a handoff that it does not name")
+        yield Finding(_ARTIFACT, "continuity", "the turn continues from a handoff that it does not name")
     known = {row.ref for row in turn.evidence.artifacts if row.digest is not None}
     for ref in set(continuity.artifact_refs) - known:
-        yield Finding(_ARTIFACT, row_pointer("artifacts", ref), "the turn goes on from an artifact that is not there")
-        yield Finding(_ARTIFACT, "continuity", f"{ref} is not there")
+        yield Finding(
+            _ARTIFACT, row_pointer("artifacts", ref), "the turn continues from an artifact that does not exist"
+        )
+        yield Finding(_ARTIFACT, "continuity", f"{ref} does not exist")
 
 
 # --- mutations --------------------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ def check_policy(turn: Turn) -> Iterator[Finding]:
     if intent is None:
         return
     if active is None:
-        yield Finding(_POLICY, "mutation", "nothing says which mutation policy is active")
+        yield Finding(_POLICY, "mutation", "activePolicyDigest is missing")
     if intent.policy_digest not in (None, pinned):
         yield Finding(_POLICY, "mutation", "the intent cites another policy than the call")
 
@@ -135,7 +137,9 @@ def check_claims(turn: Turn) -> Iterator[Finding]:
         return
     for tool in {call.tool_name for call in intent.calls} - {intent.action}:
         if not _claims(intent, tool):
-            yield Finding(_CLAIM, "mutation", f"{_BASE}.{_snake(tool)} is not claimed, and it names a call of that")
+            yield Finding(
+                _CLAIM, "mutation", f"{_BASE}.{_snake(tool)} is not claimed, and the mutation names a call of that tool"
+            )
     if demanded is not None:
         for claim in set(demanded).difference(intent.capability_claims):
             yield Finding(_CLAIM, "mutation", f"{claim} is not claimed")
@@ -161,24 +165,21 @@ def check_use_evidence(turn: Turn) -> Iterator[Finding]:
     if intent is None:
         return
     if intent.instruction_ref is None:
-        yield Finding(_EVIDENCE, "mutation", "no instruction asks for it")
+        yield Finding(_EVIDENCE, "mutation", "instructionRef is missing")
     if not intent.input_refs:
-        yield Finding(_EVIDENCE, "mutation", "it rests on nothing")
+        yield Finding(_EVIDENCE, "mutation", "inputRefs is empty")
     covered = set(intent.join_witness_refs)
     for row in evidence.tool_use:
         if row.consumed:
             covered.update(row.provenance)
             if not row.provenance:
                 where = row_pointer("toolUse", row.tool_call_id)
-                yield Finding(_EVIDENCE, where, "the result was consumed, and nothing says by what")
-                yield Finding(_EVIDENCE, "mutation", f"nothing says by what {row.tool_call_id} was consumed")
+                yield Finding(_EVIDENCE, where, "the result was consumed, and its provenance is missing")
+                yield Finding(_EVIDENCE, "mutation", f"the consumed result {row.tool_call_id} has no provenance")
     for ref in set(intent.input_refs) - covered:
         yield Finding(_EVIDENCE, "mutation", f"no consumed result leads to {ref}")
     if not evidence.session_refs and not evidence.trajectory_refs:
-        yield Finding(_EVIDENCE, "mutation", "the turn belongs to no session and no trajectory")
-
-
-# --- drift of policy documents ----------------------------------------------------------------------------------------
+        yield Finding(_EVIDENCE, "mutation", "sessionRefs and trajectoryRefs are empty")
 
 
 def check_drift(turn: Turn) -> Iterator[Finding]:

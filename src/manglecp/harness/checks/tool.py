@@ -32,23 +32,20 @@ _CHOICES: Final = ("auto", "any", "specific")
 _PROVENANCE: Final = ("command", "api", "runtime_route")
 
 
-# --- shape ---------------------------------------------------------------------------------------------------------
-
-
 def check_call_shape(turn: Turn) -> Iterator[Finding]:
     """Mode and tool choice are known words, and the choice is met."""
     call = turn.call
     if call.action_mode not in _MODES:
-        yield Finding(_SCHEMA, "callSpec/actionMode", f"the mode {call.action_mode} is not known")
+        yield Finding(_SCHEMA, "callSpec/actionMode", f"the mode {call.action_mode} is unknown")
     choice = call.tool_choice
     if choice is None:
         return
     if choice.mode not in _CHOICES:
-        yield Finding(_SCHEMA, "callSpec/toolChoice", f"the tool choice {choice.mode} is not known")
+        yield Finding(_SCHEMA, "callSpec/toolChoice", f"the tool choice {choice.mode} is unknown")
     if choice.mode == "specific" and choice.tool_name is None:
-        yield Finding(_SCHEMA, "callSpec/toolChoice", "a specific tool is demanded, and none is named")
+        yield Finding(_SCHEMA, "callSpec/toolChoice", "a specific tool is required, and none is named")
     if choice.mode == "any" and not turn.requests:
-        yield Finding(_SCHEMA, "callSpec/toolChoice", "a call is demanded, and there is none")
+        yield Finding(_SCHEMA, "callSpec/toolChoice", "a call is required, and none was made")
 
 
 def check_request_shape(turn: Turn) -> Iterator[Finding]:
@@ -62,9 +59,9 @@ def check_request_shape(turn: Turn) -> Iterator[Finding]:
         if turn.schema_verdicts.get(row.tool_call_id) is False:
             yield Finding(_SCHEMA, where, f"the arguments do not fit the schema of {row.tool_name}")
         if row.source_block == "free_text":
-            yield Finding(_SCHEMA, where, "the call was read out of free text")
+            yield Finding(_SCHEMA, where, "the call was parsed from free text")
         if turn.call.action_mode == "text" and not _adapter_registered(turn, row):
-            yield Finding(_SCHEMA, where, "a call in text mode came through no registered adapter")
+            yield Finding(_SCHEMA, where, "a call in text mode has no registered parser profile")
 
 
 def _schema_pins(turn: Turn, row: ToolRequest) -> Iterator[str]:
@@ -111,7 +108,7 @@ def check_result_shape(turn: Turn) -> Iterator[Finding]:
         if not _tokens_add_up(row):
             yield Finding(_SCHEMA, where, "the token delta is not what the filter saved")
         if turn.constraints.tool_constraints.require_result_provenance and not _has_provenance(row):
-            yield Finding(_SCHEMA, where, "the result does not say where it comes from")
+            yield Finding(_SCHEMA, where, "the result has no valid provenance")
 
 
 def _tokens_add_up(row: ToolResult) -> bool:
@@ -137,10 +134,7 @@ def check_use_shape(turn: Turn) -> Iterator[Finding]:
         if row.disposition == "retry_scheduled" and row.tool_call_id in turn.results:
             error = turn.results[row.tool_call_id].error
             if error is None or not error.retryable:
-                yield Finding(_SCHEMA, where, "what is tried again is no error that may be retried")
-
-
-# --- permission ----------------------------------------------------------------------------------------------------
+                yield Finding(_SCHEMA, where, "a retry is scheduled for a result that is not a retryable error")
 
 
 def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
@@ -163,7 +157,7 @@ def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
             if row.tool_name not in names:
                 yield Finding(_DISALLOWED, where, f"{row.tool_name} is not in the {title}")
         if demanded is not None and row.tool_name != demanded:
-            yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {demanded} was demanded")
+            yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {demanded} is required")
 
 
 def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
@@ -190,17 +184,17 @@ def check_discovery(turn: Turn) -> Iterator[Finding]:
         search = row.search_ref
         if search is None:
             if row.tool_name in turn.terms.deferred_tools and row.search_ref_digest is None:
-                yield Finding(_UNRESOLVED, where, f"{row.tool_name} is loaded late, and no search found it")
+                yield Finding(_UNRESOLVED, where, f"{row.tool_name} is deferred, and no search found it")
             continue
         if search.catalog_digest not in (None, turn.call.tool_catalog_digest):
             yield Finding(_MISMATCH, where, "the search ran over another catalogue")
         if search.result_tools is not None:
             if search.result_set_digest not in (None, digest(list(search.result_tools))):
-                yield Finding(_MISMATCH, where, "the digest of the search results is not theirs")
+                yield Finding(_MISMATCH, where, "resultSetDigest is not the digest of the search results")
             if row.tool_name not in search.result_tools:
                 yield Finding(_UNRESOLVED, where, f"the search did not find {row.tool_name}")
         if row.search_fits is False:
-            yield Finding(_MISMATCH, where, "the digest of the search is not its own")
+            yield Finding(_MISMATCH, where, "searchRefDigest is not the digest of the search")
         if search.resolved_tool_name not in (None, row.tool_name):
             yield Finding(_UNRESOLVED, where, f"the search resolved to {search.resolved_tool_name}")
 
@@ -226,7 +220,7 @@ def check_callers(turn: Turn) -> Iterator[Finding]:
         allowed = turn.terms.allowed_callers.get(row.tool_name)
         if allowed is not None and turn.caller(row) not in allowed:
             where = row_pointer("toolRequests", row.tool_call_id)
-            yield Finding(_CALLER, where, f"{row.tool_name} is not to be called by {turn.caller(row)}")
+            yield Finding(_CALLER, where, f"{turn.caller(row)} is not an allowed caller of {row.tool_name}")
 
 
 def check_caller_edges(turn: Turn) -> Iterator[Finding]:
@@ -235,16 +229,15 @@ def check_caller_edges(turn: Turn) -> Iterator[Finding]:
         where = row_pointer("toolResults", name)
         parent = edge.parent_tool_call_id
         if parent == name or parent not in turn.requests or turn.requests[parent].tool_kind != PROGRAM:
-            yield Finding(_EDGE, where, f"the parent {parent} is no program that was requested")
+            yield Finding(_EDGE, where, f"the parent {parent} is not a requested program")
         if edge.child_tool_call_id not in (None, name):
             yield Finding(_EDGE, where, f"the edge leads to {edge.child_tool_call_id}")
     for row in turn.evidence.tool_requests:
         name = row.tool_call_id
         if turn.caller(row) == PROGRAM and name in turn.results and name not in turn.edges:
-            yield Finding(_EDGE, row_pointer("toolResults", name), "a program made the call, and no edge says which")
-
-
-# --- width ---------------------------------------------------------------------------------------------------------
+            yield Finding(
+                _EDGE, row_pointer("toolResults", name), "a program made the call, and the edge to it is missing"
+            )
 
 
 def check_width(turn: Turn) -> Iterator[Finding]:
@@ -268,9 +261,6 @@ def check_width(turn: Turn) -> Iterator[Finding]:
         yield Finding(_PARALLEL, where, f"{wide} branches; {expected} are expected")
 
 
-# --- join ----------------------------------------------------------------------------------------------------------
-
-
 def check_join(turn: Turn) -> Iterator[Finding]:
     """Requests, terminal results and uses match one another, and every branch is closed."""
     for finding in _find_unmatched(turn):
@@ -288,9 +278,9 @@ def _find_unmatched(turn: Turn) -> Iterator[Finding]:
             yield Finding(_RESULT_MISSING, row_pointer("toolRequests", name), f"the call {state}")
     for name in turn.results:
         if name not in turn.requests:
-            yield Finding(_ORPHAN, row_pointer("toolResults", name), "nobody requested this call")
+            yield Finding(_ORPHAN, row_pointer("toolResults", name), "the call was not requested")
         if name not in turn.uses:
-            yield Finding(_USE_MISSING, row_pointer("toolResults", name), "nothing says what became of the result")
+            yield Finding(_USE_MISSING, row_pointer("toolResults", name), "the result has no use row")
     for name, use in turn.uses.items():
         result = turn.results.get(name)
         if result is not None:
@@ -300,9 +290,6 @@ def _find_unmatched(turn: Turn) -> Iterator[Finding]:
             yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", name), "the result is not terminal")
         else:
             yield Finding(_NO_RESULT, row_pointer("toolUse", name), "there is no result of this call")
-
-
-# --- truncation ----------------------------------------------------------------------------------------------------
 
 
 def check_truncation(turn: Turn) -> Iterator[Finding]:
@@ -326,15 +313,15 @@ def check_truncation(turn: Turn) -> Iterator[Finding]:
                 yield Finding(_TRUNCATION, where, f"{row.payload_bytes} bytes, uncut; the budget is {budget}")
             continue
         if not limits:
-            yield Finding(_TRUNCATION, where, "the payload was cut, and no policy says so")
+            yield Finding(_TRUNCATION, where, "the payload was cut without a truncation policy")
         if not _sizes_agree(cut):
             yield Finding(_TRUNCATION, where, "the sizes of the cut are absent or do not agree")
         elif budget is not None and cut.kept_bytes is not None and cut.kept_bytes > budget:
             yield Finding(_TRUNCATION, where, f"{cut.kept_bytes} bytes were kept; the budget is {budget}")
         if any(terms.marker not in (None, cut.marker) for terms in limits):
-            yield Finding(_TRUNCATION, where, "the cut has another marker than the policy says")
+            yield Finding(_TRUNCATION, where, "the marker of the cut is not that of the policy")
         if any(terms.strategy not in (None, cut.strategy) for terms in limits):
-            yield Finding(_TRUNCATION, where, "the payload was cut elsewhere than the policy says")
+            yield Finding(_TRUNCATION, where, "the strategy of the cut is not that of the policy")
 
 
 def _sizes_agree(cut: Truncation) -> bool:

@@ -4,7 +4,7 @@ A document reaches a turn in one of three ways: *inline* (the CallSpec field hol
 digest, the document is in ``policyDocuments`` and is hashed again when the turn is judged) or *read* (:mod:`.package`
 derives a field or constraint from it). Member names are those of the specification.
 
-An inconsistent package is rejected when it is read, not later by a class that no turn could avoid.
+An inconsistent package is rejected when it is read; otherwise every turn under it would be blocked.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_M
 from manglecp.harness.policy.shapes import (
     Problems,
     Shape,
+    any_json,
+    flag,
     integer,
     items,
     number,
     one_of,
-    any_json,
-    flag,
-    text,
     records,
     sequence,
     table,
     table_of,
+    text,
     words,
 )
 
@@ -53,8 +53,6 @@ CONTROLS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    """A kind of document."""
-
     name: str
     """The file name without its extension."""
     decides: str
@@ -120,7 +118,7 @@ MANIFEST: Final = table(
 
 _TABLE: Final = (
     DocumentKind(
-        "tools", "which tools there are, which may be called, and the schema of each",
+        "tools", "the tools, which of them may be called, and the schema of each",
         table(
             {
                 "catalogId": text,
@@ -133,7 +131,7 @@ _TABLE: Final = (
         ),
     ),
     DocumentKind(
-        "callers", "who may call each tool: the model directly, or a program",
+        "callers", "the allowed callers of each tool: the model directly, or a program",
         table({"tools": table_of(items(least=1))}, required=("tools",)),
         digested="allowedCallersDigest", document="allowedCallers",
     ),
@@ -174,7 +172,7 @@ _TABLE: Final = (
         inline="toolResponseTruncationPolicy",
     ),
     DocumentKind(
-        "render", "what the operator and the model are shown of a result, and where it is put",
+        "render", "the view of a result for the operator and for the model, and where it is injected",
         table(
             {"operatorView": text, "reminderView": text, "injectionPoints": items(_reason, least=1)},
             required=("operatorView", "reminderView"),
@@ -232,7 +230,7 @@ _TABLE: Final = (
         digested="guardrailStagePolicyDigest", document="guardrailStagePolicy",
     ),
     DocumentKind(
-        "eval-gate", "what has to be measured, on what, before a policy changes",
+        "eval-gate", "the measurements, and their data set, before a policy changes",
         table(
             {"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS), "profileRef": text},
             required=("dataset", "thresholds"),
@@ -287,7 +285,7 @@ _TABLE: Final = (
         digested="contextScopeDigest", document="contextScope",
     ),
     DocumentKind(
-        "handoff", "to whom work may be handed, and what has to come with it",
+        "handoff", "the allowed targets of a handoff, and the artifacts that it carries",
         table(
             {
                 "allowedTargets": items(),
@@ -313,7 +311,7 @@ _TABLE: Final = (
         digested="mutationPolicyDigest", document="mutationPolicy", required=True,
     ),
     DocumentKind(
-        "stop", "how many turns and iterations there are, and when a checkpoint is due",
+        "stop", "the number of turns and iterations, and when a checkpoint is due",
         table(
             {
                 "maxTurns": integer(0),
@@ -359,7 +357,6 @@ _TABLE: Final = (
 )  # fmt: skip
 
 KINDS: Final = {kind.name: kind for kind in _TABLE}
-"""Every kind of document by its name."""
 
 
 # --- consistency ------------------------------------------------------------------------------------------------------
@@ -406,7 +403,7 @@ def _observability(policy: Documents, _: Documents) -> Contradictions:
 
 def _eval_gate(policy: Documents, _: Documents) -> Contradictions:
     if not policy["thresholds"]:
-        yield "/thresholds", "a gate without a threshold lets everything through"
+        yield "/thresholds", "a gate needs at least one threshold"
 
 
 def _risk(policy: Documents, _: Documents) -> Contradictions:

@@ -26,8 +26,6 @@ from manglecp.harness.constraints import CLAIM_ID, PATTERNS, TIERS
 from manglecp.harness.policy.kinds import KINDS, MANIFEST, check_consistency
 from manglecp.harness.policy.shapes import Problems
 
-# --- package ----------------------------------------------------------------------------------------------------------
-
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
 """The contract by which this package normalises evidence."""
 
@@ -50,7 +48,6 @@ class PolicyPackage:
     digests: Mapping[str, str] = field(init=False)
     """The digest of each document."""
     digest: str = field(init=False)
-    """The digest of the package."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "digests", {kind: digest(self.contents[kind]) for kind in sorted(self.contents)})
@@ -63,7 +60,7 @@ class PolicyPackage:
 
     @property
     def inventory(self) -> dict[str, Any]:
-        """Return the contents of the package; their digest is that of the package."""
+        """Return the value whose digest is the digest of the package."""
         return {"name": self.name, "version": self.version, "documents": dict(self.digests)}
 
     @property
@@ -114,7 +111,7 @@ class PolicyPackage:
             fields["toolPolicy"] = self._tool_policy()
             fields["toolCatalogDigest"] = digest(self._catalogue())
         if "sandbox" in self.contents:
-            # The name holds the digest: a shell that ran under another profile of the same name is told apart.
+            # With the digest, because another profile may have the same name.
             fields["runtimeSandboxRef"] = f"sandbox/{self.contents['sandbox']['profile']}@{self.digests['sandbox']}"
         return _copy({name: value for name, value in fields.items() if value is not None})
 
@@ -153,7 +150,7 @@ class PolicyPackage:
     def terms(
         self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
     ) -> dict[str, Any]:
-        """Return everything beside ``evidence``: the constraints of :meth:`.states.CallSpec.open`."""
+        """Return the constraints and documents of a turn, for :meth:`.states.CallSpec.open`."""
         constraints = self.constraints(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
         return {**constraints, "policyDocuments": self.documents()}
 
@@ -223,7 +220,7 @@ class PolicyPackage:
         return found
 
     def _context_constraints(self) -> dict[str, Any]:
-        """Render, queue and view documents are only compared, so their demands become constraints."""
+        """Return the requirements of the render, queue and view documents, of which a turn compares only digests."""
         found = _pick(self.contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
         found |= _pick(self.contents["views"], "requiredStateViewIds")
         if "injectionPoints" in self.contents["render"]:
@@ -283,7 +280,7 @@ def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
         elif stem != _MANIFEST and stem not in KINDS:
             problems.unknown(place, "the document", stem, [_MANIFEST, *KINDS])
         elif stem in places:
-            problems.add(place, f"{places[stem].file} is the same document")
+            problems.add(place, f"{places[stem].file} is the same kind of document")
         else:
             places[stem] = place
             found = _decode(files[file], ending, place, problems)
@@ -330,7 +327,7 @@ def _package(
 def _decode(data: bytes, ending: str, place: FileLocation, problems: Problems) -> Any:
     if ending == "json":
         return read_json(data, place, problems)
-    import tomllib  # not every package has TOML
+    import tomllib  # imported only for a TOML document
 
     try:
         return tomllib.loads(data.decode())
@@ -345,10 +342,7 @@ def _decode(data: bytes, ending: str, place: FileLocation, problems: Problems) -
 
 def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
     """Parse JSON without duplicate keys; report a problem and return None if it is invalid."""
-    from manglecp.wire import (
-        Fault,
-        decode,  # nor has every package JSON
-    )
+    from manglecp.wire import Fault, decode  # imported only for a JSON document
 
     try:
         found = decode(data)
@@ -356,7 +350,7 @@ def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
         problems.add(place, fault.message)
         return None
     if found is None:
-        problems.add(place, "null is no document")
+        problems.add(place, "null is not a document")
     return found
 
 
@@ -371,9 +365,6 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
     if content["policyDigest"] != expected:
         problems.add(place / "policyDigest", f"the digest of the document is {expected}")
     return rest
-
-
-# --- built-in package -------------------------------------------------------------------------------------------------
 
 
 @cache

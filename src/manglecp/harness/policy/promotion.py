@@ -25,16 +25,16 @@ from manglecp.harness.policy.shapes import (
     PolicyError,
     Problems,
     Shape,
+    any_json,
+    flag,
     integer,
     items,
     number,
     one_of,
-    any_json,
-    flag,
-    text,
     sequence,
     table,
     table_of,
+    text,
 )
 from manglecp.harness.states import MutationReady, TurnBlocked, WrongMutation, redeem, replay_turn
 
@@ -44,7 +44,7 @@ _GATES: Final = {
     "eval-gate": "evalGatePolicyDigest",
     "red-team": "redTeamPolicyDigest",
 }
-"""The documents that govern a promotion, and the call spec field that each binds."""
+"""The documents that govern a promotion, and the call spec field with the digest of each."""
 _PIN_KIND: Final = "manglecp.policy.pin.v1"
 
 
@@ -53,7 +53,7 @@ def candidate_ref(package: PolicyPackage) -> str:
     return f"policy-package://{package.digest}"
 
 
-# --- what differs --------------------------------------------------------------------------------------------------
+# --- differences ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _find_changes(pointer: str, before: Any, after: Any) -> Iterator[ValueChange
         yield ValueChange(pointer, before, after)
 
 
-# --- the pin -------------------------------------------------------------------------------------------------------
+# --- pin --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Pin:
 
     def __post_init__(self) -> None:
         if self.history[-1]["packageDigest"] != self.package.digest:
-            raise ValueError("the history of a pin ends with its package")
+            raise ValueError("the last row of the history of a pin must have the digest of its package")
 
     @staticmethod
     def first(package: PolicyPackage, *, at: str) -> Pin:
@@ -120,7 +120,6 @@ class Pin:
 
     @property
     def digest(self) -> str:
-        """Return the pinned package digest."""
         return self.package.digest
 
     @property
@@ -176,9 +175,6 @@ def _row(number: int, previous: str | None, members: Mapping[str, Any]) -> dict[
     return {**row, "rowHash": digest(row)}
 
 
-# --- reading -------------------------------------------------------------------------------------------------------
-
-
 def _previous(value: Any, place: FileLocation, problems: Problems) -> Any:
     return value if value is None else text(value, place, problems)
 
@@ -218,20 +214,20 @@ def read_pin(data: bytes, file: str = "pin") -> Pin:
     found = _PIN(decoded, place, problems)
     problems.refuse()
     if not found["history"]:
-        problems.add(place / "history", "a history has one row at least")
+        problems.add(place / "history", "the history is empty")
         problems.refuse()
     package = _pinned_package(found, place, problems)
     for index, (row, written) in enumerate(zip(found["history"], decoded["history"], strict=True)):
         previous = found["history"][index - 1]["rowHash"] if index else None
         rest = {name: value for name, value in written.items() if name != "rowHash"}
         if (row["number"], row["previousHash"]) != (index, previous):
-            problems.add(place / "history" / index, "the row does not follow the one before it")
+            problems.add(place / "history" / index, "number or previousHash does not follow the row before it")
         if row["rowHash"] != digest(rest):
             problems.add(place / "history" / index / "rowHash", "the row was changed after it was written")
         if (row["act"] == "promote") != bool(index):
-            problems.add(place / "history" / index / "act", "a history is one pin and then promotions")
+            problems.add(place / "history" / index / "act", "the first act must be pin, the others promote")
         elif index and not row.keys() >= {"instructionRef", "inputRefs", "joinWitnessRef"}:
-            problems.add(place / "history" / index, "a promotion says what it rests on")
+            problems.add(place / "history" / index, "instructionRef, inputRefs or joinWitnessRef is missing")
     if found["history"][-1]["packageDigest"] != found["packageDigest"]:
         problems.add(place / "packageDigest", "the last row of the history is about another package")
     problems.refuse()
@@ -248,7 +244,7 @@ def _pinned_package(found: Mapping[str, Any], place: FileLocation, problems: Pro
                 FileLocation(place.file, pointer=f"/documents/{problem.file}{problem.pointer}"), problem.message
             )
         problems.refuse()
-        raise  # not reached: there were problems
+        raise  # not reached: refuse() raised
     for kind, entry in found["documents"].items():
         if entry["digest"] != package.digests[kind]:
             problems.add(place / "documents" / kind / "digest", f"the digest of the content is {package.digests[kind]}")
@@ -358,7 +354,7 @@ def read_reports(
         if kind not in _EVIDENCE:
             problems.unknown(place / "evidenceKind", "the kind of evidence", str(kind), _EVIDENCE)
         elif kind in others:
-            problems.add(place, f"there is already an {kind}")
+            problems.add(place, f"a second {kind}")
         else:
             others[str(kind)] = _EVIDENCE[str(kind)](document, place, problems)
     problems.refuse()
@@ -371,14 +367,12 @@ def _read_report(shape: Shape, file: tuple[str, bytes], problems: Problems) -> A
     return None if document is None else shape(document, FileLocation(name), problems)
 
 
-# --- applicability of reports -----------------------------------------------------------------------------------------
-
 _LOADING: Final = ("deferral", "filter")
 """Documents that control which tools and results the model sees."""
 
 
 def inapplicable_reports(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
-    """Return the reports that are no evidence for this promotion, and why."""
+    """Return the reports that do not apply to this promotion, each with the reason."""
     found = {
         "evaluation": _why_evaluation_inapplicable(pin.package, candidate, reports.evaluation),
         "redTeam": _why_red_team_inapplicable(pin.package, candidate, reports.red_team),
@@ -393,16 +387,16 @@ def _why_evaluation_inapplicable(
 ) -> str | None:
     gate = active.contents.get("eval-gate") or candidate.contents.get("eval-gate")
     if gate is None:
-        return "neither package has an eval gate, so nothing says what a good evaluation is"
+        return "neither package has an eval gate, so the evaluation has no criterion"
     if report["packageDigest"] != candidate.digest:
         return f"the evaluation is about another package than {candidate.ref} {candidate.digest}"
     if report["dataset"] != gate["dataset"]:
         return f"the evaluation was made on {report['dataset']}, not on {gate['dataset']}"
     if "profileRef" in gate and "profileRef" not in report:
-        return f"the evaluation does not say that its benchmark is {gate['profileRef']}"
+        return f"the evaluation has no profileRef; the gate requires {gate['profileRef']}"
     changed = {difference.document for difference in compare_packages(active, candidate)}
     if changed.intersection(_LOADING) and "loading" not in report:
-        return "tools are loaded or filtered otherwise, and the evaluation has no measurement of that"
+        return "the loading or filtering of tools changes, and the evaluation has no member loading"
     return None
 
 
@@ -410,7 +404,7 @@ def _why_red_team_inapplicable(
     active: PolicyPackage, candidate: PolicyPackage, report: Mapping[str, Any]
 ) -> str | None:
     if "red-team" not in active.contents and "red-team" not in candidate.contents:
-        return "neither package has a red-team policy, so nothing says what a thorough attack is"
+        return "neither package has a red-team policy, so the report has no criterion"
     if report["packageDigest"] != candidate.digest:
         return f"the red-team report is about another package than {candidate.ref} {candidate.digest}"
     return None
@@ -420,29 +414,29 @@ def _why_instruction_inapplicable(pin: Pin, candidate: PolicyPackage, reports: R
     if reports.instruction is None:
         return None
     if (reports.instruction["pinnedDigest"], reports.instruction["packageDigest"]) != (pin.digest, candidate.digest):
-        return f"the instruction asks for another promotion than {pin.digest} to {candidate.digest}"
+        return f"the instruction is for another promotion than {pin.digest} to {candidate.digest}"
     if any(row.get("instructionRef") == reports.instruction_ref for row in pin.history):
-        return "the instruction was carried out before; a promotion that is repeated is asked for again"
+        return "the instruction was used before; a repeated promotion needs a new instruction"
     return None
 
 
 def _why_approval_inapplicable(pin: Pin, candidate: PolicyPackage, reports: Reports) -> str | None:
     tier = pin.package.highest_tier()
     if reports.approval is None or tier is None or not pin.package.needs_approval(tier):
-        return None  # none is owed, so none can be the wrong one
+        return None  # no approval is required
     if reports.approval["packageDigest"] != candidate.digest:
         return f"the approval is about another package than {candidate.ref} {candidate.digest}"
     if reports.approval["tier"] != tier:
         return f"the approval is for tier {reports.approval['tier']}, not {tier}"
     if any(reports.approval_ref in row.get("inputRefs", ()) for row in pin.history):
-        return "the approval was used before; a promotion that is repeated is approved again"
+        return "the approval was used before; a repeated promotion needs a new approval"
     return None
 
 
 # --- promotion --------------------------------------------------------------------------------------------------------
 
 MODEL_REF: Final = "manglecp:policy-promotion@1"
-"""This module makes the decisions."""
+"""The model of a promotion turn: this module."""
 
 _AGENT_DOCUMENTS: Final = (
     *("tools", "callers", "examples", "deferral", "filter", "parallel", "transport", "truncation", "boundary"),
@@ -609,7 +603,7 @@ class _PromotionTurn:
             profile["evalGate"] = {"passed": measured["passed"], "metrics": measured["metrics"], "thresholds": own}
             refs = ["datasetLineageRef", "graderConfigLineageRef", "metricThresholdsRef"]
             if "profileRef" in (self._gate("eval-gate") or {}):
-                refs.append("profileRef")  # without a benchmark in the gate there is none to have missed
+                refs.append("profileRef")  # only a gate with a benchmark is compared
             profile["evalEvidence"] = {name: measured[name] for name in refs if name in measured}
         if "redTeam" not in self.doubts:
             attacked = self.reports.red_team

@@ -15,8 +15,6 @@ from manglecp.base.json import Uncanonical
 from manglecp.base.text import normalize_word, trim
 from manglecp.harness.canonical_v1 import canonical
 
-# --- problems ---------------------------------------------------------------------------------------------------------
-
 
 class PolicyError(DiagnosticError, ValueError):
     """Invalid policy documents."""
@@ -32,12 +30,11 @@ class Problems:
         return iter(sorted(self._found, key=lambda found: (found.file, found.pointer, found.message)))
 
     def add(self, place: FileLocation, message: str) -> None:
-        """Add an error at this place."""
         self._found.append(Diagnostic("policy", message, place))
 
     def unknown(self, place: FileLocation, what: str, name: str, known: Iterable[str]) -> None:
         """Add an unknown name, with the closest known one."""
-        from manglecp.base.suggestions import did_you_mean  # only needed when something is wrong
+        from manglecp.base.suggestions import did_you_mean  # imported only for an error
 
         self.add(place, f"{what} {name!r} is unknown; {did_you_mean(name, known)}")
 
@@ -46,8 +43,6 @@ class Problems:
         if self._found:
             raise PolicyError(tuple(self))
 
-
-# --- shapes -----------------------------------------------------------------------------------------------------------
 
 Shape: TypeAlias = Callable[[Any, FileLocation, Problems], Any]
 """Returns the canonical value. On a reported problem the return value is unused."""
@@ -90,7 +85,7 @@ def number(least: float, most: float) -> Shape:
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int | float) or isinstance(value, bool):
             problems.add(place, f"a number belongs here, not {_kind(value)}")
-        elif not least <= value <= most:  # neither is a number that is none
+        elif not least <= value <= most:  # false for NaN
             problems.add(place, f"{value} is not between {least:g} and {most:g}")
         return value
 
@@ -156,7 +151,7 @@ def records(shape: Shape, key: str) -> Shape:
         found = _list(shape, value, place, problems)
         names = [str(one.get(key)) for one in found if isinstance(one, dict)]
         for name in sorted({name for name in names if names.count(name) > 1}):
-            problems.add(place, f"{key} {name!r} is there twice")
+            problems.add(place, f"{key} {name!r} is present twice")
         return sorted(found, key=lambda one: str(one.get(key)) if isinstance(one, dict) else "")
 
     return read
@@ -192,7 +187,7 @@ def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | No
             if shape is None:
                 problems.unknown(place / str(name), "the key", str(name), known or ())
             elif not str(name).isascii() or not trim(str(name)):
-                problems.add(place / str(name), "a name here has ASCII letters, and one at least")
+                problems.add(place / str(name), "a name consists of ASCII characters and is not blank")
             else:
                 found[name] = shape(part, place / name, problems)
         return found
