@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, strategies as st
 
 from manglecp.runner.log import PolicyRefused
 from manglecp.runner.selectors import ExternalPolicy, PolicyLimits, run_child
-from manglecp.toolhost import Call
+from manglecp.toolhost import HostCall
 from manglecp.toolhost.dispatch import HostCommand, Pool
 from tests.adversarial._hosted import HOST, Hosted, hosting, plugin_in, value
 from tests.effort import examples

@@ -194,7 +194,7 @@ def test_lists(run: Run) -> None:
     assert run("issue", "list", "--status", "in_progress").stdout == "b  P2 in_progress  two  @kim\n"
     assert [issue["id"] for issue in answer(run, "list", "--assignee", "kim")] == ["b"]
     assert answer(run, "blocked") == []
-    assert "error[event_unknown]: event 9 does not exist; the last one is 3" in refusal(run, "list", "--as-of", "9")
+    assert "error[event_unknown]: event 9 does not exist; the last is 3" in refusal(run, "list", "--as-of", "9")
 
 
 def test_leases(run: Run) -> None:

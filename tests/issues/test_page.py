@@ -19,7 +19,7 @@ AUDIT_ONLY = {"mutation_missing"}
 
 def test_every_code_is_there() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "manglecp" / "issues").rglob("*.py")]
-    codes = {code for text in sources for code in re.findall(r'Refused\(\s*"([a-z_]+)"', text)}
+    codes = {code for text in sources for code in re.findall(r'ChangeRefused\(\s*"([a-z_]+)"', text)}
     assert len(codes) > 15
     assert [code for code in sorted(codes - AUDIT_ONLY) if f"`{code}`" not in PAGE] == []
 

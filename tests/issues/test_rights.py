@@ -252,7 +252,7 @@ def test_threads_that_share_a_right(memory: IssueMemory, bench: Workbench) -> No
         try:
             CHANGES["issue.discover"](memory, right)
             outcomes.append("done")
-        except (ForgedState, Refused):
+        except (ForgedState, ChangeRefused):
             outcomes.append("refused")
 
     threads = [threading.Thread(target=use) for _ in range(8)]

@@ -122,7 +122,7 @@ class TestIssues:
             lambda: bench.memory.mutate(right, "kim", "a", AddDependency(edge="blocks", depends_on=issue)),
         ]
         for operation in operations:
-            with pytest.raises((Invalid, Refused), match=r"an id is|authorise (issue\.discover|dep\.add)"):
+            with pytest.raises((Invalid, ChangeRefused), match=r"an id is|authorise (issue\.discover|dep\.add)"):
                 operation()
         with bench.memory.view() as view, pytest.raises(Invalid, match="an id is"):
             view.show(issue)
@@ -310,7 +310,7 @@ class TestEdges:
         bench.add("a", "b", "c")
         link(bench, "a", "b")
         link(bench, "b", "c", "waits-for")
-        with pytest.raises(Refused, match="the edge would close a cycle: c -> a -> b -> c"):
+        with pytest.raises(ChangeRefused, match="the edge would close a cycle: c -> a -> b -> c"):
             link(bench, "c", "a", "parent-child")
         link(bench, "c", "a", "related")
         with refused("dependency_cycle"):

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from manglecp.issues import Status
 from manglecp.issues.integrity import audit, export_log, fold_log
 from manglecp.issues.model import Add, AddDependency, Close, Discover, RemoveDependency, Update, format_instant
-from manglecp.store.errors import Refused
+from manglecp.store.errors import ChangeRefused
 from tests.effort import examples
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import close, link, refused, update
@@ -177,5 +177,5 @@ def compare(where: str, steps: list[tuple[str, Any, Any]]) -> None:
 @pytest.mark.parametrize("issue", ["nowhere", "b"])
 def test_show_what_is_not_there(bench: Workbench, issue: str) -> None:
     bench.add("a")
-    with bench.memory.view() as view, pytest.raises(Refused, match=f"issue {issue} does not exist"):
+    with bench.memory.view() as view, pytest.raises(ChangeRefused, match=f"issue {issue} does not exist"):
         view.show(issue)

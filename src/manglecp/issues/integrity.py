@@ -17,7 +17,7 @@ from manglecp.base.text import quote
 from manglecp.issues.memory import replay
 from manglecp.issues.model import read_event
 from manglecp.issues.tables import IssueTables, LogRow, MemoryTables, StoredIssues
-from manglecp.store import Refused, StoreError
+from manglecp.store import ChangeRefused, StoreError
 
 
 class AuditResult(NamedTuple):
@@ -119,7 +119,7 @@ def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
     checked = _check(lines)
     with store.write_transaction() as tables:
         if tables.head().seq:
-            raise Refused("memory_not_empty", "this memory has events; import a log into an empty memory")
+            raise ChangeRefused("memory_not_empty", "this memory has events; import a log into an empty memory")
         for line in checked.lines():
             wrong = replay(tables, read_event(line.row))
             assert not wrong, wrong  # _check replayed it

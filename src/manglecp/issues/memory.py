@@ -90,7 +90,7 @@ def _apply_change(
     # Checked here and not only by types: imported changes pass no type checker.
     if isinstance(change, get_args(GatedChange)):
         if evidence is None:
-            raise Refused("mutation_missing", f"{action_of(change)} needs a mutation and has none")
+            raise ChangeRefused("mutation_missing", f"{action_of(change)} needs a mutation and has none")
         check_intent(tables, evidence, issue, change)
     elif evidence is not None:
         raise ChangeRefused("mutation_other", f"{action_of(change)} needs no mutation and has one")
@@ -162,7 +162,7 @@ class IssueView:
         ]
 
     def show(self, issue: str) -> IssueDetail:
-        """Return an issue with its lease, edges and blockers. Raises :class:`.Refused` if it does not exist."""
+        """Return an issue with its lease, edges and blockers. Raises :class:`.ChangeRefused` if it does not exist."""
         one = get_issue(self._tables, issue)
         digest = snapshot_digest(self._tables, issue)
         assert digest is not None  # get_issue found it
@@ -214,7 +214,7 @@ class IssueMemory:
             return tables.lease(issue.id)
 
     def renew(self, actor: str, issue: str, fence: int, ttl: int = DEFAULT_TTL) -> Lease:
-        """Extend the lease to ``ttl`` seconds from now. Refused if the fence is not the current one."""
+        """Extend the lease to ``ttl`` seconds from now. ChangeRefused if the fence is not the current one."""
         return self._leased(actor, issue, Renew(fence=fence, ttl=ttl))
 
     def release(self, actor: str, issue: str, fence: int) -> Issue:
@@ -241,7 +241,7 @@ class IssueMemory:
                 yield IssueView(tables, self._now())
                 return
             if not 1 <= as_of <= tables.head().seq:
-                raise Refused("event_unknown", f"event {as_of} does not exist; the last one is {tables.head().seq}")
+                raise ChangeRefused("event_unknown", f"event {as_of} does not exist; the last is {tables.head().seq}")
             past = MemoryTables()
             now = ""
             for event in events(tables, upto=as_of):
@@ -278,4 +278,4 @@ class IssueMemory:
             issue = self._new_id()
             if tables.issue(issue) is None:
                 return issue
-        raise Refused("issue_exists", f"{_ATTEMPTS} generated ids are in use")
+        raise ChangeRefused("issue_exists", f"{_ATTEMPTS} generated ids are in use")

@@ -62,7 +62,7 @@ class ProposedEvent(NamedTuple):
 
 
 def apply_event(tables: IssueTables, step: ProposedEvent) -> None:
-    """Apply a change. Raises :class:`Invalid` or :class:`Refused` and then changes nothing."""
+    """Apply a change. Raises :class:`Invalid` or :class:`ChangeRefused` and then changes nothing."""
     model.check_id(step.issue)
     model.check_name(step.actor, "actor")
     if not is_instant(step.at):
@@ -93,11 +93,11 @@ def apply_event(tables: IssueTables, step: ProposedEvent) -> None:
 
 
 def get_issue(tables: IssueTables, issue: str) -> Issue:
-    """Return the issue. Raises :class:`Refused` if it does not exist."""
+    """Return the issue. Raises :class:`ChangeRefused` if it does not exist."""
     model.check_id(issue)
     one = tables.issue(issue)
     if one is None:
-        raise Refused("issue_unknown", f"issue {issue} does not exist")
+        raise ChangeRefused("issue_unknown", f"issue {issue} does not exist")
     return one
 
 
@@ -119,7 +119,7 @@ def open_blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
 def _put_new(tables: IssueTables, step: ProposedEvent, change: Add | Discover) -> None:
     _check_members({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
     if tables.issue(step.issue) is not None:
-        raise Refused("issue_exists", f"issue {step.issue} exists already")
+        raise ChangeRefused("issue_exists", f"issue {step.issue} exists already")
     tables.put_issue(
         Issue(
             id=step.issue,
@@ -162,7 +162,7 @@ def _update(tables: IssueTables, step: ProposedEvent, change: Update) -> None:
     _check_members(given)
     if change.status is msgspec.UNSET:
         if "assignee" in given and issue.status is Status.IN_PROGRESS:
-            raise Refused("lease_contention_active", f"issue {issue.id} is assigned to the owner of its lease")
+            raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to the owner of its lease")
     else:
         given |= {"status": Status(change.status), "closed_at": None}
     notes = _append_note(issue, change.note)
@@ -197,7 +197,7 @@ def _claim(tables: IssueTables, step: ProposedEvent, change: Claim) -> None:
         raise ChangeRefused(f"issue_{issue.status}", f"issue {issue.id} is {issue.status} and cannot be claimed")
     lease = tables.lease(issue.id)
     if lease is not None and lease.is_live(step.at):
-        raise Refused("lease_contention_active", f"issue {issue.id} is leased until {lease.expires_at}")
+        raise ChangeRefused("lease_contention_active", f"issue {issue.id} is leased until {lease.expires_at}")
     if waiting := open_blockers(tables, issue.id):
         names = ", ".join(sorted({end.id for _, end in waiting}))
         raise ChangeRefused("issue_waiting", f"issue {issue.id} waits for {names}")
@@ -220,7 +220,7 @@ def _renew(tables: IssueTables, step: ProposedEvent, change: Renew) -> None:
     model.check_ttl(change.ttl)
     lease = _require_own_lease(tables, step, change.fence)
     if not lease.is_live(step.at):
-        raise Refused("lease_stale", f"the lease on {step.issue} expired at {lease.expires_at}; claim the issue again")
+        raise ChangeRefused("lease_stale", f"the lease on {step.issue} expired at {lease.expires_at}; claim it again")
     tables.put_lease(msgspec.structs.replace(lease, expires_at=add_seconds(step.at, change.ttl), renewed_at=step.at))
 
 
@@ -241,7 +241,7 @@ def _require_own_lease(tables: IssueTables, step: ProposedEvent, fence: int) -> 
             "lease_id_mismatch", f"issue {step.issue} is leased under another fencing token than {fence}"
         )
     if lease.owner != step.actor:
-        raise Refused("lease_owner_mismatch", f"another worker holds the lease on {step.issue}")
+        raise ChangeRefused("lease_owner_mismatch", f"another worker holds the lease on {step.issue}")
     return lease
 
 
@@ -250,7 +250,7 @@ def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Insta
     lease = tables.lease(issue.id)
     if lease is None:
         if fence is not None:
-            raise Refused("lease_not_found", f"issue {issue.id} has no lease, but a fencing token was given")
+            raise ChangeRefused("lease_not_found", f"issue {issue.id} has no lease, but a fencing token was given")
     elif fence is None:
         raise ChangeRefused(
             "lease_contention_active",
@@ -259,7 +259,7 @@ def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Insta
     elif fence != lease.fence:
         raise ChangeRefused("lease_id_mismatch", f"issue {issue.id} is leased under another fencing token than {fence}")
     elif not lease.is_live(at):
-        raise Refused("lease_stale", f"the lease on {issue.id} expired at {lease.expires_at}; claim the issue again")
+        raise ChangeRefused("lease_stale", f"the lease on {issue.id} expired at {lease.expires_at}; claim it again")
 
 
 def _add_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency) -> None:
@@ -270,9 +270,9 @@ def _add_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency) -
     if edge in known:
         raise ChangeRefused("dependency_exists", f"{issue.id} has the edge {edge.type} to {edge.depends_on} already")
     if len(known) >= model.MOST_EDGES:
-        raise Refused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
+        raise ChangeRefused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
     if edge.blocking and (cycle := _find_path(tables, edge.depends_on, issue.id)):
-        raise Refused("dependency_cycle", f"the edge would close a cycle: {' -> '.join([issue.id, *cycle])}")
+        raise ChangeRefused("dependency_cycle", f"the edge would close a cycle: {' -> '.join([issue.id, *cycle])}")
     tables.put_edge(edge)
     tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
 
@@ -291,7 +291,7 @@ def _checked_edge(tables: IssueTables, step: ProposedEvent, change: AddDependenc
     if change.edge not in EDGE_TYPES:
         raise Invalid("edge", f"it is one of {', '.join(sorted(EDGE_TYPES))}")
     if get_issue(tables, change.depends_on).id == step.issue:
-        raise Refused("dependency_cycle", f"{step.issue} cannot depend on itself")
+        raise ChangeRefused("dependency_cycle", f"{step.issue} cannot depend on itself")
     return Edge(step.issue, change.edge, change.depends_on)
 
 
@@ -372,9 +372,9 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, ch
     intent = evidence.intent
     kind, action = _required_intent(change)
     if (intent.kind, intent.action) != (kind, action):
-        raise Refused("mutation_other", f"the evidence does not authorise {action}")
+        raise ChangeRefused("mutation_other", f"the evidence does not authorise {action}")
     if tables.is_spent(evidence.witness_id, evidence.call_id):
-        raise Refused("mutation_evidence_spent", "this evidence was used for another mutation; a turn mutates once")
+        raise ChangeRefused("mutation_evidence_spent", "this evidence was used already; a turn mutates once")
     size = len(msgspec.json.encode(evidence))
     if size > LARGEST_EVIDENCE:
         raise ChangeRefused(
@@ -389,11 +389,11 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, ch
         )
     pinned = _PINNED.fullmatch(named[0])
     if (pinned[1] if pinned else named[0]) != demanded:
-        raise Refused("mutation_subject_other", f"the evidence does not authorise a change of {demanded}")
+        raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {demanded}")
     if named[0] in intent.join_witness_refs:
-        raise Refused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
+        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
     if pinned and pinned[2] != snapshot_digest(tables, demanded.removeprefix("issue://")):
-        raise Refused("mutation_snapshot_changed", f"{demanded} has changed since the turn read it")
+        raise ChangeRefused("mutation_snapshot_changed", f"{demanded} has changed since the turn read it")
 
 
 def spend_right(ready: MutationReady, change: GatedChange) -> None:

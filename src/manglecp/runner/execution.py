@@ -160,7 +160,7 @@ class PluginExecutor:
             authority = await resolve(self.authorise(aid, call_id, text))
             options = {"input_json": text, "call_id": call_id, "authority": authority}
         answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, **options)
-        if isinstance(answer, Answer):
+        if isinstance(answer, ActionResult):
             return ActionOutcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
         status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
         by_action = "status" in answer and status is not StepStatus.BREAKER_TRIP

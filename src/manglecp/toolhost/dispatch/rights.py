@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import final
 
 from manglecp.harness import ForgedState, MutationReady, ToolRequests, WrongMutation, redeem_call
-from manglecp.toolhost.dispatch.messages import Call, CallRefused
+from manglecp.toolhost.dispatch.messages import CallRefused, HostCall
 from manglecp.toolhost.leases import input_digest
 
 
