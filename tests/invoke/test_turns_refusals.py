@@ -172,8 +172,11 @@ def test_a_call_without_a_result_leaves_the_turn_open() -> None:
     turn = admitted(turns)
     turn.request([call("read", 1)])
     missing = ("tool.join_incomplete", "tool.result_missing")
-    assert refusal(lambda: turn.authorize([call("write", 2)], claims=claims(["write"]))) == (State.JOIN_CLOSED, missing)
-    assert refusal(turn.finish) == (State.JOIN_CLOSED, missing)
+    assert refusal(lambda: turn.authorize([call("write", 2)], claims=claims(["write"]))) == (
+        TurnState.JOIN_CLOSED,
+        missing,
+    )
+    assert refusal(turn.finish) == (TurnState.JOIN_CLOSED, missing)
     turn.record_outcomes([outcome(call("read", 1))])
     assert turn.finish()["result"] == "accepted"
 
@@ -193,7 +196,7 @@ def test_a_branch_without_a_result_leaves_the_turn_open() -> None:
 def test_an_answer_that_nobody_asked_for_leaves_the_turn_open() -> None:
     turn = admitted(Turns(terms("read")))
     turn.record_outcomes([outcome(call("read", 1))])
-    assert refusal(turn.finish) == (State.JOIN_CLOSED, ("tool.join_incomplete", "tool.result_orphan"))
+    assert refusal(turn.finish) == (TurnState.JOIN_CLOSED, ("tool.join_incomplete", "tool.result_orphan"))
 
 
 def test_two_answers_to_one_call_say_nothing() -> None:
@@ -260,7 +263,7 @@ def test_calls_do_not_run_side_by_side_in_a_turn_that_is_said_to_be_sequential()
     both = [call("read", 1), call("read", 2)]
     turn.request(both)
     turn.record_outcomes([outcome(one) for one in both])
-    assert refusal(turn.finish) == (State.JOIN_CLOSED, ("protocol.parallel_transport_order_invalid",))
+    assert refusal(turn.finish) == (TurnState.JOIN_CLOSED, ("protocol.parallel_transport_order_invalid",))
 
 
 @pytest.mark.req("FAIL-18")

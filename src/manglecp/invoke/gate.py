@@ -51,7 +51,7 @@ Row: TypeAlias = dict[str, Any]
 _NO_READS: Final = Reads()
 _NO_STATES: Final[States] = {}
 
-_REFUSED: Final = (Blocked, InvalidEvidence)
+_REFUSED: Final = (TurnBlocked, InvalidEvidence)
 """The exceptions of a turn that cannot reach a state."""
 
 
@@ -68,8 +68,8 @@ class GateRefused(Exception):
         self.findings = tuple(findings)
 
 
-def _refusal(error: Blocked | InvalidEvidence, state: State) -> GateRefused:
-    if isinstance(error, Blocked):
+def _refusal(error: TurnBlocked | InvalidEvidence, state: TurnState) -> GateRefused:
+    if isinstance(error, TurnBlocked):
         classes = sorted({finding.failure.name for finding in error.findings})
         return GateRefused(error.state, classes, error.findings)
     return GateRefused(state, (), (), str(error))
@@ -121,7 +121,7 @@ class Turns:
             try:
                 turn = CallSpec.of(terms.chain.template(terms.approval, parallel=parallel).with_call_id(name))
             except _REFUSED as error:
-                raise _refusal(error, State.CALL_SPEC) from error
+                raise _refusal(error, TurnState.CALL_SPEC) from error
             self._newest = which, turn
         return self._newest[1]
 
