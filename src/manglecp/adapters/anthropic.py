@@ -68,7 +68,7 @@ _MOST_BLOCKS: Final = 10_000
 
 
 class Stream:
-    """Assembles the events of one message."""
+    """A message, assembled from its events."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] | None = None
@@ -153,7 +153,7 @@ _KINDS_BY_TYPE: Final = {
 
 
 class AnthropicLog(ExchangeLog):
-    """Converts records to events, in log order."""
+    """Conversion of records to events, in log order."""
 
     def __init__(self, limits: LogLimits) -> None:
         super().__init__(limits)

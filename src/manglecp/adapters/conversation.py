@@ -192,7 +192,6 @@ class Threads:
         self._open: LruCache[bytes, Thread] = LruCache(max(1, most))
 
     def begin(self, system: Iterable[str] = ()) -> Thread:
-        """Return a new thread without a key."""
         self._begun += 1
         return Thread(self._begun, system)
 
@@ -226,7 +225,7 @@ ReplyPart: TypeAlias = str | ToolCall | CallResult
 
 
 class Dialect(ABC):
-    """Interprets the requests and messages of one provider."""
+    """Interpretation of the requests and messages of one provider."""
 
     list_name = "messages"
     """The member of a request that holds its messages."""
@@ -271,7 +270,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_sequential(self, request: Message) -> bool:
-        """Return whether the request forbids parallel calls."""
+        pass
 
 
 @dataclass(slots=True)
@@ -311,7 +310,7 @@ class _Transcript:
 
 
 class Dialogue:
-    """Converts the requests, replies and transcripts of a log to events."""
+    """Conversion of the requests, replies and transcripts of a log to events."""
 
     def __init__(self, dialect: Dialect, limits: LogLimits) -> None:
         self.line = 0
@@ -452,14 +451,14 @@ class Dialogue:
 
 
 class ExchangeLog(ABC):
-    """Reads exchanges, ``{"request": …, "response": …}``; what the log formats of the providers share."""
+    """Base class of logs with exchanges, ``{"request": …, "response": …}``."""
 
     def __init__(self, limits: LogLimits) -> None:
         self._limits = limits
 
     @abstractmethod
     def _request(self, request: Message, session: str | None) -> ConversationEvent:
-        """Return the prompt of a request."""
+        pass
 
     @abstractmethod
     def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
@@ -467,7 +466,7 @@ class ExchangeLog(ABC):
 
     @abstractmethod
     def _take(self, part: Message) -> None:
-        """Add a part of a streamed response."""
+        pass
 
     @abstractmethod
     def _streamed(self) -> Iterator[ConversationEvent]:

@@ -32,7 +32,7 @@ _THREAD: Final = 1
 
 
 class McpLog:
-    """Converts JSON-RPC messages to events, in log order."""
+    """Conversion of JSON-RPC messages to events, in log order."""
 
     def __init__(self) -> None:
         self._line = 0

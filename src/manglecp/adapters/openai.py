@@ -105,7 +105,7 @@ _ARGUMENT_MEMBER: Final = {"function": "arguments", "custom": "input"}
 
 
 class Chunks:
-    """Assembles the chunks of one completion."""
+    """A completion, assembled from its chunks."""
 
     def __init__(self) -> None:
         self._first: dict[str, Any] | None = None
@@ -114,7 +114,6 @@ class Chunks:
         self._finish: str | None = None
 
     def belongs_to_another(self, chunk: dict[str, Any]) -> bool:
-        """Return whether the chunk belongs to another completion."""
         return self._first is not None and chunk.get("id") != self._first.get("id")
 
     def take(self, chunk: dict[str, Any]) -> None:
@@ -271,7 +270,7 @@ class Items(_OpenAIDialect):
 
 
 class ItemStream:
-    """Assembles the events of one response. The last one repeats the whole response."""
+    """A response, assembled from its events. The last event repeats the whole response."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -456,7 +455,6 @@ class OpenAILog(ExchangeLog):
             raise Fault("neither an exchange, nor a message or item, nor a part of a stream")
 
     def _transcript(self, messages: list[Any]) -> Iterator[ConversationEvent]:
-        """Read a list of messages, or of items, which have a type."""
         if any(type(message) is dict and "type" in message for message in messages):
             yield from self._items.transcript({"input": messages})
         else:

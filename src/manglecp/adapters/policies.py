@@ -28,8 +28,6 @@ DIGEST_FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool definition, independent of the provider."""
-
     name: str
     schema: JSON
     kind: str = "function"

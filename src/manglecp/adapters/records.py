@@ -195,13 +195,11 @@ def unwrap_body(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def mapping(holder: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """Return the object under this key, or None."""
     value = holder.get(key)
     return None if value is None else require_object(value, key)
 
 
 def array(holder: dict[str, Any], key: str) -> list[Any]:
-    """Return the list under this key, or an empty one."""
     value = holder.get(key)
     if value is None:
         return []
@@ -238,7 +236,6 @@ def kind_of(holder: dict[str, Any], key: str = "type") -> str | None:
 
 
 def optional_text(holder: dict[str, Any], key: str) -> str | None:
-    """Return the text under this key, or None."""
     value = holder.get(key)
     if value is not None and type(value) is not str:
         raise Fault("a text belongs here").inside(key)
@@ -303,7 +300,6 @@ class RunningDigest:
         self._empty = False
 
     def digest(self) -> str:
-        """Return the digest of the list so far."""
         whole = self._hash.copy()
         whole.update(b"]")
         return "sha256:" + whole.hexdigest()

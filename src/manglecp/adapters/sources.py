@@ -24,7 +24,7 @@ _DEFAULTS: Final = {"modelRef": UNRECORDED, "actionMode": "json", "executionPatt
 
 
 class NeutralLog:
-    """Converts records to documents, in the order in which their turns began."""
+    """Conversion of records to documents, in the order in which their turns began."""
 
     def __init__(self, binding: Binding, limits: LogLimits) -> None:
         self._binding = binding
@@ -63,8 +63,6 @@ class NeutralLog:
 
 
 class _Turn:
-    """The rows of a turn collected so far."""
-
     def __init__(self, name: str, number: int, line: int) -> None:
         self._name = name
         self._place = {"number": number, "line": line}

@@ -48,8 +48,6 @@ class UsedText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolSearch:
-    """A tool search: its query and the tools found."""
-
     query: str
     tools: tuple[str, ...]
 
@@ -156,7 +154,6 @@ def _is_derived(row: object) -> bool:
 
 
 def _call_spec(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the call spec and the constraints of the turn."""
     spec = dict(binding.fields)
     constraints = dict(binding.constraints)
     prompt = turn.prompt
@@ -279,7 +276,6 @@ def _envelope(result: CallResult) -> dict[str, Any]:
 
 
 def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
-    """Add the derived rows to the recorded ones."""
     spec = evidence["callSpec"]
     used: dict[str, dict[str, Any]] = {}
     for row in evidence["toolResults"]:
@@ -350,7 +346,7 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 
 
 class _Index(dict[str, tuple[int, ...]]):
-    """Maps pieces of text to the last results that contain them."""
+    """The last results that contain a piece of text, by piece."""
 
     def add(self, key: int, pieces: Iterable[str]) -> None:
         # Most pieces occur in one result only, and share one tuple.
@@ -468,7 +464,7 @@ class _Thread:
 
 
 class LogReader(Protocol):
-    """Converts the records of a provider to events."""
+    """The log format of a provider: converts records to events."""
 
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         """Yield the events of a record. Raises :class:`Fault` with the path to the problem."""
@@ -480,7 +476,7 @@ class LogReader(Protocol):
 
 
 class TurnAssembler:
-    """Converts records in log order to documents in turn order."""
+    """Conversion of records in log order to documents in turn order."""
 
     def __init__(self, adapter: LogReader, binding: Binding, limits: LogLimits) -> None:
         self._adapter = adapter

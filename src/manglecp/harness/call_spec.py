@@ -32,7 +32,7 @@ from manglecp.harness.readers import (
 
 
 class ToolChoice(JsonRecord, frozen=True):
-    """``auto``, ``any`` or ``specific``; the mode is None if not given."""
+    """``auto``, ``any`` or ``specific``; the mode is ``None`` if not given."""
 
     mode: Word = None
     tool_name: Text = None

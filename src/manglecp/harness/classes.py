@@ -370,8 +370,6 @@ BACKOFFS: Final = ("none", "fixed_short", "exponential_short")
 
 
 class NextStep(Enum):
-    """The next step after a failure."""
-
     SAME_TURN = "same_turn"
     """Check the same turn again, with more evidence."""
     NEW_TURN = "new_turn"

@@ -40,6 +40,7 @@ from manglecp.harness.readers import (
     read_integer,
     read_member,
     read_text,
+    read_texts,
     read_word,
     reader_of,
 )
@@ -110,7 +111,6 @@ def describes_error(row: dict[str, Any]) -> bool:
 
 
 def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
-    """Return the envelope of a row that is an error."""
     found = _read_members(row)
     raw = found.raw_error
     retryable = raw.retryable if found.retryable is None else found.retryable
@@ -132,22 +132,15 @@ def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def _result_tools(value: Any) -> tuple[str, ...]:
-    return tuple(sorted(set(list_of(read_text)(value))))
-
-
 def _query_digest(row: dict[str, Any]) -> str | None:
-    """Return the digest of the query; the query itself is not kept."""
     query = read_member(row, "query", read_text)
     return read_member(row, "queryDigest", read_text) if query is None else digest_text(query)
 
 
 class SearchRef(JsonRecord, frozen=True):
-    """The search that found a deferred tool."""
-
     query_digest: Annotated[str | None, ComputedMember(_query_digest)] = None
     catalog_digest: Text = None
-    result_tools: Annotated[tuple[str, ...] | None, Member(_result_tools)] = None
+    result_tools: Annotated[tuple[str, ...] | None, Member(read_texts)] = None
     result_set_digest: Text = None
     resolved_tool_name: Text = None
 
@@ -217,7 +210,6 @@ def _status(row: dict[str, Any]) -> Status:
 
 
 def _result_digest(row: dict[str, Any]) -> str | None:
-    """Return the declared digest, otherwise compute it."""
     declared = read_member(row, "resultDigest", read_text)
     if declared is not None or row.get("payload") is None:
         return declared
@@ -255,8 +247,6 @@ class Observation(JsonRecord, frozen=True):
 
 
 class CallerEdge(JsonRecord, frozen=True):
-    """The edge from a program to a call it made."""
-
     caller_kind: Word = None
     parent_tool_call_id: Text = None
     child_tool_call_id: Text = None
@@ -441,8 +431,6 @@ class Artifact(JsonRecord, frozen=True):
 
 
 class ContextAccess(JsonRecord, frozen=True):
-    """A read or write of a role."""
-
     ref: RequiredText
     access: Word = "read"
     role: Word = None
@@ -471,8 +459,6 @@ class ProtocolState(JsonRecord, frozen=True):
 
 
 class Handoff(JsonRecord, frozen=True):
-    """The packet of a handoff."""
-
     target: RequiredText
     required_artifact_refs: Texts = ()
     return_path_ref: Text = None

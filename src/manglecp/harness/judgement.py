@@ -9,7 +9,6 @@ classes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from manglecp.base.digest import digest_bytes
 from manglecp.harness.call_spec import UPSTREAM_FIELDS, CallSpec
 from manglecp.harness.checks import CHECKS, CHECKS_UPTO
 from manglecp.harness.classes import Finding, TurnState, sort_findings
@@ -32,12 +32,8 @@ _SETS: Final = Evidence.__struct_fields__[1:]
 """All members except the call spec, which has its own digest."""
 
 
-def _hash(value: Any) -> str:
-    return hashlib.sha256(_encode(value)).hexdigest()
-
-
 def _digest(value: Any) -> str:
-    return "sha256:" + _hash(value)
+    return digest_bytes(_encode(value))
 
 
 def _without_none(**members: Any) -> dict[str, Any]:
@@ -76,7 +72,6 @@ def _missing(required: Iterable[str], present: Iterable[str]) -> list[str]:
 
 
 def digest_bundle_v1(turn: Turn) -> dict[str, str]:
-    """Return the digests that upstream computes, by name."""
     evidence, call, digest = turn.evidence, turn.call, _digest
     renders = {row.tool_call_id: row for row in evidence.tool_render}
     sets = {
@@ -175,7 +170,7 @@ def witness_id(digests: Mapping[str, str], failure_classes: Iterable[str]) -> st
         "evidenceDigestV2": digests["evidenceDigestV2"],
         "failureClasses": list(failure_classes),
     }
-    return f"jw1_{_hash(key)}"
+    return f"jw1_{_digest(key).removeprefix('sha256:')}"
 
 
 @dataclass(frozen=True)
@@ -245,7 +240,6 @@ def judge(document: Mapping[str, Any]) -> Judgement:
 
 
 def judge_turn(turn: Turn) -> Judgement:
-    """Return the judgement of a turn already read."""
     found = [finding for check in CHECKS for finding in check(turn)]
     findings = sort_findings(found, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if found else ()
     return Judgement(findings, turn)

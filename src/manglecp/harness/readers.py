@@ -60,8 +60,6 @@ class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The reader of one member."""
-
     read: Reader[Any]
     required: bool = False
 
@@ -119,7 +117,6 @@ def read_integer(value: Any) -> int | None:
 
 
 def _read_number(value: Any) -> float | None:
-    """Read a float; an integer is converted."""
     number = value if type(value) is float else read_integer(value)
     return None if number is None or not math.isfinite(number) else float(number)
 
@@ -195,7 +192,6 @@ def mapping_of(read: Reader[T | None], words: bool = False) -> Reader[dict[str, 
 
 
 def canonical_form(value: Any) -> bytes:
-    """Return the canonical form of any JSON."""
     try:
         form = canonical(value)
     except Uncanonical as bad:

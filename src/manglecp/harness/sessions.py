@@ -46,7 +46,6 @@ def handoff_packet(
     intent: str | None = None,
     constraints: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return a handoff packet with its digest."""
     row: dict[str, Any] = {"target": trim(target), "requiredArtifactRefs": sorted({trim(ref) for ref in artifact_refs})}
     if return_path_ref is not None:
         row["returnPathRef"] = trim(return_path_ref)
@@ -119,7 +118,6 @@ class AgentSession:
         return f"session://{self.id}"
 
     def trajectory_ref(self, turn: int) -> str:
-        """Return the reference of the trajectory row of this turn."""
         return f"trajectory://{self.id}/{turn}"
 
     def __enter__(self) -> Self:
@@ -203,7 +201,6 @@ class OpenTurn:
         self._refuse(TurnState.TOOL_RESULTS)
 
     def use(self, *rows: Row) -> None:
-        """Record the uses of results."""
         self.add("toolUse", *rows)
 
     def add(self, member: str, *rows: Row) -> None:

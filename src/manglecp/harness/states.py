@@ -219,7 +219,6 @@ class ToolResults(_Stage):
     __slots__ = ()
 
     def use(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolUse:
-        """Add the use of each result."""
         return self._reach(ToolUse, TurnState.TOOL_USE, {**evidence, "toolUse": list(rows)})
 
 
@@ -293,7 +292,6 @@ class MutationReady(_Stage):
 
     @property
     def intent(self) -> dict[str, Any]:
-        """Return the authorised mutation."""
         found: dict[str, Any] = self.document["evidence"]["mutation"]
         return found
 

@@ -82,7 +82,6 @@ def _find_differences(tables: IssueTables, folded: MemoryTables) -> Iterator[str
 
 
 def _rows_by_name(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
-    """Return every row of the tables by a readable name."""
     rows: dict[str, Mapping[str, Any]] = {}
     for issue in tables.issues():
         rows[f"issue {issue.id}"] = msgspec.structs.asdict(issue)

@@ -201,7 +201,6 @@ class IssueMemory:
             return get_issue(tables, issue)
 
     def claim(self, actor: str, issue: str, ttl: int = DEFAULT_TTL) -> Lease:
-        """Take the lease on an issue for ``ttl`` seconds."""
         return self._leased(actor, issue, Claim(ttl=ttl))
 
     def claim_next(self, actor: str, ttl: int = DEFAULT_TTL) -> Lease | None:
@@ -218,7 +217,6 @@ class IssueMemory:
         return self._leased(actor, issue, Renew(fence=fence, ttl=ttl))
 
     def release(self, actor: str, issue: str, fence: int) -> Issue:
-        """Give the lease back."""
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, Release(fence=fence))
             return get_issue(tables, issue)

@@ -355,7 +355,6 @@ def subject_ref(issue: str, change: GatedChange) -> str:
 
 
 def read_evidence(ready: MutationReady) -> MutationEvidence:
-    """Return the evidence of a right without spending it."""
     from manglecp.harness import ForgedState, MutationReady  # queries do not load the harness
 
     if not isinstance(ready, MutationReady):

@@ -81,7 +81,6 @@ class RunHeader:
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> RunHeader:
-        """Return the header among the members of a record."""
         return cls(**{field.name: members[field.name] for field in fields(cls) if field.name in members})
 
     def members(self) -> dict[str, str]:

@@ -126,7 +126,6 @@ class EndReason(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of a process for this reason."""
         return 0 if self in (EndReason.GOAL_DONE, EndReason.NOOP, EndReason.ASK_SUP) else 1
 
 
@@ -168,8 +167,6 @@ async def run(
 
 
 class _CallbackError(Exception):
-    """An exception of a caller's function."""
-
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(name)
         self.error = error

@@ -237,7 +237,7 @@ def parse_selection(raw: str, *, compatible: bool = False) -> Selection:
 
 
 class _InvalidPatch(Exception):
-    """An invalid patch."""
+    pass
 
 
 def _parse_patch(rest: str) -> str | None:

@@ -19,7 +19,7 @@ _ORDER: Final = CLASSES["protocol.parallel_transport_order_invalid"]
 
 
 def check_stop_reason(turn: Turn) -> Iterator[Finding]:
-    """The policy handles the stop reason, and it permits the continuation."""
+    """Check that the policy handles the stop reason, and it permits the continuation."""
     state, policy = turn.evidence.protocol_state, turn.call.protocol_state_policy
     if state is None:
         return
@@ -32,7 +32,7 @@ def check_stop_reason(turn: Turn) -> Iterator[Finding]:
 
 
 def check_stop_policy(turn: Turn) -> Iterator[Finding]:
-    """Turn and iteration budgets are kept, and a due checkpoint is recorded."""
+    """Check that turn and iteration budgets are kept, and a due checkpoint is recorded."""
     state, policy = turn.evidence.protocol_state, turn.call.stop_policy
     if state is None or policy is None:
         return
@@ -52,7 +52,7 @@ def check_stop_policy(turn: Turn) -> Iterator[Finding]:
 
 
 def check_transport(turn: Turn) -> Iterator[Finding]:
-    """Outputs have the order of their calls, and calls are sequential where the transport requires it."""
+    """Check that outputs have the order of their calls, and calls are sequential where the transport requires it."""
     if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
         yield Finding(_ORDER, "protocolConstraints", "the runtime reports that the order was broken")
     policy = turn.call.tool_transport_policy
@@ -97,7 +97,7 @@ _COMPACTION: Final = CLASSES["runtime.compaction_state_invalid"]
 
 
 def check_shell_boundary(turn: Turn) -> Iterator[Finding]:
-    """A shell command records directory, sandbox and command, and stays within the boundary."""
+    """Check that a shell command records directory, sandbox and command, and stays within the boundary."""
     policy = turn.call.execution_boundary_policy
     roots = [
         declared
@@ -147,7 +147,7 @@ def _is_sandboxed(turn: Turn, shell: Shell) -> bool:
 
 
 def check_edit_surface(turn: Turn) -> Iterator[Finding]:
-    """Files are edited only by the surfaces that the policy lists."""
+    """Check that files are edited only by the surfaces that the policy lists."""
     policy = turn.call.execution_boundary_policy
     if policy is None or policy.allowed_edit_surfaces is None:
         return
@@ -160,7 +160,7 @@ def check_edit_surface(turn: Turn) -> Iterator[Finding]:
 
 
 def check_compaction(turn: Turn) -> Iterator[Finding]:
-    """Compaction follows the policy of the call and keeps required references and open calls."""
+    """Check that compaction follows the policy of the call and keeps required references and open calls."""
     record, pinned, terms = turn.evidence.compaction, turn.call.compaction_policy_digest, turn.terms.compaction
     continuity = turn.evidence.continuity
     if record is None or not record.invoked:
@@ -193,7 +193,7 @@ _SCOPE: Final = CLASSES["context.scope_violation"]
 
 
 def check_owed_context(turn: Turn) -> Iterator[Finding]:
-    """A turn that continues, or consumed a result, has rendered every result, a queue and a view."""
+    """Check that a turn that continues, or consumed a result, has rendered every result, a queue and a view."""
     if not turn.context_owed:
         return
     evidence, call = turn.evidence, turn.call
@@ -219,7 +219,7 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
 
 
 def check_queues(turn: Turn) -> Iterator[Finding]:
-    """Required queues and views exist, without duplicates, within the batch size, at allowed points."""
+    """Check that required queues and views exist, without duplicates, within the batch size, at allowed points."""
     wanted, evidence = turn.constraints.context_constraints, turn.evidence
     for name in set(wanted.required_queue_ids).difference(row.queue_id for row in evidence.reminder_queue):
         yield Finding(_QUEUE, row_pointer("reminderQueue", name), "the required queue is absent")
@@ -242,7 +242,7 @@ def check_queues(turn: Turn) -> Iterator[Finding]:
 
 
 def check_context_filter(turn: Turn) -> Iterator[Finding]:
-    """Results are filtered where the policy requires it, and not where it forbids it."""
+    """Check that results are filtered where the policy requires it, and not where it forbids it."""
     policy = turn.call.pre_context_filter_policy
     if policy is None or policy.mode in (None, "allowed"):
         return
@@ -260,7 +260,7 @@ def check_context_filter(turn: Turn) -> Iterator[Finding]:
 
 
 def check_scope(turn: Turn) -> Iterator[Finding]:
-    """A role reads and writes only under its prefixes, and does not act for another role."""
+    """Check that a role reads and writes only under its prefixes, and does not act for another role."""
     call, role = turn.call, turn.call.orchestration_role
     if role is not None and role not in ROLES:
         yield Finding(_SCOPE, "callSpec/orchestrationRole", f"the role {role} is unknown")
@@ -297,7 +297,7 @@ _DECOMPOSITION: Final = CLASSES["coordination.decomposition_policy_violation"]
 
 
 def check_pattern(turn: Turn) -> Iterator[Finding]:
-    """The pattern is known and allowed under the expected policy; autonomous patterns have a trigger."""
+    """Check that the pattern is known and allowed under the expected policy; autonomous patterns have a trigger."""
     terms, call = turn.terms.decomposition, turn.call
     if terms.admissible is False:
         yield Finding(_DECOMPOSITION, "decompositionConstraints", "the runtime reports that it is not admissible")
@@ -317,7 +317,7 @@ def check_pattern(turn: Turn) -> Iterator[Finding]:
 
 
 def check_fan_out(turn: Turn) -> Iterator[Finding]:
-    """A loop has one worker, only some patterns split, and the fan-out is within the limit."""
+    """Check that a loop has one worker, only some patterns split, and the fan-out is within the limit."""
     split, cap = turn.evidence.decomposition, turn.terms.decomposition.max_fan_out
     if split is None:
         return

@@ -39,8 +39,6 @@ _RISK: Final = CLASSES["governance.risk_tier_profile_missing"]
 
 
 class _Gate:
-    """The parts of the turn that governance checks read."""
-
     __slots__ = ("constraints", "open", "profile", "promotes", "promotes_itself", "turn")
 
     def __init__(self, turn: Turn) -> None:

@@ -32,7 +32,6 @@ _PACKET_FIELDS: Final = {
 
 
 def _existing(turn: Turn) -> set[str]:
-    """Return the artifacts that exist and have a digest."""
     return {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
 
 
@@ -42,7 +41,7 @@ def check_contract(turn: Turn) -> Iterator[Finding]:
 
 
 def check_packet(turn: Turn) -> Iterator[Finding]:
-    """The target is allowed and the packet carries everything the contract requires."""
+    """Check that the target is allowed and the packet carries everything the contract requires."""
     found, terms = turn.evidence.handoff, turn.terms.handoff
     if found is None:
         return
@@ -90,7 +89,7 @@ def _demanded(turn: Turn, transfer: bool) -> Iterator[Finding]:
 
 
 def check_descent(turn: Turn) -> Iterator[Finding]:
-    """A turn that resumes from a handoff names it, and its listed artifacts exist."""
+    """Check that a turn that resumes from a handoff names it, and its listed artifacts exist."""
     continuity = turn.evidence.continuity
     if continuity is None or continuity.mode != "descent":
         return
@@ -114,7 +113,7 @@ _BASE: Final = "capabilities.change_morphisms"
 
 
 def check_policy(turn: Turn) -> Iterator[Finding]:
-    """The policy of the call is the active one, and the intent cites no other."""
+    """Check that the policy of the call is the active one, and the intent cites no other."""
     intent, pinned = turn.evidence.mutation, turn.call.mutation_policy_digest
     active = turn.constraints.mutation_constraints.active_policy_digest
     if active is not None and active != pinned:
@@ -128,7 +127,7 @@ def check_policy(turn: Turn) -> Iterator[Finding]:
 
 
 def check_claims(turn: Turn) -> Iterator[Finding]:
-    """The intent claims every capability it needs: the base, and the action or all actions.
+    """Check that the intent claims every capability it needs: the base, and the action or all actions.
 
     The tool of a named call counts as an action of the intent, or a right to one would be a right to any.
     """
@@ -160,7 +159,7 @@ def _snake(action: str) -> str:
 
 
 def check_use_evidence(turn: Turn) -> Iterator[Finding]:
-    """Every input is traced to a consumed result or an earlier join, and the turn to its session or trajectory."""
+    """Check that every input leads to a consumed result or an earlier join, and the turn to a session or trajectory."""
     intent, evidence = turn.evidence.mutation, turn.evidence
     if intent is None:
         return
@@ -183,7 +182,7 @@ def check_use_evidence(turn: Turn) -> Iterator[Finding]:
 
 
 def check_drift(turn: Turn) -> Iterator[Finding]:
-    """A document that differs from its digest, or has none, raises the class of its kind."""
+    """Check that every policy document has the digest of the call spec."""
     for name in turn.drifted:
         yield Finding(
             DOCUMENTS[name].drift, row_pointer("policyDocuments", name), "is not the document of the call spec"

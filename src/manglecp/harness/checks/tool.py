@@ -33,7 +33,7 @@ _PROVENANCE: Final = ("command", "api", "runtime_route")
 
 
 def check_call_shape(turn: Turn) -> Iterator[Finding]:
-    """Mode and tool choice are known words, and the choice is met."""
+    """Check that mode and tool choice are known words, and the choice is met."""
     call = turn.call
     if call.action_mode not in _MODES:
         yield Finding(_SCHEMA, "callSpec/actionMode", f"the mode {call.action_mode} is unknown")
@@ -49,7 +49,7 @@ def check_call_shape(turn: Turn) -> Iterator[Finding]:
 
 
 def check_request_shape(turn: Turn) -> Iterator[Finding]:
-    """Every request comes from a structured block and matches the pinned schema of its tool."""
+    """Check that every request comes from a structured block and matches the pinned schema of its tool."""
     for row in turn.evidence.tool_requests:
         where = row_pointer("toolRequests", row.tool_call_id)
         if row.schema_valid is False:
@@ -83,7 +83,7 @@ def _adapter_registered(turn: Turn, row: ToolRequest) -> bool:
 
 
 def check_one_call_per_action(turn: Turn) -> Iterator[Finding]:
-    """Only code composes several calls within one action."""
+    """Check that only code composes several calls within one action."""
     if turn.call.action_mode not in ("json", "text"):
         return
     rows = [row for row in turn.evidence.tool_requests if row.action_index is not None]
@@ -95,7 +95,7 @@ def check_one_call_per_action(turn: Turn) -> Iterator[Finding]:
 
 
 def check_result_shape(turn: Turn) -> Iterator[Finding]:
-    """Errors are typed, programs record their output, token counts add up, required provenance exists."""
+    """Check that errors are typed, programs record their output, token counts add up, required provenance exists."""
     for row in turn.results.values():
         where = row_pointer("toolResults", row.tool_call_id)
         if row.error is not None and row.error.gaps:
@@ -126,7 +126,7 @@ def _has_provenance(row: ToolResult) -> bool:
 
 
 def check_use_shape(turn: Turn) -> Iterator[Finding]:
-    """A discarded result has a reason, and only retryable errors are retried."""
+    """Check that a discarded result has a reason, and only retryable errors are retried."""
     for row in turn.evidence.tool_use:
         where = row_pointer("toolUse", row.tool_call_id)
         if row.disposition == "discarded_with_reason" and row.reason_code is None:
@@ -138,7 +138,7 @@ def check_use_shape(turn: Turn) -> Iterator[Finding]:
 
 
 def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
-    """Every tool is on each allow-list, in the catalogue, and the required one."""
+    """Check that every tool is on each allow-list, in the catalogue, and the required one."""
     policy = turn.call.tool_policy
     lists = []
     if policy is not None and policy.allowed_tools is not None:
@@ -161,7 +161,7 @@ def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
 
 
 def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
-    """A call that a guardrail blocked has no ``ok`` result. A block without a call id blocks all calls."""
+    """Check that a call that a guardrail blocked has no ``ok`` result. A block without a call id blocks all calls."""
     for decision in turn.evidence.guardrail_decisions or ():
         if decision.stage != "pre_flight" or decision.outcome != "block":
             continue
@@ -173,7 +173,7 @@ def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
 
 
 def check_discovery(turn: Turn) -> Iterator[Finding]:
-    """A deferred tool was found by a search over the pinned catalogue, and called by the name found."""
+    """Check that a deferred tool was found by a search over the pinned catalogue, and called by the name found."""
     pins = turn.constraints.tool_constraints
     if pins.expected_tool_catalog_digest not in (None, turn.call.tool_catalog_digest):
         yield Finding(_MISMATCH, "callSpec/toolCatalogDigest", "another catalogue is expected")
@@ -200,7 +200,7 @@ def check_discovery(turn: Turn) -> Iterator[Finding]:
 
 
 def check_examples(turn: Turn) -> Iterator[Finding]:
-    """Tools are shown with their pinned examples."""
+    """Check that tools are shown with their pinned examples."""
     constraints = turn.constraints.tool_constraints
     if constraints.expected_tool_example_digest not in (None, turn.call.tool_example_digest):
         yield Finding(_EXAMPLES, "callSpec/toolExampleDigest", "other examples are expected")
@@ -212,7 +212,7 @@ def check_examples(turn: Turn) -> Iterator[Finding]:
 
 
 def check_callers(turn: Turn) -> Iterator[Finding]:
-    """The caller of a tool with a caller list is on that list."""
+    """Check that the caller of a tool with a caller list is on that list."""
     expected = turn.constraints.tool_constraints.expected_allowed_callers_digest
     if expected not in (None, turn.call.allowed_callers_digest):
         yield Finding(_CALLER, "callSpec/allowedCallersDigest", "another list of callers is expected")
@@ -224,7 +224,7 @@ def check_callers(turn: Turn) -> Iterator[Finding]:
 
 
 def check_caller_edges(turn: Turn) -> Iterator[Finding]:
-    """An edge leads from a requested program to the call that carries it."""
+    """Check that an edge leads from a requested program to the call that carries it."""
     for name, edge in turn.edges.items():
         where = row_pointer("toolResults", name)
         parent = edge.parent_tool_call_id
@@ -241,7 +241,7 @@ def check_caller_edges(turn: Turn) -> Iterator[Finding]:
 
 
 def check_width(turn: Turn) -> Iterator[Finding]:
-    """The branches are those that the policy allows, and not more."""
+    """Check that the branches are those that the policy allows, and not more."""
     policy = turn.call.parallel_policy
     if policy is None:
         return
@@ -262,7 +262,7 @@ def check_width(turn: Turn) -> Iterator[Finding]:
 
 
 def check_join(turn: Turn) -> Iterator[Finding]:
-    """Requests, terminal results and uses match one another, and every branch is closed."""
+    """Check that requests, terminal results and uses match one another, and every branch is closed."""
     for finding in _find_unmatched(turn):
         yield finding
         yield Finding(_INCOMPLETE, finding.where, finding.message)
@@ -293,7 +293,7 @@ def _find_unmatched(turn: Turn) -> Iterator[Finding]:
 
 
 def check_truncation(turn: Turn) -> Iterator[Finding]:
-    """Payloads are within the budget, and a truncation is recorded as the policy requires."""
+    """Check that payloads are within the budget, and a truncation is recorded as the policy requires."""
     demanded = turn.constraints.truncation_constraints
     inline = turn.call.tool_response_truncation_policy
     limits = [

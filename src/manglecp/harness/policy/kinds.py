@@ -86,7 +86,6 @@ def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def _stages(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read the stages in their canonical order."""
     found = words(STAGES, least=1)(value, place, problems)
     return [stage for stage in STAGES if stage in found]
 

@@ -244,7 +244,6 @@ class PolicyPackage:
 
 
 def _pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return those of the members that the document has."""
     return {name: document[name] for name in names if name in document}
 
 

@@ -485,8 +485,6 @@ class _DocumentRead:
 
 
 class _PromotionTurn:
-    """The evidence of one promotion."""
-
     def __init__(self, pin: Pin, candidate: PolicyPackage, reports: Reports) -> None:
         self.pin = pin
         self.active = pin.package

@@ -21,7 +21,7 @@ class PolicyError(DiagnosticError, ValueError):
 
 
 class Problems:
-    """Collects diagnostics while documents are read; sorted by file and place."""
+    """The diagnostics of documents, sorted by file and place."""
 
     def __init__(self) -> None:
         self._found: list[Diagnostic] = []
@@ -39,7 +39,7 @@ class Problems:
         self.add(place, f"{what} {name!r} is unknown; {did_you_mean(name, known)}")
 
     def refuse(self) -> None:
-        """Raise :class:`PolicyError` if there are any."""
+        """Raise :class:`PolicyError` if a problem was added."""
         if self._found:
             raise PolicyError(tuple(self))
 
@@ -49,7 +49,6 @@ Shape: TypeAlias = Callable[[Any, FileLocation, Problems], Any]
 
 
 def text(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read a non-blank text."""
     if not isinstance(value, str):
         problems.add(place, f"a text belongs here, not {_kind(value)}")
     elif not trim(value):
@@ -67,8 +66,6 @@ def flag(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def integer(least: int) -> Shape:
-    """Read an integer of at least ``least``."""
-
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
             problems.add(place, f"a whole number belongs here, not {_kind(value)}")
@@ -80,8 +77,6 @@ def integer(least: int) -> Shape:
 
 
 def number(least: float, most: float) -> Shape:
-    """Read a number from ``least`` to ``most``, inclusive."""
-
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int | float) or isinstance(value, bool):
             problems.add(place, f"a number belongs here, not {_kind(value)}")
@@ -131,8 +126,6 @@ def items(shape: Shape = text, *, least: int = 0) -> Shape:
 
 
 def sequence(shape: Shape) -> Shape:
-    """Read a list in its order."""
-
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         return _list(shape, value, place, problems)
 
@@ -140,7 +133,6 @@ def sequence(shape: Shape) -> Shape:
 
 
 def words(vocabulary: Collection[str], *, least: int = 0) -> Shape:
-    """Read a set of words of the vocabulary, at least ``least``."""
     return items(one_of(vocabulary), least=least)
 
 
