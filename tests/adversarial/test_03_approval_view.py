@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from manglecp.base.text import escape_invisible, find_invisible, has_invisible
 from manglecp.intent import Domain, Flaw
 from manglecp.intent.chain import LONGEST_NAME, name_problem
-from manglecp.intent.input_schema import Exposed, input_schema
+from manglecp.intent.input_schema import ExposedParameter, input_schema
 from manglecp.pack import PackError
 from tests.intent.answering import asked, tools
 from tests.intent.packs import SCHEMA, action, pack, skill
@@ -175,9 +175,9 @@ def test_no_text_of_an_answer_hides_anything(attack: str) -> None:
     ],
 )
 def test_what_a_schema_accepts_is_seen(schema: dict[str, Any]) -> None:
-    with pytest.raises(Flaw, match="not seen"):
-        input_schema([Exposed("x", "x", "look", {"properties": {"x": schema}})], {})
-    with pytest.raises(Flaw, match="not seen"):
+    with pytest.raises(Flaw, match="cannot be seen"):
+        input_schema([ExposedParameter("x", "x", "look", {"properties": {"x": schema}})], {})
+    with pytest.raises(Flaw, match="cannot be seen"):
         input_schema([], {"x": schema})
-    with pytest.raises(Flaw, match="not seen"):
+    with pytest.raises(Flaw, match="cannot be seen"):
         input_schema([], {"pa\u200bth": {}})

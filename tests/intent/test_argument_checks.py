@@ -28,11 +28,11 @@ UNDO = 'undo_step("see", 1, "look").\n'
         ('arg_from("see", 1, "path", "p").\narg_value("see", 1, "path", "x").', "3:20 'path' of step 1 is bound twice"),
         (
             'macro_step("see", 2, "look").\narg_value("see", 2, "path", "x").\narg_step("see", 2, "path", 1, "/a").',
-            "5:20 'path' of step 2 is bound twice: arg_value goes before arg_step, which never counts",
+            "5:20 'path' of step 2 is bound twice: arg_value overrides arg_step, which has no effect",
         ),
         (
             'macro_step("see", 2, "look").\narg_from("see", 2, "path", "x").\narg_step("see", 2, "path", 1, "/a").',
-            "5:20 'path' of step 2 is bound twice: arg_from goes before arg_step, which never counts",
+            "5:20 'path' of step 2 is bound twice: arg_from overrides arg_step, which has no effect",
         ),
         (
             'arg_value("see", 1, "path", "x").\narg_from("see", 1, "path", "p") :- intent("observe").',
@@ -49,7 +49,7 @@ UNDO = 'undo_step("see", 1, "look").\n'
         ),
         (
             UNDO + 'undo_value("see", 1, "path", "x").\nundo_in("see", 1, "path", "path").',
-            "5:19 'path' of step 1 is bound twice: undo_value goes before undo_in",
+            "5:19 'path' of step 1 is bound twice: undo_value overrides undo_in",
         ),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_secret_setting_is_not_shown_in_the_complaint() -> None:
 
 
 PATCH = action("patch", tier=1, effects=("filesystem",))
-UNSAID = "see is called reversible, and nothing takes back its step 2, patch"
+UNSAID = "see is declared reversible, and no clause undoes its step 2, patch"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def other_facts(folder: Path) -> list[str]:
 def test_names_are_checked_in_a_pack_that_has_fact_files(tmp_path: Path) -> None:
     schema = "Decl known(X) bound [/string]."
     given = pack(TOOL + 'relevant("sea", 50).', schema=schema, fact_files=other_facts(tmp_path))
-    assert warnings(given) == ["nothing says that there is a tool 'sea'"]
+    assert warnings(given) == ["no clause of macro defines the tool 'sea'"]
     for rule, told in (
         ('on_error("see", 7, "stop").', "3:17 see has no step 7"),
         ('on_error("see", 1, "undo").', "3:20 see has no step that can be undone"),

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from manglecp.intent.budget import Fitted, at_first, fit, whole
+from manglecp.intent.budget import FittedResponse, fit, initial_views, render_all
 from manglecp.intent.definition import ChainStep, Definition, Resource, SafetyData
 from manglecp.intent.domain import Domain
-from manglecp.intent.rendering import Shown
+from manglecp.intent.rendering import ToolView
 from manglecp.intent.tokens import ESTIMATE, Counter, counter
 from tests.intent.answering import asked
 from tests.intent.packs import cases, pack, skill
@@ -41,7 +41,7 @@ levels = st.sampled_from(["full", "full", "condensed", "minimal"])
 
 
 @st.composite
-def answers(draw: st.DrawFn) -> tuple[Shown, ...]:
+def answers(draw: st.DrawFn) -> tuple[ToolView, ...]:
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6))
     tools: list[tuple[Definition, Any]] = []
     for name in names:
@@ -55,20 +55,20 @@ def answers(draw: st.DrawFn) -> tuple[Shown, ...]:
         )
         tools.append((made, draw(levels)))
     tools.sort(key=lambda one: (-one[0].score, one[0].tool))
-    return at_first(tools, SKILLS, ESTIMATE, 500)
+    return initial_views(tools, SKILLS, ESTIMATE, 500)
 
 
 budgets = st.integers(0, 1500)
 counters = st.sampled_from([ESTIMATE, EXACT])
 
 
-def by_name(fitted: Fitted) -> dict[str, Shown]:
+def by_name(fitted: FittedResponse) -> dict[str, ToolView]:
     return {one.definition.tool: one for one in fitted.shown}
 
 
 @pytest.mark.req("EVAL-35", "SKILL-15")
 @given(answers(), budgets, counters)
-def test_what_is_sent_fits_and_has_its_dependencies(tools: tuple[Shown, ...], budget: int, by: Counter) -> None:
+def test_what_is_sent_fits_and_has_its_dependencies(tools: tuple[ToolView, ...], budget: int, by: Counter) -> None:
     fitted = fit(tools, SKILLS, by, budget)
     assert fitted.tokens <= budget or not fitted.shown
     sent = msgspec.json.encode({"macro_tools": fitted.tools, "required_skills": fitted.skills}, order="deterministic")
@@ -76,13 +76,13 @@ def test_what_is_sent_fits_and_has_its_dependencies(tools: tuple[Shown, ...], bu
     names = {one.definition.tool for one in fitted.shown}
     assert all(names.issuperset(one.definition.requires) for one in fitted.shown)
     assert fit(tools, SKILLS, by, budget) == fitted
-    if whole(tools, SKILLS, by).tokens <= budget:
+    if render_all(tools, SKILLS, by).tokens <= budget:
         assert fitted.shown == tools, "nothing shrinks without need"
 
 
 @pytest.mark.req("EVAL-35")
 @given(answers(), counters)
-def test_what_an_answer_costs_is_budget_enough_for_it(tools: tuple[Shown, ...], by: Counter) -> None:
+def test_what_an_answer_costs_is_budget_enough_for_it(tools: tuple[ToolView, ...], by: Counter) -> None:
     free = fit(tools, SKILLS, by, None)
     assert fit(tools, SKILLS, by, free.tokens) == free
 
@@ -90,7 +90,7 @@ def test_what_an_answer_costs_is_budget_enough_for_it(tools: tuple[Shown, ...], 
 @pytest.mark.req("EVAL-35")
 @given(answers(), budgets, budgets, counters, st.sets(st.sampled_from(NAMES)))
 def test_a_larger_budget_never_removes_or_demotes(
-    tools: tuple[Shown, ...], one: int, other: int, by: Counter, upgraded: set[str]
+    tools: tuple[ToolView, ...], one: int, other: int, by: Counter, upgraded: set[str]
 ) -> None:
     ids = [f"m-{name * 16}" for name in upgraded]
     less = by_name(fit(tools, SKILLS, by, min(one, other), ids))
@@ -104,7 +104,7 @@ def test_a_larger_budget_never_removes_or_demotes(
 
 @pytest.mark.req("EVAL-36")
 @given(answers(), budgets)
-def test_fitting_alone_never_puts_a_better_tool_below_a_lesser_one(tools: tuple[Shown, ...], budget: int) -> None:
+def test_fitting_alone_never_puts_a_better_tool_below_a_lesser_one(tools: tuple[ToolView, ...], budget: int) -> None:
     full = [one.changed(level="full") for one in tools]
     found = fit(full, SKILLS, ESTIMATE, budget).shown
     for better in found:
@@ -118,7 +118,7 @@ def test_fitting_alone_never_puts_a_better_tool_below_a_lesser_one(tools: tuple[
 
 def path(tools: list[tuple[Definition, Any]], upgraded: tuple[str, ...] = ()) -> list[list[tuple[Any, ...]]]:
     """Every answer that some budget gives, from the largest to the smallest."""
-    first = at_first(tools, SKILLS, ESTIMATE, 500)
+    first = initial_views(tools, SKILLS, ESTIMATE, 500)
     found: list[list[tuple[Any, ...]]] = []
     for budget in range(2000, -1, -1):
         fitted = fit(first, SKILLS, ESTIMATE, budget, [f"m-{name * 16}" for name in upgraded])
@@ -178,8 +178,8 @@ def test_what_needs_a_removed_tool_goes_with_it() -> None:
 @pytest.mark.req("SKILL-17")
 def test_a_skill_that_is_shorter_than_a_reference_to_it_stays() -> None:
     skills = {"tiny": skill("tiny", "Dry run first.")}
-    first = at_first([(definition("a", skills=("tiny",), resources=RICH), "full")], skills, ESTIMATE, 500)
-    fitted = fit(first, skills, ESTIMATE, whole(first, skills, ESTIMATE).tokens - 1)
+    first = initial_views([(definition("a", skills=("tiny",), resources=RICH), "full")], skills, ESTIMATE, 500)
+    fitted = fit(first, skills, ESTIMATE, render_all(first, skills, ESTIMATE).tokens - 1)
     (shown,) = fitted.shown
     assert (shown.level, shown.inline, shown.resources) == ("full", frozenset({"tiny"}), 1)
 
@@ -187,16 +187,16 @@ def test_a_skill_that_is_shorter_than_a_reference_to_it_stays() -> None:
 @pytest.mark.req("SKILL-06", "SKILL-07")
 def test_a_skill_that_several_tools_need_is_told_once_and_paid_once() -> None:
     both = [definition("a", 100, skills=("howto",)), definition("b", 80, skills=("howto",))]
-    first = at_first([(one, "full") for one in both], SKILLS, ESTIMATE, 500)
+    first = initial_views([(one, "full") for one in both], SKILLS, ESTIMATE, 500)
     assert [one.inline for one in first] == [{"howto"}, frozenset()]
-    alone = whole(at_first([(both[0], "full")], SKILLS, ESTIMATE, 0), SKILLS, ESTIMATE)
-    together = whole(at_first([(one, "full") for one in both], SKILLS, ESTIMATE, 0), SKILLS, ESTIMATE)
+    alone = render_all(initial_views([(both[0], "full")], SKILLS, ESTIMATE, 0), SKILLS, ESTIMATE)
+    together = render_all(initial_views([(one, "full") for one in both], SKILLS, ESTIMATE, 0), SKILLS, ESTIMATE)
     assert len(alone.skills) == len(together.skills) == 1
 
 
 def test_an_empty_answer_is_legal() -> None:
     assert fit((), SKILLS, ESTIMATE, 0).tools == ()
-    assert fit(at_first([(definition("a"), "full")], SKILLS, ESTIMATE, 9), SKILLS, ESTIMATE, 0).tools == ()
+    assert fit(initial_views([(definition("a"), "full")], SKILLS, ESTIMATE, 9), SKILLS, ESTIMATE, 0).tools == ()
 
 
 def test_a_thousand_tools_are_fitted_by_a_binary_search() -> None:
@@ -205,7 +205,7 @@ def test_a_thousand_tools_are_fitted_by_a_binary_search() -> None:
         for n in range(1000)
     ]
     counted = Counting()
-    first = at_first(many, SKILLS, counted, 500)
+    first = initial_views(many, SKILLS, counted, 500)
     fit(first, SKILLS, counted, 2000)
     assert counted.calls <= 12 * len(many), "a binary search"
 
@@ -220,7 +220,7 @@ class Steep:
 
 
 @given(answers(), budgets)
-def test_the_whole_has_to_fit_whatever_the_parts_come_to(tools: tuple[Shown, ...], budget: int) -> None:
+def test_the_whole_has_to_fit_whatever_the_parts_come_to(tools: tuple[ToolView, ...], budget: int) -> None:
     fitted = fit(tools, SKILLS, Steep(), budget)
     assert fitted.tokens <= budget or not fitted.shown
 

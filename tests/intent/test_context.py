@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.intent.definition import Resource
-from manglecp.intent.rendering import MOST_SUMMARY_CHARACTERS, instructions, one_line, resources, summary, uri
+from manglecp.intent.rendering import MAX_SUMMARY_CHARACTERS, instructions, one_line, resources, summary, uri
 from manglecp.intent.tokens import ESTIMATE, counter
 from manglecp.pack import Disclosure
 from tests.intent.answering import tools
@@ -157,13 +157,13 @@ def test_a_summary_is_the_first_paragraph_without_headings() -> None:
     content = "# Title\n\n---\n\nThe first\nparagraph. It counts.\n\nThe second.\n"
     assert summary(content) == "The first paragraph. It counts."
     assert summary("# Only\n\n## Headings\n") == ""
-    assert summary("x" * 1000) == "x" * (MOST_SUMMARY_CHARACTERS - 1) + "…"
+    assert summary("x" * 1000) == "x" * (MAX_SUMMARY_CHARACTERS - 1) + "…"
     assert summary("One sentence. " * 50).endswith("sentence.")
 
 
 @given(st.text())
 def test_a_summary_is_short(content: str) -> None:
-    assert len(summary(content)) <= MOST_SUMMARY_CHARACTERS
+    assert len(summary(content)) <= MAX_SUMMARY_CHARACTERS
 
 
 # --- through the whole way -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent.budget import capped, closed, level_of, levels
+from manglecp.intent.budget import cap_tools, level_of, levels, requires_closure
 from manglecp.intent.domain import Domain
 from manglecp.pack import Disclosure
 from tests.intent.answering import asked, tools
@@ -72,35 +72,35 @@ def assert_closed(tools: list[Tool]) -> None:
 @pytest.mark.req("EVAL-30")
 @given(graphs, st.integers(0, 7))
 def test_the_cap_keeps_the_best_with_what_they_need(tools: list[Tool], most: int) -> None:
-    kept = capped(tools, most)
+    kept = cap_tools(tools, most)
     assert len(kept) <= most or not kept
     assert_closed(kept)
     assert kept == sorted(kept, key=lambda tool: (-tool.score, tool.tool))
-    assert kept == capped(tools[::-1], most)
+    assert kept == cap_tools(tools[::-1], most)
     requires = {tool.tool: tool.requires for tool in tools}
     names = {tool.tool for tool in kept}
     for tool in tools:  # whatever was left out had no room
-        assert tool.tool in names or len(names | closed([tool.tool], requires)) > most
+        assert tool.tool in names or len(names | requires_closure([tool.tool], requires)) > most
     if len(tools) <= most:
         assert len(kept) == len(tools)
 
 
 def test_a_tool_that_does_not_fit_with_its_dependencies_makes_room_for_a_lesser_one() -> None:
     tools = [Tool("a", 100), Tool("b", 90, ("c", "d")), Tool("c", 80), Tool("d", 80), Tool("e", 50)]
-    assert [one.tool for one in capped(tools, 3)] == ["a", "c", "d"]
-    assert [one.tool for one in capped(tools, 1)] == ["a"]
-    assert [one.tool for one in capped(tools, 4)] == ["a", "b", "c", "d"]
-    assert capped(tools, 0) == []
-    assert len(capped(tools, None)) == 5
-    assert [one.tool for one in capped(tools, 1, {"m-e"})] == ["e"]
-    assert [one.tool for one in capped(tools, 2, {"m-e"})] == ["a", "e"]
+    assert [one.tool for one in cap_tools(tools, 3)] == ["a", "c", "d"]
+    assert [one.tool for one in cap_tools(tools, 1)] == ["a"]
+    assert [one.tool for one in cap_tools(tools, 4)] == ["a", "b", "c", "d"]
+    assert cap_tools(tools, 0) == []
+    assert len(cap_tools(tools, None)) == 5
+    assert [one.tool for one in cap_tools(tools, 1, {"m-e"})] == ["e"]
+    assert [one.tool for one in cap_tools(tools, 2, {"m-e"})] == ["a", "e"]
 
 
 def test_more_room_may_bring_a_better_tool_in_place_of_a_lesser_one() -> None:
     """The cap is not monotone, as decisions.md says."""
     tools = [Tool("better", 90, ("base",)), Tool("base", 10), Tool("lesser", 50)]
-    assert [one.tool for one in capped(tools, 1)] == ["lesser"]
-    assert [one.tool for one in capped(tools, 2)] == ["better", "base"]
+    assert [one.tool for one in cap_tools(tools, 1)] == ["lesser"]
+    assert [one.tool for one in cap_tools(tools, 2)] == ["better", "base"]
 
 
 def test_a_tool_that_was_asked_for_again_is_not_what_the_cap_drops() -> None:

@@ -167,8 +167,8 @@ def test_clients_do_not_state_what_policy_owns(direction: str) -> None:
         ('macro_step("see", 2, "look"). arg_step("see", 2, "pth", 1, "/x").', "3:50 look has no parameter 'pth'"),
         ('arg_value("see", 2, "path", "x").', "3:18 see has no step 2"),
         ('arg_value("see", 1, "pth", X) :- skill(X).', "3:21 look has no parameter 'pth'"),
-        ('undo_value("see", 1, "path", "x").', "3:19 see has no step 1 with an undoing action"),
-        ('macro_param("see", "p", 7).', "3:25 the schema of 'p' is no object"),
+        ('undo_value("see", 1, "path", "x").', "3:19 see has no step 1 with an undo action"),
+        ('macro_param("see", "p", 7).', "3:25 the schema of 'p' is not an object"),
         ('macro_param("see", "p", {"type": "strin"}).', "3:25 a schema is no JSON Schema"),
         ('macro_output("see", {"type": "strin"}).', "3:21 a schema is no JSON Schema"),
     ],
@@ -206,11 +206,11 @@ def test_a_tool_that_no_request_can_change_has_to_be_whole(rules: str, told: str
         ('step_after("see", 7, 1).', "3:19 see has no step 7"),
         ('step_after("see", 1, 1).', "3:22 step 1 of see waits for itself"),
         ('macro_result("see", "k", 9, "").', "3:26 see has no step 9"),
-        ('macro_result("see", "k", 1, "no pointer").', "3:29 'no pointer' is no JSON Pointer"),
-        ('macro_result("see", "k", 1, "/a~2").', "3:29 '/a~2' is no JSON Pointer"),
-        ('extract("look", "k", "v").', "3:22 'v' is no JSON Pointer"),
-        ('needs_resource("see", "javascript:alert(1)", "w", 1).', "3:23 'javascript:alert(1)' is no address"),
-        ('needs_resource("see", " ", "w", 1).', "3:23 ' ' is no address"),
+        ('macro_result("see", "k", 1, "no pointer").', "3:29 'no pointer' is not a JSON Pointer"),
+        ('macro_result("see", "k", 1, "/a~2").', "3:29 '/a~2' is not a JSON Pointer"),
+        ('extract("look", "k", "v").', "3:22 'v' is not a JSON Pointer"),
+        ('needs_resource("see", "javascript:alert(1)", "w", 1).', "3:23 'javascript:alert(1)' is not a path or URI"),
+        ('needs_resource("see", " ", "w", 1).', "3:23 ' ' is not a path or URI"),
     ],
 )
 def test_a_constant_that_refers_to_nothing(rules: str, told: str) -> None:
@@ -323,7 +323,7 @@ def test_external_predicates_are_declared_where_they_are_answered() -> None:
     for other in ('Decl similar(Text, Id) descr [external(), mode("+", "+")].', "Decl similar(Text, Id)."):
         told = complaints(ASKS, schema=other, externals=[SIMILAR])
         assert any(text.endswith("with another number of arguments or mode") for text in told)
-    assert warnings(pack(externals=[SIMILAR])) == ["no rule asks similar"]
+    assert warnings(pack(externals=[SIMILAR])) == ["no rule uses similar"]
 
 
 # --- warnings --------------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_two_values_where_one_counts() -> None:
 def test_tools_that_cannot_be_offered() -> None:
     assert warnings(pack('macro("idle", "x").')) == ["the tool 'idle' has no step and is never offered"]
     told = warnings(pack(TOOL + 'relevant("sea", 50).\nrequires("see", "sae").'))
-    assert told == ["nothing says that there is a tool 'sea'", "nothing says that there is a tool 'sae'"]
+    assert told == ["no clause of macro defines the tool 'sea'", "no clause of macro defines the tool 'sae'"]
     assert warnings(pack(TOOL + 'relevant("see", 50).')) == []
 
 
@@ -372,12 +372,12 @@ def test_tools_that_cannot_be_offered() -> None:
     ],
 )
 def test_a_tool_that_is_mistyped_is_told(rule: str) -> None:
-    assert "nothing says that there is a tool 'saw'" in warnings(pack(TOOL + rule))
+    assert "no clause of macro defines the tool 'saw'" in warnings(pack(TOOL + rule))
 
 
 def test_a_prohibition_of_a_mistyped_tool_is_told() -> None:
     (problem,) = Domain.load(pack(TOOL, policy='prohibited("sse", "x").')).warnings
-    assert problem.message == "nothing says that there is a tool 'sse'"
+    assert problem.message == "no clause of macro defines the tool 'sse'"
     assert problem.fix is not None
     assert "see" in problem.fix
     assert not warnings(pack(TOOL, policy='prohibited("see", "x").'))

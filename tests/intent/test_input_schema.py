@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.intent.definition import Flaw
-from manglecp.intent.input_schema import Exposed, input_schema, result_schema
+from manglecp.intent.input_schema import ExposedParameter, input_schema, result_schema
 
 TEXT = {"type": "string"}
 
@@ -22,9 +22,9 @@ def exposed(
     required: bool = True,
     defs: Any = None,
     under: str = "$defs",
-) -> Exposed:
+) -> ExposedParameter:
     whole = {"type": "object", "properties": {name: schema}, "required": [name] if required else [], under: defs or {}}
-    return Exposed(name, name, action, whole)
+    return ExposedParameter(name, name, action, whole)
 
 
 @pytest.mark.req("TOOL-08")
@@ -60,7 +60,7 @@ def test_a_declared_schema_goes_before_that_of_the_action() -> None:
 
 
 def test_a_parameter_may_be_asked_for_under_another_name() -> None:
-    one = Exposed("file", "path", "look", {"properties": {"path": TEXT}, "required": ["path"]})
+    one = ExposedParameter("file", "path", "look", {"properties": {"path": TEXT}, "required": ["path"]})
     made = input_schema([one], {})
     assert made["properties"] == {"file": TEXT}
     assert made["required"] == ["file"]
@@ -151,7 +151,7 @@ def test_schemas_that_are_none_or_refer_elsewhere_are_flaws(schema: dict[str, An
 
 @pytest.mark.parametrize("schema", [True, [], "string", 3, None])
 def test_a_declared_schema_is_an_object(schema: Any) -> None:
-    with pytest.raises(Flaw, match="is no object"):
+    with pytest.raises(Flaw, match="is not an object"):
         input_schema([], {"x": schema})
 
 
@@ -245,7 +245,7 @@ SCHEMAS = st.sampled_from(
     st.sets(NAMES),
 )
 def test_what_is_made_is_a_schema_of_exactly_the_exposed_arguments(
-    steps: list[Exposed], declared: dict[str, Any], optional: set[str]
+    steps: list[ExposedParameter], declared: dict[str, Any], optional: set[str]
 ) -> None:
     try:
         made = input_schema(steps, declared, optional)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
-from manglecp.intent.proof_hints import DEEPEST, MOST_NODES, hints_wanted
+from manglecp.intent.proof_hints import MAX_DEPTH, MAX_NODES, hints_wanted
 from manglecp.wire.messages import Derivation, Options, ProofTree
 from tests.intent.answering import asked
 from tests.intent.hinting import AUDITOR, USER, domain, evaluated, hints, hints_of, nodes, text_of, tools
@@ -148,10 +148,10 @@ def test_absences_are_left_out() -> None:
 def test_a_large_tree_is_cut_from_below_and_says_so() -> None:
     rules = tools("fetch") + "all(N) :- seen(W) |> do fn:group_by(), let N = fn:count().\n"
     rules += 'relevant("fetch", 50) :- all(N), N > 0, measured(_, _).'
-    facts = [("measured", "cpu", 1), *(("seen", f"word {i}") for i in range(3 * MOST_NODES))]
+    facts = [("measured", "cpu", 1), *(("seen", f"word {i}") for i in range(3 * MAX_NODES))]
     tree = tree_of("fetch", domain(rules), facts=facts)
     found = [one.fact for one in nodes(tree)]
-    assert len(found) <= 2 * MOST_NODES
+    assert len(found) <= 2 * MAX_NODES
     assert found.count("…") == 1
     assert 'measured("cpu",1)' in found
 
@@ -164,7 +164,7 @@ def test_a_deep_tree_is_cut_too() -> None:
     def depth(one: ProofTree) -> int:
         return 1 + max(map(depth, one.children), default=0)
 
-    assert depth(tree) == DEEPEST + 1
+    assert depth(tree) == MAX_DEPTH + 1
     assert len(about("fetch", domain(rules), facts=[("measured", "hop", i) for i in range(60)]).supporting_facts) == 60
 
 

@@ -12,7 +12,7 @@ import pytest
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS, Identity
 from manglecp.intent.proof_hints import rule_coverage
-from manglecp.intent.redaction import MOST_CHARACTERS, REDACTED, Sight, scrub
+from manglecp.intent.redaction import MAX_CHARACTERS, REDACTED, Visibility, scrub
 from manglecp.mangle import Fact
 from tests.intent.hinting import AUDITOR, SCHEMA, USER, domain, evaluated, hints, hints_of, text_of, tools
 from tests.intent.packs import pack
@@ -75,11 +75,11 @@ def test_ordinary_text_stays(text: str) -> None:
     "piece", ["eyJ-", "a.", "sk-", "a://", "x:", "-----BEGIN PRIVATE KEY", "password", "/etc/", "\\"]
 )
 def test_a_long_text_takes_no_long_time(piece: str) -> None:
-    sight = Sight(domain(tools("fetch")), ANONYMOUS)
+    sight = Visibility(domain(tools("fetch")), ANONYMOUS)
     started = time.process_time()
     shown = sight.text(piece * 200_000)
     assert time.process_time() - started < 5
-    assert len(shown) <= MOST_CHARACTERS
+    assert len(shown) <= MAX_CHARACTERS
 
 
 # --- planted ---------------------------------------------------------------------------------------------------------
@@ -174,20 +174,20 @@ def test_no_rule_text_and_no_file_leaves(planted: Domain) -> None:
 
 
 def test_an_argument_that_is_a_password_by_its_name_is_not_shown(planted: Domain) -> None:
-    sight = Sight(planted, AUDITOR)
+    sight = Visibility(planted, AUDITOR)
     assert sight.fact(Fact("account", ("kim", "plain"))) == f'account("kim","{REDACTED}")'
     assert sight.wire(Fact("account", ("kim", "plain")))["args"] == ["kim", REDACTED]
 
 
 def test_arguments_are_shown_only_of_what_is_published(planted: Domain) -> None:
-    sight = Sight(planted, ANONYMOUS)
+    sight = Visibility(planted, ANONYMOUS)
     assert sight.fact(Fact("seen", ("x",))) == 'seen("x")'
     assert sight.fact(Fact("internal", ("x",))) == "internal"
     assert sight.fact(Fact("setting", ("x", "y"))) == "setting"
 
 
 def test_a_clients_own_path_is_its_own_and_a_servers_is_not(planted: Domain) -> None:
-    sight = Sight(planted, ANONYMOUS)
+    sight = Visibility(planted, ANONYMOUS)
     fact = Fact("seen", ("/home/kim/x.py",))
     assert sight.fact(fact, own=True) == 'seen("/home/kim/x.py")'
     assert sight.fact(fact) == f'seen("{REDACTED}")'
@@ -197,8 +197,8 @@ def test_a_clients_own_path_is_its_own_and_a_servers_is_not(planted: Domain) -> 
 def test_a_clients_own_value_is_not_compared_with_settings(planted: Domain) -> None:
     """Otherwise whoever guesses a secret would be told so."""
     guess = Fact("seen", (PLANTED["setting"],))
-    assert PLANTED["setting"] in Sight(planted, ANONYMOUS).fact(guess, own=True)
-    assert PLANTED["setting"] not in Sight(planted, ANONYMOUS).fact(guess)
+    assert PLANTED["setting"] in Visibility(planted, ANONYMOUS).fact(guess, own=True)
+    assert PLANTED["setting"] not in Visibility(planted, ANONYMOUS).fact(guess)
 
 
 def test_secrets_deep_inside_a_value_are_found() -> None:

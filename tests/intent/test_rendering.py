@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from manglecp.intent.definition import ChainStep, Definition, Resource, SafetyData
 from manglecp.intent.domain import Domain
 from manglecp.intent.identity import Identity
-from manglecp.intent.rendering import Shown, render, required_skills, skill as rendered_skill
+from manglecp.intent.rendering import ToolView, render, required_skills, skill as rendered_skill
 from manglecp.wire.messages import UNSET
 from tests.intent.answering import asked, tools
 from tests.intent.packs import SCHEMA, action, cases, pack, skill
@@ -60,7 +60,7 @@ definitions = st.builds(
 @pytest.mark.req("TOOL-03", "TOOL-04", "TOOL-05", "TOOL-06", "TOOL-07", "TOOL-11", "SKILL-05", "SKILL-09", "SKILL-10")
 @given(definitions, st.sampled_from(["full", "condensed", "minimal"]), st.sets(st.sampled_from(sorted(SKILLS))))
 def test_the_presence_table(definition: Definition, level: Any, inline: set[str]) -> None:
-    shown = Shown(definition, level, frozenset(inline), len(definition.resources))
+    shown = ToolView(definition, level, frozenset(inline), len(definition.resources))
     tool = msgspec.to_builtins(render(shown, SKILLS))
     assert ALWAYS[level] <= tool.keys() <= ALWAYS[level] | SOMETIMES[level]
     assert tool["disclosure_level"] == level

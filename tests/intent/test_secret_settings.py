@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from manglecp.intent.redaction import told_secrets
+from manglecp.intent.redaction import find_disclosed_secrets
 from manglecp.mangle import Program, Source
 from tests.intent.answering import tools
 from tests.intent.packs import pack
@@ -47,6 +47,6 @@ def test_no_client_sees_a_secret_setting() -> None:
 )
 def test_rules_that_tell_a_secret(rules: str, lines: list[int]) -> None:
     program = Program.load([Source("a.mg", rules + "\nDecl setting(Name, Value) bound [/string, /string].\n")])
-    found = told_secrets(rule.clause for rule in program.rules)
+    found = find_disclosed_secrets(rule.clause for rule in program.rules)
     assert [problem.line for problem in found] == lines
     assert all(problem.severity == "warning" for problem in found)

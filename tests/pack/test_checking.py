@@ -27,13 +27,13 @@ class TestRulesWithoutEnd:
         (found,) = checked(tmp_path, {**WHOLE, "pack.toml": settings, "rules/loop.mg": LOOP})
         assert (found.file, found.line) == ("rules/loop.mg", 3)
         assert found.message.startswith("the pack's rules cannot be evaluated: limit of 1000 derived facts passed")
-        assert found.fix == "let the rules stop by themselves, or raise limits.max_base_facts in pack.toml"
+        assert found.fix == "make the recursion of the rules finite, or raise limits.max_base_facts in pack.toml"
 
     def test_have_so_much_time(self, tmp_path: Path) -> None:
         settings = INTENT + "[limits]\nmax_base_facts = 1_000_000_000\nmax_load_ms = 100\n"
         (found,) = checked(tmp_path, {**WHOLE, "pack.toml": settings, "rules/loop.mg": LOOP})
         assert found.message.startswith("the pack's rules cannot be evaluated: limit of 0.1 seconds passed")
-        assert found.fix == "let the rules stop by themselves, or raise limits.max_load_ms in pack.toml"
+        assert found.fix == "make the recursion of the rules finite, or raise limits.max_load_ms in pack.toml"
 
     def test_a_limit_is_exact(self, tmp_path: Path) -> None:
         """The kernel's rules derive something too, so the limit is looked for."""

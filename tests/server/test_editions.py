@@ -207,7 +207,7 @@ async def test_doubts_about_a_pack_are_logged_with_every_edition(
             (policy / "who.mg").write_text('prohibited("twise", "no").\n')
             assert await core.revisions.reload() == "swapped"
         (told,) = _doubts(caplog)
-        assert "nothing says that there is a tool 'twise'" in told
+        assert "no clause of macro defines the tool 'twise'" in told
         assert "did you mean twice?" in told
 
 

@@ -20,7 +20,7 @@ from .offers import (
 )
 from .redaction import (
     EXPLAIN_POLICY as EXPLAIN_POLICY,
-    hiding as hiding,
+    make_redactor as make_redactor,
     scrub as scrub,
     scrub_json as scrub_json,
     secret_values as secret_values,

@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from manglecp.intent.definition import Definition
-from manglecp.intent.rendering import Shown, Skills, render, required_skills, skill
+from manglecp.intent.rendering import Skills, ToolView, render, required_skills, skill
 from manglecp.intent.tokens import Counter, count
 from manglecp.pack import Disclosure
 from manglecp.wire.messages import Level, MacroTool, Skill
@@ -73,11 +73,11 @@ def levels(
         level = "full" if tool.macro_id in upgrades else level_of(tool.score, thresholds, preference)
         if level is not None:
             shown[tool.tool] = level
-    needed = closed(shown, {tool.tool: tool.requires for tool in ranked})
+    needed = requires_closure(shown, {tool.tool: tool.requires for tool in ranked})
     return {tool.tool: shown.get(tool.tool, "minimal") for tool in ranked if tool.tool in needed}
 
 
-def closed(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[str]:
+def requires_closure(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the transitive closure of ``names`` under ``requires``."""
     found: set[str] = set()
     waiting = list(names)
@@ -89,7 +89,7 @@ def closed(names: Iterable[str], requires: Mapping[str, Sequence[str]]) -> set[s
     return found
 
 
-def capped(tools: Iterable[T], most: int | None, upgrades: Collection[str] = ()) -> list[T]:
+def cap_tools(tools: Iterable[T], most: int | None, upgrades: Collection[str] = ()) -> list[T]:
     """Select at most ``most`` tools, best first, each with its dependencies (OPEN-21); upgraded tools have priority.
 
     A tool that does not fit with its dependencies is skipped, and one with a lower score may take its place.
@@ -100,7 +100,7 @@ def capped(tools: Iterable[T], most: int | None, upgrades: Collection[str] = ())
     requires = {tool.tool: tool.requires for tool in ranked}
     kept: set[str] = set()
     for tool in sorted(ranked, key=lambda one: one.macro_id not in upgrades):  # stable: else the best first
-        together = closed([tool.tool], requires) & requires.keys() - kept
+        together = requires_closure([tool.tool], requires) & requires.keys() - kept
         if len(kept) + len(together) <= most:
             kept |= together
     return [tool for tool in ranked if tool.tool in kept]
@@ -109,26 +109,26 @@ def capped(tools: Iterable[T], most: int | None, upgrades: Collection[str] = ())
 _encoder: Final = msgspec.json.Encoder(order="deterministic")  # as it is sent
 
 
-class Fitted(msgspec.Struct, frozen=True):
-    shown: tuple[Shown, ...]
+class FittedResponse(msgspec.Struct, frozen=True):
+    shown: tuple[ToolView, ...]
     tools: tuple[MacroTool, ...]
     skills: tuple[Skill, ...]
     tokens: int
 
 
-def at_first(
+def initial_views(
     tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, most_inline: int
-) -> tuple[Shown, ...]:
+) -> tuple[ToolView, ...]:
     """Return the response before any fitting. The first full tool that needs a short skill holds it inline."""
-    told: set[str] = set()
+    inlined: set[str] = set()
     first = []
     for definition, level in tools:
         inline: set[str] = set()
         if level == "full":
-            new = (one for one in definition.skills if one not in told)
+            new = (one for one in definition.skills if one not in inlined)
             inline = {one for one in new if _cost(skills[one].content, cast(Hashable, counter)) <= most_inline}
-            told |= inline
-        first.append(Shown(definition, level, frozenset(inline), len(definition.resources)))
+            inlined |= inline
+        first.append(ToolView(definition, level, frozenset(inline), len(definition.resources)))
     return tuple(first)
 
 
@@ -138,34 +138,34 @@ def _cost(content: str, counter: Hashable) -> int:
 
 
 def fit(
-    tools: Sequence[Shown], skills: Skills, counter: Counter, budget: int | None, upgraded: Iterable[str] = ()
-) -> Fitted:
+    tools: Sequence[ToolView], skills: Skills, counter: Counter, budget: int | None, upgraded: Iterable[str] = ()
+) -> FittedResponse:
     """Return the first response on the path within the budget, possibly empty. ``upgraded`` are macro ids."""
-    everything = whole(tools, skills, counter)
+    everything = render_all(tools, skills, counter)
     if budget is None or everything.tokens <= budget:
         return everything
     edits = list(_edits(tools, skills, counter, frozenset(upgraded)))
 
-    def after(number: int) -> Fitted:
-        shown: dict[str, Shown | None] = {tool.definition.tool: tool for tool in tools}
+    def after(number: int) -> FittedResponse:
+        shown: dict[str, ToolView | None] = {tool.definition.tool: tool for tool in tools}
         for edit in edits[:number]:
             shown |= edit
-        return whole((tool for tool in shown.values() if tool is not None), skills, counter)
+        return render_all((tool for tool in shown.values() if tool is not None), skills, counter)
 
     return after(bisect_left(range(len(edits)), True, key=lambda number: after(number).tokens <= budget))
 
 
-def whole(tools: Iterable[Shown], skills: Skills, counter: Counter) -> Fitted:
+def render_all(tools: Iterable[ToolView], skills: Skills, counter: Counter) -> FittedResponse:
     shown = tuple(tools)
     rendered = tuple(render(tool, skills) for tool in shown)
     required = required_skills(shown, skills)
     text = _encoder.encode({"macro_tools": rendered, "required_skills": required})
-    return Fitted(shown, rendered, required, count(text, counter))
+    return FittedResponse(shown, rendered, required, count(text, counter))
 
 
 def _edits(
-    tools: Sequence[Shown], skills: Skills, counter: Counter, upgraded: frozenset[str]
-) -> Iterator[dict[str, Shown | None]]:
+    tools: Sequence[ToolView], skills: Skills, counter: Counter, upgraded: frozenset[str]
+) -> Iterator[dict[str, ToolView | None]]:
     """Yield the steps of the path: changed tools by name, None for removed ones. After the last there is no tool."""
     shown = {tool.definition.tool: tool for tool in tools}
     needing: dict[str, list[str]] = {}
@@ -175,7 +175,7 @@ def _edits(
     lowest_first = sorted(shown, reverse=True)
     lowest_first.sort(key=lambda name: (shown[name].definition.macro_id in upgraded, shown[name].definition.score))
 
-    def change(name: str, **changes: object) -> dict[str, Shown | None]:
+    def change(name: str, **changes: object) -> dict[str, ToolView | None]:
         shown[name] = shown[name].changed(**changes)
         return {name: shown[name]}
 
@@ -194,7 +194,7 @@ def _edits(
                 yield change(name, level=lower)
     for name in lowest_first:
         if name in shown:
-            gone = closed([name], needing) & shown.keys()
+            gone = requires_closure([name], needing) & shown.keys()
             for one in gone:
                 del shown[one]
             yield dict.fromkeys(gone)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, cast
 from manglecp.base.json import canonical
 from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.intent.definition import Argument, ChainStep, Flaw, SafetyData, Undo
-from manglecp.intent.input_schema import Exposed, input_schema, result_schema
+from manglecp.intent.input_schema import ExposedParameter, input_schema, result_schema
 from manglecp.mangle import NotPlain, Value, plain
 from manglecp.pack import ActionDescription
 from manglecp.wire.messages import SIDE_EFFECTS
@@ -33,7 +33,7 @@ def name_problem(name: str) -> str | None:
     if len(name) > LONGEST_NAME:
         return f"has {len(name)} characters, and the longest that clients show is {LONGEST_NAME}"
     if "\n" in name or "\t" in name or has_invisible(name):
-        return f"has characters that are not seen: {escape_invisible(name)}".replace("\n", "\\n").replace("\t", "\\t")
+        return f"has invisible characters: {escape_invisible(name)}".replace("\n", "\\n").replace("\t", "\\t")
     if unicodedata.normalize("NFKC", name) != name:
         return "has characters that look like others; write it in its normal form (NFKC)"
     scripts = sorted({script for letter in name if letter.isalpha() for script in _script(letter)})
@@ -51,7 +51,7 @@ def _script(letter: str) -> tuple[str, ...]:
 
 # The macro_id is a digest of the tool's name, its chain, input schema and side effects (TOOL-02, OPEN-32), not of
 # score, validity, descriptions and context. The same proof gives the same id in every process, and another chain never
-# runs under an old id. An id is no secret and authorises nothing.
+# runs under an old id. An id is not a secret and does not authorise a call.
 def macro_id(
     tool: str,
     steps: Sequence[ChainStep],
@@ -168,7 +168,7 @@ class _Builder:
         self.rows = rows
         self.actions = actions
         self.declared = {name: _plain(schema) for _, name, schema in _first(rows["macro_param"], 2)}
-        self.exposed: list[Exposed] = []
+        self.exposed: list[ExposedParameter] = []
 
     def build(self) -> Chain:
         problem = name_problem(self.tool)
@@ -179,8 +179,8 @@ class _Builder:
             raise Flaw("it has no step", "write macro_step(Tool, 1, Action)")
         ordered = not self.rows["step_after"]
         bound = self._bound("arg_value", "arg_from", "arg_step", "arg_kept")
-        undoing = self._undoing()
-        steps = tuple(self._step(n, numbers, bound.get(n, {}), undoing.get(n), ordered) for n in sorted(numbers))
+        undos = self._undos()
+        steps = tuple(self._step(n, numbers, bound.get(n, {}), undos.get(n), ordered) for n in sorted(numbers))
         try:
             TopologicalSorter({step.number: step.after for step in steps}).prepare()
         except CycleError as error:
@@ -213,15 +213,15 @@ class _Builder:
             if source not in numbers or source == number or (ordered and source > number):
                 raise Flaw(f"step {number} takes an argument from step {source}, which does not run before it")
         waits = {m for _, n, m in self.rows["step_after"] if n == number and m in numbers} | sources
-        what = next((str(w) for _, n, w in self.rows["on_error"] if n == number), "stop")
-        if what not in _ON_ERROR:
-            raise Flaw(f"on_error of step {number} is {what!r}", f"write one of {', '.join(_ON_ERROR)}")
+        on_error = next((str(value) for _, n, value in self.rows["on_error"] if n == number), "stop")
+        if on_error not in _ON_ERROR:
+            raise Flaw(f"on_error of step {number} is {on_error!r}", f"write one of {', '.join(_ON_ERROR)}")
         return ChainStep(
             number=number,
             action=action.name,
             arguments=arguments,
             after=() if ordered else tuple(sorted(cast("set[int]", waits))),
-            on_error=what,  # type: ignore[arg-type]  # one of them
+            on_error=on_error,  # type: ignore[arg-type]  # one of them
             undo=undo,
             lasting=not any(n == number for _, n in self.rows["nothing_to_undo"]),
         )
@@ -240,7 +240,7 @@ class _Builder:
                     continue  # the tool declares its arguments, and this one is optional
                 one = Argument(param, "call", param)
             if one.source == "call":
-                self.exposed.append(Exposed(one.value, param, action.name, schema))
+                self.exposed.append(ExposedParameter(one.value, param, action.name, schema))
             yield one
 
     def _bound(
@@ -262,12 +262,12 @@ class _Builder:
             bind(number, Argument(str(param), "kept", {"run": str(run), "name": str(name)}))
         return bound
 
-    def _undoing(self) -> dict[int, Undo]:
+    def _undos(self) -> dict[int, Undo]:
         bound = self._bound("undo_value", "undo_in")
         for _, number, param, pointer in _first(self.rows["undo_out"], 3):
             argument = Argument(str(param), "step", _pointer(pointer), cast(int, number))
             bound.setdefault(cast(int, number), {}).setdefault(str(param), argument)
-        undoing: dict[int, Undo] = {}
+        undos: dict[int, Undo] = {}
         for _, value, name in _first(self.rows["undo_step"], 2):
             number = cast(int, value)
             action = self._action(str(name))
@@ -275,8 +275,8 @@ class _Builder:
             missing = [param for param in action.input_schema.get("required", ()) if param not in given]
             if missing:
                 raise Flaw(f"undoing step {number} with {action.name} lacks {missing[0]!r}")
-            undoing[number] = Undo(action.name, tuple(given[param] for param in sorted(given)))
-        return undoing
+            undos[number] = Undo(action.name, tuple(given[param] for param in sorted(given)))
+        return undos
 
     def _action(self, name: str) -> ActionDescription:
         found = self.actions.get(name)
@@ -312,5 +312,5 @@ def _plain(value: Value) -> Any:
 def _pointer(value: Value) -> str:
     text = str(value)
     if text and not text.startswith("/"):
-        raise Flaw(f"{text!r} is no JSON Pointer", f"write {'/' + text!r}, or '' for the whole")
+        raise Flaw(f"{text!r} is not a JSON Pointer", f"write {'/' + text!r}, or '' for the whole")
     return text

@@ -16,7 +16,7 @@ from manglecp.base.text import escape_invisible
 from manglecp.intent import rendering
 from manglecp.intent.chain import PREDICATES, chain, safety
 from manglecp.intent.definition import Definition, Flaw
-from manglecp.intent.redaction import hiding, secret_values
+from manglecp.intent.redaction import make_redactor, secret_values
 from manglecp.intent.tokens import counter
 from manglecp.mangle import INT_MAX, Duration, Fact, Time, part_size
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 # A tool is valid until the end that rules give it, else as long as it stays selected: until the last reason for its
 # selection expires. Only a tool whose selection can depend on time has a window, which the rule graph determines before
 # any request.
-_SPOKEN_FOR: Final = (("mandatory", 1), ("relevant", 2))
+_SELECTING: Final = (("mandatory", 1), ("relevant", 2))
 
 
 def validity(evaluation: IntentEvaluation, tool: str) -> tuple[int | None, int | None] | None:
     """Return ``not_before`` and ``expires_at`` in nanoseconds, both None without a window; None if the tool has
     expired."""
-    end = _ruled(evaluation, tool)
+    end = _declared_end(evaluation, tool)
     if end is None:
-        end = _selected(evaluation, tool)
+        end = _selection_end(evaluation, tool)
     elif end < evaluation.now:
         return None
     if end is None or end >= INT_MAX:
@@ -45,11 +45,11 @@ def validity(evaluation: IntentEvaluation, tool: str) -> tuple[int | None, int |
 
 def expired(evaluation: IntentEvaluation, tool: str) -> bool:
     """Return whether rules give the tool an end that has passed."""
-    end = _ruled(evaluation, tool)
+    end = _declared_end(evaluation, tool)
     return end is not None and end < evaluation.now
 
 
-def _ruled(evaluation: IntentEvaluation, tool: str) -> int | None:
+def _declared_end(evaluation: IntentEvaluation, tool: str) -> int | None:
     spans = evaluation.lookup.rows("valid_for", 2, tool)
     until = evaluation.lookup.rows("valid_until", 2, tool)
     if not spans and not until:
@@ -58,11 +58,11 @@ def _ruled(evaluation: IntentEvaluation, tool: str) -> int | None:
     return min([*ends, *(cast(Time, end).ns for _, end in until)])
 
 
-def _selected(evaluation: IntentEvaluation, tool: str) -> int | None:
+def _selection_end(evaluation: IntentEvaluation, tool: str) -> int | None:
     lookup, result = evaluation.lookup, evaluation.result
     reasons: list[Fact] = []
     if lookup.rows("kept", 1, tool):
-        if not any(result.may_expire(key, tool) for key in _SPOKEN_FOR):
+        if not any(result.may_expire(key, tool) for key in _SELECTING):
             return None
         reasons += [Fact("candidate", row) for row in lookup.rows("candidate", 3, tool)]
     reasons += [Fact("needed", row) for row in lookup.rows("needed", 1, tool)]
@@ -89,17 +89,17 @@ _AROUND: Final = {
 _KEYS: Final = (*PREDICATES.items(), *_AROUND.items())
 
 
-class Composed:
-    """A definition, or its flaw, as the facts about the tool make it, and the last one that was filled in from it."""
+class CachedComposition:
+    """A definition from the facts about a tool, or its flaw; and ``last``, the last definition completed from it."""
 
-    __slots__ = ("filled", "made")
+    __slots__ = ("last", "template")
 
-    def __init__(self, made: Definition | Flaw) -> None:
-        self.made = made
-        self.filled: Definition | None = None
+    def __init__(self, template: Definition | Flaw) -> None:
+        self.template = template
+        self.last: Definition | None = None
 
 
-DefinitionCache: TypeAlias = LruCache[Any, Composed]
+DefinitionCache: TypeAlias = LruCache[Any, CachedComposition]
 """Definitions over one base, by the request's facts that they were composed from."""
 CACHED: Final = 2048
 _LARGEST: Final = 1000  # in parts of values of a key; sixteen characters are one part
@@ -126,20 +126,20 @@ class Composer:
             # Clients influence the keys.
             if sum(part_size(value) for rows in key[3:] for row in rows for value in row) <= _LARGEST:
                 self._cache.put(key, entry)
-        made = entry.made
-        if isinstance(made, Flaw):
-            raise Flaw(made.message, made.fix)
+        template = entry.template
+        if isinstance(template, Flaw):
+            raise Flaw(template.message, template.fix)
         window = validity(self.evaluation, tool)
         if window is None:
             raise Flaw(
                 f"{escape_invisible(tool)}: it is no longer valid", "let valid_for and valid_until end in the future"
             )
-        requires = tuple([name for name in made.requires if name in self._selected])
-        last = entry.filled
-        if last is not None and _filling(last) == (*window, selected.score, selected.phase, requires):
+        requires = tuple([name for name in template.requires if name in self._selected])
+        last = entry.last
+        if last is not None and _request_fields(last) == (*window, selected.score, selected.phase, requires):
             return last
-        entry.filled = definition = replace(
-            made,
+        entry.last = definition = replace(
+            template,
             not_before=window[0],
             expires_at=window[1],
             score=selected.score,
@@ -148,17 +148,17 @@ class Composer:
         )
         return definition
 
-    def _composed(self, tool: str) -> Composed:
+    def _composed(self, tool: str) -> CachedComposition:
         try:
-            return Composed(self._made(tool))
+            return CachedComposition(self._template(tool))
         except Flaw as flaw:
-            return Composed(Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
+            return CachedComposition(Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
 
-    def _made(self, tool: str) -> Definition:
+    def _template(self, tool: str) -> Definition:
         pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup
         rows: dict[str, Any] = {name: lookup.rows(name, arity, tool) for name, arity in _KEYS}
         links = chain(tool, rows, pack.actions)
-        hide = hiding(secret_values(pack))
+        hide = make_redactor(secret_values(pack))
         description = hide(_text(rows["macro"]))
         instructions = [escape_invisible(hide(text)) for _, _, text in rows["instruction"]]
         wanted = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])
@@ -209,7 +209,7 @@ class Composer:
         return list(definitions.values()), dict(sorted(flaws.items()))
 
 
-def _filling(definition: Definition) -> tuple[Any, ...]:
+def _request_fields(definition: Definition) -> tuple[Any, ...]:
     return definition.not_before, definition.expires_at, definition.score, definition.phase, definition.requires
 
 

@@ -18,7 +18,7 @@ from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.composition import CACHED, DefinitionCache
 from manglecp.intent.fact_sources import (
-    Generated,
+    FactSource,
     answered,
     declarations,
     descriptor,
@@ -28,9 +28,9 @@ from manglecp.intent.fact_sources import (
 )
 from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units, owners, published_above
 from manglecp.intent.kernel_statements import Statements
-from manglecp.intent.lint import cross_check, hidden_texts, misspelt
+from manglecp.intent.lint import cross_check, find_hidden_texts, find_misspelt
 from manglecp.intent.redaction import policy_predicates
-from manglecp.intent.value_lint import changing, check_settled, flawed_tools
+from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
 from manglecp.mangle import (
     FALSE,
     TRUE,
@@ -76,7 +76,7 @@ class Domain:
         *,
         externals: Mapping[str, External] | None = None,
         facts: Iterable[Fact] = (),
-        generated: Generated | None = None,
+        generated: FactSource | None = None,
     ) -> Domain:
         """Analyse the rules, read the fact files and evaluate the base. Raises PackError with all problems.
 
@@ -93,7 +93,7 @@ class Domain:
 
 class _Loader:
     def __init__(
-        self, pack: Pack, externals: dict[str, External], facts: list[Fact], generated: Generated | None
+        self, pack: Pack, externals: dict[str, External], facts: list[Fact], generated: FactSource | None
     ) -> None:
         self.pack = pack
         self.externals = externals
@@ -117,7 +117,7 @@ class _Loader:
                 yield source
 
     def load(self) -> Domain:
-        self.found += hidden_texts(self.units)
+        self.found += find_hidden_texts(self.units)
         self._settings()
         self.found += external_problems(self.pack, self.decls, self.clauses, self.whole)
         program = self._program()
@@ -135,12 +135,14 @@ class _Loader:
         self._generators(owned)
         facts = self._facts(program, owned)
         self._cross_check()
-        base = self._base(program, [*facts, *self._found_out(program)])
+        base = self._base(program, [*facts, *self._generated_facts(program)])
         self._refuse()
         assert base is not None
         profile = Profile.of(program.predicates, CLOSED)
         self.found += flawed_tools(self.pack, base, self.clauses)
-        self.found += check_settled(self.pack, base, self.clauses, changing(program, profile.readable))
+        self.found += check_derived_rows(
+            self.pack, base, self.clauses, changeable_predicates(program, profile.readable)
+        )
         self._single_values(base)
         self._refuse()
         return Domain(
@@ -158,7 +160,7 @@ class _Loader:
     def _generators(self, owned: Mapping[Key, Trust]) -> None:
         self.found += generator_problems(self.pack, self.decls, self.clauses, owned, self.whole)
 
-    def _found_out(self, program: Program) -> Iterable[Fact]:
+    def _generated_facts(self, program: Program) -> Iterable[Fact]:
         """Run the generators, which may be slow, only if there is no error so far."""
         if self.generated is None or any(problem.severity == "error" for problem in self.found):
             return ()
@@ -173,7 +175,7 @@ class _Loader:
         found = cross_check(self.pack, self.clauses, Statements(self.clauses, self.stated, self.whole))
         self.found += found if self.whole else [problem for problem in found if problem.severity == "error"]
         if self.whole:
-            self.found += misspelt(self.decls, self.clauses)
+            self.found += find_misspelt(self.decls, self.clauses)
 
     def _refuse(self) -> None:
         if any(problem.severity == "error" for problem in self.found):
@@ -181,13 +183,13 @@ class _Loader:
 
     def _settings(self) -> None:
         directions = {decl.atom.predicate: descriptor(decl, "direction") for decl in self.decls}
-        said = {name for name, found in directions.items() if found and found[0] in ("input", "both")}
+        assertable = {name for name, found in directions.items() if found and found[0] in ("input", "both")}
         for intent in self.pack.settings.intents:
             for key, names in (("required_facts", intent.required_facts), ("optional_facts", intent.optional_facts)):
                 for name in names:
-                    if name not in said and self.whole:
+                    if name not in assertable and self.whole:
                         message = f"{key} of the intent {intent.name!r} names {name}, which no client can state"
-                        fix = f'write Decl {name}(…) descr [direction("input")], or {did_you_mean(name, said)}'
+                        fix = f'write Decl {name}(…) descr [direction("input")], or {did_you_mean(name, assertable)}'
                         self.found.append(pack_problem("pack.toml", message, intent.line, fix=fix))
 
     def _program(self) -> Program | None:
@@ -303,16 +305,16 @@ def _about(pack: Pack) -> Iterator[Fact]:
 
 
 def _loading(pack: Pack) -> Limits:
-    said = pack.settings.limits
+    limits = pack.settings.limits
     return Limits(
-        derived_facts=said.max_base_facts, intervals=said.max_intervals_per_atom, seconds=said.max_load_ms / 1_000
+        derived_facts=limits.max_base_facts, intervals=limits.max_intervals_per_atom, seconds=limits.max_load_ms / 1_000
     )
 
 
 def _endless(error: LimitError) -> Diagnostic:
     problem = error.diagnostics[0]
     setting = next((name for unit, name in _SETTINGS.items() if error.unit.startswith(unit)), None)
-    fix = "let the rules stop by themselves" + (f", or raise limits.{setting} in pack.toml" if setting else "")
+    fix = "make the recursion of the rules finite" + (f", or raise limits.{setting} in pack.toml" if setting else "")
     return replace(problem, message=f"the pack's rules cannot be evaluated: {problem.message}", fix=fix)
 
 

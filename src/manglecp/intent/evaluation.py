@@ -154,7 +154,7 @@ def evaluate(
     session = [fact for fact in given if fact.predicate != UPGRADE]
     result = _run(domain, [*session, *_about(request, identity)], now, limits)
     lookup = Lookup(result)
-    _ask_policy(lookup, request, identity)
+    _check_policy(lookup, request, identity)
     rows = lookup.all("final_selected", 3)
     selected = sorted(
         (Selected(*cast("tuple[str, int, Phase]", row)) for row in rows), key=lambda one: (-one.score, one.tool)
@@ -202,7 +202,7 @@ def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
 
 
 def client_facts(identity: Identity) -> Iterator[Fact]:
-    """Yield what rules are told about the caller."""
+    """Yield the facts about the caller."""
     yield Fact("client", (identity.name,))
     yield Fact("client_trust", (identity.trust,))
     for permission in sorted(identity.permissions):
@@ -223,13 +223,13 @@ def _run(domain: Domain, facts: Sequence[Fact], now: int, limits: Effective) -> 
         raise _passed(error, limits) from None
     except MangleError as error:
         # Rules and their places are internal: they are logged, and stay with the error as its cause.
-        # So is an external predicate that answers too late: no limit of the client would give it more time.
+        # So is the timeout of an external predicate: no limit of the client would give it more time.
         for diagnostic in error.diagnostics:
-            _log.error("the rules of %s failed: %s", domain.pack.name, _trouble(diagnostic))
+            _log.error("the rules of %s failed: %s", domain.pack.name, _log_text(diagnostic))
         raise WireError("evaluation_failed", "The rules of this server failed on this request") from error
 
 
-def _trouble(diagnostic: Diagnostic) -> str:
+def _log_text(diagnostic: Diagnostic) -> str:
     """Format place, cause and rule. Values of facts must not get into the log, so the cause ends at the first value."""
     cause = _VALUE.sub("…", diagnostic.message)
     place = "" if diagnostic.span is None else f"{diagnostic.span.source.name}:{diagnostic.span.line}: "
@@ -258,7 +258,7 @@ def _timeout(milliseconds: int) -> WireError:
     return budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
 
 
-def _ask_policy(lookup: Lookup, request: IntentRequest, identity: Identity) -> None:
+def _check_policy(lookup: Lookup, request: IntentRequest, identity: Identity) -> None:
     denied = lookup.all("intent_denied", 1)
     if denied:
         code = "auth_required" if identity.anonymous else "auth_insufficient"

@@ -40,8 +40,8 @@ def external_problems(pack: Pack, decls: Iterable[Decl], clauses: list[Clause], 
             if clause.head.predicate == name and clause.is_fact:  # the language refuses rules
                 yield Diagnostic("analysis", answered(name), clause.head.span, None, "remove it")
         if name not in used and whole:
-            fix = "remove it, or ask it in a rule"
-            yield pack_problem("externals.py", f"no rule asks {name}", fix=fix, severity="warning")
+            fix = "remove it, or use it in a rule"
+            yield pack_problem("externals.py", f"no rule uses {name}", fix=fix, severity="warning")
 
 
 def answered(predicate: str) -> str:
@@ -73,7 +73,7 @@ def _declaration(external: ExternalDescription) -> str:
 # derive more of it. Predicates of the kernel and of policy cannot be generated.
 
 
-class Generated(Protocol):
+class FactSource(Protocol):
     """The source of generated facts."""
 
     def begin(self, predicates: Mapping[Key, Predicate]) -> Iterable[Fact]:
@@ -94,7 +94,7 @@ def generator_problems(
         for name in generator.predicates:
             if name in PREDICATES:
                 yield _wrong(
-                    generator.name, f"{name} is a word of the kernel", "give another predicate, and let rules say it"
+                    generator.name, f"{name} is a word of the kernel", "give another predicate, and derive it in rules"
                 )
             elif name in pack.externals:
                 yield _wrong(

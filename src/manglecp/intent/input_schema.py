@@ -29,13 +29,13 @@ _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas"
 _ELSEWHERE: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"})
 _IN_PLACE: Final = ("not", "if", "then", "else")
 _DEEPEST: Final = 100
-_MOST_LOOKS: Final = 1_000  # limit of definitions applied to one value
+_MAX_LOOKUPS: Final = 1_000  # limit of definitions applied to one value
 _ARGUMENT: Final = "argument "
 """Prefix of the owner of a declared argument's definitions; names of actions have no space."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class ExposedParameter:
     """A parameter of an action that is filled from the call argument ``name``."""
 
     name: str
@@ -45,13 +45,13 @@ class Exposed:
 
 
 def input_schema(
-    exposed: Sequence[Exposed], declared: Mapping[str, Any], optional: Collection[str] = ()
+    exposed: Sequence[ExposedParameter], declared: Mapping[str, Any], optional: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the schema; arguments in the order of the chain, then those that only rules read. Raises :class:`Flaw`."""
     definitions = _Definitions()
     properties: dict[str, Any] = {}
     required: dict[str, bool] = {}
-    origin: dict[str, Exposed] = {}
+    origin: dict[str, ExposedParameter] = {}
     for one in exposed:
         if one.name in declared:
             properties.setdefault(one.name, None)
@@ -80,9 +80,9 @@ def input_schema(
 
 def result_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
-        raise Flaw("the schema of the result is no object", 'write a map such as {"type": "object"}')
+        raise Flaw("the schema of the result is not an object", 'write a map such as {"type": "object"}')
     definitions = _Definitions()
-    result: dict[str, Any] = definitions.walk(_outside(schema), Exposed("result", "result", "result", schema))
+    result: dict[str, Any] = definitions.walk(_outside(schema), ExposedParameter("result", "result", "result", schema))
     if definitions.found:
         result["$defs"] = dict(sorted(definitions.found.items()))
     return _checked(result)
@@ -92,7 +92,7 @@ def _outside(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in schema.items() if key not in ("$defs", "definitions")}
 
 
-def _property(one: Exposed) -> dict[str, Any]:
+def _property(one: ExposedParameter) -> dict[str, Any]:
     schema = one.schema.get("properties", {}).get(one.param, {})
     return dict(schema) if isinstance(schema, Mapping) else {} if schema is True else {"not": {}}
 
@@ -110,10 +110,10 @@ class _Definitions:
 
     def declared(self, name: str, schema: Any) -> Any:
         if not isinstance(schema, dict):
-            raise Flaw(f"the schema of {name!r} is no object", 'write a map such as {"type": "string"}')
-        return self.walk(_outside(schema), Exposed(name, name, f"{_ARGUMENT}{name}", schema))
+            raise Flaw(f"the schema of {name!r} is not an object", 'write a map such as {"type": "string"}')
+        return self.walk(_outside(schema), ExposedParameter(name, name, f"{_ARGUMENT}{name}", schema))
 
-    def walk(self, schema: Any, one: Exposed, depth: int = 0) -> Any:
+    def walk(self, schema: Any, one: ExposedParameter, depth: int = 0) -> Any:
         """Return a copy with its references leading here."""
         if not isinstance(schema, Mapping):
             return schema
@@ -137,7 +137,7 @@ class _Definitions:
                 walked[key] = self.walk(value, one, depth + 1)
         return walked
 
-    def _reference(self, reference: Any, one: Exposed, depth: int) -> str:
+    def _reference(self, reference: Any, one: ExposedParameter, depth: int) -> str:
         place, _, name = str(reference).rpartition("/")
         kept = one.schema.get(place.removeprefix("#/"), {})
         if place not in ("#/$defs", "#/definitions") or name not in kept:
@@ -160,7 +160,7 @@ class _Definitions:
 def _seen(data: Any) -> Any:
     """Return the data unless it has invisible characters: escaping them would change what the schema accepts."""
     if has_invisible(data if isinstance(data, str) else msgspec.json.encode(data).decode()):
-        raise Flaw("a schema names something with characters that are not seen")
+        raise Flaw("a schema has a name with characters that cannot be seen")
     return data
 
 
@@ -181,9 +181,9 @@ def _refuse_expansions(definitions: Mapping[str, Any]) -> None:
     try:
         for name in TopologicalSorter(reached).static_order():
             weights[name] = 1 + sum(weights[one] for one in reached[name])
-            if weights[name] > _MOST_LOOKS:
+            if weights[name] > _MAX_LOOKUPS:
                 raise Flaw(
-                    f"the definition {name!r} of a schema refers to others more than {_MOST_LOOKS:,} times in all",
+                    f"the definition {name!r} of a schema refers to others more than {_MAX_LOOKUPS:,} times in all",
                     "describe the value in fewer ways",
                 )
     except CycleError as error:

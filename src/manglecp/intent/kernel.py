@@ -102,9 +102,9 @@ def owners(program: Program) -> Mapping[Key, Trust]:
             key = clause.head.key
             found[key] = min(found.get(key, Trust.DOMAIN), clause.span.source.trust)
     for key, predicate in program.predicates.items():
-        said = OWNERS.get(key[0], predicate.owner)
-        if said is not None:
-            found[key] = said
+        owner = OWNERS.get(key[0], predicate.owner)
+        if owner is not None:
+            found[key] = owner
     return {key: owner for key, owner in found.items() if owner < Trust.DOMAIN}
 
 

@@ -16,7 +16,7 @@ from manglecp.mangle import Fact, Key, Value, argument_span, constant_value
 from manglecp.mangle.syntax import Clause, Premise
 from manglecp.pack import pack_problem
 
-_MOST: Final = 20  # limit per file and severity: generated files repeat a mistake on every line
+_MAX_PER_FILE: Final = 20  # limit per file and severity: generated files repeat a mistake on every line
 Args: TypeAlias = tuple[Value | None, ...]
 
 
@@ -53,10 +53,10 @@ class Statements:
             if fact.predicate in PREDICATES:
                 self.add(fact.key, Statement(fact.args, None, file))
 
-    def add(self, key: Key, said: Statement) -> None:
-        self._by_key.setdefault(key, []).append(said)
-        if said.args:
-            self._by_tool.setdefault(key, {}).setdefault(said.args[0], []).append(said)
+    def add(self, key: Key, statement: Statement) -> None:
+        self._by_key.setdefault(key, []).append(statement)
+        if statement.args:
+            self._by_tool.setdefault(key, {}).setdefault(statement.args[0], []).append(statement)
 
     def each(self, predicate: str, arity: int) -> list[Statement]:
         return self._by_key.get((predicate, arity), [])
@@ -70,30 +70,32 @@ class Statements:
         return not self.complete or bool(self.of(tool, predicate, arity))
 
 
-class Complaints:
+class ProblemList:
     """Diagnostics at the places of statements, without duplicates."""
 
     def __init__(self) -> None:
-        self._found: dict[Diagnostic, None] = {}
-        self._of_files: Counter[tuple[str, str]] = Counter()
+        self._problems: dict[Diagnostic, None] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
 
-    def say(self, said: Statement, column: int | None, message: str, fix: str | None, *, error: bool = True) -> None:
+    def report(
+        self, statement: Statement, column: int | None, message: str, fix: str | None, *, error: bool = True
+    ) -> None:
         """Add a problem at a statement, or at the argument in ``column``."""
         severity: Literal["error", "warning"] = "error" if error else "warning"
-        if said.clause is not None:
-            head = said.clause.head
+        if statement.clause is not None:
+            head = statement.clause.head
             span = head.span if column is None else argument_span(head, column) or head.span
             self.add(Diagnostic("analysis", message, span, None, fix, severity))
             return
-        problem = pack_problem(said.file, message, fix=fix, severity=severity)
-        if problem not in self._found:
-            self._of_files[said.file, severity] += 1
-            if self._of_files[said.file, severity] <= _MOST:
+        problem = pack_problem(statement.file, message, fix=fix, severity=severity)
+        if problem not in self._problems:
+            self._counts[statement.file, severity] += 1
+            if self._counts[statement.file, severity] <= _MAX_PER_FILE:
                 self.add(problem)
 
     def add(self, problem: Diagnostic) -> None:
-        self._found[problem] = None
+        self._problems[problem] = None
 
     @property
-    def problems(self) -> list[Diagnostic]:
-        return list(self._found)
+    def items(self) -> list[Diagnostic]:
+        return list(self._problems)

@@ -17,7 +17,7 @@ from manglecp.intent.chain import name_problem
 from manglecp.intent.definition import Flaw
 from manglecp.intent.input_schema import input_schema, result_schema
 from manglecp.intent.kernel import PREDICATES
-from manglecp.intent.kernel_statements import Complaints, Statement, Statements
+from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.rendering import uri
 from manglecp.intent.value_lint import check_arguments, check_results
 from manglecp.mangle import Duration, NotPlain, Trust, argument_span, plain
@@ -28,7 +28,7 @@ from manglecp.pack import Pack, pack_problem
 # facts of the pack's own predicates may contain them.
 
 
-def hidden_texts(units: Iterable[Unit]) -> Iterator[Diagnostic]:
+def find_hidden_texts(units: Iterable[Unit]) -> Iterator[Diagnostic]:
     """Yield an error for each text for clients that has an invisible character."""
     for unit in units:
         heads = (clause.head for clause in unit.clauses if clause.head.predicate in PREDICATES)
@@ -42,7 +42,7 @@ def _in_atom(atom: Atom) -> Iterator[Diagnostic]:
             continue  # names have rules of their own
         for text in _texts(term):
             if (hidden := find_invisible(text, running=True)) is not None:
-                message = f"{atom.predicate} says something with the invisible character {hidden[1]}"
+                message = f"{atom.predicate} has a text with the invisible character {hidden[1]}"
                 yield Diagnostic("analysis", message, argument_span(atom, column), None, "remove it")
                 break
 
@@ -61,15 +61,15 @@ def _texts(term: Term) -> Iterator[str]:
 # an error, because it would permit what should be forbidden; elsewhere it is a warning.
 
 
-def misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
+def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """Yield a problem for each undeclared, unread predicate that resembles a kernel predicate or belongs to policy."""
     known = {*PREDICATES, *_declared(decls), *_read(clauses)}
-    told: set[str] = set()
+    reported: set[str] = set()
     for clause in clauses:
         name = clause.head.predicate
-        if name in known or name in told or clause.span is None:
+        if name in known or name in reported or clause.span is None:
             continue
-        told.add(name)
+        reported.add(name)
         is_policy = clause.span.source.trust <= Trust.POLICY
         word = _alike(name.rpartition(".")[2])
         if word is None and not is_policy:
@@ -127,7 +127,7 @@ def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -
     """Return all errors and warnings about the constants of the pack's clauses and fact files."""
     check = _CrossCheck(pack, clauses, statements)
     check.run()
-    return check.complaints.problems
+    return check.problems.items
 
 
 class _CrossCheck:
@@ -135,8 +135,8 @@ class _CrossCheck:
         self.pack = pack
         self.clauses = clauses
         self.statements = statements
-        self.complaints = Complaints()
-        self._say = self.complaints.say
+        self.problems = ProblemList()
+        self._report = self.problems.report
         self._each = statements.each
 
     def run(self) -> None:
@@ -149,47 +149,49 @@ class _CrossCheck:
         self._spans()
         on_error = ", ".join(f'"{value}"' for value in ON_ERROR)
         self._values("on_error", 3, 2, ON_ERROR.__contains__, f"what happens after an error is one of {on_error}")
-        check_arguments(self.pack, self.statements, self.complaints)
+        check_arguments(self.pack, self.statements, self.problems)
         self._steps()
         self._pointers()
         self._context()
         self._optional()
         self._conflicts()
         self._suggestions()
-        check_results(self.pack, self.statements, self.complaints)
+        check_results(self.pack, self.statements, self.problems)
         self._schemas("macro_param", 3)
         self._schemas("macro_output", 2)
         self._tools()
-        self._numbers()
+        self._values("macro_step", 3, 1, lambda n: not isinstance(n, int) or n >= 1, "steps are counted from 1")
         self._errors()
         self._intents()
 
     def _names(self, predicate: str, arity: int, column: int, known: Mapping[str, object], what: str) -> None:
-        for said in self._each(predicate, arity):
-            name = said.args[column]
+        for statement in self._each(predicate, arity):
+            name = statement.args[column]
             if isinstance(name, str) and name not in known:
                 fix = did_you_mean(name, known) if known else _WHERE[what]
-                self._say(said, column, f"the pack has no {what} {name!r}", fix)
+                self._report(statement, column, f"the pack has no {what} {name!r}", fix)
 
     def _values(self, predicate: str, arity: int, column: int, good: Callable[[Any], bool], rule: str) -> None:
-        for said in self._each(predicate, arity):
-            value = said.args[column]
+        for statement in self._each(predicate, arity):
+            value = statement.args[column]
             if isinstance(value, int | str) and not good(value):
-                self._say(said, column, f"{rule}, not {value!r}", None)
+                self._report(statement, column, f"{rule}, not {value!r}", None)
 
     def _spans(self) -> None:
-        for said in self._each("valid_for", 2):
-            span = said.args[1]
+        for statement in self._each("valid_for", 2):
+            span = statement.args[1]
             if isinstance(span, Duration) and span.ns <= 0:
-                self._say(said, 1, "a tool is valid for some time, or it is never offered", "write a longer span")
+                self._report(
+                    statement, 1, "a tool is valid for some time, or it is never offered", "write a longer span"
+                )
 
     def _schemas(self, predicate: str, arity: int) -> None:
         column = arity - 1
-        for said in self._each(predicate, arity):
-            value = said.args[column]
+        for statement in self._each(predicate, arity):
+            value = statement.args[column]
             if value is None:
                 continue
-            name = said.args[1] if isinstance(said.args[1], str) else "value"
+            name = statement.args[1] if isinstance(statement.args[1], str) else "value"
             try:
                 if arity > 2:
                     input_schema((), {name: plain(value)})
@@ -197,45 +199,49 @@ class _CrossCheck:
                     result_schema(plain(value))
             except (Flaw, NotPlain) as flaw:
                 fix = flaw.fix if isinstance(flaw, Flaw) else None
-                self._say(said, column, str(flaw), fix)
+                self._report(statement, column, str(flaw), fix)
 
     def _steps(self) -> None:
         for predicate, arity, column in _STEPS:
-            for said in self._each(predicate, arity):
-                tool, number = said.args[0], said.args[column]
+            for statement in self._each(predicate, arity):
+                tool, number = statement.args[0], statement.args[column]
                 if not isinstance(tool, str) or not isinstance(number, int):
                     continue
                 if not may_have_step(self.statements, tool, number):
-                    self._say(said, column, f"{tool} has no step {number}", "write a macro_step clause for it")
-                elif predicate != "macro_result" and column > 1 and number == said.args[1]:
-                    self._say(said, column, f"step {number} of {tool} waits for itself", "name an earlier step")
+                    self._report(statement, column, f"{tool} has no step {number}", "write a macro_step clause for it")
+                elif predicate != "macro_result" and column > 1 and number == statement.args[1]:
+                    self._report(statement, column, f"step {number} of {tool} waits for itself", "name an earlier step")
 
     def _pointers(self) -> None:
         for predicate, arity, column in _POINTERS:
-            for said in self._each(predicate, arity):
-                text = said.args[column]
+            for statement in self._each(predicate, arity):
+                text = statement.args[column]
                 if isinstance(text, str) and not _POINTER.fullmatch(text):
                     fix = "write '' for the whole, '/a/0' for a part of it, ~0 for ~ and ~1 for / in a name"
-                    self._say(said, column, f"{text!r} is no JSON Pointer", fix)
+                    self._report(statement, column, f"{text!r} is not a JSON Pointer", fix)
 
     def _context(self) -> None:
-        for said in self._each("needs_resource", 4):
-            address = said.args[1]
+        for statement in self._each("needs_resource", 4):
+            address = statement.args[1]
             if isinstance(address, str) and uri(address) is None:
-                self._say(said, 1, f"{address!r} is no address that anyone should open", "write a path or a URI")
-        for said in self._each("instruction", 3):
-            text = said.args[2]
+                self._report(
+                    statement, 1, f"{address!r} is not a path or URI that clients can open", "write a path or a URI"
+                )
+        for statement in self._each("instruction", 3):
+            text = statement.args[2]
             if isinstance(text, str) and not text.strip():
-                self._say(said, 2, "the instruction is empty", "say what to mind", error=False)
+                self._report(
+                    statement, 2, "the instruction is empty", "write what the model has to observe", error=False
+                )
 
     def _optional(self) -> None:
-        for said in self._each("optional_param", 2):
-            tool, name = said.args
+        for statement in self._each("optional_param", 2):
+            tool, name = statement.args
             if isinstance(tool, str) and isinstance(name, str) and self.statements.complete:
                 known = set(self._parameters(tool))
                 if name not in known and None not in known:
                     message = f"{tool} has no parameter {name!r} that could be left out"
-                    self._say(said, 1, message, did_you_mean(name, {one for one in known if one}), error=False)
+                    self._report(statement, 1, message, did_you_mean(name, {one for one in known if one}), error=False)
 
     def _parameters(self, tool: str) -> Iterator[str | None]:
         """Yield the names that call arguments may have; None if one may have any name."""
@@ -248,64 +254,61 @@ class _CrossCheck:
 
     def _conflicts(self) -> None:
         rivals: dict[frozenset[object], list[Statement]] = {}
-        for said in self._each("conflicts", 2):
-            if None in said.args:
+        for statement in self._each("conflicts", 2):
+            if None in statement.args:
                 continue
-            if said.args[0] == said.args[1]:
-                self._say(said, 1, f"{said.args[0]} cannot be its own rival", "name another tool", error=False)
-            rivals.setdefault(frozenset(said.args), []).append(said)
-        for said in self._each("requires", 2):
-            tool, needed = said.args
+            if statement.args[0] == statement.args[1]:
+                self._report(
+                    statement, 1, f"{statement.args[0]} cannot be its own rival", "name another tool", error=False
+                )
+            rivals.setdefault(frozenset(statement.args), []).append(statement)
+        for statement in self._each("requires", 2):
+            tool, needed = statement.args
             if tool == needed:
                 continue
-            if any(other.premises <= said.premises for other in rivals.get(frozenset(said.args), ())):
+            if any(other.premises <= statement.premises for other in rivals.get(frozenset(statement.args), ())):
                 message = f"{tool} requires {needed} and is in conflict with it, so that it is never offered"
-                self._say(said, 1, message, "remove one of the two", error=False)
+                self._report(statement, 1, message, "remove one of the two", error=False)
 
     def _suggestions(self) -> None:
         listed = {intent.name for intent in self.pack.settings.intents}
-        for said in self._each("suggests", 3):
-            name = said.args[0]
+        for statement in self._each("suggests", 3):
+            name = statement.args[0]
             if isinstance(name, str) and listed and name not in listed:
                 message = f"the intent {name!r} is not listed in pack.toml"
-                self._say(said, 0, message, did_you_mean(name, listed), error=False)
+                self._report(statement, 0, message, did_you_mean(name, listed), error=False)
 
     def _tools(self) -> None:
         """Warn about tools that are never defined: a mistyped name has no effect otherwise."""
-        told: set[str] = set()
-        made = {one.args[0] for one in self._each("macro", 2) if isinstance(one.args[0], str)}
+        reported: set[str] = set()
+        defined = {one.args[0] for one in self._each("macro", 2) if isinstance(one.args[0], str)}
         for predicate, arity, column in _TOOLS:
-            for said in self._each(predicate, arity):
-                tool = said.args[column]
-                if isinstance(tool, str) and tool not in told and not self.statements.could_be(tool, "macro", 2):
-                    told.add(tool)
-                    fix = did_you_mean(tool, made)
-                    self._say(said, column, f"nothing says that there is a tool {tool!r}", fix, error=False)
-        for said in self._each("macro", 2):
-            tool = said.args[0]
+            for statement in self._each(predicate, arity):
+                tool = statement.args[column]
+                if isinstance(tool, str) and tool not in reported and not self.statements.could_be(tool, "macro", 2):
+                    reported.add(tool)
+                    fix = did_you_mean(tool, defined)
+                    self._report(statement, column, f"no clause of macro defines the tool {tool!r}", fix, error=False)
+        for statement in self._each("macro", 2):
+            tool = statement.args[0]
             problem = name_problem(tool) if isinstance(tool, str) else None
             if problem is not None:
-                self._say(said, 0, f"the name of the tool {problem}", None)
-            elif isinstance(said.args[1], str) and not said.args[1].strip():
-                self._say(said, 1, "the description of the tool is empty", "say what the tool does")
+                self._report(statement, 0, f"the name of the tool {problem}", None)
+            elif isinstance(statement.args[1], str) and not statement.args[1].strip():
+                self._report(statement, 1, "the description of the tool is empty", "write what the tool does")
             elif isinstance(tool, str) and not self.statements.could_be(tool, "macro_step", 3):
                 fix = f'write macro_step("{tool}", 1, "an action").'
-                self._say(said, 0, f"the tool {tool!r} has no step and is never offered", fix, error=False)
-
-    def _numbers(self) -> None:
-        for said in self._each("macro_step", 3):
-            if isinstance(said.args[1], int) and said.args[1] < 1:
-                self._say(said, 1, f"steps are counted from 1, not {said.args[1]}", None)
+                self._report(statement, 0, f"the tool {tool!r} has no step and is never offered", fix, error=False)
 
     def _errors(self) -> None:
-        for said in self._each("on_error", 3):
-            tool, number, what = said.args
+        for statement in self._each("on_error", 3):
+            tool, number, what = statement.args
             if not isinstance(tool, str) or not isinstance(number, int):
                 continue
             if not may_have_step(self.statements, tool, number):
-                self._say(said, 1, f"{tool} has no step {number}", "write a macro_step clause for it")
+                self._report(statement, 1, f"{tool} has no step {number}", "write a macro_step clause for it")
             elif what == "undo" and not self.statements.could_be(tool, "undo_step", 3):
-                self._say(said, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
+                self._report(statement, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
 
     def _intents(self) -> None:
         """Warn about intents that pack.toml lists and no rule reads, and the reverse."""
@@ -320,12 +323,12 @@ class _CrossCheck:
         listed = {intent.name: intent.line for intent in self.pack.settings.intents}
         for name in sorted(set(listed) - set(mentioned)):
             message = f"no rule mentions the intent {name!r}"
-            self.complaints.add(
+            self.problems.add(
                 pack_problem("pack.toml", message, listed[name], fix=did_you_mean(name, mentioned), severity="warning")
             )
         for name in sorted(set(mentioned) - set(listed)) if listed else ():
             message = f"the intent {name!r} is not listed in pack.toml"
-            self._say(Statement((), mentioned[name]), None, message, did_you_mean(name, listed), error=False)
+            self._report(Statement((), mentioned[name]), None, message, did_you_mean(name, listed), error=False)
 
 
 _ACTIONS: Final = (

@@ -13,8 +13,8 @@ import msgspec
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.intent.domain import Domain
 from manglecp.intent.evaluation import MAX_WHY_NOT_NAMES
-from manglecp.intent.fact_sources import Generated
-from manglecp.intent.redaction import told_secrets
+from manglecp.intent.fact_sources import FactSource
+from manglecp.intent.redaction import find_disclosed_secrets
 from manglecp.pack import (
     ActionDescription,
     ExternalDescription,
@@ -67,14 +67,16 @@ def manifest(
 ) -> Manifest:
     """Return the manifest. ``endpoints`` are for HTTP; ``extensions`` are added to the built-in ones."""
     pack = domain.pack
-    limits, said = pack.settings.limits, pack.settings.auth
-    auth = auth or Auth(required=said.required, schemes=said.schemes or UNSET, token_url=said.token_url or UNSET)
-    beginning = outline_manifest(pack.settings, status, endpoints, auth).payload
+    limits, configured = pack.settings.limits, pack.settings.auth
+    auth = auth or Auth(
+        required=configured.required, schemes=configured.schemes or UNSET, token_url=configured.token_url or UNSET
+    )
+    outline = outline_manifest(pack.settings, status, endpoints, auth).payload
     affinities = dict(pack.settings.domain.affinities) or UNSET
     return Manifest(
         payload=msgspec.structs.replace(
-            beginning,
-            domain=msgspec.structs.replace(beginning.domain, affinities=affinities),
+            outline,
+            domain=msgspec.structs.replace(outline.domain, affinities=affinities),
             intents=tuple(map(_intent, pack.settings.intents)),
             facts_profile=FactsProfile(time_formats=TIME_FORMATS, predicates=domain.profile.schemas()),
             capabilities=Capabilities(
@@ -120,7 +122,7 @@ T = TypeVar("T")
 def survey(
     folder: Path,
     params: Mapping[str, str] | None = None,
-    serve: Callable[[Pack], AbstractContextManager[Generated | None]] | None = None,
+    serve: Callable[[Pack], AbstractContextManager[FactSource | None]] | None = None,
     *,
     sandbox: SandboxPolicy | None = None,
 ) -> tuple[Domain | None, tuple[Diagnostic, ...]]:
@@ -142,13 +144,13 @@ def survey(
     except PackError as refused:
         return None, refused.diagnostics
     clauses = (rule.clause for rule in domain.program.rules)
-    return domain, (*domain.warnings, *told_secrets(clauses))
+    return domain, (*domain.warnings, *find_disclosed_secrets(clauses))
 
 
 def _more(partial: Pack, known: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
     broken = {problem.file for problem in known if problem.severity == "error"}
     try:
-        Domain.load(_assuming(partial, broken))
+        Domain.load(_assume_broken_parts(partial, broken))
     except PackError as refused:
         found = [problem for problem in refused.diagnostics if problem.severity == "error" and problem not in known]
     else:
@@ -158,13 +160,13 @@ def _more(partial: Pack, known: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...
     return tuple(sorted((*known, *found), key=lambda problem: (problem.file, problem.line or 0, problem.column or 0)))
 
 
-def _assuming(pack: Pack, broken: set[str]) -> Pack:
+def _assume_broken_parts(pack: Pack, broken: set[str]) -> Pack:
     if _any_in("actions", broken):
-        pack = replace(pack, actions=_Assumed(pack.actions, _ACTION))
+        pack = replace(pack, actions=_TotalMapping(pack.actions, _ACTION))
     if _any_in("skills", broken):
-        pack = replace(pack, skills=_Assumed(pack.skills, _SKILL))
+        pack = replace(pack, skills=_TotalMapping(pack.skills, _SKILL))
     if _any_in("externals", broken):
-        pack = replace(pack, externals=_Assumed(pack.externals, _EXTERNAL))
+        pack = replace(pack, externals=_TotalMapping(pack.externals, _EXTERNAL))
     return pack
 
 
@@ -172,7 +174,7 @@ def _any_in(part: str, files: set[str]) -> bool:
     return any(file == f"{part}.py" or file.startswith(f"{part}/") for file in files)
 
 
-class _Assumed(Mapping[str, T], Generic[T]):
+class _TotalMapping(Mapping[str, T], Generic[T]):
     """A mapping that has every key: known values, else ``assumed``."""
 
     def __init__(self, known: Mapping[str, T], assumed: T) -> None:

@@ -1,10 +1,10 @@
 """Offers: macro-tools that were proven for an identity, stored so that this identity can invoke them.
 
-An offer is one JSON document: the definition and the digest of the question that it answers. Secret settings are
+An offer is one JSON document: the definition and the digest of the request that proved it. Secret settings are
 replaced by blanks.
 
 Each process remembers what it stored, and writes only offers that are new, changed, removed by another process, or
-close to the end of their retention. The question of an offer is the first one that proved it.
+close to the end of their retention. The proof digest of an offer is that of the first request that proved it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """A macro-tool, and the digest of the question that it answers."""
+    """A macro-tool, and the digest of the request that proved it."""
 
     definition: Definition
     proof_digest: str
@@ -54,7 +54,7 @@ class Offer:
 
 
 class _Stored(NamedTuple):
-    question: bytes
+    request_key: bytes
     definition: Definition
     digest: str
     at_ms: int
@@ -92,7 +92,7 @@ class OfferService:
     def renew(self, domain: Domain) -> None:
         """Replace the facts. Evaluations under way keep theirs; stored offers stay valid."""
         if domain.digest != self.domain.digest:
-            raise ValueError("another edition of a pack has an invoker of its own")
+            raise ValueError("another pack revision has an invoker of its own")
         self.domain = domain
 
     async def find(self, identity: str, macro_id: str) -> StoredOffer | None:
@@ -125,14 +125,14 @@ class OfferService:
         facts_version: str,
     ) -> None:
         now_ms, name = now_ns // 1_000_000, identity.name
-        question = _question_key(request, identity, facts_version)
-        known = self._known(name, question, definitions)
-        if known is not None and self._are_stored(name, known, now_ms):
+        request_key = _request_key(request, identity, facts_version)
+        stored_before = self._known(name, request_key, definitions)
+        if stored_before is not None and self._are_stored(name, stored_before, now_ms):
             return
-        proof = question_digest(request, identity, self.domain.digest, now_ns, facts_version)
+        proof = request_digest(request, identity, self.domain.digest, now_ns, facts_version)
         entries = [self._entry(definition, proof) for definition in definitions]
         # A tool that is offered again soon is kept longer than it has to be, so that the next offer is not written.
-        soon = known is not None and all(now_ms - one.at_ms <= self._retention_ms // 2 for one in known)
+        soon = stored_before is not None and all(now_ms - one.at_ms <= self._retention_ms // 2 for one in stored_before)
         retention_ms = self._retention_ms * 3 // 2 if soon else self._retention_ms
         with self._store.write_transaction() as tx:
             self._store.registry.keep(tx, name, entries, retention_ms=retention_ms, now_ms=now_ms)
@@ -140,27 +140,27 @@ class OfferService:
             key = name, definition.macro_id
             self._found.discard(key)
             if len(entry.document) <= _LARGEST:
-                self._stored.put(key, _Stored(question, definition, digest_bytes(entry.document), now_ms))
+                self._stored.put(key, _Stored(request_key, definition, digest_bytes(entry.document), now_ms))
 
     def _entry(self, definition: Definition, proof: str) -> StoredOffer:
         document = self.codec.write(Offer(definition, proof))
         return StoredOffer(definition.macro_id, self.domain.digest, document, *_window(definition))
 
-    def _known(self, name: str, question: bytes, definitions: Sequence[Definition]) -> list[_Stored] | None:
-        """Return what this process stored if the same question had the same answer, else None."""
-        known = []
+    def _known(self, name: str, request_key: bytes, definitions: Sequence[Definition]) -> list[_Stored] | None:
+        """Return what this process stored for an equal request with equal definitions, else None."""
+        stored_before = []
         for definition in definitions:
             one = self._stored.get((name, definition.macro_id))
-            if one is None or one.question != question or one.definition != definition:
+            if one is None or one.request_key != request_key or one.definition != definition:
                 return None
-            known.append(one)
-        return known
+            stored_before.append(one)
+        return stored_before
 
-    def _are_stored(self, name: str, known: Sequence[_Stored], now_ms: int) -> bool:
+    def _are_stored(self, name: str, stored_before: Sequence[_Stored], now_ms: int) -> bool:
         """Return whether the store has all of them, for at least the retention of new offers."""
         with self._store.read_transaction() as tx:
-            entries = self._store.registry.entries(tx, name, [one.definition.macro_id for one in known])
-        for one in known:
+            entries = self._store.registry.entries(tx, name, [one.definition.macro_id for one in stored_before])
+        for one in stored_before:
             stored, drop_ms = entries.get(one.definition.macro_id, ("", 0))
             begins_ms, ends_ms = _window(one.definition)
             if stored != one.digest or drop_ms < max(now_ms, begins_ms or 0, ends_ms or 0) + self._retention_ms:
@@ -180,20 +180,20 @@ def _is_valid(kept: StoredOffer, now_ms: int) -> bool:
     return (kept.not_before_ms or 0) <= now_ms and (kept.expires_at_ms is None or now_ms < kept.expires_at_ms)
 
 
-def _question_key(request: IntentRequest, identity: Identity, facts_version: str) -> bytes:
-    """Digest a question without its time. The order of members matters."""
-    who = (identity.name, sorted(identity.permissions), identity.trust)
-    return hashlib.sha256(msgspec.json.encode((who, facts_version, request.payload))).digest()
+def _request_key(request: IntentRequest, identity: Identity, facts_version: str) -> bytes:
+    """Return the digest of a request without its time. The order of members matters."""
+    principal = (identity.name, sorted(identity.permissions), identity.trust)
+    return hashlib.sha256(msgspec.json.encode((principal, facts_version, request.payload))).digest()
 
 
-def question_digest(
+def request_digest(
     request: IntentRequest, identity: Identity, pack_digest: str, now_ns: int, facts_version: str = ""
 ) -> str:
-    """Return the digest of what determines the answer: pack, identity, request, time and generated facts."""
-    asked: dict[str, Any] = msgspec.to_builtins(request.payload)
-    who = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
-    known = {"facts": facts_version} if facts_version else {}
-    return digest({"pack": pack_digest, "identity": who, "asked": asked, "now": str(now_ns), **known})
+    """Return the digest of all inputs of an evaluation: pack, identity, request, time and generated facts."""
+    payload: dict[str, Any] = msgspec.to_builtins(request.payload)
+    principal = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
+    stored_before = {"facts": facts_version} if facts_version else {}
+    return digest({"pack": pack_digest, "identity": principal, "asked": payload, "now": str(now_ns), **stored_before})
 
 
 class _Blank(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.base.source import Trust
 from manglecp.intent.definition import Definition
-from manglecp.intent.redaction import CUT, SELECTION, Sight, trust_of
+from manglecp.intent.redaction import CUT, SELECTION, Visibility, trust_of
 from manglecp.intent.why_not import Exclusions, WhyNots
 from manglecp.mangle import Fact, Key
 from manglecp.mangle.explain import Node, RuleCoverage as Covered
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 def rule_coverage(evaluation: IntentEvaluation) -> RuleCoverage:
     """Return counts of all rules, and details of the dormant ones that the caller may see."""
     coverage = evaluation.result.explainer.coverage(selector="intent")
-    sight = Sight(evaluation.domain, evaluation.identity)
-    details = [_dormant(rule, sight) for rule in coverage.rules if _is_told(rule, sight)]
+    visibility = Visibility(evaluation.domain, evaluation.identity)
+    details = [_dormant(rule, visibility) for rule in coverage.rules if _is_visible(rule, visibility)]
     return RuleCoverage(
         total_rules=len(coverage.rules),
         rules_fired=coverage.count("fired"),
@@ -52,27 +52,27 @@ def rule_coverage(evaluation: IntentEvaluation) -> RuleCoverage:
     )
 
 
-def _is_told(covered: Covered, sight: Sight) -> bool:
+def _is_visible(covered: Covered, visibility: Visibility) -> bool:
     clause = covered.rule.clause
     if covered.status not in ("partially_alive", "dead") or trust_of(clause) is Trust.KERNEL:
         return False
-    return not sight.hides(clause.head.key, clause)
+    return not visibility.hides(clause.head.key, clause)
 
 
-def _dormant(covered: Covered, sight: Sight) -> DormantRule:
+def _dormant(covered: Covered, visibility: Visibility) -> DormantRule:
     clause = covered.rule.clause
     arities = {premise.atom.key for premise in clause.premises if hasattr(premise, "atom")}
-    shown = [name for name in covered.missing if not any(sight.hides(key) for key in arities if key[0] == name)]
+    shown = [name for name in covered.missing if not any(visibility.hides(key) for key in arities if key[0] == name)]
     return DormantRule(
-        rule=sight.text(covered.rule.head),
-        missing_predicates=tuple(sight.text(name) for name in shown),
+        rule=visibility.text(covered.rule.head),
+        missing_predicates=tuple(visibility.text(name) for name in shown),
         status="dead" if covered.status == "dead" else "partially_alive",
     )
 
 
-MOST_NODES: Final = 100
-DEEPEST: Final = 24
-MOST_SUPPORTING: Final = 100
+MAX_NODES: Final = 100
+MAX_DEPTH: Final = 24
+MAX_SUPPORTING: Final = 100
 
 _ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust"})
 _REPEATS: Final = frozenset({"core"})  # repeats the proof of the candidate
@@ -93,22 +93,22 @@ class Hints:
     def __init__(self, evaluation: IntentEvaluation, deadline: float) -> None:
         self.evaluation = evaluation
         self.result = evaluation.result
-        self.sight = Sight(evaluation.domain, evaluation.identity)
+        self.visibility = Visibility(evaluation.domain, evaluation.identity)
         self.session = frozenset(evaluation.session)
         self.deadline = deadline
         self._derivations: dict[str, Derivation] = {}
 
     def about(self, definitions: Sequence[Definition]) -> ProofHints:
-        exclusions = Exclusions(self.evaluation, self.sight, {definition.tool for definition in definitions})
-        asked = self.evaluation.request.payload.options.why_not
+        exclusions = Exclusions(self.evaluation, self.visibility, {definition.tool for definition in definitions})
+        names = self.evaluation.request.payload.options.why_not
         return ProofHints(
             derivations=self.derivations(definitions),
             excluded=tuple(
-                Exclusion(candidate=self.sight.text(tool), excluded_by=phase, reason=reason)
+                Exclusion(candidate=self.visibility.text(tool), excluded_by=phase, reason=reason)
                 for tool, phase, reason in exclusions.all()
             ),
             unmatched_facts=tuple(self._unmatched()),
-            why_not=WhyNots(self.evaluation, self.sight, exclusions, self.deadline).of(asked) if asked else UNSET,
+            why_not=WhyNots(self.evaluation, self.visibility, exclusions, self.deadline).of(names) if names else UNSET,
         )
 
     def derivations(self, definitions: Sequence[Definition]) -> tuple[Derivation, ...]:
@@ -128,13 +128,13 @@ class Hints:
             selected_by=selected.phase,
             score=selected.score,
             supporting_facts=tuple(self._supporting(seen)),
-            rule_chain=tuple(dict.fromkeys(self.sight.text(_predicate(n)) for n in seen if n.origin == "derived")),
+            rule_chain=tuple(dict.fromkeys(self.visibility.text(_predicate(n)) for n in seen if n.origin == "derived")),
             tree=self._tree(proof.root),
         )
 
     def _supporting(self, nodes: Iterable[Node]) -> list[dict[str, object]]:
         facts = {node.ground for node in nodes if node.ground is not None and self._is_own(node)}
-        return [self.sight.wire(fact) for fact in sorted(facts, key=lambda fact: fact.text)[:MOST_SUPPORTING]]
+        return [self.visibility.wire(fact) for fact in sorted(facts, key=lambda fact: fact.text)[:MAX_SUPPORTING]]
 
     def _is_own(self, node: Node) -> bool:
         return node.origin == "session" and node.ground is not None and self._readable(node.ground)
@@ -153,7 +153,7 @@ class Hints:
                 continue
             seen.add(premise)
             clause = None if premise.rule is None else premise.rule.clause
-            if self.sight.hides(premise.ground.key, clause):
+            if self.visibility.hides(premise.ground.key, clause):
                 continue
             if clause is not None and trust_of(clause) is Trust.KERNEL and premise.ground.predicate not in SELECTION:
                 work += reversed(premise.premises)
@@ -177,7 +177,7 @@ class Hints:
         cut: set[int] = set()
         for place, (node, depth, below) in enumerate(levels):  # it grows
             children = self._distinct(self._children(node))
-            if children and (depth == DEEPEST or len(levels) + len(children) > MOST_NODES):
+            if children and (depth == MAX_DEPTH or len(levels) + len(children) > MAX_NODES):
                 cut.add(place)
                 continue
             for child in children:
@@ -200,7 +200,7 @@ class Hints:
 
     def _text(self, node: Node) -> str:
         assert node.ground is not None  # absences are left out
-        return self.sight.fact(node.ground, self._is_own(node))
+        return self.visibility.fact(node.ground, self._is_own(node))
 
     def _type(self, node: Node) -> NodeType:
         if node.origin == "derived":
@@ -214,7 +214,7 @@ class Hints:
 
         Facts that hidden rules read are left out: whether those rules used them must not be disclosed.
         """
-        hidden = self._looked_at_in_silence()
+        hidden = self._hidden_premises()
         own = [fact for fact in self.evaluation.session if self._readable(fact) and fact.key not in hidden]
         counts = Counter((fact.fact.predicate, _REASONS[fact.reason]) for fact in self.result.explainer.unused(own))
         return [
@@ -222,11 +222,11 @@ class Hints:
             for (pred, reason), count in sorted(counts.items())
         ]
 
-    def _looked_at_in_silence(self) -> set[Key]:
+    def _hidden_premises(self) -> set[Key]:
         return {
             premise.atom.key
             for rule in self.result.program.rules
-            if self.sight.hides(rule.head.key, rule.clause)
+            if self.visibility.hides(rule.head.key, rule.clause)
             for premise in rule.clause.premises
             if isinstance(premise, LiteralPremise)
         }

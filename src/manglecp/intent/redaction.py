@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 EXPLAIN_POLICY: Final = "explain_policy"  # the permission to see decisions of policy
 
 REDACTED: Final = "[redacted]"
-MOST_CHARACTERS: Final = 512
-MOST_OF_A_VALUE: Final = 4096  # limit of strings in a client's own facts, and of what is scanned
+MAX_CHARACTERS: Final = 512
+MAX_VALUE_CHARACTERS: Final = 4096  # limit of strings in a client's own facts, and of what is scanned
 CUT: Final = "…"
 
 SELECTION: Final = frozenset(
@@ -38,7 +38,7 @@ SELECTION: Final = frozenset(
 )
 """Predicates about selection, shown with arguments."""
 
-POLICY_WORDS: Final = frozenset({"prohibited", "permitted", "intent_denied", "fact_denied", "effect_denied"})
+POLICY_PREDICATES: Final = frozenset({"prohibited", "permitted", "intent_denied", "fact_denied", "effect_denied"})
 
 _VALUE: Final = r"""(?:\\?"[^"\\]*\\?"|\\?'[^'\\]*\\?'|[^\s"',;&(){}\[\]\\]+)"""
 _PATTERNS: Final = tuple(
@@ -77,7 +77,7 @@ _SECRET_NAME: Final = re.compile(
     r"|(?:access|auth|refresh|bearer|api)_token|dsn|connection_string)(?:_|$)"
 )
 _SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
-_LEAST_SECRET: Final = 8  # shorter settings are not redacted: redaction would confirm a guess
+_MIN_SECRET_LENGTH: Final = 8  # shorter settings are not redacted: redaction would confirm a guess
 
 
 def scrub(text: str) -> str:
@@ -93,7 +93,7 @@ def is_secret_setting(name: str) -> bool:
 
 def secret_values(pack: Pack) -> tuple[str, ...]:
     return _longest_first(
-        value for name, value in pack.params.items() if is_secret_setting(name) and len(value) >= _LEAST_SECRET
+        value for name, value in pack.params.items() if is_secret_setting(name) and len(value) >= _MIN_SECRET_LENGTH
     )
 
 
@@ -119,11 +119,11 @@ def policy_predicates(program: Program) -> frozenset[Key]:
     return frozenset(
         key
         for key, predicate in program.predicates.items()
-        if key[0] in POLICY_WORDS or Trust.POLICY in (predicate.owner, trust.get(key))
+        if key[0] in POLICY_PREDICATES or Trust.POLICY in (predicate.owner, trust.get(key))
     )
 
 
-class Sight:
+class Visibility:
     """What one identity may see of a domain's evaluations."""
 
     def __init__(self, domain: Domain, identity: Identity) -> None:
@@ -133,7 +133,7 @@ class Sight:
         self._profile = domain.profile
         self._published = frozenset(schema.predicate for schema in domain.profile.schemas())
         pack = domain.pack
-        places = (text for text in (pack.folder, *pack.fact_files) if len(text) >= _LEAST_SECRET)
+        places = (text for text in (pack.folder, *pack.fact_files) if len(text) >= _MIN_SECRET_LENGTH)
         self._known = _longest_first((*secret_values(pack), *places))
 
     def hides(self, key: Key, clause: Clause | None = None) -> bool:
@@ -146,10 +146,10 @@ class Sight:
         return predicate in self._published or predicate in SELECTION
 
     def text(self, text: str) -> str:
-        text = text[: 2 * MOST_OF_A_VALUE]
+        text = text[: 2 * MAX_VALUE_CHARACTERS]
         for known in self._known:
             text = text.replace(known, REDACTED)
-        return _short(_PATH.sub(REDACTED, scrub(text)), MOST_CHARACTERS)
+        return _short(_PATH.sub(REDACTED, scrub(text)), MAX_CHARACTERS)
 
     def fact(self, fact: Fact, own: bool = False) -> str:
         """Return a fact as redacted text, or only its predicate. ``own`` if the caller stated it."""
@@ -157,11 +157,11 @@ class Sight:
             return self.text(fact.predicate)
         hidden = self._secret_positions(fact.key)
         args = tuple(
-            REDACTED if i in hidden else scrub(arg[:MOST_OF_A_VALUE]) if type(arg) is str else arg
+            REDACTED if i in hidden else scrub(arg[:MAX_VALUE_CHARACTERS]) if type(arg) is str else arg
             for i, arg in enumerate(fact.args)
         )
         text = fact._replace(args=args).text
-        return _short(scrub(text[: 2 * MOST_OF_A_VALUE]), MOST_CHARACTERS) if own else self.text(text)
+        return _short(scrub(text[: 2 * MAX_VALUE_CHARACTERS]), MAX_CHARACTERS) if own else self.text(text)
 
     def wire(self, fact: Fact) -> dict[str, Any]:
         written: dict[str, Any] = dict(self._profile.write(fact))
@@ -185,7 +185,7 @@ class Sight:
 
 def _scrubbed(value: Any) -> Any:
     if type(value) is str:
-        return _short(scrub(value[: MOST_OF_A_VALUE + 1]), MOST_OF_A_VALUE)
+        return _short(scrub(value[: MAX_VALUE_CHARACTERS + 1]), MAX_VALUE_CHARACTERS)
     if type(value) is list:
         return [_scrubbed(item) for item in value]
     if type(value) is dict:
@@ -198,7 +198,7 @@ def _scrubbed(value: Any) -> Any:
 
 # A setting that is a credential by its name may be the value of an argument. In descriptions, instructions, resources
 # and schemas it is redacted, and checking the pack names the rule.
-_TOLD: Final = frozenset(
+_CLIENT_TEXTS: Final = frozenset(
     {
         *("macro", "macro_summary", "macro_param", "macro_output", "instruction", "needs_resource"),
         *("prohibited", "intent_denied", "fact_denied", "effect_denied"),
@@ -211,7 +211,7 @@ def unchanged(value: Any) -> Any:
     return value
 
 
-def hiding(secrets: Iterable[str]) -> Callable[[Any], Any]:
+def make_redactor(secrets: Iterable[str]) -> Callable[[Any], Any]:
     """Return a function that redacts these texts in texts and JSON; :func:`unchanged` if there are none."""
     texts = _longest_first(secrets)
 
@@ -236,7 +236,7 @@ def scrub_json(value: Any) -> Any:
     return [scrub_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def told_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
+def find_disclosed_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
     """Warn about each rule that puts a secret setting into a text for clients, directly or through other rules."""
     clauses = list(clauses)
     held: dict[tuple[Key, int], str] = {}
@@ -256,7 +256,7 @@ def told_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
             "warning",
         )
         for clause in clauses
-        if clause.head.predicate in _TOLD
+        if clause.head.predicate in _CLIENT_TEXTS
         for _, setting in _columns(clause, held)[:1]
     ]
 

@@ -5,7 +5,7 @@ where present
 * condensed: macro_id, name, one line of description
 * minimal: macro_id, name
 
-Default values are omitted. Unknown arguments are refused for every tool, so no schema says so.
+Default values are omitted. Unknown arguments are refused for every tool, so schemas omit that.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from manglecp.wire.messages import (
 )
 
 # Context of a tool (SKILL-12) is derived by rules only (SKILL-03). Instructions stay under 200 tokens (SKILL-16).
-MOST_INSTRUCTION_TOKENS: Final = 199
-MOST_SUMMARY_CHARACTERS: Final = 160
+MAX_INSTRUCTION_TOKENS: Final = 199
+MAX_SUMMARY_CHARACTERS: Final = 160
 
 _SENTENCE: Final = re.compile(
     r".+?(?:[.!?…]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|[。！？｡]+[\"')\]」』）】”’]*|$|(?=\n))",  # full width is meant
@@ -95,7 +95,7 @@ def _cut(sentence: str, counter: Counter) -> str:
 
 
 def _fits(text: str, counter: Counter) -> bool:
-    return len(text) <= MOST_INSTRUCTION_TOKENS or counter.count(text.encode()) <= MOST_INSTRUCTION_TOKENS
+    return len(text) <= MAX_INSTRUCTION_TOKENS or counter.count(text.encode()) <= MAX_INSTRUCTION_TOKENS
 
 
 def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
@@ -154,27 +154,27 @@ def summary(content: str) -> str:
             break
         paragraph.append(line.strip())
     text = " ".join(paragraph)
-    if len(text) <= MOST_SUMMARY_CHARACTERS:
+    if len(text) <= MAX_SUMMARY_CHARACTERS:
         return text
     kept = ""
     for found in _SENTENCE.finditer(text):
-        if len(kept) + len(found.group()) > MOST_SUMMARY_CHARACTERS:
+        if len(kept) + len(found.group()) > MAX_SUMMARY_CHARACTERS:
             break
         kept += found.group()
-    return kept.strip() or text[: MOST_SUMMARY_CHARACTERS - 1].rstrip() + "…"
+    return kept.strip() or text[: MAX_SUMMARY_CHARACTERS - 1].rstrip() + "…"
 
 
 Skills = Mapping[str, SkillText]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ToolView:
     definition: Definition
     level: Level
     inline: frozenset[str] = frozenset()  # skills with their text in the tool; others are referenced
     resources: int = 0  # number of resources, best first
 
-    def changed(self, **changes: object) -> Shown:
+    def changed(self, **changes: object) -> ToolView:
         return replace(self, **changes)  # type: ignore[arg-type]  # members of this class
 
     @property
@@ -184,7 +184,7 @@ class Shown:
         return tuple(skill for skill in self.definition.skills if skill not in self.inline)
 
 
-def render(tool: Shown, skills: Skills) -> MacroTool:
+def render(tool: ToolView, skills: Skills) -> MacroTool:
     definition = tool.definition
     if tool.level == "minimal":
         return MacroTool(macro_id=definition.macro_id, name=definition.tool, disclosure_level="minimal")
@@ -214,11 +214,11 @@ def render(tool: Shown, skills: Skills) -> MacroTool:
 
 
 def describe_fully(definition: Definition) -> MacroTool:
-    """Return the tool with everything that a message can tell of it, but without the texts of skills."""
-    return render(Shown(definition, "full", resources=len(definition.resources)), {})
+    """Return the tool with all its details, without the texts of skills."""
+    return render(ToolView(definition, "full", resources=len(definition.resources)), {})
 
 
-def _context(tool: Shown, skills: Skills) -> ContextInjection | UnsetType:
+def _context(tool: ToolView, skills: Skills) -> ContextInjection | UnsetType:
     definition = tool.definition
     resources = definition.resources[: tool.resources]
     if not (definition.instructions or definition.skills or resources):
@@ -233,20 +233,20 @@ def _context(tool: Shown, skills: Skills) -> ContextInjection | UnsetType:
     )
 
 
-def _reference(skill_id: str, tool: Shown, skills: Skills) -> SkillReference:
+def _reference(skill_id: str, tool: ToolView, skills: Skills) -> SkillReference:
     if skill_id in tool.inline:
-        return SkillReference(skill_id=skill_id, inline=True, content=_told(skills[skill_id].content))
+        return SkillReference(skill_id=skill_id, inline=True, content=_escaped(skills[skill_id].content))
     return SkillReference(skill_id=skill_id, inline=False)
 
 
 def _safety(definition: Definition) -> Safety:
     data = definition.safety
-    told = data.reversible or data.idempotent  # both are false when absent (TOOL-12)
+    is_shown = data.reversible or data.idempotent  # both are false when absent (TOOL-12)
     return Safety(
         requires_user_confirmation=data.requires_user_confirmation,
         side_effects=data.side_effects,
-        reversible=data.reversible if told else UNSET,
-        idempotent=data.idempotent if told else UNSET,
+        reversible=data.reversible if is_shown else UNSET,
+        idempotent=data.idempotent if is_shown else UNSET,
     )
 
 
@@ -259,7 +259,7 @@ def _validity(definition: Definition) -> Validity | UnsetType:
     )
 
 
-def required_skills(tools: Sequence[Shown], skills: Skills) -> tuple[Skill, ...]:
+def required_skills(tools: Sequence[ToolView], skills: Skills) -> tuple[Skill, ...]:
     """Return every referenced skill once (SKILL-07)."""
     wanted: Iterable[str] = sorted({one for tool in tools for one in tool.referenced})
     return tuple(skill(skills[one]) for one in wanted)
@@ -278,7 +278,7 @@ def skill(text: SkillText) -> Skill:
 
 
 @lru_cache(maxsize=1024)
-def _told(content: str) -> str:
+def _escaped(content: str) -> str:
     return escape_invisible(content.strip())
 
 

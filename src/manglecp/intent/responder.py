@@ -1,4 +1,4 @@
-"""Answer intent requests: evaluate, compose, fit into the budget, encode.
+"""Responses to intent requests: evaluate, compose, fit into the budget, encode.
 
 Every invalid request gets an error message. A failure of the server becomes ``internal_error`` without details; the
 log has them.
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from manglecp.intent.budget import Fitted, at_first, capped, fit, level_of, levels
+from manglecp.intent.budget import FittedResponse, cap_tools, fit, initial_views, level_of, levels
 from manglecp.intent.composition import Composer
 from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.domain import Domain
@@ -42,7 +42,7 @@ from manglecp.wire.messages import (
     Message,
 )
 
-_SPEAKING: Final = frozenset({"mandatory", "relevant", "requires"})
+_SELECTING: Final = frozenset({"mandatory", "relevant", "requires"})
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +58,7 @@ class ToolSelection:
 def respond(
     domain: Domain, request: IntentRequest, identity: Identity, clock: Callable[[], int] = time.time_ns
 ) -> ToolSelection:
-    """Answer a request. Raises :class:`WireError`."""
+    """Evaluate a request and return the response. Raises :class:`WireError`."""
     started = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
     options = request.payload.options
@@ -69,7 +69,7 @@ def respond(
         sources = {} if hints is None else _sources(hints.derivations([one for one, _ in disclosed]))
         fitted = _fitted(evaluation, disclosed, sources)
         definitions = tuple(shown.definition for shown in fitted.shown)
-        told = UNSET if hints is None else hints.about(definitions)
+        proof_hints = UNSET if hints is None else hints.about(definitions)
         diagnostics = _diagnostics(evaluation, fitted)
     except LimitError as error:
         raise _late(error) from None
@@ -77,7 +77,7 @@ def respond(
         eval_time_used=evaluation.eval_time_used,
         eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
         macro_tools=fitted.tools,
-        proof_hints=told,
+        proof_hints=proof_hints,
         required_skills=fitted.skills,
         diagnostics=diagnostics,
     )
@@ -114,13 +114,13 @@ def _disclosed(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, Lev
             _log.warning("a selected tool is left out: %s", flaw.message)
     shown = levels(composed, settings, preference, evaluation.upgrades)
     most = payload.constraints.max_tools_returned
-    kept = capped([one for one in composed if one.tool in shown], most, evaluation.upgrades)
+    kept = cap_tools([one for one in composed if one.tool in shown], most, evaluation.upgrades)
     return [(one, shown[one.tool]) for one in kept], tuple(flaws.values())
 
 
 def _fitted(
     evaluation: IntentEvaluation, tools: list[tuple[Definition, Level]], sources: dict[str, tuple[str, ...]]
-) -> Fitted:
+) -> FittedResponse:
     pack = evaluation.domain.pack
     settings = pack.settings.disclosure
     counting = counter(settings.tokens)
@@ -128,7 +128,7 @@ def _fitted(
         (replace(tool, source_rules=sources[tool.macro_id]) if tool.macro_id in sources else tool, level)
         for tool, level in tools
     ]
-    first = at_first(explained, pack.skills, counting, settings.inline_skill_tokens)
+    first = initial_views(explained, pack.skills, counting, settings.inline_skill_tokens)
     budget = evaluation.request.payload.constraints.max_tokens_budget
     return fit(first, pack.skills, counting, budget, evaluation.upgrades)
 
@@ -139,12 +139,12 @@ def _sources(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
     chains = {one.macro_id: one.rule_chain for one in derivations}
     return {
         macro_id: tuple(name for name in chain if name not in PREDICATES)
-        or tuple(name for name in chain if name in _SPEAKING)
+        or tuple(name for name in chain if name in _SELECTING)
         for macro_id, chain in chains.items()
     }
 
 
-def _diagnostics(evaluation: IntentEvaluation, fitted: Fitted) -> Diagnostics:
+def _diagnostics(evaluation: IntentEvaluation, fitted: FittedResponse) -> Diagnostics:
     by = counter(evaluation.domain.pack.settings.disclosure.tokens).by
     changes: dict[str, object] = {"tokens": {"count": fitted.tokens, "by": by}}
     if len(fitted.tools) < len(evaluation.selected):
@@ -157,7 +157,7 @@ def _diagnostics(evaluation: IntentEvaluation, fitted: Fitted) -> Diagnostics:
 
 
 def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callable[[], int] = time.time_ns) -> bytes:
-    """Answer the bytes of an intent request, valid or not."""
+    """Return the encoded response to an encoded intent request, valid or not."""
     message: Message | None = None
     try:
         settings = domain.pack.settings
@@ -168,7 +168,7 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
     except WireError as error:
         return encode(error.answering(error.id if message is None else message.id))
     except Exception:
-        _log.exception("an intent request could not be answered")
+        _log.exception("an intent request failed in the server")
         failure = WireError("internal_error", "The server failed on this request")
         return encode(failure.answering(None if message is None else message.id))
 
@@ -177,7 +177,7 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
 # takes 63 to 69 ms without it, 0.9 to 1.2 ms after it. A server warms up before it listens; loading a domain does not,
 # because checking a pack or reading a manifest does not need it.
 SECONDS: Final = 2.0
-_NOBODY: Final = "x-warm-up"
+_WARM_UP: Final = "x-warm-up"
 
 
 def request_message(kind: str, payload: Mapping[str, Any], pack: Pack, request: str) -> Any:
@@ -196,14 +196,14 @@ def warm_up(domain: Domain) -> None:
     if domain.pack.externals:
         return
     begun = monotonic()
-    for intent in [one.name for one in domain.pack.settings.intents] or [_NOBODY]:
+    for intent in [one.name for one in domain.pack.settings.intents] or [_WARM_UP]:
         if monotonic() - begun < SECONDS:
             answer_bytes(domain, _request(intent), ANONYMOUS)
 
 
 def _request(intent: str) -> bytes:
     payload = {"intent": {"name": intent}, "facts": []}
-    return msgspec.json.encode({"type": "intent_request", "id": _NOBODY, "manglecp": VERSION, "payload": payload})
+    return msgspec.json.encode({"type": "intent_request", "id": _WARM_UP, "manglecp": VERSION, "payload": payload})
 
 
 def _zones(domain: Domain) -> Iterator[str]:

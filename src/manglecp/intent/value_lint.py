@@ -12,8 +12,8 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent.chain import PREDICATES, chain
 from manglecp.intent.definition import Flaw
-from manglecp.intent.kernel_statements import Complaints, Statement, Statements
-from manglecp.intent.redaction import hiding, secret_values
+from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
+from manglecp.intent.redaction import make_redactor, secret_values
 from manglecp.mangle import Base, Key, NotPlain, Program, Value, argument_span, order_key, plain
 from manglecp.mangle.syntax import Apply, Clause, Variable
 from manglecp.pack import ActionDescription, Pack
@@ -27,32 +27,32 @@ _ENTRY: Final = re.compile("0|[1-9][0-9]{0,8}")
 _DEEPEST: Final = 32
 
 
-def check_results(pack: Pack, statements: Statements, complaints: Complaints) -> None:
+def check_results(pack: Pack, statements: Statements, problems: ProblemList) -> None:
     """Report JSON Pointers into results that no result can have."""
-    check = _ResultCheck(pack, statements, complaints)
-    for said in statements.each("arg_step", 5):
-        tool, number, param, source, pointer = said.args
+    check = _ResultCheck(pack, statements, problems)
+    for statement in statements.each("arg_step", 5):
+        tool, number, param, source, pointer = statement.args
         taking = check.actions(tool, "macro_step", number)
-        check.part(said, 4, check.actions(tool, "macro_step", source), pointer, taking, param)
-    for said in statements.each("undo_out", 4):
-        tool, number, param, pointer = said.args
+        check.part(statement, 4, check.actions(tool, "macro_step", source), pointer, taking, param)
+    for statement in statements.each("undo_out", 4):
+        tool, number, param, pointer = statement.args
         taking = check.actions(tool, "undo_step", number)
-        check.part(said, 3, check.actions(tool, "macro_step", number), pointer, taking, param)
-    for said in statements.each("macro_result", 4):
-        tool, _, number, pointer = said.args
-        check.part(said, 3, check.actions(tool, "macro_step", number), pointer, error=False)
+        check.part(statement, 3, check.actions(tool, "macro_step", number), pointer, taking, param)
+    for statement in statements.each("macro_result", 4):
+        tool, _, number, pointer = statement.args
+        check.part(statement, 3, check.actions(tool, "macro_step", number), pointer, error=False)
     for predicate in ("extract", "keep"):
-        for said in statements.each(predicate, 3):
-            action, _, pointer = said.args
+        for statement in statements.each(predicate, 3):
+            action, _, pointer = statement.args
             known = [pack.actions[action]] if isinstance(action, str) and action in pack.actions else []
-            check.part(said, 2, known, pointer, error=False)
+            check.part(statement, 2, known, pointer, error=False)
 
 
 class _ResultCheck:
-    def __init__(self, pack: Pack, statements: Statements, complaints: Complaints) -> None:
+    def __init__(self, pack: Pack, statements: Statements, problems: ProblemList) -> None:
         self.pack = pack
         self.statements = statements
-        self.complaints = complaints
+        self.problems = problems
 
     def actions(self, tool: object, step: str, number: object) -> list[ActionDescription]:
         """Return the possible actions of a step; empty if constants do not determine them."""
@@ -62,7 +62,7 @@ class _ResultCheck:
 
     def part(
         self,
-        said: Statement,
+        statement: Statement,
         column: int,
         actions: Sequence[ActionDescription],
         pointer: object,
@@ -79,15 +79,17 @@ class _ResultCheck:
         if not any(ends):
             known = {name for one in actions for name in _members(one.output_schema, way)}
             message = f"nothing that {names} returns has {pointer!r}"
-            self.complaints.say(said, column, message, did_you_mean(way[-1], known) if known else None, error=error)
+            self.problems.report(
+                statement, column, message, did_you_mean(way[-1], known) if known else None, error=error
+            )
             return
         given = _kinds([kinds for found in ends for kinds in found])
         taken = [_follow(one.input_schema, one.input_schema, [str(param)]) for one in taking]
         wanted = _kinds([kinds for found in taken for kinds in found])
         if given and wanted and not given & wanted:
             what = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
-            message = f"{what} is of type {_told(given)}, and {param!r} takes {_told(wanted)}"
-            self.complaints.say(said, column, message, "take another part of the result", error=error)
+            message = f"{what} is of type {_type_names(given)}, and {param!r} takes {_type_names(wanted)}"
+            self.problems.report(statement, column, message, "take another part of the result", error=error)
 
 
 def _follow(schema: Any, root: Mapping[str, Any], way: Sequence[str], depth: int = 0) -> list[Any]:
@@ -147,7 +149,7 @@ def _kinds(schemas: Sequence[Any]) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _told(kinds: frozenset[str]) -> str:
+def _type_names(kinds: frozenset[str]) -> str:
     return " or ".join(sorted(kinds - ({"integer"} if "number" in kinds else set())))
 
 
@@ -158,12 +160,12 @@ _BINDINGS: Final = {
     "undo_step": (("undo_value", 4), ("undo_in", 4), ("undo_out", 4)),
 }
 """Predicates that bind a parameter, by the predicate of the action, in order of precedence."""
-_UNDOING: Final = {"macro_step": "", "undo_step": " with an undoing action"}
-_SETTLED: Final[tuple[Key, ...]] = (("macro_step", 3), ("undo_step", 3), ("arg_value", 4), ("undo_value", 4))
+_STEP_KINDS: Final = {"macro_step": "", "undo_step": " with an undo action"}
+_CHECKED: Final[tuple[Key, ...]] = (("macro_step", 3), ("undo_step", 3), ("arg_value", 4), ("undo_value", 4))
 
 
-def check_arguments(pack: Pack, statements: Statements, complaints: Complaints) -> None:
-    check = _ArgumentCheck(pack, statements, complaints)
+def check_arguments(pack: Pack, statements: Statements, problems: ProblemList) -> None:
+    check = _ArgumentCheck(pack, statements, problems)
     for step, predicates in _BINDINGS.items():
         for predicate, arity in predicates:
             check.exist(step, predicate, arity)
@@ -172,50 +174,54 @@ def check_arguments(pack: Pack, statements: Statements, complaints: Complaints) 
     check.revert(statements.each("reversible", 1))
 
 
-def check_settled(pack: Pack, base: Base, clauses: Collection[Clause], changing: Collection[Key]) -> list[Diagnostic]:
+def check_derived_rows(
+    pack: Pack, base: Base, clauses: Collection[Clause], changeable_predicates: Collection[Key]
+) -> list[Diagnostic]:
     """Check rows of the base that are not constants. A request can change the predicates in ``changing``; of others the
     base has all rows."""
-    statements = Statements([clause for clause in clauses if clause.head.key in changing])
+    statements = Statements([clause for clause in clauses if clause.head.key in changeable_predicates])
     derived: dict[Key, list[Statement]] = {}
-    for key in (*_SETTLED, ("reversible", 1)):
+    for key in (*_CHECKED, ("reversible", 1)):
         rules = [clause for clause in clauses if clause.head.key == key]
         stated = {clause.head.args for clause in rules if clause.is_fact}
         for row in base.rows(key):
             if row not in stated:
-                said = Statement(row, next((rule for rule in rules if _may_derive(rule, row)), None), "the base facts")
-                derived.setdefault(key, []).append(said)
-                statements.add(key, said)
-            elif key not in changing:
+                statement = Statement(
+                    row, next((rule for rule in rules if _may_derive(rule, row)), None), "the base facts"
+                )
+                derived.setdefault(key, []).append(statement)
+                statements.add(key, statement)
+            elif key not in changeable_predicates:
                 statements.add(key, Statement(row, None))
-    complaints = Complaints()
-    check = _ArgumentCheck(pack, statements, complaints)
+    problems = ProblemList()
+    check = _ArgumentCheck(pack, statements, problems)
     for step, ((value, arity), *_) in _BINDINGS.items():
-        sure = not {(step, 3), (value, arity)} & set(changing)
-        check.fit(step, value, arity, derived.get((value, arity), []), error=sure)
+        is_static = not {(step, 3), (value, arity)} & set(changeable_predicates)
+        check.fit(step, value, arity, derived.get((value, arity), []), error=is_static)
     check.revert(derived.get(("reversible", 1), []))
-    return complaints.problems
+    return problems.items
 
 
 class _ArgumentCheck:
-    def __init__(self, pack: Pack, statements: Statements, complaints: Complaints) -> None:
+    def __init__(self, pack: Pack, statements: Statements, problems: ProblemList) -> None:
         self.pack = pack
         self.statements = statements
-        self.complaints = complaints
-        self.hide = hiding(secret_values(pack))
+        self.problems = problems
+        self.hide = make_redactor(secret_values(pack))
 
     def exist(self, step: str, predicate: str, arity: int) -> None:
-        for said in self.statements.each(predicate, arity):
-            tool, number, param = said.args[:3]
+        for statement in self.statements.each(predicate, arity):
+            tool, number, param = statement.args[:3]
             possible = self._actions(step, tool, number)
             if possible is None:
                 continue
             if not possible:
-                message = f"{tool} has no step {number}{_UNDOING[step]}"
-                self.complaints.say(said, 1, message, f"write a {step} clause for it")
+                message = f"{tool} has no step {number}{_STEP_KINDS[step]}"
+                self.problems.report(statement, 1, message, f"write a {step} clause for it")
             elif isinstance(param, str) and not any(_takes(action, param) for action in possible):
                 known = {name for action in possible for name in action.input_schema.get("properties", {})}
                 message = f"{_names(possible)} has no parameter {param!r}"
-                self.complaints.say(said, 2, message, did_you_mean(param, known))
+                self.problems.report(statement, 2, message, did_you_mean(param, known))
 
     def _actions(self, step: str, tool: object, number: object) -> list[ActionDescription] | None:
         return _possible_actions(self.pack, self.statements, step, tool, number)
@@ -223,44 +229,46 @@ class _ArgumentCheck:
     def fit(
         self, step: str, predicate: str, arity: int, which: Iterable[Statement] | None = None, *, error: bool = True
     ) -> None:
-        for said in self.statements.each(predicate, arity) if which is None else which:
-            tool, number, param, value = said.args
+        for statement in self.statements.each(predicate, arity) if which is None else which:
+            tool, number, param, value = statement.args
             if not isinstance(param, str) or value is None:
                 continue
             possible = [one for one in self._actions(step, tool, number) or () if _takes(one, param)]
-            problems = [_misfit(action, param, value) for action in possible]
+            problems = [_schema_problem(action, param, value) for action in possible]
             if problems and all(problems):
                 message = f"{_names(possible)} does not take this value as {param!r}: {self.hide(problems[0])}"
-                self.complaints.say(said, 3, message, "write a value that its schema allows", error=error)
+                self.problems.report(statement, 3, message, "write a value that its schema allows", error=error)
 
     def bound_once(self, predicates: Iterable[Key]) -> None:
         first: dict[tuple[object, ...], list[tuple[str, Statement]]] = {}
         for predicate, arity in predicates:
-            found = [(said.terms[:3], said) for said in self.statements.each(predicate, arity)]
-            for terms, said in found:
+            found = [(statement.terms[:3], statement) for statement in self.statements.each(predicate, arity)]
+            for terms, statement in found:
                 for name, earlier in first.get(terms, ()):
-                    if earlier.premises <= said.premises:
-                        message = f"{said.args[2] or 'the parameter'!r} of step {said.args[1]} is bound twice"
-                        message += f": {name} goes before {predicate}, which never counts"
-                        self.complaints.say(said, 2, message, f"remove one of them{_place(earlier)}")
+                    if earlier.premises <= statement.premises:
+                        message = f"{statement.args[2] or 'the parameter'!r} of step {statement.args[1]} is bound twice"
+                        message += f": {name} overrides {predicate}, which has no effect"
+                        self.problems.report(statement, 2, message, f"remove one of them{_place(earlier)}")
                         break
-            for number, (terms, said) in enumerate(found):
-                self._one_value(predicate, said, [other for same, other in found[:number] if same == terms])
-                first.setdefault(terms, []).append((predicate, said))
+            for number, (terms, statement) in enumerate(found):
+                self._one_value(predicate, statement, [other for same, other in found[:number] if same == terms])
+                first.setdefault(terms, []).append((predicate, statement))
 
-    def _one_value(self, predicate: str, said: Statement, others: Iterable[Statement]) -> None:
+    def _one_value(self, predicate: str, statement: Statement, others: Iterable[Statement]) -> None:
         """Warn about clauses that always hold together and give different values."""
         for other in others:
-            together = other.premises <= said.premises or said.premises <= other.premises
-            if together and (other.premises or said.premises) and other.terms[3:] != said.terms[3:]:
-                message = f"{predicate} gives {said.args[2] or 'the parameter'!r} of step {said.args[1]} two values"
+            together = other.premises <= statement.premises or statement.premises <= other.premises
+            if together and (other.premises or statement.premises) and other.terms[3:] != statement.terms[3:]:
+                message = (
+                    f"{predicate} gives {statement.args[2] or 'the parameter'!r} of step {statement.args[1]} two values"
+                )
                 fix = f"let one of them hold only where the other does not{_place(other)}"
-                self.complaints.say(said, 2, f"{message}, and the least of them counts", fix, error=False)
+                self.problems.report(statement, 2, f"{message}, and the least of them counts", fix, error=False)
                 return
 
     def revert(self, which: Iterable[Statement]) -> None:
-        for said in which:
-            (tool,) = said.args
+        for statement in which:
+            (tool,) = statement.args
             if not isinstance(tool, str) or not self.statements.complete:
                 continue
             undone = {one.args[1] for one in self.statements.of(tool, "undo_step", 3)}
@@ -271,9 +279,9 @@ class _ArgumentCheck:
             for _, number, name in sorted((row for row in steps if isinstance(row[1], int)), key=lambda row: row[1:2]):
                 action = self.pack.actions.get(name) if isinstance(name, str) else None
                 if action is not None and action.tier and not action.reversible and number not in undone:
-                    message = f"{tool} is called reversible, and nothing takes back its step {number}, {action.name}"
+                    message = f"{tool} is declared reversible, and no clause undoes its step {number}, {action.name}"
                     fix = f'write undo_step("{tool}", {number}, "an action"), or nothing_to_undo("{tool}", {number})'
-                    self.complaints.say(said, 0, message, fix, error=False)
+                    self.problems.report(statement, 0, message, fix, error=False)
                     break
 
 
@@ -284,8 +292,8 @@ def _possible_actions(
     if not isinstance(tool, str) or not isinstance(number, int):
         return None
     found: dict[str, ActionDescription] = {}
-    for said in statements.of(tool, step, 3):
-        _, n, action = said.args
+    for statement in statements.of(tool, step, 3):
+        _, n, action = statement.args
         if n not in (number, None):
             continue
         if not isinstance(action, str) or action not in pack.actions:
@@ -304,10 +312,10 @@ def _names(actions: Iterable[ActionDescription]) -> str:
     return " or ".join(action.name for action in actions)
 
 
-def _place(said: Statement) -> str:
-    if said.clause is None or said.clause.head.span is None:
-        return f"; the other is in {said.file}" if said.file else ""
-    span = said.clause.head.span
+def _place(statement: Statement) -> str:
+    if statement.clause is None or statement.clause.head.span is None:
+        return f"; the other is in {statement.file}" if statement.file else ""
+    span = statement.clause.head.span
     return f"; the other is in {span.source.name}:{span.line}"
 
 
@@ -316,7 +324,7 @@ def _takes(action: ActionDescription, param: str) -> bool:
     return param in schema.get("properties", {}) or schema.get("additionalProperties", True) is not False
 
 
-def _misfit(action: ActionDescription, param: str, value: Value) -> str | None:
+def _schema_problem(action: ActionDescription, param: str, value: Value) -> str | None:
     schema = action.input_schema
     taken = schema.get("properties", {}).get(param, True)
     try:
@@ -324,8 +332,8 @@ def _misfit(action: ActionDescription, param: str, value: Value) -> str | None:
     except NotPlain as error:
         return f"it cannot be written as JSON: {error}"
     if not isinstance(taken, Mapping):
-        return None if taken else "the action takes nothing"
-    kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}  # what it refers to
+        return None if taken else "the action takes no value"
+    kept = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     return next(
         (str(error.message) for error in compile_schema(msgspec.json.encode({**kept, **taken})).iter_errors(given)),
         None,
@@ -337,7 +345,7 @@ def _misfit(action: ActionDescription, param: str, value: Value) -> str | None:
 _OF_REQUEST: Final = frozenset({"intent", "intent_param", "client", "client_permission", "client_trust"})
 
 
-def changing(program: Program, readable: Iterable[str]) -> set[Key]:
+def changeable_predicates(program: Program, readable: Iterable[str]) -> set[Key]:
     """Return the predicates that a request can change; clients may state ``readable``."""
     names = {*readable, *_OF_REQUEST}
     return program.affected_by(key for key in program.predicates if key[0] in names)
@@ -347,7 +355,7 @@ def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[
     """Yield an error for each static tool whose facts make no chain."""
     open_tools = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
     if None in open_tools:
-        return  # some rule may speak of any tool
+        return  # a rule may define any tool
     for clause in clauses:
         tool = _tool(clause)
         if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in open_tools:

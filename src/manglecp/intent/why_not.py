@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from manglecp.intent.composition import expired
-from manglecp.intent.redaction import Sight
-from manglecp.intent.value_lint import changing
+from manglecp.intent.redaction import Visibility
+from manglecp.intent.value_lint import changeable_predicates
 from manglecp.mangle import Fact, Key, Row
 from manglecp.mangle.explain import ANY_NAME, ANYTHING, Probe, Shape, Unlocked
 from manglecp.mangle.syntax import Apply, Equality, Literal, Premise, Variable
@@ -30,10 +30,10 @@ OUTPUT: Final = "output"  # the phase that leaves out selected tools
 class Exclusions:
     """Reasons of one evaluation whose response has the tools ``returned``."""
 
-    def __init__(self, evaluation: IntentEvaluation, sight: Sight, returned: Collection[str]) -> None:
+    def __init__(self, evaluation: IntentEvaluation, visibility: Visibility, returned: Collection[str]) -> None:
         self.evaluation = evaluation
         self.lookup: Lookup = evaluation.lookup
-        self.sight = sight
+        self.visibility = visibility
         self.returned = returned
         self.selected = {one.tool: one.score for one in evaluation.selected}
         self.disclosed_from = evaluation.domain.pack.settings.disclosure.minimal
@@ -46,7 +46,7 @@ class Exclusions:
 
     def of(self, tool: str) -> list[tuple[str, str]]:
         """Return phases and reasons, sorted; empty if the tool is returned, unknown or hidden."""
-        if self.silent(tool) or tool in self.returned:
+        if self.is_hidden(tool) or tool in self.returned:
             return []
         if tool in self.selected:
             return [(OUTPUT, self._left_out(tool))]
@@ -59,11 +59,11 @@ class Exclusions:
                 }
             else:
                 found.add((str(phase), self._about_others(tool, str(reason))))
-        return [(phase, self.sight.text(reason)) for phase, reason in sorted(found)]
+        return [(phase, self.visibility.text(reason)) for phase, reason in sorted(found)]
 
-    def silent(self, tool: str) -> bool:
+    def is_hidden(self, tool: str) -> bool:
         """Return whether policy excludes the tool and the caller may not see policy."""
-        return not self.sight.explains_policy and bool(self.policy_reasons(tool))
+        return not self.visibility.explains_policy and bool(self.policy_reasons(tool))
 
     def policy_reasons(self, tool: str) -> list[str]:
         rows = self.lookup.rows
@@ -72,11 +72,11 @@ class Exclusions:
             found.add("not permitted")
         for _, action in rows("may_run", 2, tool):
             found |= {str(reason) for _, reason in rows("effect_denied", 2, action)}
-        return [self.sight.text(reason) for reason in sorted(found)]
+        return [self.visibility.text(reason) for reason in sorted(found)]
 
     def _about_others(self, tool: str, reason: str) -> str:
         needed = (str(row[1]) for row in self.lookup.rows("requires", 2, tool))
-        if any(name in reason and self.silent(name) for name in needed):
+        if any(name in reason and self.is_hidden(name) for name in needed):
             return "needs a tool that is not available"
         return reason
 
@@ -94,23 +94,25 @@ def _barred(kind: str, why: str) -> str:
     return "an action that it needs does not exist" if kind == "capability" else why
 
 
-MOST_SETS: Final = 8
+MAX_SETS: Final = 8
 Sets: TypeAlias = tuple[tuple[dict[str, Any], ...], ...]  # sets of facts in wire form
 
 
-class Unlocking:
+class UnlockSearch:
     """Searches facts that a client could state to get a tool. Every set that is returned was evaluated.
 
     The search is restricted to predicates that clients may state and the selection reads without policy, and to values
     that the caller may know (:class:`manglecp.mangle.explain.candidates.Assertable`).
     """
 
-    def __init__(self, evaluation: IntentEvaluation, sight: Sight, probe: Probe, deadline: float) -> None:
+    def __init__(self, evaluation: IntentEvaluation, visibility: Visibility, probe: Probe, deadline: float) -> None:
         self.evaluation = evaluation
-        self.sight = sight
+        self.visibility = visibility
         self.probe = probe
         self.deadline = deadline
-        self.rules = [rule for rule in evaluation.result.program.rules if not sight.hides(rule.head.key, rule.clause)]
+        self.rules = [
+            rule for rule in evaluation.result.program.rules if not visibility.hides(rule.head.key, rule.clause)
+        ]
         self.over = self._readable_from(("offered", 1))
 
     def ways(self, tool: str, named: bool) -> tuple[Sets, bool]:
@@ -123,13 +125,13 @@ class Unlocking:
             found = self._search(Fact("named", (tool,)))
             good = [one for one in found.sets if self.probe.holds_with(offered, one, self.deadline)]
             if good or not found.sets:  # what is not named is not offered either
-                return self._told(good, found.complete and len(good) == len(found.sets))
+                return self._to_wire(good, found.complete and len(good) == len(found.sets))
         found = self._search(offered)
-        return self._told(found.sets, found.complete)
+        return self._to_wire(found.sets, found.complete)
 
     def _search(self, goal: Fact) -> Unlocked:
         # A local caller has access to the server's files.
-        readable = self.evaluation.identity.trust == "local" and self.sight.explains_policy
+        readable = self.evaluation.identity.trust == "local" and self.visibility.explains_policy
         session = self.evaluation.session
         return self.probe.unlock(goal, self.rules, session, self.over, self.deadline, readable=readable)
 
@@ -141,29 +143,29 @@ class Unlocking:
             for rule in self.rules:
                 if rule.head.key == head:
                     keys = {p.atom.key for p in rule.clause.premises if isinstance(p, Literal)} - found
-                    new = [key for key in keys if not self.sight.hides(key)]
+                    new = [key for key in keys if not self.visibility.hides(key)]
                     found.update(new)
                     work += new
         readable = self.evaluation.domain.profile.readable
         return frozenset(key for key in found if key[0] in readable) & self.evaluation.result.program.predicates.keys()
 
-    def _told(self, sets: Iterable[Collection[Fact]], complete: bool) -> tuple[Sets, bool]:
+    def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> tuple[Sets, bool]:
         wildcards = (ANYTHING, str(ANY_NAME))
-        told: list[tuple[dict[str, Any], ...]] = []
+        encoded: list[tuple[dict[str, Any], ...]] = []
         for facts in sets:
-            written = tuple(self.sight.wire(fact) for fact in facts)
+            written = tuple(self.visibility.wire(fact) for fact in facts)
             if written != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
                 complete = False  # it has redacted values
                 continue
-            told.append(
+            encoded.append(
                 tuple({**fact, "args": [None if arg in wildcards else arg for arg in fact["args"]]} for fact in written)
             )
-        told = [
+        encoded = [
             one
-            for i, one in enumerate(told)
-            if one not in told[:i] and not any(_covers(other, one) for other in told if other != one)
+            for i, one in enumerate(encoded)
+            if one not in encoded[:i] and not any(_covers(other, one) for other in encoded if other != one)
         ]
-        return tuple(told[:MOST_SETS]), complete and len(told) <= MOST_SETS
+        return tuple(encoded[:MAX_SETS]), complete and len(encoded) <= MAX_SETS
 
 
 def _covers(general: tuple[dict[str, Any], ...], special: tuple[dict[str, Any], ...]) -> bool:
@@ -176,18 +178,20 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
     return all(g is None or g == s for g, s in zip(general["args"], special["args"], strict=True))
 
 
-MOST_REASONS: Final = 16
-MOST_ROWS: Final = 2_000  # limit of rows in the search for the furthest premise
-DEEPEST: Final = 4  # limit of nested derivations
+MAX_REASONS: Final = 16
+MAX_ROWS: Final = 2_000  # limit of rows in the search for the furthest premise
+MAX_DEPTH: Final = 4  # limit of nested derivations
 
-_SPEAK_FOR: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
+_SELECTING: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
 _INTENT: Final[Key] = ("intent", 1)
 
 
 class WhyNots:
-    def __init__(self, evaluation: IntentEvaluation, sight: Sight, exclusions: Exclusions, deadline: float) -> None:
+    def __init__(
+        self, evaluation: IntentEvaluation, visibility: Visibility, exclusions: Exclusions, deadline: float
+    ) -> None:
         self.evaluation = evaluation
-        self.sight = sight
+        self.visibility = visibility
         self.exclusions = exclusions
         self.lookup = exclusions.lookup
         self.deadline = deadline
@@ -209,40 +213,40 @@ class WhyNots:
         if monotonic() > self.deadline:
             return WhyNot(tool=tool, known=True, blocked_by=("there was no time left to look",), complete=False)
         reasons = [f"{phase}: {reason}" for phase, reason in excluded]
-        if not reasons:  # nothing speaks for it
+        if not reasons:  # no rule selects it
             reasons = [*self._stops(tool), *(f"exclusion: {one}" for one in self.exclusions.policy_reasons(tool))]
         named = bool(self.lookup.rows("named", 1, tool))
-        sets, complete = self._unlocking.ways(tool, named)
+        sets, complete = self._unlock_search.ways(tool, named)
         return WhyNot(
             tool=tool,
             known=True,
-            blocked_by=tuple(dict.fromkeys(reasons))[:MOST_REASONS],
+            blocked_by=tuple(dict.fromkeys(reasons))[:MAX_REASONS],
             would_unlock=sets,
             complete=complete,
         )
 
     @cached_property
-    def _unlocking(self) -> Unlocking:
-        return Unlocking(self.evaluation, self.sight, self.probe, self.deadline)
+    def _unlock_search(self) -> UnlockSearch:
+        return UnlockSearch(self.evaluation, self.visibility, self.probe, self.deadline)
 
     def _could_serve(self, tool: str) -> bool:
         """Return whether a rule could select the tool, or a dependent of it, under this intent."""
         seen: set[str] = set()
         work = [tool]
-        if self.exclusions.silent(tool):
+        if self.exclusions.is_hidden(tool):
             return False
         while work:
             one = work.pop()
-            if one in seen or self.exclusions.silent(one):
+            if one in seen or self.exclusions.is_hidden(one):
                 continue
             seen.add(one)
-            if self.lookup.rows("named", 1, one) or next(self._speaking(one), None) is not None:
+            if self.lookup.rows("named", 1, one) or next(self._selecting_rules(one), None) is not None:
                 return True
             work += self._needing(one)
         return False
 
-    def _speaking(self, tool: str) -> Iterator[tuple[Shape, Row]]:
-        for key in _SPEAK_FOR:
+    def _selecting_rules(self, tool: str) -> Iterator[tuple[Shape, Row]]:
+        for key in _SELECTING:
             for shape in self._shapes(key):
                 if not self._applies(shape):
                     continue
@@ -256,7 +260,7 @@ class WhyNots:
         """Return the visible rules of a predicate in an order independent of files."""
         shapes = self.probe.shapes(key)
         return sorted(
-            (shape for shape in shapes if not self.sight.hides(key, shape.rule.clause)),
+            (shape for shape in shapes if not self.visibility.hides(key, shape.rule.clause)),
             key=lambda shape: shape.order_text,
         )
 
@@ -279,7 +283,7 @@ class WhyNots:
 
     @cached_property
     def _changing(self) -> set[Key]:
-        return changing(self.evaluation.result.program, self.evaluation.domain.profile.readable)
+        return changeable_predicates(self.evaluation.result.program, self.evaluation.domain.profile.readable)
 
     def _applies(self, shape: Shape) -> bool:
         """Return whether the rule can apply to this intent, also through the predicates it reads."""
@@ -287,14 +291,14 @@ class WhyNots:
             if not self._is_look_up(premise):
                 continue
             if premise.atom.key == _INTENT:
-                asked = self._asked_intent(shape, premise)
-                if asked is not None and asked != self.intent:
+                required = self._required_intent(shape, premise)
+                if required is not None and required != self.intent:
                     return False
             elif not self._can_hold(premise.atom.key):
                 return False
         return True
 
-    def _asked_intent(self, shape: Shape, premise: Literal) -> object:
+    def _required_intent(self, shape: Shape, premise: Literal) -> object:
         term = premise.atom.args[0]
         if not isinstance(term, Variable):
             return None if isinstance(term, Apply) else term
@@ -309,7 +313,7 @@ class WhyNots:
         """Return whether a fact exists, a client could state one, or a rule for this intent could derive one."""
         known = self._applying.get(key)
         if known is None:
-            self._applying[key] = True  # in a recursion nothing speaks against it
+            self._applying[key] = True  # assumed within a recursion
             shapes = self.probe.shapes(key)
             known = not shapes or self.probe.has_facts(key) or any(map(self._applies, shapes))
             self._applying[key] = known
@@ -317,7 +321,7 @@ class WhyNots:
 
     def _stops(self, tool: str) -> list[str]:
         found: list[str] = []
-        for shape, start in self._speaking(tool):
+        for shape, start in self._selecting_rules(tool):
             found += self._stop(shape, start, {shape.rule.head.key}, 0)
         if not found and self._needing(tool):
             return ["nothing that needs it is offered"]
@@ -327,13 +331,13 @@ class WhyNots:
         return sorted(str(row[0]) for row in self.evaluation.result.find(("requires", 2), tool, 1))
 
     def _stop(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
-        place, row = self.probe.furthest(shape, start, MOST_ROWS)
+        place, row = self.probe.furthest(shape, start, MAX_ROWS)
         if place == len(shape.rule.premises):
-            yield f"{self.sight.text(shape.rule.head.predicate)} holds, but not as it is needed"
+            yield f"{self.visibility.text(shape.rule.head.predicate)} holds, but not as it is needed"
             return
         premise = shape.as_written(place)
-        yield self._words(shape, premise)
-        if not self._is_look_up(premise) or self.sight.hides(premise.atom.key) or depth == DEEPEST:
+        yield self._describe(shape, premise)
+        if not self._is_look_up(premise) or self.visibility.hides(premise.atom.key) or depth == MAX_DEPTH:
             return
         key = premise.atom.key
         if key in seen:
@@ -349,18 +353,18 @@ class WhyNots:
     def _is_look_up(self, premise: Premise) -> TypeGuard[Literal]:
         return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
 
-    def _words(self, shape: Shape, premise: Premise) -> str:
-        head = self.sight.text(shape.rule.head.predicate)
+    def _describe(self, shape: Shape, premise: Premise) -> str:
+        head = self.visibility.text(shape.rule.head.predicate)
         if isinstance(premise, Equality) or premise.atom.predicate.startswith(":"):
             return f"{head} asks for other values"
         key = premise.atom.key
-        if self.sight.hides(key):
+        if self.visibility.hides(key):
             return f"{head} needs something that is not shown"
-        name = self.sight.text(key[0])
+        name = self.visibility.text(key[0])
         if premise.negated:
             return f"{head} is held back by {name}"
-        there = self.probe.has_facts(key)
-        return f"{head} needs {name}, and {'no such fact fits' if there else 'there is no such fact'}"
+        has_facts = self.probe.has_facts(key)
+        return f"{head} needs {name}, and {'no such fact fits' if has_facts else 'there is no such fact'}"
 
 
 def _value(premise: Literal, position: int, row: Row) -> object:

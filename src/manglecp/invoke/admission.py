@@ -20,7 +20,7 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import Identity, Offer, OfferCodec, hiding, secret_values
+from manglecp.intent import Identity, Offer, OfferCodec, make_redactor, secret_values
 from manglecp.invoke.approval import AutoConfirm, Consent, Secrets, challenge, consent_text, verify
 from manglecp.invoke.calls import ActionCall, StepOutcome
 from manglecp.invoke.gate import Resumption
@@ -38,8 +38,6 @@ from manglecp.wire import (
     schema_errors,
 )
 from manglecp.wire.messages import InvokePayload
-
-# --- requests ------------------------------------------------------------------------------------------------------
 
 NUL: Final = "\0"
 """Not possible in a PostgreSQL text, and in no name of ours."""
@@ -59,9 +57,6 @@ def check_request_key(key: str | None) -> str | None:
 def key_conflict() -> WireError:
     """Return the error for a request key that was used with another tool or other arguments."""
     return WireError("x-request_key_conflict", "The request key was used for another macro-tool or other arguments")
-
-
-# --- admission -----------------------------------------------------------------------------------------------------
 
 
 class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +175,7 @@ class AdmissionService:
         if approval is not None:
             return approval, None
         args = {**plan.defaults, **payload.args}
-        text = consent_text(definition, args, secret_args=plan.secrets, hide=hiding(secret_values(self.pack)))
+        text = consent_text(definition, args, secret_args=plan.secrets, hide=make_redactor(secret_values(self.pack)))
         request = challenge(definition, invocation.args_digest, text, now_ms)
         raise WireError("confirmation_required", "A person has to agree first", {"challenge": request})
 

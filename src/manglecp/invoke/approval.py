@@ -24,8 +24,6 @@ from manglecp.mangle import instant_text
 from manglecp.wire import CONFIRMATION_PURPOSE, WireError, confirmation_mac, sign_confirmation
 from manglecp.wire.messages import InvokeResult
 
-# --- confirmation --------------------------------------------------------------------------------------------------
-
 LIFETIME_MS: Final = 300_000
 SKEW_MS: Final = 30_000
 """Tolerated difference between the clocks, for tokens from the future."""

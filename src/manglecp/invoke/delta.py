@@ -63,9 +63,6 @@ def _suggestion(name: str, params: Value, why: str) -> SuggestedIntent:
     )
 
 
-# --- facts -----------------------------------------------------------------------------------------------------------
-
-
 def _assertions(rows: RuleRows, domain: Domain) -> Iterator[dict[str, Any]]:
     for predicate, args, category in rows["asserts"]:
         yield from _assertion(domain, str(predicate), args, str(category), None)
@@ -124,9 +121,6 @@ def _is_acceptable(domain: Domain, fact: Fact) -> bool:
         return True
     types = acceptance.types(tuple(fact.args[number] for number in given))
     return any(row_accepts(tuple(row[number] for number in given), types) for row in declared.rows)
-
-
-# --- the cap ---------------------------------------------------------------------------------------------------------
 
 
 def _rolled_up(facts: Sequence[dict[str, Any]], bulk: str, most: int, **about: Any) -> Iterator[dict[str, Any]]:

@@ -22,8 +22,6 @@ from manglecp.harness.policy import PolicyPackage
 from manglecp.invoke.calls import EVENT_STATUS, ActionCall, StepOutcome
 from manglecp.pack import ActionDescription
 
-# --- call spec -----------------------------------------------------------------------------------------------------
-
 Pattern: TypeAlias = Literal["single", "chain", "parallel"]
 
 ADMIT: Final = "manglecp.admit"
@@ -376,7 +374,12 @@ class TurnEvidence:
         event_digests = [digest(dict(event)) for event in events]
         results, uses, renders = [], [], []
         for one, rendered in zip(with_result, _rendered(with_result, events, event_digests), strict=True):
-            result = self._terms.admission_digest if one.outcome is None else _digest_of(one.outcome)
+            if one.outcome is None:
+                result = self._terms.admission_digest
+            elif one.outcome.status == "done":
+                result = one.outcome.output_digest or digest(one.outcome.output)
+            else:
+                result = digest_text(one.outcome.detail or "")
             results.append(self._result_row(one, result))
             uses.append(self._use_row(one, result, reads, inputs))
             renders.append(
@@ -528,13 +531,6 @@ def _code_of(outcome: StepOutcome) -> str:
     if outcome.code is None:
         return _UNKNOWN if outcome.status == "unknown" else "failed"
     return outcome.code if _CODE.fullmatch(outcome.code) else "unlisted_code"
-
-
-def _digest_of(outcome: StepOutcome) -> str:
-    """Return the digest of the output, or of the error message."""
-    if outcome.status == "done":
-        return outcome.output_digest or digest(outcome.output)
-    return digest_text(outcome.detail or "")
 
 
 def _rendered(calls: Sequence[TurnCall], events: Events, digests: Sequence[str]) -> list[str]:

@@ -44,8 +44,6 @@ from manglecp.invoke.evidence import (
 )
 from manglecp.pack import FOLDER, Pack, Profile, default_governance, pack_problem
 
-# --- gate ----------------------------------------------------------------------------------------------------------
-
 Row: TypeAlias = dict[str, Any]
 
 _NO_READS: Final = Reads()
@@ -207,13 +205,13 @@ class Turn:
         inputs, witnesses, dangling = _dependencies(calls, self._evidence, turns.past)
         refs = sorted([*(one.ref for one in inputs), *dangling])
         mutation = _mutation_of(turns.terms, calls, claims, refs, witnesses)
-        demanded = {
-            **turns.terms.chain.mutation_constraints,
-            "requiredCapabilityClaims": _claims_needed(turns.terms, calls),
-        }
+        chain = turns.terms.chain
+        required = chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
+        needed = sorted({BASE_CLAIM, *required, *(claim_of(call.action) for call in calls)})
+        constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed}
         try:
             closed = self._close("tool_use", reads, events, states, inputs)
-            ready = closed.authorize(mutation, {"mutationConstraints": demanded})
+            ready = closed.authorize(mutation, {"mutationConstraints": constraints})
         except _REFUSED as error:
             raise _refusal(error, TurnState.MUTATION_READY) from error
         turns.authorised = {call.call_id: call for call in calls}
@@ -318,12 +316,6 @@ class _Past:
     def of_admission(self) -> list[str]:
         """As :meth:`of_step`, for the admission."""
         return list(self.witnesses) if self._admission is None else [self._admission]
-
-
-def _claims_needed(terms: RunTerms, calls: Iterable[ActionCall]) -> list[str]:
-    """Return the base claim, one claim per action, and those that the policies require of every mutation."""
-    demanded = terms.chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
-    return sorted({BASE_CLAIM, *demanded, *(claim_of(call.action) for call in calls)})
 
 
 def _dependencies(

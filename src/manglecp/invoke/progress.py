@@ -15,8 +15,6 @@ from manglecp.intent import scrub
 from manglecp.invoke.calls import EVENT_STATUS, StepOutcome
 from manglecp.wire.messages import UNSET, Event, ProgressPayload
 
-# --- progress ------------------------------------------------------------------------------------------------------
-
 OnProgress: TypeAlias = Callable[[ProgressPayload], None]
 _log = logging.getLogger(__name__)
 

@@ -44,8 +44,6 @@ from manglecp.store import (
 from manglecp.toolhost import apply_state
 from manglecp.wire import WireError
 
-# --- recovery ------------------------------------------------------------------------------------------------------
-
 
 def restore_history(claimed: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> History:
     """Return the history of a run from its journal. ``witnesses`` are the ids of its turns, in order."""

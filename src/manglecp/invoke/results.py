@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from manglecp.base.json import resolve_pointer
-from manglecp.intent import Definition, Domain, hiding, scrub_json, unchanged
+from manglecp.intent import Definition, Domain, make_redactor, scrub_json, unchanged
 from manglecp.invoke.calls import StepOutcome
 from manglecp.invoke.delta import next_of, state_delta
 from manglecp.invoke.errors import FailureContext, bad_result_error, cancellation_error, decision_error, failure_error
@@ -162,7 +162,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         if not self.secret_settings and not self.plan.secrets:
             return unchanged
         secret_args = [text for name in self.plan.secrets for text in _texts(self.args.get(name))]
-        return hiding(text for text in (*self.secret_settings, *secret_args) if len(text) >= _MIN_SECRET_LENGTH)
+        return make_redactor(text for text in (*self.secret_settings, *secret_args) if len(text) >= _MIN_SECRET_LENGTH)
 
 
 def _mapped(part: P, change: Callable[[Any], Any]) -> P:

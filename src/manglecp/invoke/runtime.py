@@ -24,8 +24,6 @@ from manglecp.pack import Pack
 from manglecp.store import Store, StoreError
 from manglecp.toolhost import ActionResult, Dispatcher, DispatchError, profile_of, serve_actions
 
-# --- runtime -------------------------------------------------------------------------------------------------------
-
 OnFailure: TypeAlias = Callable[[str, str], None]
 """Called with the name of an action, and the detail of its failure."""
 
