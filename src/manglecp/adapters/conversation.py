@@ -64,7 +64,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as recorded by the log; None for what is not recorded."""
+    """An error as recorded by the log; members that are not recorded are None."""
 
     code: str | None
     message: str | None

@@ -194,7 +194,7 @@ def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapp
     rows = []
     for action, one in enumerate(turn.requests):
         call = one.call
-        # What the provider runs itself it runs one by one; what a program calls is no branch of the model.
+        # The provider runs its calls one by one, and the calls of a program are not branches of the model.
         group = f"{one.iteration}/{action}" if call.served else f"{one.iteration}/program" if call.caller else None
         group = group or str(one.iteration)
         row: dict[str, Any] = {

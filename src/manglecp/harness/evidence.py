@@ -480,7 +480,7 @@ class Decomposition(JsonRecord, frozen=True):
 
 
 class Compaction(JsonRecord, frozen=True):
-    """The compaction of a context: what was carried forward and what was dropped."""
+    """The compaction of a context: the references carried forward, and the calls dropped."""
 
     invoked: Flag = True
     policy_digest: Text = None

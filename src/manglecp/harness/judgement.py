@@ -206,7 +206,7 @@ class Judgement:
 
     @property
     def mutation_ready(self) -> bool:
-        """Return whether there is no finding and the turn has a mutation intent."""
+        """Return whether the turn has a mutation intent and no finding."""
         return not self.findings and self.turn.evidence.mutation is not None
 
     @property

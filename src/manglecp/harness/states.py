@@ -315,7 +315,7 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     """
     issued, judgement = _find_record(ready, MutationReady), _judgement_of(ready, MutationReady)
     intent = judgement.turn.evidence.mutation
-    assert intent is not None  # there is no MutationReady without one
+    assert intent is not None  # a MutationReady has a mutation
     if (intent.kind, intent.action) != (kind, action):
         raise WrongMutation(f"the turn authorises {intent.kind} {intent.action}, not {kind} {action}")
     issued.spend()

@@ -1,7 +1,7 @@
 """A turn as it is judged: its evidence, the terms in force, and its rows by call; complete or under construction.
 
 :class:`TurnBuilder` reads each row once, when it is added, and gives the same turn as :func:`read_turn` of the whole
-document. The caller may later mutate what it passed, so the builder copies it through JSON and reads the copy. A value
+document. The caller may later mutate its arguments, so the builder copies them through JSON and reads the copy. A value
 that differs from its copy (a tuple, a number without a JSON form) is also read as it is, for its errors.
 """
 
@@ -41,7 +41,7 @@ class TurnContext:
         documents: Mapping[str, Any],
         compared: VerifiedDocuments | None = None,
     ) -> None:
-        """``compared`` are the documents if already compared with this call spec."""
+        """Compare the documents with the call spec, unless ``compared`` has the result."""
         self.constraints = constraints
         self.documents = documents
         self.compared = compared or VerifiedDocuments(documents, call)
@@ -145,13 +145,13 @@ def read_turn(document: Mapping[str, Any], *, under_way: bool = False) -> Turn:
     return Turn(evidence, context, check_schemas(document["evidence"], evidence))
 
 
-def _read_context(call: CallSpec, beside: dict[str, Any]) -> TurnContext:
-    constraints = _read_constraints(beside)
-    return TurnContext(call, constraints, read_member(beside, "policyDocuments", read_documents) or {})
+def _read_context(call: CallSpec, document: dict[str, Any]) -> TurnContext:
+    constraints = _read_constraints(document)
+    return TurnContext(call, constraints, read_member(document, "policyDocuments", read_documents) or {})
 
 
 def check_schemas(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
-    """Validate arguments while present; afterwards only their digest and this verdict remain."""
+    """Return whether the arguments of each call match the schemas; later only their digests and this verdict remain."""
     policy = evidence.call_spec.tool_policy
     pins: dict[str, list[dict[str, Any]]] = {}
     for tool in (policy and policy.allowed_tools) or ():

@@ -86,7 +86,7 @@ class Witness(Mapping[str, Any]):
 
     @property
     def id(self) -> str:
-        """Return the id, computed from what was judged: equal evidence has an equal id."""
+        """Return the id; equal evidence has an equal id."""
         return self._judgement.witness_id
 
     @cached_property

@@ -2,7 +2,7 @@
 
 Errors name the rule, never the text. A change is a request, not its result: a claim has an owner and a duration, and
 its fencing token follows from the state. That makes the state replayable. An event is a change with time, actor, the
-mutation that allowed it, and its place in the hash chain. The canonical JSON of an event is both what is hashed and a
+mutation that allowed it, and its place in the hash chain. The canonical JSON of an event is hashed, and is a
 line of an export.
 """
 

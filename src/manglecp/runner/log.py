@@ -1,8 +1,8 @@
 """The run log: one line of canonical JSON per event, each with the hash of the line before.
 
 ``chain_hash`` is the SHA-256 of ``chain_prev`` and the record without these two; the first record follows 64 zeros.
-Keys are sorted, so the two hashes stand first in every line and take 161 bytes: what was hashed is ``{`` and the rest
-of the line, and a verifier never re-encodes numbers or texts.
+Keys are sorted, so the two hashes are the first 161 bytes of a line. The hash covers ``{`` and the rest of the line, so
+a verifier never re-encodes numbers or texts.
 
 That much is upstream's format. A chain alone does not reveal a missing tail, and any writer can compute another one. So
 the last record, ``run_end``, counts the records and, given a key, seals them with an HMAC. Without a key, keep

@@ -1,8 +1,8 @@
 """Replay of a run from its log.
 
 The same loop runs on the recorded menus, selections and goals; no policy is started. Deterministic actions are executed
-again if there is an executor; the others return what was recorded, as does a deterministic one that a deadline, a crash
-or a breaker interrupted. Every event is compared with the log as a JSON value, except the durations.
+again if an executor is given; the others return the recorded result, as does a deterministic one that a deadline, a
+crash or a breaker interrupted. Every event is compared with the log as a JSON value, except the durations.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def replay(
 ) -> ReplayResult:
     """Verify the log, then replay it; raises :class:`BrokenLog`.
 
-    Without ``execute``, all actions return what was recorded, and nothing happens outside this process.
+    Without ``execute``, all actions return the recorded results, and the replay has no effects.
     """
     verified = verify(log, key=key, head=head)
     start = verified.records[0]

@@ -103,7 +103,7 @@ async def _select(selector: Selector | None, situation: Situation) -> Selection:
         return Selection.invalid("", "no policy is configured")
     try:
         return (await resolve(selector(situation))).within(situation.menu)
-    except Exception as error:  # counted as an invalid selection; the run goes on
+    except Exception as error:  # counts as an invalid selection; the run continues
         return Selection.invalid("", f"the selector raised {type(error).__name__}")
 
 

@@ -109,7 +109,7 @@ def test_a_document_of_another_name() -> None:
         ("observability", {"mode": "dashboard", "allowedModes": ["disabled"]}, "not one of allowedModes"),
         ("observability", {"mode": "dashboard", "zeroDataRetention": True}, "zeroDataRetention forbids"),
         ("observability", {"mode": "disabled", "requireProcessorRef": True}, "processorRef is required and missing"),
-        ("risk-tiers", {"defaultTier": "low", "tiers": {}}, "there is no tier low"),
+        ("risk-tiers", {"defaultTier": "low", "tiers": {}}, "the tier low is not defined"),
         ("stop", {"checkpointEveryTurns": 2}, "no checkpoint is ever due"),
         ("protocol", {"handledStopReasons": ["a"], "continuation": {"b": "stop"}}, "'b' is not one of handled"),
         ("parallel", {"allowed": False, "maxBranches": 2}, "although none are allowed"),

@@ -202,7 +202,7 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
         if name not in rendered:
             yield Finding(_INJECTION, row_pointer("toolResults", name), "the result was never rendered for the model")
     if not evidence.state_views:
-        yield Finding(_INJECTION, "stateViews", "there is no state view")
+        yield Finding(_INJECTION, "stateViews", "the state view is missing")
     if not evidence.reminder_queue:
         yield Finding(_QUEUE, "reminderQueue", "no queue was reduced")
     bound = (

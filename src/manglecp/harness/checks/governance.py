@@ -183,7 +183,7 @@ def _red_team(gate: _Gate) -> Iterator[Finding]:
     if found.passed is not True:
         yield Finding(_RED_TEAM, where, "the adversarial regression did not pass")
     if found.report_ref is None:
-        yield Finding(_RED_TEAM, where, "there is no report")
+        yield Finding(_RED_TEAM, where, "reportRef is missing")
     for plugin in set(terms.required_plugins or ()).difference(found.plugins):
         yield Finding(_RED_TEAM, where, f"the plugin {plugin} did not run")
     for strategy in set(terms.required_strategies or ()).difference(found.strategies):
@@ -216,7 +216,7 @@ def _trace_mode(gate: _Gate) -> Iterator[Finding]:
     where = "governanceProfile/observabilityMode"
     mode = of_call if of_profile is None else of_profile
     if mode not in TRACE_MODES:
-        yield Finding(_TRACE, where, "there is no mode" if not mode else f"the mode {mode} is unknown")
+        yield Finding(_TRACE, where, "the mode is missing" if not mode else f"the mode {mode} is unknown")
         return
     if of_call not in (None, mode):
         yield Finding(_TRACE, where, f"the call has {of_call}, the profile {mode}")
@@ -239,7 +239,7 @@ def _risk_tier(gate: _Gate) -> Iterator[Finding]:
         return
     where = "governanceProfile/riskTier"
     if found is None:
-        yield Finding(_RISK, where, "there is no control profile of the tier")
+        yield Finding(_RISK, where, "the tier has no control profile")
         return
     if found.tier not in TIERS:
         yield Finding(_RISK, where, f"the tier {found.tier} is unknown")

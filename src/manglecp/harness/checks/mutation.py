@@ -61,7 +61,7 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
             yield Finding(_ARTIFACT, "handoff", f"{ref} does not exist, or has no digest")
     for name in terms.required_packet_fields or ():
         if name not in _PACKET_FIELDS or not getattr(found, _PACKET_FIELDS[name]):
-            yield Finding(_ARTIFACT, row_pointer("handoff", name), "the packet lacks a demanded field")
+            yield Finding(_ARTIFACT, row_pointer("handoff", name), "the packet lacks a required field")
 
 
 def check_missing_packet(turn: Turn) -> Iterator[Finding]:
@@ -79,11 +79,11 @@ def check_missing_packet(turn: Turn) -> Iterator[Finding]:
 def _demanded(turn: Turn, transfer: bool) -> Iterator[Finding]:
     terms = turn.terms.handoff
     if terms.required_artifact_refs or terms.required_packet_fields:
-        yield Finding(_ARTIFACT, "handoff", "the contract demands a packet, and there is none")
+        yield Finding(_ARTIFACT, "handoff", "the contract requires a packet, and it is missing")
     if terms.allowed_targets or (terms.allowed_targets_by_role or {}).get(turn.call.orchestration_role or ""):
-        yield Finding(_TARGET, "handoff", "the contract names targets, and there is no packet")
+        yield Finding(_TARGET, "handoff", "the contract names targets, and the packet is missing")
     if terms.require_return_path:
-        yield Finding(_RETURN, "handoff", "the contract demands a return path, and there is no packet")
+        yield Finding(_RETURN, "handoff", "the contract requires a return path, and the packet is missing")
     if transfer:
         yield Finding(_TARGET, "handoff", "the transfer has no packet")
 

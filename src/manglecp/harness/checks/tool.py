@@ -75,7 +75,7 @@ def _schema_pins(turn: Turn, row: ToolRequest) -> Iterator[str]:
 
 
 def _adapter_registered(turn: Turn, row: ToolRequest) -> bool:
-    """The adapter of the request, or else of the policy, is the one of the policy and registered."""
+    """Return whether the parser profile of the request, or else of the policy, is that of the policy and registered."""
     of_policy = turn.call.tool_policy and turn.call.tool_policy.parser_profile_id
     profile = row.parser_profile_id or of_policy
     registered = turn.constraints.tool_constraints.parser_profiles
@@ -289,7 +289,7 @@ def _find_unmatched(turn: Turn) -> Iterator[Finding]:
         elif name in turn.unfinished:
             yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", name), "the result is not terminal")
         else:
-            yield Finding(_NO_RESULT, row_pointer("toolUse", name), "there is no result of this call")
+            yield Finding(_NO_RESULT, row_pointer("toolUse", name), "the call has no result")
 
 
 def check_truncation(turn: Turn) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ A *package* is a set of documents (tools, callers, rendering, evaluation, ...). 
 CallSpec fields and constraints of a turn, and is *pinned*: only a promotion that was evaluated and attacked changes it.
 
     shapes, kinds     validation; the kinds of documents and their consistency
-    package           a package, from files, and what it binds a turn to; the built-in ``observe``
+    package           a package, its files, and what it supplies to a turn; the built-in ``observe``
     promotion         the package in force, and how it changes
 """
 

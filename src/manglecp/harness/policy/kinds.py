@@ -191,7 +191,7 @@ _TABLE: Final = (
         ),
     ),
     DocumentKind(
-        "compaction", "whether a context may be compacted, and what has to survive it",
+        "compaction", "whether a context may be compacted, and the references that must be carried forward",
         table({"enabled": flag, "requiredCarryForwardRefs": items()}, required=("enabled",)),
         digested="compactionPolicyDigest", document="compactionPolicy",
     ),
@@ -407,7 +407,7 @@ def _eval_gate(policy: Documents, _: Documents) -> Contradictions:
 
 def _risk(policy: Documents, _: Documents) -> Contradictions:
     if policy["defaultTier"] not in policy["tiers"]:
-        yield "/defaultTier", f"there is no tier {policy['defaultTier']}"
+        yield "/defaultTier", f"the tier {policy['defaultTier']} is not defined"
 
 
 def _stop(policy: Documents, _: Documents) -> Contradictions:

@@ -1,4 +1,4 @@
-"""A policy package: how it is read from files, and what it binds a turn to.
+"""A policy package: its files, and the CallSpec fields and constraints that it supplies to a turn.
 
 A package is ``package.toml`` (name and version) and one TOML or JSON file per document, named after its kind
 (:mod:`.kinds`). Its digest, ``governancePolicyDigest``, is that of its *inventory*: name, version and the digest of
@@ -203,8 +203,8 @@ class PolicyPackage:
     def _tool_policy(self) -> dict[str, Any]:
         tools = self.contents["tools"]
         allowed = [tool for tool in tools["tools"] if tool.get("allowed", True)]
-        shown = [_pick(tool, "toolName", "schemaDigest", "inputSchema") for tool in allowed]
-        return {"allowedTools": shown, **_pick(tools, "parserProfileId")}
+        rows = [_pick(tool, "toolName", "schemaDigest", "inputSchema") for tool in allowed]
+        return {"allowedTools": rows, **_pick(tools, "parserProfileId")}
 
     def _tool_constraints(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -212,8 +212,8 @@ class PolicyPackage:
             found["expectedToolCatalogDigest"] = digest(self._catalogue())
             found |= _pick(self.contents["tools"], "parserProfiles", "requireResultProvenance")
         if "examples" in self.contents:
-            shown = self.contents["examples"]["tools"]
-            found["exampleDigests"] = {name: digest(inputs) for name, inputs in shown.items()}
+            examples = self.contents["examples"]["tools"]
+            found["exampleDigests"] = {name: digest(inputs) for name, inputs in examples.items()}
         for kind, name in _EXPECTED.items():
             if kind in self.contents:
                 found[name] = self.digests[kind]
