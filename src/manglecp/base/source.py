@@ -53,7 +53,7 @@ class Source:
         return self._line_starts[line - 1]
 
     def line(self, number: int) -> str:
-        """The text of one line, without its line end."""
+        """Return the text of one line, without its line end."""
         start = self._line_starts[number - 1]
         end = self._line_starts[number] if number < len(self._line_starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")

@@ -69,8 +69,10 @@ class Client(Connection):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         **options: Any,
     ) -> None:
-        """``response_seconds`` limits the wait for a response (None: no limit), ``boot_seconds`` that for a booting or
-        draining server. ``options`` go to the transport: see :func:`manglecp.client.transports.transport_to`.
+        """Pass ``options`` to the transport: see :func:`manglecp.client.transports.transport_to`.
+
+        ``response_seconds`` limits the wait for a response (None: no limit), ``boot_seconds`` that for a booting or
+        draining server.
         """
         self.state = WorkingState() if state is None else state
         self._on_confirm = on_confirm

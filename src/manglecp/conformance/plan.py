@@ -94,8 +94,11 @@ class Stated(Part, frozen=True, kw_only=True):
 
 
 class Invocation(Part, frozen=True, kw_only=True):
-    """A tool that may be invoked. ``expired``: its window is over; ``confirm``: it needs consent; ``fails``: it cannot
-    succeed; ``slow``: it takes long enough to be cancelled."""
+    """A tool that may be invoked.
+
+    ``expired``: its window is over; ``confirm``: it needs consent; ``fails``: it cannot succeed; ``slow``: it takes
+    long enough to be cancelled.
+    """
 
     intent: Stated
     tool: str

@@ -31,8 +31,7 @@ _SELECTING: Final = (("mandatory", 1), ("relevant", 2))
 
 
 def validity(evaluation: IntentEvaluation, tool: str) -> tuple[int | None, int | None] | None:
-    """Return ``not_before`` and ``expires_at`` in nanoseconds, both None without a window; None if the tool has
-    expired."""
+    """Return ``not_before`` and ``expires_at`` in nanoseconds, both None without a window; None for an expired tool."""
     end = _declared_end(evaluation, tool)
     if end is None:
         end = _selection_end(evaluation, tool)

@@ -44,6 +44,8 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class ChainStep:
+    """A step of a chain: an action, its arguments, and the reaction to an error."""
+
     number: int
     action: str
     arguments: tuple[Argument, ...] = ()
@@ -63,6 +65,8 @@ class SafetyData:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
+    """A resource that belongs to a tool."""
+
     uri: str
     relevance: str
     priority: int
@@ -70,6 +74,8 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
+    """A macro-tool as derived from the rules."""
+
     tool: str
     macro_id: str
     description: str

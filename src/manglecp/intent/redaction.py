@@ -92,6 +92,7 @@ def is_secret_setting(name: str) -> bool:
 
 
 def secret_values(pack: Pack) -> tuple[str, ...]:
+    """Return the values of secret settings, the longest first."""
     return _longest_first(
         value for name, value in pack.params.items() if is_secret_setting(name) and len(value) >= _MIN_SECRET_LENGTH
     )
@@ -107,6 +108,7 @@ def _short(text: str, most: int) -> str:
 
 
 def trust_of(clause: Clause) -> Trust:
+    """Return the trust level of the source of a clause; without a source, that of the domain."""
     return Trust.DOMAIN if clause.span is None else clause.span.source.trust
 
 
@@ -208,6 +210,7 @@ _CLIENT_TEXTS: Final = frozenset(
 
 
 def unchanged(value: Any) -> Any:
+    """Return the value; the redactor of a pack without secrets."""
     return value
 
 

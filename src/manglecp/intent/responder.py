@@ -134,8 +134,7 @@ def _fitted(
 
 
 def _sources(derivations: Iterable[Derivation]) -> dict[str, tuple[str, ...]]:
-    """Return the predicates of each tool's proof by macro_id (TOOL-20); those of the kernel only if there are no
-    others."""
+    """Return the predicates of each tool's proof by macro_id (TOOL-20); those of the kernel only without others."""
     chains = {one.macro_id: one.rule_chain for one in derivations}
     return {
         macro_id: tuple(name for name in chain if name not in PREDICATES)

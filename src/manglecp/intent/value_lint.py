@@ -177,8 +177,7 @@ def check_arguments(pack: Pack, statements: Statements, problems: ProblemList) -
 def check_derived_rows(
     pack: Pack, base: Base, clauses: Collection[Clause], changeable_predicates: Collection[Key]
 ) -> list[Diagnostic]:
-    """Check rows of the base that are not constants. A request can change the predicates in ``changing``; of others the
-    base has all rows."""
+    """Check rows of the base that are not constants; requests change only the predicates in ``changing``."""
     statements = Statements([clause for clause in clauses if clause.head.key in changeable_predicates])
     derived: dict[Key, list[Statement]] = {}
     for key in (*_CHECKED, ("reversible", 1)):

@@ -114,8 +114,10 @@ def gate_error(refused: GateRefused, context: FailureContext) -> WireError:
 
 
 def server_failure_error(run_id: str, *, has_effects: bool) -> WireError:
-    """Return the error of a run during which the server failed. A worker resumes a run with effects from the journal,
-    so clients must not retry it."""
+    """Return the error of a run during which the server failed.
+
+    A worker resumes a run with effects from the journal, so clients must not retry it.
+    """
     if not has_effects:
         return WireError("internal_error", "The server failed on this invocation", {"run_id": run_id})
     message = "The server failed during this run; what it had done is on record, and the run goes on from there"

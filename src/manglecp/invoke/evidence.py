@@ -111,8 +111,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def documents(self) -> Mapping[str, Any]:
-        """The policy documents. By default, no tool is deferred, the server is the only caller, and
-        examples are those of the schemas."""
+        """Return the policy documents: no deferred tools, the server as only caller, the examples of the schemas."""
         examples = {action.aid: list(action.input_schema.get("examples", ())) for action in self.actions.values()}
         return {
             "deferPolicy": {"eager": list(self.schemas), "deferred": []},
@@ -367,8 +366,10 @@ class TurnEvidence:
         inputs: Sequence[TurnCall] | None = None,
         fence: int | None = None,
     ) -> tuple[list[Row], list[Row], Row, Row, Row]:
-        """Return the evidence that closes a turn: results, uses, protocol state, findings, and renders. ``inputs`` are
-        the calls that a mutation depends on; None at the end of the run."""
+        """Return the evidence that closes a turn: results, uses, protocol state, findings, and renders.
+
+        ``inputs`` are the calls that a mutation depends on; None at the end of the run.
+        """
         run, spec, approval = self._terms.run, self._chain.spec, self._terms.approval
         with_result = [*(one for one in self._calls.values() if one.answer is not None), *self._stray]
         event_digests = [digest(dict(event)) for event in events]

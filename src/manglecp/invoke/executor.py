@@ -165,7 +165,7 @@ class RunExecutor:
         seconds: float,
         events: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
     ) -> None:
-        """``turns`` may be None only for a plan without effects: no turn of the run is judged then."""
+        """Pass None as ``turns`` only for a plan without effects: no turn of the run is judged then."""
         self._run_id = run.admission.run
         self._plan = run.plan
         self._args = run.args
@@ -424,8 +424,7 @@ class RunExecutor:
         return min(ending, key=lambda one: self._plan.step(one.number).on_error != "undo", default=None)
 
     def _next_to_undo(self) -> StepOutcome | None:
-        """Return the last effect that stands. None if there is none, or if the undo of a later effect failed: that
-        effect may depend on the earlier ones."""
+        """Return the last effect that stands; None if the undo of a later effect, which may depend on it, failed."""
         for done in reversed([one for one in self.outcomes if one.kind == "do" and _may_stand(one)]):
             if done.call is None or not done.call.is_effect or not self._plan.step(done.number).lasting:
                 continue

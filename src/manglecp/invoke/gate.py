@@ -54,8 +54,10 @@ _REFUSED: Final = (TurnBlocked, InvalidEvidence)
 
 
 class GateRefused(Exception):
-    """The evidence does not permit the next state of a turn. ``classes`` are the fail-closed classes of the findings,
-    sorted and unique; empty for evidence with contradictory rows."""
+    """The evidence does not permit the next state of a turn.
+
+    ``classes`` are the fail-closed classes of the findings, sorted and unique; empty for contradictory rows.
+    """
 
     def __init__(
         self, state: TurnState, classes: Sequence[str], findings: Sequence[Finding] = (), why: str = ""
@@ -168,8 +170,7 @@ class Turn:
         self._evidence.record_outcomes(outcomes)
 
     def record_effects(self, calls: Sequence[ActionCall], outcomes: Iterable[StepOutcome]) -> None:
-        """Record effects that the previous turn authorised, or calls from the journal. Calls of one invocation of this
-        method ran in parallel."""
+        """Record parallel calls: effects that the previous turn authorised, or calls from the journal."""
         self._must_be_open()
         for call in calls:
             if self._resumed is None and call.is_effect and self._owed.get(call.call_id) != call:
@@ -268,7 +269,7 @@ class Turn:
     def _close(
         self, reason: str, reads: Reads, events: Events, states: States, inputs: Sequence[TurnCall] | None = None
     ) -> JoinClosed:
-        """``inputs`` are the calls that the next mutation depends on; None at the end of the run."""
+        """Close the turn. ``inputs`` are the calls that the next mutation depends on; None at the end of the run."""
         evidence = self._evidence
         # An authorised call without an outcome becomes a request without a result, with which no turn closes.
         owed = [call for name, call in self._owed.items() if name not in evidence]
@@ -321,8 +322,7 @@ class _Past:
 def _dependencies(
     calls: Sequence[ActionCall], evidence: TurnEvidence, past: _Past
 ) -> tuple[list[TurnCall], list[str], list[str]]:
-    """Return the calls of this turn and the witnesses that the calls depend on, and dangling references, which the
-    harness refuses."""
+    """Return the calls of this turn and the witnesses that they depend on, and dangling references (to be refused)."""
     results: dict[str, TurnCall] = {}
     witnesses = past.witnesses[-1:]
     dangling: list[str] = []

@@ -305,13 +305,17 @@ class Invoker:
     # --- shutdown ----------------------------------------------------------------------------------------------------
 
     def hand_over(self, *, awaited: bool = True) -> None:
-        """Release runs to other processes, each before its next step: all, or without ``awaited`` only those that were
-        taken over. A client that waits here receives the response from the other process."""
+        """Release runs to other processes, each before its next step: all, or without ``awaited`` those taken over.
+
+        A client that waits here receives the response from the other process.
+        """
         self._handing_over = "all" if awaited else "taken"
 
     def leave(self) -> None:
-        """Cancel all waits. Runs stay in the journal, and ownership expires after this process has ended: until then an
-        effect may be under way in its hosts."""
+        """Cancel all waits. Runs stay in the journal.
+
+        Ownership expires after this process has ended: until then an effect may be under way in its hosts.
+        """
         self._recovery.closed = True
         for task in tuple(self._executing):
             task.cancel()
@@ -361,7 +365,7 @@ class Invoker:
 
 
 async def _no_wait() -> None:
-    """The default of :attr:`Invoker.settle`, for packs without fact generators."""
+    """Return the default of :attr:`Invoker.settle`, for packs without fact generators."""
 
 
 def _is_keyed(admitted: AdmittedRun) -> bool:

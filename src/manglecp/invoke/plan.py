@@ -33,7 +33,7 @@ class Plan:
 
     @classmethod
     def of(cls, definition: Definition, actions: Mapping[str, ActionDescription]) -> Plan:
-        """Raises :class:`Unplannable`."""
+        """Raise :class:`Unplannable` if the plan is invalid."""
         undoing = [step.undo.action for step in definition.steps if step.undo is not None]
         names = dict.fromkeys((*(step.action for step in definition.steps), *undoing))
         missing = [name for name in names if name not in actions]

@@ -66,6 +66,7 @@ def encode_response(response: RunResponse) -> bytes:
 
 
 def decode_response(stored: bytes) -> RunResponse:
+    """Return the stored result or error of a run."""
     response = _decoder.decode(stored)
     if response.result is not None:
         return response.result

@@ -87,8 +87,7 @@ class RunRules:
         args: Mapping[str, Any],
         now_ns: int,
     ) -> None:
-        """Each evaluation uses the facts of the ``newest`` domain: what policy forbids now is forbidden, even if it was
-        permitted when the tool was proven."""
+        """Evaluate with the facts of the ``newest`` domain: its policy holds, not the one that proved the tool."""
         self._newest = newest
         self._tool = tool
         self._now = now_ns

@@ -108,6 +108,7 @@ class PackRuntime:
 
 
 def serve_pack_actions(pack: Pack, options: PackOptions) -> AbstractAsyncContextManager[Dispatcher]:
+    """Return the dispatcher of the actions of a pack, as a context manager."""
     return serve_actions(pack, workspace=options.workspace, programs=options.programs, sandbox=options.sandbox)
 
 

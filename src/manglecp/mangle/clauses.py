@@ -123,7 +123,7 @@ def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicat
 
 
 def _reflected(premise: Premise, bound: set[str], predicates: Mapping[Key, Predicate]) -> Premise:
-    """A ``reflects(/p)`` predicate tests a bound value by its prefix."""
+    """Check ``reflects(/p)`` predicates, which test a bound value by its prefix."""
     if not isinstance(premise, Literal) or premise.negated or premise.timed:
         return premise
     predicate = predicates.get(premise.atom.key)

@@ -443,7 +443,7 @@ def _place(span: Span | None) -> str:
 def check_ownership(
     predicates: Mapping[Key, Predicate], clauses: Iterable[Clause], owners: Mapping[str, Trust]
 ) -> list[Diagnostic]:
-    """A less trusted source may not add to a predicate of a more trusted one (OPEN-74)."""
+    """Reject clauses of a less trusted source for a predicate of a more trusted one (OPEN-74)."""
     by_key: dict[Key, list[Clause]] = {}
     for clause in clauses:
         by_key.setdefault(clause.head.key, []).append(clause)
@@ -463,7 +463,7 @@ def check_ownership(
 
 
 def _reinterpreted(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
-    """A declaration may describe a predicate of a more trusted level, but not change the meaning of its clauses."""
+    """Reject declarations that change the meaning of clauses of a more trusted level; descriptions are allowed."""
     decl = predicate.decl
     if decl is None or decl.span is None or decl.span.source.trust <= level:
         return

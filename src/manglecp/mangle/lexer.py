@@ -121,7 +121,7 @@ class Lexer:
         return self.whole[at : at + 1]
 
     def _dot_ends_clause(self) -> bool:
-        """``/a.`` is the name ``/a`` and a full stop if a clause can end here and another begin."""
+        """Split ``/a.`` into the name ``/a`` and a full stop if a clause can end here and another begin."""
         if self.depth or self.whole[self.end - 2] == "/":
             return False
         behind = self.whole[self.end : self.end + 1]

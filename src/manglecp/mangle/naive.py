@@ -118,8 +118,7 @@ class NaiveEvaluation:
             raise LimitError(limit, limit + 1, "parts of values")
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
-        """Apply rules until nothing is new; return the number of new facts. Aggregates read finished relations only, so
-        they are applied once."""
+        """Apply rules to a fixpoint, aggregates once at its end; return the number of new facts."""
         given = self._size(keys)
         self.limit = limit
         self.room = limit - self.derived
@@ -186,8 +185,7 @@ class NaiveEvaluation:
         self._check_limit(self.derived, self.limits.derived_facts)
 
     def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
-        """Merge facts into a relation; return whether it changed. Values are merged in their order, so the result is
-        deterministic."""
+        """Merge facts into a relation in the order of values (deterministic); return whether it changed."""
         relation = self.relation(key)
         merge = self.predicate(key).merge
         assert merge is not None
@@ -335,8 +333,7 @@ class NaiveEvaluation:
         return rows
 
     def rows_are_facts(self, rule: Rule) -> bool:
-        """Return whether every matching fact is a row: with one positive premise; otherwise rows are distinct bindings
-        (D6)."""
+        """Return whether every matching fact is a row (one positive premise); else rows are distinct bindings (D6)."""
         if len(rule.premises) != 1 or not rule.clause.aggregates:
             return False
         premise = rule.premises[0]

@@ -506,7 +506,7 @@ class Parser(TermParser):
                 return
 
     def _facts(self, items: list[Any]) -> None:
-        """The fast path for plain ground facts."""
+        """Parse plain ground facts; a fast path."""
         lex = self.lex
         if lex.kind != "name":
             return
@@ -645,7 +645,7 @@ class Parser(TermParser):
         return Let(variable, expression, Span(self.source, start, self.lex.previous_end))
 
     def premise(self) -> Premise:
-        """A literal, an equality or a comparison."""
+        """Parse a literal, an equality or a comparison."""
         lex = self.lex
         start = lex.start
         if self.accept("!"):

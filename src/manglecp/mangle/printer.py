@@ -282,7 +282,7 @@ def annotation(node: Annotation | None) -> str:
 
 
 def operator(node: Operator | None) -> str:
-    """``<-[a, b]`` and a space, or nothing."""
+    """Return ``<-[a, b]`` and a space, or an empty text."""
     return "" if node is None else f"{node.kind}{_bounds(node.bounds)} "
 
 

@@ -118,8 +118,7 @@ class StructType:
 
 @dataclass(frozen=True, slots=True)
 class OptionType(Compound):
-    """The result of ``fn:list:get`` and ``fn:some``. At run time an option is its value, but it has to be declared as
-    one."""
+    """The declared type of ``fn:list:get`` and ``fn:some``; at run time an option is its value."""
 
     some: Type
 

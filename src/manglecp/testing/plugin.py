@@ -95,7 +95,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 @pytest.fixture
 def pack(request: pytest.FixtureRequest) -> Iterator[Pack]:
-    """The pack under test: ``pack.intent("diagnose_error", facts=[…])``."""
+    """Return the pack under test: ``pack.intent("diagnose_error", facts=[…])``."""
     with request.config.stash[_PACKS].load(_folder(request)).fresh() as fresh:
         yield fresh
 

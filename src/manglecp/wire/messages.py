@@ -199,7 +199,7 @@ class IntentPayload(Part, frozen=True, kw_only=True):
 
 
 class IntentRequest(Message, frozen=True, kw_only=True, tag="intent_request"):
-    """Which tools fit this intent, given these facts?"""
+    """A request for the tools that fit an intent, given these facts."""
 
     id: RequestId
     payload: IntentPayload

@@ -133,7 +133,7 @@ def _wrong(path: tuple[str | int, ...], message: str, fix: str | None = None) ->
 
 
 def _in_words(what: str) -> str:
-    """``Expected `int | null`, got `str``` as ``expected a whole number or null, got a string``."""
+    """Rewrite ``Expected `int | null`, got `str``` as ``expected a whole number or null, got a string``."""
     words = re.sub(r"`([^`]*)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), what)
     return words[:1].lower() + words[1:]
 

@@ -61,6 +61,7 @@ _LONGEST_NUMBER: Final = 40  # digits; leading zeros aside, twenty are enough
 
 
 def read_name(text: str) -> Name:
+    """Parse a name constant. Raises :class:`Fault`."""
     if _NAME.fullmatch(text) is None:
         short = len(text) <= _LONGEST_NAME and _NAME.fullmatch(f"/{text}")
         fix = f"write '/{text}'" if short else "write a name such as '/kind/part'"
@@ -69,6 +70,7 @@ def read_name(text: str) -> Name:
 
 
 def read_number(text: str) -> int:
+    """Parse a 64-bit integer. Raises :class:`Fault`."""
     if _WHOLE.fullmatch(text) is None:
         raise Fault(f"{quote(text)} is not a whole number", "write digits such as '42', or declare the bound /float64")
     if len(text) > _LONGEST_NUMBER or not INT_MIN <= int(text) <= INT_MAX:
@@ -112,10 +114,12 @@ def usual_instant(text: str) -> int | None:
 
 
 def instant_of_milliseconds(milliseconds: int) -> int:
+    """Return the instant in nanoseconds. Raises :class:`Fault` if it is out of range."""
     return _in_range(milliseconds * MILLISECOND, "time")
 
 
 def read_duration(text: str) -> Duration:
+    """Parse a duration. Raises :class:`Fault`."""
     ns = parse_duration(text)
     if ns is None:
         raise Fault(f"{quote(text)} is not a duration", "write it as '1h30m' or '250ms', or as milliseconds")
@@ -123,6 +127,7 @@ def read_duration(text: str) -> Duration:
 
 
 def duration_of_milliseconds(milliseconds: int) -> Duration:
+    """Return the duration. Raises :class:`Fault` if it is out of range."""
     return Duration(_in_range(milliseconds * MILLISECOND, "duration"))
 
 

@@ -38,8 +38,10 @@ class Intake:
         self.acceptance = Acceptance(predicates)
 
     def sort(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
-        """Return the facts by predicate number; temporal ones with their interval as two more columns. Raises
-        AnalysisError or EvalError with all problems."""
+        """Return the facts by predicate number; temporal ones with their interval as two more columns.
+
+        Raises AnalysisError or EvalError with all problems.
+        """
         given: dict[int, set[FactTuple]] = {}
         wrong: list[Diagnostic] = []
         backwards: list[Diagnostic] = []

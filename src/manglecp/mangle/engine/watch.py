@@ -18,8 +18,7 @@ Stop: TypeAlias = Callable[[], None]
 
 
 class Watchdog:
-    """One thread for all deadlines of the process. Most deadlines are dropped early, so the thread is not woken for
-    that."""
+    """One thread for all deadlines of the process; a dropped deadline does not wake it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

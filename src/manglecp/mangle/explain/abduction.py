@@ -55,7 +55,7 @@ class Effort:
     deadline: float | None = None  # monotonic
 
     def spend(self, steps: int = 1) -> None:
-        """Raises :class:`Exhausted` when nothing is left."""
+        """Raise :class:`Exhausted` when nothing is left."""
         self.steps -= steps
         if self.steps < 0 or (self.deadline is not None and monotonic() > self.deadline):
             raise Exhausted

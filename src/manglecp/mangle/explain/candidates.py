@@ -262,8 +262,7 @@ class Assertable(Candidates):
         return super().accepts(key, args)
 
     def rules_out(self, sets: Collection[Collection[Fact]], failed: Iterable[Collection[Fact]]) -> bool:
-        """Return whether no other set exists, although free values were only sampled: wildcards or successes cover the
-        rest."""
+        """Return whether no other set exists: wildcards or successes cover the free values that were not sampled."""
         if self.refused or any(
             (fact.key, i) in self._free for one in failed for fact in one for i in range(fact.key[1])
         ):

@@ -25,7 +25,9 @@ from manglecp.toolhost.leases import MAX_TTL, Audit, mint
 
 
 class LeaseIssuer:
-    """The leases of one pool. Audit events, each with ``aid``, ``call_id`` and ``tier``:
+    """The leases of one pool.
+
+    Audit events, each with ``aid``, ``call_id`` and ``tier``:
 
     ================ ====================================================================================
     lease_granted    before anything is sent; if the auditor raises, nothing is sent

@@ -220,7 +220,7 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
 
 
 def _unreadable(call: HostCall, detail: str) -> DispatchError:
-    """The action ran, and its result is unreadable: an effect is not to be repeated."""
+    """Return the error of an action with an unreadable result: it ran, so an effect must not be repeated."""
     return failure(call.aid, "parse_error", detail, code=None if call.idempotent else "outcome_unknown")
 
 

@@ -26,7 +26,7 @@ class PlanPermit:
     __slots__ = ("_unspent",)
 
     def __init__(self, calls: Mapping[str, str]) -> None:
-        """``calls`` are the action ids of the plan's steps by their call ids, which name run, step and attempt."""
+        """Permit ``calls``: the action ids of the steps by their call ids, which name run, step and attempt."""
         self._unspent = dict(calls)
 
     def permits(self, call_id: str, tool_name: str, _input_digest: str) -> bool:
