@@ -153,7 +153,7 @@ class TestForms:
         stream = Stream()
         assert stream.message() is None
         for event in events:
-            stream.take(event)
+            stream.add(event)
         assert stream.message() == whole
 
     @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ class TestForms:
     )
     def test_events_that_make_no_sense(self, event: dict[str, Any], path: str) -> None:
         stream = Stream()
-        stream.take({"type": "message_start", "message": {}})
+        stream.add({"type": "message_start", "message": {}})
         with pytest.raises(Fault) as refused:
-            stream.take(event)
+            stream.add(event)
         assert refused.value.path == path
 
     def test_request_and_response_on_lines_of_their_own(self) -> None:

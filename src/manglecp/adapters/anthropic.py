@@ -75,7 +75,7 @@ class Stream:
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[tuple[int, str], list[str]] = {}
 
-    def take(self, event: dict[str, Any]) -> None:
+    def add(self, event: dict[str, Any]) -> None:
         """Add one event. Raises :class:`Fault` if it does not follow from the previous events."""
         kind = kind_of(event)
         if kind == "message_start":
@@ -168,12 +168,12 @@ class AnthropicLog(ExchangeLog):
         record = require_object(value)
         kind = kind_of(record)
         if kind in EVENTS and kind != "message_start":
-            self._stream.take(record)
+            self._stream.add(record)
             return
         yield from self._streamed()
         self._dialogue.line = line
         if kind == "message_start":
-            self._stream.take(record)
+            self._stream.add(record)
         elif "request" in record or "response" in record:
             yield from self._exchange(record)
         elif "messages" in record:
@@ -196,8 +196,8 @@ class AnthropicLog(ExchangeLog):
         if kind_of(answer) != "error" and "error" not in answer:
             yield self._reply(answer)
 
-    def _take(self, part: Message) -> None:
-        self._stream.take(part)
+    def _add_part(self, part: Message) -> None:
+        self._stream.add(part)
 
     def _streamed(self) -> Iterator[ConversationEvent]:
         message, self._stream = self._stream.message(), Stream()

@@ -279,7 +279,7 @@ class _Additions:
     """Whether the messages follow a reply, and may repeat it first."""
     results: list[CallResult] = field(default_factory=list)
     speaks: bool = False
-    taken: int = 0
+    count: int = 0
     echoing: bool = field(init=False)
     past: set[str] = field(default_factory=set)
     """Calls of replies from before the log began; their results are ignored."""
@@ -287,8 +287,8 @@ class _Additions:
     def __post_init__(self) -> None:
         self.echoing = self.echoes
 
-    def take(self, message: Message, dialect: Dialect, texts: Iterable[str]) -> None:
-        self.taken += 1
+    def add(self, message: Message, dialect: Dialect, texts: Iterable[str]) -> None:
+        self.count += 1
         if dialect.is_reply(message):
             if not self.echoing:
                 self.past |= {part.id for part in dialect.parts(message) if isinstance(part, ToolCall)}
@@ -366,7 +366,7 @@ class Dialogue:
                 texts = self._dialect.texts(message)
                 thread.append(message, self._queued(message, texts))
                 if i >= known:
-                    additions.take(message, self._dialect, texts)
+                    additions.add(message, self._dialect, texts)
         thread.messages = messages
         self._thread = thread
         return self._prompt(thread, request, additions)
@@ -397,7 +397,7 @@ class Dialogue:
             yield self._end_reply(transcript)
         texts = self._dialect.texts(message)
         if not is_reply:
-            transcript.additions.take(message, self._dialect, texts)
+            transcript.additions.add(message, self._dialect, texts)
         elif transcript.reply:
             transcript.reply.append(message)
         else:
@@ -410,7 +410,7 @@ class Dialogue:
         """Messages after the last reply have no reply, but may bring results."""
         if transcript.reply:
             yield self._end_reply(transcript)
-        if transcript.additions.taken:
+        if transcript.additions.count:
             yield self._prompt(transcript.thread, transcript.request, transcript.additions)
 
     def _end_reply(self, transcript: _Transcript) -> ModelReply:
@@ -465,7 +465,7 @@ class ExchangeLog(ABC):
         """Yield the reply of a response; nothing for an error, after which the client retries."""
 
     @abstractmethod
-    def _take(self, part: Message) -> None:
+    def _add_part(self, part: Message) -> None:
         pass
 
     @abstractmethod
@@ -490,7 +490,7 @@ class ExchangeLog(ABC):
         if type(response) is list:
             for i, part in enumerate(response):
                 with inside(i):
-                    self._take(require_object(part))
+                    self._add_part(require_object(part))
             yield from self._streamed()
             return
         answer, steps = unwrap_body(response)

@@ -116,7 +116,7 @@ class Chunks:
     def belongs_to_another(self, chunk: dict[str, Any]) -> bool:
         return self._first is not None and chunk.get("id") != self._first.get("id")
 
-    def take(self, chunk: dict[str, Any]) -> None:
+    def add(self, chunk: dict[str, Any]) -> None:
         """Add one chunk. Only the first choice is read; calls in another one raise :class:`Fault`."""
         self._first = self._first or chunk
         for i, choice in each_object(chunk, "choices"):
@@ -277,7 +277,7 @@ class ItemStream:
         self._response: dict[str, Any] | None = None
         self._items: dict[int, dict[str, Any]] = {}
 
-    def take(self, event: dict[str, Any]) -> None:
+    def add(self, event: dict[str, Any]) -> None:
         kind = kind_of(event)
         if (response := mapping(event, "response")) is not None:
             self._response = response
@@ -413,34 +413,34 @@ class OpenAILog(ExchangeLog):
 
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         if type(value) is list:
-            self._at(line)
+            self._set_line(line)
             yield from self._transcript(value)
             return
         record = require_object(value)
         if kind_of(record, "object") == _CHUNK:
             if self._chunks.belongs_to_another(record):
                 yield from self._streamed()
-            self._at(line)
-            self._chunks.take(record)
+            self._set_line(line)
+            self._chunks.add(record)
         elif _is_event(record):
-            self._at(line)
-            self._events.take(record)
+            self._set_line(line)
+            self._events.add(record)
             if self._events.ended:
                 yield from self._streamed()
         else:
             yield from self._streamed()
-            self._at(line)
-            yield from self._whole(record)
+            self._set_line(line)
+            yield from self._read_complete(record)
 
     def finish(self) -> Iterator[ConversationEvent]:
         yield from self._streamed()
         yield from self._chat.finish()
         yield from self._items.finish()
 
-    def _at(self, line: int) -> None:
+    def _set_line(self, line: int) -> None:
         self._chat.line = self._items.line = line
 
-    def _whole(self, record: dict[str, Any]) -> Iterator[ConversationEvent]:
+    def _read_complete(self, record: dict[str, Any]) -> Iterator[ConversationEvent]:
         if "request" in record or type(record.get("response")) in (dict, list, str):
             yield from self._exchange(record)
         elif kind_of(record, "object") in (_COMPLETION, _RESPONSE):
@@ -472,8 +472,8 @@ class OpenAILog(ExchangeLog):
         key = previous or conversation
         return self._items.request(request, session) if key is None else self._items.addition(request, str(key))
 
-    def _take(self, part: Message) -> None:
-        (self._chunks if kind_of(part, "object") == _CHUNK else self._events).take(part)
+    def _add_part(self, part: Message) -> None:
+        (self._chunks if kind_of(part, "object") == _CHUNK else self._events).add(part)
 
     def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
         if "choices" in answer:

@@ -31,7 +31,7 @@ class NeutralLog:
         self._limits = limits
         self._number = 0
         self._open: dict[str, _Turn] = {}
-        self._given: set[str] = set()
+        self._emitted: set[str] = set()
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
         record = require_object(value)
@@ -44,21 +44,21 @@ class NeutralLog:
         name = _name(record)
         turn = self._open.get(name)
         if turn is None:
-            if name in self._given:
+            if name in self._emitted:
                 raise Fault("the turn was emitted already").inside("turn")
             self._number += 1
             turn = self._open[name] = _Turn(name, self._number, line)
         turn.add(record)
         while len(self._open) > self._limits.horizon:
-            yield self._give()
+            yield self._emit()
 
     def finish(self) -> Iterator[dict[str, Any]]:
         while self._open:
-            yield self._give()
+            yield self._emit()
 
-    def _give(self) -> dict[str, Any]:
+    def _emit(self) -> dict[str, Any]:
         name = next(iter(self._open))
-        self._given.add(name)
+        self._emitted.add(name)
         return self._open.pop(name).document(self._binding)
 
 

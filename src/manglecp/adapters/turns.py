@@ -496,7 +496,7 @@ class TurnAssembler:
         """Yield all remaining turns."""
         yield from self._take(self._adapter.finish())
         while self._waiting:
-            yield self._give()
+            yield self._emit()
 
     def _take(self, events: Iterable[ConversationEvent]) -> Iterator[dict[str, Any]]:
         for event in events:
@@ -508,7 +508,7 @@ class TurnAssembler:
             else:
                 self._reply(thread, event)
             while len(self._waiting) > self._limits.horizon:
-                yield self._give()
+                yield self._emit()
 
     def _prompt(self, thread: _Thread, prompt: Prompt) -> None:
         thread.prompt = prompt
@@ -565,7 +565,7 @@ class TurnAssembler:
             used, call_id = self._results[key]
             used.spans.setdefault(call_id, UsedText(run, turn.number))
 
-    def _give(self) -> dict[str, Any]:
+    def _emit(self) -> dict[str, Any]:
         number, turn = self._waiting.popleft()
         thread = self._threads[number]
         for key in turn.watched:

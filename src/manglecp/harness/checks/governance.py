@@ -68,7 +68,7 @@ def check_profile(turn: Turn) -> Iterator[Finding]:
         profile = turn.constraints.governance_profile
         yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is unknown")
         return
-    for control in (_package, _trace_mode, _risk_tier):
+    for control in (_check_package, _check_trace_mode, _check_risk_tier):
         yield from control(gate)
 
 
@@ -76,7 +76,7 @@ def check_guardrails(turn: Turn) -> Iterator[Finding]:
     """Check that every stage has a guardrail decision, in the order of the stages."""
     gate = _open_gate(turn)
     if gate is not None:
-        yield from _stages(gate)
+        yield from _check_stages(gate)
 
 
 def check_promotion(turn: Turn) -> Iterator[Finding]:
@@ -84,14 +84,14 @@ def check_promotion(turn: Turn) -> Iterator[Finding]:
     gate = _open_gate(turn)
     if gate is None:
         return
-    for control in (_eval_gate, _lineage, _red_team, _self_evolution):
+    for control in (_check_eval_gate, _check_lineage, _check_red_team, _check_self_evolution):
         for finding in control(gate):
             yield finding
             if gate.promotes:  # a missing precondition also blocks the mutation row
                 yield replace(finding, where="mutation")
 
 
-def _package(gate: _Gate) -> Iterator[Finding]:
+def _check_package(gate: _Gate) -> Iterator[Finding]:
     found, where = gate.profile.policy_provenance, "governanceProfile/policyProvenance"
     if not gate.owes("policyProvenance", found is not None or gate.profile.claimed is True):
         return
@@ -105,7 +105,7 @@ def _package(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_PACKAGE, where, "another package is bound than the one of the call")
 
 
-def _stages(gate: _Gate) -> Iterator[Finding]:
+def _check_stages(gate: _Gate) -> Iterator[Finding]:
     decisions, declared = gate.turn.evidence.guardrail_decisions, gate.profile.guardrail_stages
     present = bool(decisions) or declared is not None or gate.constraints.required_guardrail_stages is not None
     if not gate.turn.terms.stages_by_document and not gate.owes("guardrailStages", present):
@@ -127,11 +127,11 @@ def _stages(gate: _Gate) -> Iterator[Finding]:
         return
     if declared is not None and declared != required:
         yield Finding(_STAGE_ORDER, "governanceProfile/guardrailStages", "the list is not the required one")
-    for row, message in _out_of_order(decisions or ()):
+    for row, message in _find_out_of_order(decisions or ()):
         yield Finding(_STAGE_ORDER, row_pointer("guardrailDecisions", row.sequence), message)
 
 
-def _out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
+def _find_out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
     """Yield decisions at unknown stages and those out of the stage order."""
     places = {row.stage: STAGES.index(row.stage) for row in decisions if row.stage in STAGES}
     known = [(row.sequence, places[row.stage]) for row in decisions if row.stage in places]
@@ -144,7 +144,7 @@ def _out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[Gu
             yield row, f"the stage {row.stage} is out of its order"
 
 
-def _eval_gate(gate: _Gate) -> Iterator[Finding]:
+def _check_eval_gate(gate: _Gate) -> Iterator[Finding]:
     found, where = gate.profile.eval_gate, "governanceProfile/evalGate"
     if not gate.promotes and not gate.owes("evalGate", found is not None):
         return
@@ -158,7 +158,7 @@ def _eval_gate(gate: _Gate) -> Iterator[Finding]:
             yield Finding(_EVAL, where, f"{name} is {metrics.get(name)}; at least {floor} is needed")
 
 
-def _lineage(gate: _Gate) -> Iterator[Finding]:
+def _check_lineage(gate: _Gate) -> Iterator[Finding]:
     found, where = gate.profile.eval_evidence, "governanceProfile/evalEvidence"
     if not gate.promotes and not gate.owes("evalEvidence", found is not None):
         return
@@ -173,7 +173,7 @@ def _lineage(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_LINEAGE, where, f"the evaluation ran on {found.profile_ref}, not on the benchmark of the call")
 
 
-def _red_team(gate: _Gate) -> Iterator[Finding]:
+def _check_red_team(gate: _Gate) -> Iterator[Finding]:
     found, terms, where = gate.profile.red_team_gate, gate.turn.terms.red_team, "governanceProfile/redTeamGate"
     if not gate.promotes and not gate.owes("redTeamGate", found is not None):
         return
@@ -194,7 +194,7 @@ def _red_team(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_RED_TEAM, where, f"{found.failures} failures; at most {terms.max_failures} are admitted")
 
 
-def _self_evolution(gate: _Gate) -> Iterator[Finding]:
+def _check_self_evolution(gate: _Gate) -> Iterator[Finding]:
     found, where = gate.profile.self_evolution, "governanceProfile/selfEvolution"
     if not gate.promotes_itself and not gate.owes("selfEvolution", found is not None):
         return
@@ -206,7 +206,7 @@ def _self_evolution(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_ROLLBACK, where, "no version is named to roll back to")
 
 
-def _trace_mode(gate: _Gate) -> Iterator[Finding]:
+def _check_trace_mode(gate: _Gate) -> Iterator[Finding]:
     of_call, of_profile, terms = gate.turn.call.observability_mode, gate.profile.observability_mode, gate.constraints
     if of_call is not None and of_call not in TRACE_MODES:
         yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {of_call} is unknown")
@@ -231,7 +231,7 @@ def _trace_mode(gate: _Gate) -> Iterator[Finding]:
             yield Finding(_TRACE, row_pointer("traceExports", row.sink or ""), "an export while tracing is disabled")
 
 
-def _risk_tier(gate: _Gate) -> Iterator[Finding]:
+def _check_risk_tier(gate: _Gate) -> Iterator[Finding]:
     of_call, found = gate.turn.call.risk_tier, gate.profile.risk_tier
     if of_call is not None and of_call not in TIERS:
         yield Finding(_RISK, "callSpec/riskTier", f"the tier {of_call} is unknown")

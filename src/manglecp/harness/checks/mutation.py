@@ -31,7 +31,7 @@ _PACKET_FIELDS: Final = {
 }
 
 
-def _existing(turn: Turn) -> set[str]:
+def _existing_artifacts(turn: Turn) -> set[str]:
     return {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
 
 
@@ -56,7 +56,7 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
     for ref in wanted.difference(found.required_artifact_refs):
         yield Finding(_ARTIFACT, row_pointer("handoff", ref), "the packet does not carry the artifact")
     if terms.require_artifact_existence:
-        for ref in wanted.union(found.required_artifact_refs) - _existing(turn):
+        for ref in wanted.union(found.required_artifact_refs) - _existing_artifacts(turn):
             yield Finding(_ARTIFACT, row_pointer("artifacts", ref), "the artifact does not exist, or has no digest")
             yield Finding(_ARTIFACT, "handoff", f"{ref} does not exist, or has no digest")
     for name in terms.required_packet_fields or ():
@@ -70,13 +70,13 @@ def check_missing_packet(turn: Turn) -> Iterator[Finding]:
         return
     intent = turn.evidence.mutation
     transfer = intent is not None and intent.kind == "transfer"
-    for finding in _demanded(turn, transfer):
+    for finding in _find_missing(turn, transfer):
         yield finding
         if transfer:  # removing the mutation would remove the requirement
             yield replace(finding, where="mutation")
 
 
-def _demanded(turn: Turn, transfer: bool) -> Iterator[Finding]:
+def _find_missing(turn: Turn, transfer: bool) -> Iterator[Finding]:
     terms = turn.terms.handoff
     if terms.required_artifact_refs or terms.required_packet_fields:
         yield Finding(_ARTIFACT, "handoff", "the contract requires a packet, and it is missing")

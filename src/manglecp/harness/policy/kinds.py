@@ -373,25 +373,25 @@ def check_consistency(documents: Documents, places: Mapping[str, FileLocation], 
                 problems.add(FileLocation(places[kind].file, pointer=pointer), message)
 
 
-def _unknown_tools(names: Iterable[str], pointer: str, documents: Documents) -> Contradictions:
+def _find_unknown_tools(names: Iterable[str], pointer: str, documents: Documents) -> Contradictions:
     if "tools" in documents:
         known = {tool["toolName"] for tool in documents["tools"]["tools"]}
         for name in sorted(set(names) - known):
             yield pointer, f"the tool {name!r} is not in the catalogue"
 
 
-def _tools(policy: Documents, documents: Documents) -> Contradictions:
-    yield from _unknown_tools(policy.get("tools", ()), "/tools", documents)
+def _check_tools(policy: Documents, documents: Documents) -> Contradictions:
+    yield from _find_unknown_tools(policy.get("tools", ()), "/tools", documents)
 
 
-def _deferral(policy: Documents, documents: Documents) -> Contradictions:
+def _check_deferral(policy: Documents, documents: Documents) -> Contradictions:
     if both := set(policy["eager"]) & set(policy["deferred"]):
         yield "/deferred", f"{', '.join(sorted(both))} cannot be both eager and deferred"
     for part in ("eager", "deferred"):
-        yield from _unknown_tools(policy[part], f"/{part}", documents)
+        yield from _find_unknown_tools(policy[part], f"/{part}", documents)
 
 
-def _observability(policy: Documents, _: Documents) -> Contradictions:
+def _check_observability(policy: Documents, _: Documents) -> Contradictions:
     if policy["mode"] not in policy.get("allowedModes", [policy["mode"]]):
         yield "/mode", f"{policy['mode']} is not one of allowedModes"
     if policy.get("zeroDataRetention") and policy["mode"] == "dashboard":
@@ -400,27 +400,27 @@ def _observability(policy: Documents, _: Documents) -> Contradictions:
         yield "", "processorRef is required and missing"
 
 
-def _eval_gate(policy: Documents, _: Documents) -> Contradictions:
+def _check_eval_gate(policy: Documents, _: Documents) -> Contradictions:
     if not policy["thresholds"]:
         yield "/thresholds", "a gate needs at least one threshold"
 
 
-def _risk(policy: Documents, _: Documents) -> Contradictions:
+def _check_risk(policy: Documents, _: Documents) -> Contradictions:
     if policy["defaultTier"] not in policy["tiers"]:
         yield "/defaultTier", f"the tier {policy['defaultTier']} is not defined"
 
 
-def _stop(policy: Documents, _: Documents) -> Contradictions:
+def _check_stop(policy: Documents, _: Documents) -> Contradictions:
     if "checkpointEveryTurns" in policy and not policy.get("requireCheckpoint"):
         yield "/checkpointEveryTurns", "without requireCheckpoint no checkpoint is ever due"
 
 
-def _protocol(policy: Documents, _: Documents) -> Contradictions:
+def _check_protocol(policy: Documents, _: Documents) -> Contradictions:
     for reason in sorted(set(policy.get("continuation", ())) - set(policy["handledStopReasons"])):
         yield "/continuation", f"{reason!r} is not one of handledStopReasons"
 
 
-def _parallel(policy: Documents, _: Documents) -> Contradictions:
+def _check_parallel(policy: Documents, _: Documents) -> Contradictions:
     most, expected = policy.get("maxBranches"), policy.get("expectedBranches")
     if not policy["allowed"] and (most is not None or expected is not None):
         yield "/allowed", "branches are counted although none are allowed"
@@ -428,13 +428,13 @@ def _parallel(policy: Documents, _: Documents) -> Contradictions:
         yield "/expectedBranches", f"{expected} branches are more than maxBranches"
 
 
-def _handoff(policy: Documents, _: Documents) -> Contradictions:
+def _check_handoff(policy: Documents, _: Documents) -> Contradictions:
     named = {name for names in policy.get("allowedTargetsByRole", {}).values() for name in names}
     for name in sorted(named - set(policy["allowedTargets"])):
         yield "/allowedTargetsByRole", f"{name!r} is not one of allowedTargets"
 
 
-def _views(policy: Documents, _: Documents) -> Contradictions:
+def _check_views(policy: Documents, _: Documents) -> Contradictions:
     if "views" in policy:
         for name in sorted(set(policy.get("requiredStateViewIds", ())) - set(policy["views"])):
             yield "/requiredStateViewIds", f"the view {name!r} is not defined"
@@ -450,13 +450,13 @@ _DEFINED_BY: Final = {
 """The document that a required control needs."""
 
 
-def _governance(policy: Documents, documents: Documents) -> Contradictions:
+def _check_governance(policy: Documents, documents: Documents) -> Contradictions:
     for control in policy.get("requiredControls", ()):
         if control in _DEFINED_BY and _DEFINED_BY[control] not in documents:
             yield "/requiredControls", f"{control} needs the document {_DEFINED_BY[control]}"
 
 
-def _retry(policy: Documents, _: Documents) -> Contradictions:
+def _check_retry(policy: Documents, _: Documents) -> Contradictions:
     seen: dict[str, str] = {}
     for rule in policy["rules"]:
         for name in rule["classes"]:
@@ -468,18 +468,18 @@ def _retry(policy: Documents, _: Documents) -> Contradictions:
 
 
 _RULES: Final[Mapping[str, Callable[[Documents, Documents], Contradictions]]] = {
-    "callers": _tools,
-    "examples": _tools,
-    "filter": _tools,
-    "deferral": _deferral,
-    "observability": _observability,
-    "eval-gate": _eval_gate,
-    "risk-tiers": _risk,
-    "stop": _stop,
-    "protocol": _protocol,
-    "parallel": _parallel,
-    "handoff": _handoff,
-    "views": _views,
-    "governance": _governance,
-    "retry": _retry,
+    "callers": _check_tools,
+    "examples": _check_tools,
+    "filter": _check_tools,
+    "deferral": _check_deferral,
+    "observability": _check_observability,
+    "eval-gate": _check_eval_gate,
+    "risk-tiers": _check_risk,
+    "stop": _check_stop,
+    "protocol": _check_protocol,
+    "parallel": _check_parallel,
+    "handoff": _check_handoff,
+    "views": _check_views,
+    "governance": _check_governance,
+    "retry": _check_retry,
 }
