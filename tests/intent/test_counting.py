@@ -58,7 +58,7 @@ def test_what_was_counted_is_not_counted_again() -> None:
 
 
 def test_only_parts_of_some_length_are_remembered() -> None:
-    before = tokens._known.cache_info().currsize
+    before = tokens._cached_count.cache_info().currsize
     count(b"x" * 10_000, ESTIMATE)
     count(b"short", ESTIMATE)
-    assert tokens._known.cache_info().currsize == before
+    assert tokens._cached_count.cache_info().currsize == before

@@ -121,7 +121,10 @@ class Composer:
         key = (self.evaluation.domain.digest, tool, self._changed, *[tuple(find(one, tool)) for one in self._changed])
         entry = self._cache.get(key)
         if entry is None:
-            entry = self._composed(tool)
+            try:
+                entry = CachedComposition(self._template(tool))
+            except Flaw as flaw:
+                entry = CachedComposition(Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
             # Clients influence the keys.
             if sum(part_size(value) for rows in key[3:] for row in rows for value in row) <= _LARGEST:
                 self._cache.put(key, entry)
@@ -146,12 +149,6 @@ class Composer:
             requires=requires,
         )
         return definition
-
-    def _composed(self, tool: str) -> CachedComposition:
-        try:
-            return CachedComposition(self._template(tool))
-        except Flaw as flaw:
-            return CachedComposition(Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
 
     def _template(self, tool: str) -> Definition:
         pack, lookup = self.evaluation.domain.pack, self.evaluation.lookup

@@ -63,7 +63,8 @@ def _texts(term: Term) -> Iterator[str]:
 
 def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """Yield a problem for each undeclared, unread predicate that resembles a kernel predicate or belongs to policy."""
-    known = {*PREDICATES, *_declared(decls), *_read(clauses)}
+    read = {one.atom.predicate for clause in clauses for one in clause.premises if isinstance(one, Literal)}
+    known = {*PREDICATES, *_declared(decls), *read}
     reported: set[str] = set()
     for clause in clauses:
         name = clause.head.predicate
@@ -85,11 +86,6 @@ def _declared(decls: Iterable[Decl]) -> Iterator[str]:
         yield decl.atom.predicate
         for described in decl.descr:
             yield from (term for term in described.args if isinstance(term, str))
-
-
-def _read(clauses: Iterable[Clause]) -> Iterator[str]:
-    for clause in clauses:
-        yield from (one.atom.predicate for one in clause.premises if isinstance(one, Literal))
 
 
 def _alike(name: str) -> str | None:

@@ -72,7 +72,9 @@ def respond(
         proof_hints = UNSET if hints is None else hints.about(definitions)
         diagnostics = _diagnostics(evaluation, fitted)
     except LimitError as error:
-        raise _late(error) from None
+        advice = "Ask for fewer explanations, reduce the number of facts, or increase max_compute_ms in constraints."
+        milliseconds = round(error.limit * 1_000)
+        raise budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice) from None
     result = IntentResult(
         eval_time_used=evaluation.eval_time_used,
         eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
@@ -89,12 +91,6 @@ def _explain_in_time(evaluation: IntentEvaluation) -> float:
     deadline = time.monotonic() + (math.inf if limit is None else max(limit - evaluation.duration_ns / 1e9, 0.0))
     evaluation.result.explainer.until(deadline)
     return deadline
-
-
-def _late(error: LimitError) -> WireError:
-    advice = "Ask for fewer explanations, reduce the number of facts, or increase max_compute_ms in constraints."
-    milliseconds = round(error.limit * 1_000)
-    return budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice)
 
 
 def _disclosed(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, Level]], tuple[Flaw, ...]]:
@@ -197,12 +193,9 @@ def warm_up(domain: Domain) -> None:
     begun = monotonic()
     for intent in [one.name for one in domain.pack.settings.intents] or [_WARM_UP]:
         if monotonic() - begun < SECONDS:
-            answer_bytes(domain, _request(intent), ANONYMOUS)
-
-
-def _request(intent: str) -> bytes:
-    payload = {"intent": {"name": intent}, "facts": []}
-    return msgspec.json.encode({"type": "intent_request", "id": _WARM_UP, "manglecp": VERSION, "payload": payload})
+            payload = {"intent": {"name": intent}, "facts": []}
+            request = {"type": "intent_request", "id": _WARM_UP, "manglecp": VERSION, "payload": payload}
+            answer_bytes(domain, msgspec.json.encode(request), ANONYMOUS)
 
 
 def _zones(domain: Domain) -> Iterator[str]:

@@ -70,7 +70,12 @@ _LONGEST: Final = 8192  # longer parts are not cached: clients influence texts
 
 def count(text: bytes, counter: Counter) -> int:
     """Return ``counter.count(text)``, with cached parts."""
-    return sum([_count(part, counter) for part in _parts(text)])
+    return sum(
+        [
+            _cached_count(part, cast(Hashable, counter)) if _SHORTEST <= len(part) <= _LONGEST else counter.count(part)
+            for part in _parts(text)
+        ]
+    )
 
 
 def _parts(text: bytes) -> Iterator[bytes]:
@@ -83,12 +88,6 @@ def _parts(text: bytes) -> Iterator[bytes]:
     yield text[start:]
 
 
-def _count(part: bytes, counter: Counter) -> int:
-    if _SHORTEST <= len(part) <= _LONGEST:
-        return _known(part, cast(Hashable, counter))
-    return counter.count(part)
-
-
 @lru_cache(maxsize=1024)
-def _known(part: bytes, counter: Hashable) -> int:
+def _cached_count(part: bytes, counter: Hashable) -> int:
     return cast(Counter, counter).count(part)

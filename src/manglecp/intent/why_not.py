@@ -53,10 +53,9 @@ class Exclusions:
         found: set[tuple[str, str]] = set()
         for _, phase, reason in self.lookup.rows("excluded", 3, tool):
             if phase == "exclusion":
-                found |= {
-                    ("exclusion", _barred(str(kind), str(why)))
-                    for _, kind, why in self.lookup.rows("barred_by", 3, tool)
-                }
+                for _, kind, why in self.lookup.rows("barred_by", 3, tool):
+                    absent = kind == "capability"
+                    found.add(("exclusion", "an action that it needs does not exist" if absent else str(why)))
             else:
                 found.add((str(phase), self._about_others(tool, str(reason))))
         return [(phase, self.visibility.text(reason)) for phase, reason in sorted(found)]
@@ -88,10 +87,6 @@ class Exclusions:
         if self.narrow:
             return "there is no room for it within max_tools_returned and max_tokens_budget"
         return "it could not be composed"
-
-
-def _barred(kind: str, why: str) -> str:
-    return "an action that it needs does not exist" if kind == "capability" else why
 
 
 MAX_SETS: Final = 8

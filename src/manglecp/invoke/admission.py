@@ -60,8 +60,6 @@ def key_conflict() -> WireError:
 
 
 class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
-    """An invocation that passed all checks."""
-
     offer: Offer
     plan: Plan
     args: Mapping[str, Any]
@@ -103,8 +101,6 @@ class History:
 
 
 class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that this process executes."""
-
     admission: Admission
     plan: Plan
     args: dict[str, Any]
@@ -123,8 +119,6 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionService:
-    """Checks and admits invocations of one pack revision."""
-
     pack: Pack
     pack_digest: str
     codec: OfferCodec
@@ -134,14 +128,6 @@ class AdmissionService:
     auto_confirm: AutoConfirm
     _plans: LruCache[Offer, Plan] = field(default_factory=lambda: LruCache(_PLANS))
 
-    def plan_of(self, offer: Offer) -> Plan:
-        """Return the plan of an offer. Raises :class:`Unplannable`."""
-        plan = self._plans.get(offer)
-        if plan is None:
-            plan = Plan.of(offer.definition, self.pack.actions)
-            self._plans.put(offer, plan)
-        return plan
-
     def check(
         self, kept: StoredOffer | None, payload: InvokePayload, invocation: InvocationKey, now_ms: int
     ) -> CheckedInvocation:
@@ -149,10 +135,13 @@ class AdmissionService:
         if kept is None or kept.pack_digest != self.pack_digest:
             raise macro_not_found()
         offer = self.codec.read(kept.document)
-        try:
-            plan = self.plan_of(offer)
-        except Unplannable:
-            raise macro_not_found() from None
+        plan = self._plans.get(offer)
+        if plan is None:
+            try:
+                plan = Plan.of(offer.definition, self.pack.actions)
+            except Unplannable:
+                raise macro_not_found() from None
+            self._plans.put(offer, plan)
         _check_validity(kept, now_ms)
         if errors := schema_errors(payload.args, offer.definition.input_schema):
             raise refused_arguments(errors)

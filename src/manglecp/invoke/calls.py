@@ -51,7 +51,6 @@ class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
     input_digest: str
     """``sha256:<hex>`` of its bytes."""
     sources: tuple[int, ...] = ()
-    """The steps whose outputs are arguments."""
     secret: bool = False
     """Whether the input contains a value that must not be stored."""
     group: str = ""
@@ -129,7 +128,6 @@ class ArgumentMissing(UncallableStep):
 
 
 def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the default values in a tool's input schema."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     return {name: one["default"] for name, one in properties.items() if isinstance(one, dict) and "default" in one}
 
@@ -308,8 +306,6 @@ _BAD_OUTPUT: Final = "bad_output"
 
 
 class ActionRunner:
-    """Dispatches calls of actions on behalf of one identity."""
-
     def __init__(self, dispatcher: Dispatcher, identity: str, ownership: Ownership | None = None) -> None:
         """``ownership`` is that of the run; None without effects."""
         self._dispatcher = dispatcher

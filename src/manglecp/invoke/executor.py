@@ -42,8 +42,6 @@ from manglecp.toolhost import Slots, apply_state, state_delta
 
 
 class ExecutorState(Enum):
-    """The states of an executor."""
-
     OPENING = auto()  # the first turn is opened, with the history of a resumed run
     SELECTING = auto()  # the next round is chosen
     READING = auto()  # calls of tier 0 are under way
@@ -55,8 +53,6 @@ class ExecutorState(Enum):
 
 
 class ExecutorEvent(Enum):
-    """The events that end a state."""
-
     OPENED = auto()
     READS = auto()  # the next round reads
     EFFECTS = auto()  # the next round has effects
@@ -151,8 +147,6 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunExecutor:
-    """One run in this process, from its first round to its end."""
-
     def __init__(
         self,
         run: AdmittedRun,
@@ -497,7 +491,6 @@ class RunExecutor:
 
     @property
     def _has_effects(self) -> bool:
-        """Whether an effect happened, or may have."""
         standing = any(effect.status != "undone" for effect in effects_of(self.outcomes))
         return standing or bool(self._unknown) or any(one.kind == "undo" for one in self.outcomes)
 

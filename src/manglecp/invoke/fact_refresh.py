@@ -49,8 +49,6 @@ async def refresh_facts(
 
 
 class FactRefresher:
-    """Runs the fact generators of one pack revision."""
-
     def __init__(self, invoker: Invoker, generators: FactGenerators, on_stale: OnStaleFacts | None = None) -> None:
         self._invoker = invoker
         self._generators = generators

@@ -85,8 +85,6 @@ class Resumption:
 
 
 class Turns:
-    """The sequence of turns of one run."""
-
     def __init__(self, terms: RunTerms) -> None:
         self.terms = terms
         self.count = 0
@@ -145,7 +143,6 @@ class Turn:
     # --- records ---------------------------------------------------------------------------------------------------
 
     def admit(self) -> None:
-        """Record that the run was admitted."""
         self._must_be_open()
         self._record([self._evidence.admission(self.number)])
 
@@ -302,7 +299,6 @@ class _Past:
         self._steps: dict[int, str] = {}
 
     def add(self, witness: str, calls: Iterable[TurnCall]) -> None:
-        """Add a closed turn and its calls."""
         self.witnesses.append(witness)
         for one in calls:
             if one.kind == "admission":
@@ -315,7 +311,6 @@ class _Past:
         return [self._steps[number]] if number in self._steps else list(self.witnesses)
 
     def of_admission(self) -> list[str]:
-        """As :meth:`of_step`, for the admission."""
         return list(self.witnesses) if self._admission is None else [self._admission]
 
 

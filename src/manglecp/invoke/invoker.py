@@ -105,7 +105,6 @@ class Invocations:
         return first is not None
 
     async def drain(self) -> None:
-        """Wait until all detached invocations have ended."""
         while self._detached:
             await asyncio.wait(self._detached)
 
@@ -158,7 +157,6 @@ class Invoker:
         self._recovery = Recovery(store, domain, offers.codec, self._driver.park)
         self._invocations = Invocations()
         self._executing: set[asyncio.Task[Any]] = set()
-        """The tasks that execute a run."""
         self._handing_over: Literal["all", "taken"] | None = None
         self.settle: Callable[[], Awaitable[None]] = _no_wait
         """Awaited before the response of a run with effects, so that generated facts include those effects."""

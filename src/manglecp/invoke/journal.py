@@ -61,7 +61,6 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return digest(self.record())
 
     def record(self) -> dict[str, Any]:
-        """Return the body of the ledger entry."""
         body: dict[str, Any] = msgspec.to_builtins(self)
         return body
 

@@ -25,8 +25,6 @@ class Unplannable(LookupError):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A chain and its actions."""
-
     definition: Definition
     actions: Mapping[str, ActionDescription]
     """The actions of the chain and of its undo steps, by name."""
@@ -66,18 +64,15 @@ class Plan:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The default values of call arguments, by name."""
         return defaults_of(self.definition.input_schema)
 
     @cached_property
     def read_by_steps(self) -> frozenset[int]:
-        """The steps whose outputs are arguments of later steps."""
         arguments = (argument for step in self.definition.steps for argument in step.arguments)
         return frozenset(argument.step for argument in arguments if argument.step is not None)
 
     @cached_property
     def result_steps(self) -> frozenset[int]:
-        """The steps whose outputs are part of the result."""
         named = {number for _, number, _ in self.definition.results}
         return frozenset(named or {self.definition.steps[-1].number})
 

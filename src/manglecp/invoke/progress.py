@@ -20,8 +20,6 @@ _log = logging.getLogger(__name__)
 
 
 class RunObserver(msgspec.Struct, kw_only=True):
-    """Receives the progress of a run, and may cancel or release it."""
-
     cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     progress: Callable[[str, int, int], None] = lambda *_: None
     """Called with the action that begins, the number of settled steps, and the number of steps."""
@@ -105,7 +103,6 @@ def events_of(outcomes: Sequence[StepOutcome], most: int = MAX_EVENTS) -> tuple[
 
 
 def event_rows(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return events as JSON, for the evidence of a turn."""
     rows: list[dict[str, Any]] = msgspec.to_builtins(events)
     return rows
 

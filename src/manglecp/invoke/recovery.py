@@ -104,7 +104,6 @@ def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
 
 
 def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
-    """Return the call of a step; None if it was not called."""
     if step.call_id is None or step.input_digest is None:
         return None
     planned = plan.step(step.number)
@@ -162,7 +161,6 @@ class Recovery:
         )
 
     async def find(self, identity: Identity, key: str) -> Run | None:
-        """Return the run of this identity and request key."""
         return await self._store.writer.read(lambda tx: self._store.runs.by_key(tx, identity.name, key))
 
     async def cancel(self, run: Run) -> None:

@@ -77,8 +77,6 @@ def decode_response(stored: bytes) -> RunResponse:
 
 
 class ResponseBuilder(msgspec.Struct, frozen=True):
-    """Builds the response of one run."""
-
     run: str
     domain: Domain
     plan: Plan

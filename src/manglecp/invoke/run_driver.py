@@ -38,8 +38,6 @@ _MAX_CHAINS: Final = 256
 
 
 class RunDriver:
-    """Executes the runs of one pack revision."""
-
     def __init__(
         self,
         newest: Callable[[], Domain],
@@ -151,7 +149,6 @@ class RunDriver:
         response: RunResponse,
         journal: Journal,
     ) -> RunResponse:
-        """Close the last turn, record the end, and return the response."""
         undecided = ended.reason == "needs_decision"
         try:
             witness = None

@@ -54,7 +54,6 @@ class RunRuleIndex:
     """Likewise, of values that are kept for a later run (``keep``)."""
 
     def reads(self, action: str) -> bool:
-        """Return whether rules use an output of this action."""
         return action in self.extractors or action in self.keepers
 
     @staticmethod
@@ -75,8 +74,6 @@ class RunRuleIndex:
 
 
 class RunRules:
-    """The rules of a pack, evaluated for one run."""
-
     def __init__(
         self,
         newest: Callable[[], Domain],
@@ -117,7 +114,6 @@ class RunRules:
         return skips
 
     def denied(self, outcomes: Sequence[StepOutcome]) -> Collection[str]:
-        """Return the actions whose effects policy denies now."""
         if not self._index.has_deny_rules:
             return ()
         return {str(action) for action, _ in self._evaluate(outcomes).all("effect_denied", 2)}

@@ -113,8 +113,6 @@ def serve_pack_actions(pack: Pack, options: PackOptions) -> AbstractAsyncContext
 
 
 class _ReportingDispatcher:
-    """A dispatcher that reports failed calls."""
-
     def __init__(self, dispatcher: Dispatcher, pack: Pack, report: OnFailure) -> None:
         self._dispatcher = dispatcher
         self._names = {action.aid: action.name for action in pack.actions.values()}
@@ -198,8 +196,6 @@ _log = logging.getLogger(__name__)
 
 
 class SweepCounts(NamedTuple):
-    """The number of deleted rows of each kind."""
-
     tools: int
     nonces: int
     runs: int
