@@ -207,5 +207,5 @@ async def test_trouble_is_over_with_the_edition_that_had_it() -> None:
 async def test_another_edition_has_an_invoker_of_its_own() -> None:
     async with shop(finding()) as one:
         other = replace(finding(), digest="another")
-        with pytest.raises(ValueError, match="another edition"):
+        with pytest.raises(ValueError, match="another pack revision"):
             one.invoker.offers.renew(Domain.load(other))
