@@ -94,7 +94,7 @@ def tree(under: str = "$defs") -> dict[str, Any]:
 
 def test_definitions_come_along_as_far_as_they_are_needed() -> None:
     pair = {"type": "array", "prefixItems": [{"$ref": "#/$defs/Leaf"}]}
-    defs = {"Tree": tree(), "Leaf": TEXT, "Pair": pair, "Unused": {}}
+    defs = {"Tree": tree(), "Leaf": TEXT, "Pair": pair, "UnusedFact": {}}
     root = {"anyOf": [{"$ref": "#/$defs/Tree"}, {"$ref": "#/$defs/Pair"}]}
     made = input_schema([exposed("root", root, defs=defs)], {})
     assert list(made["$defs"]) == ["Leaf", "Pair", "Tree"]
@@ -165,7 +165,7 @@ def test_a_schema_that_is_nested_very_deep_is_a_flaw() -> None:
 
 @pytest.mark.req("TOOL-10")
 def test_the_schema_of_a_result_may_refer_to_itself_only() -> None:
-    made = result_schema({"$ref": "#/definitions/Tree", "definitions": {"Tree": tree("definitions"), "Unused": {}}})
+    made = result_schema({"$ref": "#/definitions/Tree", "definitions": {"Tree": tree("definitions"), "UnusedFact": {}}})
     assert made["$defs"].keys() == {"Tree"}
     assert jsonschema_rs.is_valid(made, {"below": [{"below": []}]})
     assert not jsonschema_rs.is_valid(made, {"below": [1]})
@@ -177,7 +177,7 @@ def test_the_schema_of_a_result_may_refer_to_itself_only() -> None:
 
 @pytest.mark.req("TOOL-08")
 def test_a_declared_argument_may_refer_to_what_it_defines_itself() -> None:
-    made = input_schema([], {"root": {"$ref": "#/$defs/Tree", "$defs": {"Tree": tree(), "Unused": {}}}})
+    made = input_schema([], {"root": {"$ref": "#/$defs/Tree", "$defs": {"Tree": tree(), "UnusedFact": {}}}})
     assert made["properties"] == {"root": {"$ref": "#/$defs/Tree"}}
     assert made["$defs"].keys() == {"Tree"}
     assert jsonschema_rs.is_valid(made, {"root": {"below": [{"below": []}]}})

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.engine.views import FactTuple
 from manglecp.mangle.errors import EvalError
-from manglecp.mangle.externals import Asked, Externals
-from manglecp.mangle.facts import Fact, Timed
+from manglecp.mangle.externals import ExternalCalls, Externals
+from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Index, Limits, Origin, Relation, program_facts, violations
 from manglecp.mangle.naive import NaiveEvaluation
 from manglecp.mangle.program import Program, Rule
@@ -45,7 +45,7 @@ class _WholeProgram(NaiveEvaluation):
 class BareModel(EvaluatedModel):
     """A model without an evaluation of the engine, and so without indexes and counts."""
 
-    def __init__(self, program: Program, now: int, limits: Limits, asked: Asked) -> None:
+    def __init__(self, program: Program, now: int, limits: Limits, asked: ExternalCalls) -> None:
         self.program = program
         self.now = now
         self.limits = limits
@@ -81,7 +81,7 @@ class NaiveModel(BareModel):
         found._added = (*self._added, *added)
         return found
 
-    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
+    def stored_as_derived(self, key: Key) -> Iterable[TimedArgs]:
         relation = self.relations.get(key, Relation())
         assert isinstance(relation, Relation)
         return ((args, interval) for args, intervals in relation.facts.items() for interval in intervals)

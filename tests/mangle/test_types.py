@@ -34,7 +34,7 @@ from manglecp.mangle.types import (
     Union,
     Vocabulary,
     conforms,
-    described,
+    describe_type,
     meet,
     read_type,
     union,
@@ -75,8 +75,8 @@ def test_a_wildcard_is_any_type_each_time() -> None:
 
 
 def test_a_sentence_joins_alternatives() -> None:
-    assert described(type_of("fn:Union(/number, fn:List(/any))")) == "/number or fn:List(/any)"
-    assert described(NUMBER) == "/number"
+    assert describe_type(type_of("fn:Union(/number, fn:List(/any))")) == "/number or fn:List(/any)"
+    assert describe_type(NUMBER) == "/number"
 
 
 # --- strategies ------------------------------------------------------------------------------------------------------

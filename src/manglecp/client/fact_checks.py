@@ -22,7 +22,7 @@ from manglecp.wire import (
     MOST_VIOLATIONS,
     UPGRADE,
     FactChecker,
-    Published,
+    PublishedPredicate,
     Schema,
     Shape,
     Violation,
@@ -41,7 +41,7 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "any": ANYTHING,
 }
 _MOST_ARGUMENTS: Final = 1_024  # a larger arity counts as unknown: the server must not exhaust memory
-_UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), None), "input", ("string",))
+_UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),), None), "input", ("string",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class FactChecks:
 
     def __init__(self, manifest: ManifestPayload) -> None:
         self._manifest = manifest
-        self._vocabulary: dict[str, dict[int, Published]] = {UPGRADE: {1: _UPGRADE}}
+        self._vocabulary: dict[str, dict[int, PublishedPredicate]] = {UPGRADE: {1: _UPGRADE}}
         for described in manifest.facts_profile.predicates:
             if described.arity > _MOST_ARGUMENTS:
                 continue
@@ -157,14 +157,14 @@ def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
     return data
 
 
-def _published(described: PredicateSchema, *, temporal: bool) -> Published:
+def _published(described: PredicateSchema, *, temporal: bool) -> PublishedPredicate:
     types: Sequence[ArgType] = described.arg_types
     if len(types) != described.arity:  # unknown types
         types = ["any"] * described.arity
     names = None if described.arg_names is UNSET or len(described.arg_names) != described.arity else described.arg_names
     shapes = tuple(_SHAPES[word] for word in types)
     schema = Schema(described.predicate, shapes, names, temporal=temporal and described.temporal)
-    return Published(schema, described.direction, tuple(types))
+    return PublishedPredicate(schema, described.direction, tuple(types))
 
 
 def _violation(index: int, fact: Any, issue: str, message: str) -> Violation:

@@ -59,7 +59,7 @@ from manglecp.mangle.types import (
     Union,
     Vocabulary,
     conforms,
-    described,
+    describe_type,
     has_variables,
     instantiate,
     is_large,
@@ -283,7 +283,7 @@ class _Checker:
             for position, (type_, wanted) in enumerate(zip(types, predicate.rows[0], strict=True)):
                 if not conforms(type_, wanted):
                     shown = printer.term(head.args[position])
-                    message = _misplaced(position, predicate.name, described(wanted), shown, type_)
+                    message = _misplaced(position, predicate.name, describe_type(wanted), shown, type_)
                     fix = None
                     if isinstance(wanted, NameType) and isinstance(head.args[position], Name):
                         fix = f"write a name below {wanted}, such as {wanted}/x"
@@ -337,7 +337,7 @@ class _Checker:
 
 
 def _misplaced(position: int, predicate: str, wanted: str, shown: str, own: Type) -> str:
-    return f"argument {position + 1} of {predicate} is {wanted}, but {shown} is {described(own)}"
+    return f"argument {position + 1} of {predicate} is {wanted}, but {shown} is {describe_type(own)}"
 
 
 def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
@@ -442,7 +442,7 @@ class _RuleCheck:
                 continue
             own = self.expressions.type_of(arg, state)
             if all(_narrowed(own, arg, row[position], {}) == EMPTY for row in rows):
-                wanted = " or ".join(dict.fromkeys(described(row[position]) for row in rows))
+                wanted = " or ".join(dict.fromkeys(describe_type(row[position]) for row in rows))
                 shown = printer.term(arg)
                 message = _misplaced(position, atom.predicate, wanted, shown, own)
                 return _Infeasible(message, argument_span(atom, position))
@@ -475,7 +475,7 @@ class _RuleCheck:
         both = meet(own, type_)
         if both == EMPTY:
             text = printer.premise(premise)
-            message = f"{variable.name} is {described(own)}, {text} wants {described(type_)}"
+            message = f"{variable.name} is {describe_type(own)}, {text} wants {describe_type(type_)}"
             raise _Infeasible(message, variable.span or premise.span)
         return {**state, variable.name: both}
 
@@ -496,7 +496,7 @@ class _RuleCheck:
         both = meet(left, right)
         if both == EMPTY:
             verb = "always differ" if premise.negated else "are never equal"
-            message = f"{printer.premise(premise)}: {described(left)} and {described(right)} {verb}"
+            message = f"{printer.premise(premise)}: {describe_type(left)} and {describe_type(right)} {verb}"
             raise _Infeasible(message, premise.span)
         return {**state, **{v.name: both for v in variables if not v.anonymous}}
 
@@ -513,12 +513,10 @@ class _RuleCheck:
 
     def _why_not(self, term: Apply, types: list[Type]) -> tuple[str, str | None]:
         if term.function == "fn:struct:get" and isinstance(types[0], StructType):
-            return f"{described(types[0])} has no field {printer.term(term.args[1])}", None
+            return f"{describe_type(types[0])} has no field {printer.term(term.args[1])}", None
         position, wanted = self.expressions.misplaced(term.function, types)
-        own = types[position]
-        message = (
-            f"{term.function} takes {described(wanted)}, but {printer.term(term.args[position])} is {described(own)}"
-        )
+        own, arg = types[position], printer.term(term.args[position])
+        message = f"{term.function} takes {describe_type(wanted)}, but {arg} is {describe_type(own)}"
         if own == ANY or isinstance(own, Union):
             return message, "declare a narrower type with Decl … bound […], or compare the value first"
         if isinstance(own, ListType) and term.function in EXACT:
@@ -534,9 +532,9 @@ class _RuleCheck:
         kinds = [kind for kind in ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
         if not kinds:
             left, right = types
-            message = f"{printer.premise(premise)} compares {described(left)} with {described(right)}"
+            message = f"{printer.premise(premise)} compares {describe_type(left)} with {describe_type(right)}"
             ordered = [any(meet(t, kind) != EMPTY for kind in ORDERABLE) for t in types]
-            fix = "compare two values of one kind" if all(ordered) else f"what has an order is {described(ORDERED)}"
+            fix = "compare two values of one kind" if all(ordered) else f"what has an order is {describe_type(ORDERED)}"
             raise _Infeasible(message, premise.span, fix)
         if premise.negated:
             return state
@@ -554,7 +552,7 @@ class _RuleCheck:
         found = self._entry_type(premise, own, key, state)
         if found is None:
             what = "field" if premise.atom.predicate == ":match_field" else "entry"
-            message = f"{described(own)} has no {what} {printer.term(key)}"
+            message = f"{describe_type(own)} has no {what} {printer.term(key)}"
             raise _Infeasible(message, argument_span(premise.atom, 1))
         if premise.negated or not isinstance(value, Variable):
             return state
@@ -590,12 +588,12 @@ class _RuleCheck:
         members = own.members if isinstance(own, Union) else (own,)
         can = [type_ for m in members if (type_ := _below(prefix.text, m)) != EMPTY]
         if not can:
-            message = f"{printer.term(arg)} is {described(own)}, no such value is below {prefix.text}"
+            message = f"{printer.term(arg)} is {describe_type(own)}, no such value is below {prefix.text}"
             raise _Infeasible(message, argument_span(premise.atom, 0))
         if premise.negated:
             can = [m for m in members if not isinstance(m, NameType) or _below(prefix.text, m) != m]
             if not can:
-                message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {described(own)}"
+                message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {describe_type(own)}"
                 raise _Infeasible(message, premise.span)
         if not isinstance(arg, Variable) or arg.anonymous:
             return state
@@ -620,7 +618,7 @@ class _RuleCheck:
         for variable in () if annotation is None else bound_variables(annotation.bounds):
             own = state.get(variable.name, ANY)
             if not variable.anonymous and meet(own, TIME) == EMPTY:
-                message = f"{variable.name} is {described(own)}, an interval is between times"
+                message = f"{variable.name} is {describe_type(own)}, an interval is between times"
                 raise _Infeasible(message, variable.span)
 
 

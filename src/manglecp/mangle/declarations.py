@@ -22,7 +22,7 @@ from manglecp.mangle.syntax import (
     Variable,
     term_variables,
 )
-from manglecp.mangle.types import ANY, NAME, Base, Malformed, Type, Vocabulary, read_type, row_accepts
+from manglecp.mangle.types import ANY, NAME, Base, MalformedType, Type, Vocabulary, read_type, row_accepts
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES, Name, Value
 
 
@@ -343,7 +343,7 @@ class _DeclReader:
     def _type(self, term: Term) -> Type:
         try:
             return read_type(term)
-        except Malformed as error:
+        except MalformedType as error:
             self.complain(str(error), error.span)
             return ANY
 

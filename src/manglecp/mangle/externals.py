@@ -37,11 +37,11 @@ class External:
 
 
 Externals: TypeAlias = Mapping[str, External]
-Asked: TypeAlias = dict[Key, dict[Args, list[Args]]]
+ExternalCalls: TypeAlias = dict[Key, dict[Args, list[Args]]]
 """Calls of one evaluation and their results: by predicate and inputs, as whole argument tuples."""
 
 
-def recorded(asked: Asked, predicates: Mapping[Key, Predicate]) -> Externals:
+def recorded(asked: ExternalCalls, predicates: Mapping[Key, Predicate]) -> Externals:
     """Return externals that repeat the results of earlier calls, and return nothing for other inputs."""
 
     def repeat(predicate: Predicate) -> External:

@@ -38,7 +38,7 @@ def clamp(ns: int) -> int:
 
 
 Args: TypeAlias = tuple[Value, ...]
-Timed: TypeAlias = tuple[Args, Interval | None]  # arguments and, for a temporal fact, its interval
+TimedArgs: TypeAlias = tuple[Args, Interval | None]  # arguments and, for a temporal fact, its interval
 
 
 class Fact(NamedTuple):
@@ -53,7 +53,7 @@ class Fact(NamedTuple):
         return self.predicate, len(self.args)
 
     @property
-    def timed(self) -> Timed:
+    def timed(self) -> TimedArgs:
         return self.args, self.interval
 
     @property

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.facts import Args, Interval, Timed, clamp
+from manglecp.mangle.facts import Args, Interval, TimedArgs, clamp
 from manglecp.mangle.syntax import Annotation, Apply, Literal, Now, Operator, Term, TimeBound, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
@@ -81,8 +81,8 @@ class Matcher:
         """Return the fact's values at the same positions."""
         return tuple(args[i] for i, _ in self.known)
 
-    def index(self, facts: Iterable[Timed]) -> dict[Args, list[Timed]]:
-        index: dict[Args, list[Timed]] = {}
+    def index(self, facts: Iterable[TimedArgs]) -> dict[Args, list[TimedArgs]]:
+        index: dict[Args, list[TimedArgs]] = {}
         for args, interval in facts:
             index.setdefault(self.fact_key(args), []).append((args, interval))
         return index

@@ -11,7 +11,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import FunctionalDependency, Predicate
 from manglecp.mangle.errors import AnalysisError, EvalError, ValueFault
-from manglecp.mangle.facts import Args, Fact, Interval, Timed, coalesce, holds_somewhere
+from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce, holds_somewhere
 from manglecp.mangle.matching import Row, head_interval
 from manglecp.mangle.printer import fact_text, value_text
 from manglecp.mangle.program import GivenFact, Program
@@ -84,7 +84,7 @@ class Relation:
             self.finished[args] = coalesce(timed) if timed else (None,)
         return self.finished
 
-    def __iter__(self) -> Iterator[Timed]:
+    def __iter__(self) -> Iterator[TimedArgs]:
         source: Mapping[Args, Iterable[Interval | None]] = self.facts if self.finished is None else self.finished
         return ((args, interval) for args, intervals in source.items() for interval in intervals)
 
@@ -93,7 +93,7 @@ class Relation:
 
 
 class Facts(Protocol):
-    def __iter__(self) -> Iterator[Timed]: ...
+    def __iter__(self) -> Iterator[TimedArgs]: ...
 
     def __len__(self) -> int: ...
 
@@ -111,10 +111,10 @@ Origin: TypeAlias = LiteralType["given", "server", "session", "external"]
 def program_facts(program: Program, now: int) -> Iterator[Fact]:
     """Yield the facts of the program at the evaluation time ``now``."""
     for fact in program.facts:
-        yield Fact(fact.key[0], *stated(fact, program.predicates[fact.key], now))
+        yield Fact(fact.key[0], *evaluate_given(fact, program.predicates[fact.key], now))
 
 
-def stated(fact: GivenFact, predicate: Predicate, now: int) -> Timed:
+def evaluate_given(fact: GivenFact, predicate: Predicate, now: int) -> TimedArgs:
     """Evaluate a fact of the program. Only one that depends on the time can fail: others were evaluated at load."""
     try:
         args = fact.values(now)
@@ -136,7 +136,7 @@ MOST_VIOLATIONS: Final = 50
 
 
 def violations(
-    predicate: Predicate, facts: Iterable[Timed], holds: Callable[[Atom, Row], bool]
+    predicate: Predicate, facts: Iterable[TimedArgs], holds: Callable[[Atom, Row], bool]
 ) -> Iterable[Diagnostic]:
     """Return the violations of one predicate. ``holds`` tests whether an atom has a match."""
     if not predicate.fundeps and not predicate.inclusion:
@@ -145,16 +145,20 @@ def violations(
     return islice(_violations(predicate, ordered, holds), MOST_VIOLATIONS)
 
 
-def _violations(predicate: Predicate, facts: list[Timed], holds: Callable[[Atom, Row], bool]) -> Iterator[Diagnostic]:
+def _violations(
+    predicate: Predicate, facts: list[TimedArgs], holds: Callable[[Atom, Row], bool]
+) -> Iterator[Diagnostic]:
     for dependency in predicate.fundeps:
         yield from _contradictions(predicate, dependency, facts)
     for atom in predicate.inclusion:
         yield from _lone_facts(predicate, atom, facts, holds)
 
 
-def _contradictions(predicate: Predicate, dependency: FunctionalDependency, facts: list[Timed]) -> Iterator[Diagnostic]:
+def _contradictions(
+    predicate: Predicate, dependency: FunctionalDependency, facts: list[TimedArgs]
+) -> Iterator[Diagnostic]:
     """Facts with one key and two values; temporal facts only where they hold at the same instant."""
-    by_key: dict[Args, list[Timed]] = {}
+    by_key: dict[Args, list[TimedArgs]] = {}
     for args, interval in facts:
         others = by_key.setdefault(tuple(args[c] for c in dependency.source), [])
         for other, at in others:
@@ -170,7 +174,7 @@ def _overlap(left: Interval | None, right: Interval | None) -> bool:
 
 
 def _lone_facts(
-    predicate: Predicate, atom: Atom, facts: list[Timed], holds: Callable[[Atom, Row], bool]
+    predicate: Predicate, atom: Atom, facts: list[TimedArgs], holds: Callable[[Atom, Row], bool]
 ) -> Iterator[Diagnostic]:
     assert predicate.decl is not None  # inclusions come from declarations
     names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]

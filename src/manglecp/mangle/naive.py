@@ -24,8 +24,8 @@ from manglecp.mangle import printer
 from manglecp.mangle.builtins import PREDICATES
 from manglecp.mangle.declarations import Acceptance, Merge, Predicate
 from manglecp.mangle.errors import EvalError, LimitError, ValueFault
-from manglecp.mangle.externals import Asked, Externals, ask, check_names
-from manglecp.mangle.facts import Args, Interval, Timed, holds_somewhere
+from manglecp.mangle.externals import ExternalCalls, Externals, ask, check_names
+from manglecp.mangle.facts import Args, Interval, TimedArgs, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
 from manglecp.mangle.model import MOST_SKIPPED, Limits, Relation, Statistics
 from manglecp.mangle.printer import fact_text
@@ -48,7 +48,7 @@ class NaiveEvaluation:
         self.program = program
         self.externals = externals or {}
         check_names(self.externals, program.predicates)
-        self.asked: Asked = {}
+        self.asked: ExternalCalls = {}
         self.started = time.monotonic()
         self.now = now
         self.limits = limits
@@ -142,7 +142,7 @@ class NaiveEvaluation:
     def _size(self, keys: Iterable[Key]) -> int:
         return sum(len(self.relation(key)) for key in keys)
 
-    def _add(self, rule: Rule, facts: list[Timed]) -> bool:
+    def _add(self, rule: Rule, facts: list[TimedArgs]) -> bool:
         relation = self.relation(rule.head.key)
         columns = self.built.get(rule.head.key, ())
         news = False
@@ -232,7 +232,7 @@ class NaiveEvaluation:
 
     # --- one rule --------------------------------------------------------------------------------------------------
 
-    def _apply(self, rule: Rule) -> list[Timed]:
+    def _apply(self, rule: Rule) -> list[TimedArgs]:
         """Return everything the rule derives.
 
         Rows become facts as they come, so that limits apply before a product of relations fills the memory.
@@ -242,7 +242,7 @@ class NaiveEvaluation:
         temporal = self.predicate(clause.head.key).temporal
         known = self.relation(clause.head.key).facts
         columns = self.built.get(clause.head.key, ())
-        found: dict[Timed, None] = {}
+        found: dict[TimedArgs, None] = {}
         fresh = weight = 0
 
         def emit(rows: list[Row]) -> None:
@@ -350,7 +350,7 @@ class NaiveEvaluation:
         if self.predicate(atom.key).deferred:
             return (yield from self._deferred(premise, rows))
         matcher = Matcher(premise, rows[0], self.now)
-        facts: Iterable[Timed] = self.relation(atom.key)
+        facts: Iterable[TimedArgs] = self.relation(atom.key)
         if self.predicate(atom.key).external:
             if atom.predicate in self.externals:
                 facts = itertools.chain(facts, self._external(premise, rows))
@@ -368,7 +368,7 @@ class NaiveEvaluation:
                 solved.extend(matches)
         return solved
 
-    def _external(self, premise: Literal, rows: list[Row]) -> Iterator[Timed]:
+    def _external(self, premise: Literal, rows: list[Row]) -> Iterator[TimedArgs]:
         """Call an external predicate, once per input."""
         key = premise.atom.key
         predicate = self.predicate(key)

@@ -176,7 +176,7 @@ def same(left: Value, right: Value) -> bool:
 # --- reading a type from a term --------------------------------------------------------------------------------------
 
 
-class Malformed(Exception):
+class MalformedType(Exception):
     """A term that is no type."""
 
     span: Span | None = None
@@ -188,40 +188,40 @@ def read_type(term: Term) -> Type:
     if isinstance(term, Name):
         return BASES.get(term.text) or NameType(term.text)
     if not isinstance(term, Apply):
-        raise Malformed(f"{value_text(term)} is not a type")
+        raise MalformedType(f"{value_text(term)} is not a type")
     reader = _CONSTRUCTORS.get(term.function)
     try:
         if reader is None:
-            raise Malformed(f"{term.function} is not a type constructor")
+            raise MalformedType(f"{term.function} is not a type constructor")
         return reader(term.args)
-    except Malformed as malformed:
+    except MalformedType as malformed:
         malformed.span = malformed.span or term.span
         raise
 
 
 def _exactly(count: int, what: str, args: tuple[Term, ...]) -> list[Type]:
     if len(args) != count:
-        raise Malformed(f"{what} takes {count} argument{'s' if count > 1 else ''}, not {len(args)}")
+        raise MalformedType(f"{what} takes {count} argument{'s' if count > 1 else ''}, not {len(args)}")
     return [read_type(arg) for arg in args]
 
 
 def _read_singleton(args: tuple[Term, ...]) -> Type:
     if len(args) != 1 or isinstance(args[0], Variable | Apply):
-        raise Malformed("fn:Singleton takes one constant")
+        raise MalformedType("fn:Singleton takes one constant")
     return Singleton(args[0])
 
 
 def _read_union(args: tuple[Term, ...]) -> Type:
     if not args:
-        raise Malformed("fn:Union needs at least one alternative")
+        raise MalformedType("fn:Union needs at least one alternative")
     return Union(tuple(read_type(arg) for arg in args))
 
 
 def _read_tuple(args: tuple[Term, ...]) -> Type:
     if len(args) < 3:
-        raise Malformed("fn:Tuple takes three or more arguments; two make a fn:Pair")
+        raise MalformedType("fn:Tuple takes three or more arguments; two make a fn:Pair")
     if len(args) > MAX_DEPTH:
-        raise Malformed(f"fn:Tuple takes at most {MAX_DEPTH} arguments")
+        raise MalformedType(f"fn:Tuple takes at most {MAX_DEPTH} arguments")
     return tuple_type([read_type(arg) for arg in args])
 
 
@@ -240,13 +240,13 @@ def _read_struct(args: tuple[Term, ...]) -> StructType:
         arg = args[position]
         if isinstance(arg, Apply) and arg.function == "fn:opt":
             if len(arg.args) != 2:
-                raise Malformed("fn:opt takes a label and a type")
+                raise MalformedType("fn:opt takes a label and a type")
             optional.append((_label(arg.args[0]), read_type(arg.args[1])))
             position += 1
             continue
         label = _label(arg)
         if position + 1 == len(args):
-            raise Malformed(f"field {label.text} of the struct has no type")
+            raise MalformedType(f"field {label.text} of the struct has no type")
         required.append((label, read_type(args[position + 1])))
         position += 2
     return StructType(tuple(required), tuple(optional))
@@ -254,27 +254,27 @@ def _read_struct(args: tuple[Term, ...]) -> StructType:
 
 def _label(term: Term) -> Name:
     if not isinstance(term, Name):
-        raise Malformed("the label of a struct field is a name")
+        raise MalformedType("the label of a struct field is a name")
     return term
 
 
 def _read_tagged_union(args: tuple[Term, ...]) -> Type:
     if len(args) < 3 or len(args) % 2 == 0:
-        raise Malformed("fn:TaggedUnion takes a field and then tags with their structs")
+        raise MalformedType("fn:TaggedUnion takes a field and then tags with their structs")
     field = _label(args[0])
     variants: list[Type] = []
     tags: set[Name] = set()
     for tag_term, struct_term in zip(args[1::2], args[2::2], strict=True):
         if not isinstance(tag_term, Name):
-            raise Malformed("a tag of fn:TaggedUnion is a name")
+            raise MalformedType("a tag of fn:TaggedUnion is a name")
         if tag_term in tags:
-            raise Malformed(f"tag {tag_term.text} occurs twice")
+            raise MalformedType(f"tag {tag_term.text} occurs twice")
         tags.add(tag_term)
         struct = read_type(struct_term)
         if not isinstance(struct, StructType):
-            raise Malformed(f"the variant of tag {tag_term.text} is not a struct")
+            raise MalformedType(f"the variant of tag {tag_term.text} is not a struct")
         if struct.field(field) is not None:
-            raise Malformed(f"the variant of tag {tag_term.text} has a field {field.text} of its own")
+            raise MalformedType(f"the variant of tag {tag_term.text} has a field {field.text} of its own")
         variants.append(StructType(((field, Tag(tag_term)), *struct.required), struct.optional))
     return Union(tuple(variants))
 
@@ -292,7 +292,7 @@ _CONSTRUCTORS: Final = {
 }
 
 
-def described(type_: Type) -> str:
+def describe_type(type_: Type) -> str:
     """Return a type for messages: the alternatives of a union are joined with "or"."""
     return " or ".join(map(str, type_.members)) if isinstance(type_, Union) and type_.members else str(type_)
 

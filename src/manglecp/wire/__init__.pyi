@@ -37,7 +37,7 @@ from .message_reader import MAX_DEPTH as MAX_DEPTH, receive as receive, receive_
 from .messages import encode as encode
 from .predicates import (
     UPGRADE as UPGRADE,
-    Published as Published,
+    PublishedPredicate as PublishedPredicate,
     Schema as Schema,
     Schemas as Schemas,
     direction_of as direction_of,

@@ -17,12 +17,12 @@ from manglecp.wire.clauses import AsClause, RefusedClause
 from manglecp.wire.errors import Violation
 from manglecp.wire.facts import check_category, check_source, interval, some, steps
 from manglecp.wire.messages import ArgType
-from manglecp.wire.predicates import LONGEST_NAME, RESERVED_PREFIX, Published, Schema, is_name
+from manglecp.wire.predicates import LONGEST_NAME, RESERVED_PREFIX, PublishedPredicate, Schema, is_name
 from manglecp.wire.shapes import Shape, describe
 from manglecp.wire.strict_json import Fault
 from manglecp.wire.values import SAFE_INTEGER, to_value, usual_instant
 
-Vocabulary: TypeAlias = Mapping[str, Mapping[int, Published]]  # by name and arity
+Vocabulary: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity
 Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]
 
 _MOST_SUGGESTIONS: Final = 20  # a fuzzy search is slow, and a request may have many unknown names
@@ -157,7 +157,7 @@ class FactChecker:
         by_arity = self._known(name)
         return None if by_arity is None else self._of_predicate(by_arity, data)
 
-    def _known(self, name: str) -> Mapping[int, Published] | None:
+    def _known(self, name: str) -> Mapping[int, PublishedPredicate] | None:
         if name.startswith(RESERVED_PREFIX):  # before the pattern, which no such name fits (OPEN-06)
             message = f"Predicates starting with '{RESERVED_PREFIX}' are reserved for protocol use"
             self._wrong("reserved_predicate", message)
@@ -183,7 +183,7 @@ class FactChecker:
         similar = self._suggestions.get(name)
         return None if similar is None else f"Did you mean '{similar}'?"
 
-    def _of_predicate(self, by_arity: Mapping[int, Published], data: dict[str, Any]) -> Fact | None:
+    def _of_predicate(self, by_arity: Mapping[int, PublishedPredicate], data: dict[str, Any]) -> Fact | None:
         entry, given = self._given(by_arity, data)
         timed = entry or (next(iter(by_arity.values())) if len(by_arity) == 1 else None)
         between = None
@@ -196,7 +196,9 @@ class FactChecker:
 
     # --- arguments ---------------------------------------------------------------------------------------------------
 
-    def _given(self, by_arity: Mapping[int, Published], data: dict[str, Any]) -> tuple[Published | None, list[Any]]:
+    def _given(
+        self, by_arity: Mapping[int, PublishedPredicate], data: dict[str, Any]
+    ) -> tuple[PublishedPredicate | None, list[Any]]:
         by_name = data.get("named_args") is not None
         if (data.get("args") is not None) == by_name:
             message = f"Predicate '{self._predicate}': a fact has either 'args' or 'named_args'"
@@ -217,7 +219,7 @@ class FactChecker:
             return None, []
         return entry, args
 
-    def _wrong_arity(self, by_arity: Mapping[int, Published], actual: int) -> None:
+    def _wrong_arity(self, by_arity: Mapping[int, PublishedPredicate], actual: int) -> None:
         expected = " or ".join(map(str, sorted(by_arity)))
         names = next(iter(by_arity.values())).schema.arg_names if len(by_arity) == 1 else None
         listed = f" ({', '.join(names)})" if names else ""
@@ -225,7 +227,9 @@ class FactChecker:
         only = next(iter(by_arity)) if len(by_arity) == 1 else None
         self._wrong("arity_mismatch", f"{message}, got {actual}", expected_arity=only, actual_arity=actual)
 
-    def _named(self, by_arity: Mapping[int, Published], data: Any) -> tuple[Published | None, list[Any]]:
+    def _named(
+        self, by_arity: Mapping[int, PublishedPredicate], data: Any
+    ) -> tuple[PublishedPredicate | None, list[Any]]:
         subject = f"Predicate '{self._predicate}'"
         if type(data) is not dict:
             self._wrong("invalid_named_args", f"{subject}: 'named_args' is an object", path="$.named_args")
@@ -246,7 +250,7 @@ class FactChecker:
             return None, []
         return entry, [data[name] for name in names]
 
-    def _arguments(self, entry: Published, given: list[Any], fact: dict[str, Any]) -> tuple[Value, ...] | None:
+    def _arguments(self, entry: PublishedPredicate, given: list[Any], fact: dict[str, Any]) -> tuple[Value, ...] | None:
         values = []
         for position, data in enumerate(given):
             shape = entry.schema.shapes[position]
@@ -269,7 +273,7 @@ class FactChecker:
         return args
 
     def _wrong_type(
-        self, entry: Published, position: int, data: Any, found: Value | Fault, fact: dict[str, Any]
+        self, entry: PublishedPredicate, position: int, data: Any, found: Value | Fault, fact: dict[str, Any]
     ) -> None:
         expected = entry.arg_types[position]
         actual = _ARG_TYPES.get(type(data), "any")
@@ -295,14 +299,14 @@ class FactChecker:
         )
 
 
-def _path(entry: Published, position: int, found: Fault, fact: dict[str, Any]) -> str:
+def _path(entry: PublishedPredicate, position: int, found: Fault, fact: dict[str, Any]) -> str:
     """Return the path to the fault as the fact was written; of a clause, to the argument."""
     if isinstance(fact, AsClause):
         return Fault("").inside("head", "args", position).path
     return found.inside(*steps(entry.schema, position, fact.get("named_args") is not None)).path
 
 
-def _named_args(data: dict[str, Any], by_arity: Mapping[int, Published]) -> list[Any] | None:
+def _named_args(data: dict[str, Any], by_arity: Mapping[int, PublishedPredicate]) -> list[Any] | None:
     named = data.get("named_args")
     names = next(iter(by_arity.values())).schema.arg_names if len(by_arity) == 1 else None
     if data.get("args") is not None or type(named) is not dict or names is None or named.keys() != set(names):

@@ -15,7 +15,7 @@ from manglecp.base.gc_pause import gc_paused
 from manglecp.wire.clauses import ordinary_facts
 from manglecp.wire.errors import WireError, invalid_type, malformed, too_large, unsupported_version
 from manglecp.wire.messages import CLIENT_TYPES, SERVER_TYPES, SUPPORTED_VERSIONS, ClientMessage, Message, ServerMessage
-from manglecp.wire.strict_json import Fault, Repeated, brackets, decode, deeper_than
+from manglecp.wire.strict_json import DuplicateKey, Fault, brackets, decode, deeper_than
 from manglecp.wire.validation import check_conditions, convert_message
 from manglecp.wire.values import MAX_NESTING
 
@@ -111,8 +111,8 @@ def _object(data: bytes) -> dict[str, Any]:
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."
         error = malformed(f"The message cannot be read: {fault.message}", fault.path, suggestion)
-        if isinstance(fault, Repeated) and "type" in fault.sure:
-            error.id = _request(fault.sure["type"], fault.sure)
+        if isinstance(fault, DuplicateKey) and "type" in fault.unique_members:
+            error.id = _request(fault.unique_members["type"], fault.unique_members)
         raise error from None
     if type(decoded) is not dict:
         raise malformed("A message is one JSON object", "$")

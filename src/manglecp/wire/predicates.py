@@ -106,7 +106,7 @@ _NUMBERS: Final = frozenset({"number", "float64"})
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedPredicate:
     """A published predicate. ``jointly``: whether an argument conforms depends on the others."""
 
     schema: Schema
@@ -120,7 +120,7 @@ class Published:
         """Whether clients may assert it."""
         return self.direction != "output"
 
-    def described(self) -> PredicateSchema:
+    def manifest_entry(self) -> PredicateSchema:
         """Return the entry of the manifest."""
         schema = self.schema
         return PredicateSchema(
@@ -139,7 +139,7 @@ def is_name(text: str) -> bool:
     return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
 
 
-def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> Iterator[Published]:
+def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> Iterator[PublishedPredicate]:
     """Yield the published predicates, by name and arity."""
     for (name, _), predicate in sorted(predicates.items()):
         direction = direction_of(predicate)
@@ -148,7 +148,7 @@ def published(predicates: Mapping[Key, Predicate], kernel: Collection[str]) -> I
         schema = schema_of(predicate)
         arg_types = tuple(map(arg_type, schema.shapes))
         jointly = len(predicate.rows) > 1 or has_variables(type_ for row in predicate.rows for type_ in row)
-        yield Published(schema, direction, arg_types, predicate.doc, jointly)
+        yield PublishedPredicate(schema, direction, arg_types, predicate.doc, jointly)
 
 
 def direction_of(predicate: Predicate) -> Direction | None:

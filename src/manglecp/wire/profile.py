@@ -18,24 +18,24 @@ from manglecp.wire.errors import Violation, refused_facts, too_many_facts
 from manglecp.wire.fact_checker import FactChecker
 from manglecp.wire.facts import Category, write_fact
 from manglecp.wire.messages import Direction, PredicateSchema
-from manglecp.wire.predicates import UPGRADE, Published, Schema, Schemas, published
+from manglecp.wire.predicates import UPGRADE, PublishedPredicate, Schema, Schemas, published
 from manglecp.wire.shapes import Shape
 
 MOST_VIOLATIONS: Final = 1_000
 """The check ends after so many, which bounds the size of the error."""
 
 _MANY: Final = 500
-_UPGRADE: Final = Published(Schema(UPGRADE, (Shape(STRING),), ("macro_id",)), "input", ("string",))
+_UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),), ("macro_id",)), "input", ("string",))
 
 
 class Profile:
     """The published predicates of one program. Immutable; made once, used by every request."""
 
-    def __init__(self, predicates: Mapping[Key, Predicate], entries: Iterable[Published]) -> None:
+    def __init__(self, predicates: Mapping[Key, Predicate], entries: Iterable[PublishedPredicate]) -> None:
         self._schemas = Schemas(predicates)
         self.acceptance = Acceptance(predicates)
         self._published = tuple(entries)
-        self._vocabulary: dict[str, dict[int, Published]] = {UPGRADE: {1: _UPGRADE}}
+        self._vocabulary: dict[str, dict[int, PublishedPredicate]] = {UPGRADE: {1: _UPGRADE}}
         for entry in self._published:
             self._vocabulary.setdefault(entry.schema.predicate, {})[entry.schema.arity] = entry
         self.readable: frozenset[str] = frozenset(
@@ -49,7 +49,7 @@ class Profile:
 
     def schemas(self) -> tuple[PredicateSchema, ...]:
         """Return the entries of the manifest, by name."""
-        return tuple(entry.described() for entry in self._published)
+        return tuple(entry.manifest_entry() for entry in self._published)
 
     def direction(self, name: str) -> Direction | None:
         """Return the direction of a predicate, None if it is not published."""

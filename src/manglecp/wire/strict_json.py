@@ -75,12 +75,12 @@ def decode(data: bytes) -> JSON:
     return decoded
 
 
-class Repeated(Fault):
-    """A duplicate key. ``sure`` are the members of the outermost object that are not duplicated."""
+class DuplicateKey(Fault):
+    """A duplicate key. ``unique_members`` are the members of the outermost object that are not duplicated."""
 
-    def __init__(self, key: str, sure: Mapping[str, Any]) -> None:
+    def __init__(self, key: str, unique_members: Mapping[str, Any]) -> None:
         super().__init__(f"an object has the key {quote(key)} twice", "keep one of the two")
-        self.sure = sure
+        self.unique_members = unique_members
 
 
 def brackets(data: bytes) -> bytes:
@@ -117,7 +117,7 @@ class _Object(dict[str, Any]):
         self.twice = [key for key, times in count.items() if times > 1]
 
 
-def _repeated(document: Any) -> Repeated | None:
+def _repeated(document: Any) -> DuplicateKey | None:
     """Return the outermost duplicate key; None if counting raised a false alarm."""
     path: list[str | int] = []
     open_: list[Iterator[tuple[str | int, Any]]] = []  # one for each step of the path
@@ -125,8 +125,8 @@ def _repeated(document: Any) -> Repeated | None:
     while True:
         if isinstance(value, _Object) and value.twice:
             whole = document if isinstance(document, _Object) else _Object([])
-            sure = {key: part for key, part in whole.items() if key not in whole.twice}
-            return Repeated(value.twice[0], sure).inside(*path)
+            unique_members = {key: part for key, part in whole.items() if key not in whole.twice}
+            return DuplicateKey(value.twice[0], unique_members).inside(*path)
         open_.append(_parts(value))
         path.append("")
         while open_:

@@ -49,7 +49,7 @@ def test_every_duration_reads_back_from_its_text(ns: int) -> None:
 def test_what_is_shown_to_the_nanosecond_is_the_instant(ns: int, name: str) -> None:
     zone = calendar.zone(name)
     assert zone is not None
-    shown = calendar.shown(ns, zone, "/nanosecond")
+    shown = calendar.format_instant(ns, zone, "/nanosecond")
     offset = datetime(1970, 1, 1, tzinfo=UTC).fromtimestamp(ns // SECOND, zone).utcoffset()
     assert offset is not None
     if offset.seconds % 60 == 0:  # RFC 3339 has no seconds in its offsets

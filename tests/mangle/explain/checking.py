@@ -12,7 +12,7 @@ from dataclasses import replace
 from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.explain import Node, Proof
-from manglecp.mangle.facts import Timed, coalesce
+from manglecp.mangle.facts import TimedArgs, coalesce
 from manglecp.mangle.model import Relation
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import Program, Rule
@@ -119,7 +119,7 @@ def _inputs(rule: Rule, node: Node, result: Result) -> list[Premise]:
     return [Equality(Variable(name), by_name[name]) for name in names]  # type: ignore[arg-type]
 
 
-def _facts(result: Result, premise: Literal) -> list[Timed]:
+def _facts(result: Result, premise: Literal) -> list[TimedArgs]:
     """What the model knows of a negated predicate; of a deferred one only that nothing matched."""
     return list(result.relations.get(premise.atom.key, ()))
 

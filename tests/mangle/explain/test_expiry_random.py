@@ -11,7 +11,7 @@ from manglecp.base.source import Source
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import MangleError
 from manglecp.mangle.explain import Node, Proof, expiry
-from manglecp.mangle.explain.expiry import looks_at_now, premise_end
+from manglecp.mangle.explain.expiry import depends_on_now, premise_end
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import unify
 from manglecp.mangle.program import Program
@@ -177,7 +177,7 @@ def _step_ends(node: Node, result: Result) -> list[int]:
         return []
     ends = []
     for premise in node.rule.clause.premises:
-        if not isinstance(premise, Literal) or not looks_at_now(premise):
+        if not isinstance(premise, Literal) or not depends_on_now(premise):
             continue
         options = []
         for fact in (other.ground for other in node.premises):

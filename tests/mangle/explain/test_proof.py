@@ -9,7 +9,7 @@ import pytest
 
 from manglecp.base.source import Source
 from manglecp.mangle.explain import Explainer, Node
-from manglecp.mangle.facts import Fact, Timed
+from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Limits, Origin
 from manglecp.mangle.program import Program
 from manglecp.mangle.syntax import Key
@@ -302,7 +302,7 @@ class Chain(BareModel):
         super().__init__(program, 0, Limits(), {})
         self.length = length
 
-    def facts(self, key: Key) -> Iterable[Timed]:
+    def facts(self, key: Key) -> Iterable[TimedArgs]:
         if key == ("next", 2):
             return [((i, i + 1), None) for i in range(self.length)]
         return [((i,), None) for i in range(self.length + 1)]

@@ -157,7 +157,7 @@ def fields(ns: int) -> datetime:
     return _EPOCH + timedelta(seconds=ns // SECOND)
 
 
-def shown(ns: int, where: ZoneInfo, unit: str) -> str:
+def format_instant(ns: int, where: ZoneInfo, unit: str) -> str:
     """Format the instant in a zone, down to one of SHOWN_UNITS; times of day include the offset."""
     seconds, below = divmod(ns, SECOND)
     moment = _local(seconds, where)

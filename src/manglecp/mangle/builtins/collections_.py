@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from manglecp.mangle.builtins.registry import Function, items, mapping, number, pure, shown, struct
+from manglecp.mangle.builtins.registry import Function, describe, items, mapping, number, pure, struct
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import FALSE, TRUE, List, Map, Pair, RepeatedKey, Struct, Value, tuple_of
 
@@ -13,27 +13,27 @@ def _list(_who: str, *elements: Value) -> Value:
     return List(elements)
 
 
-def _append(who: str, front: Value, last: Value) -> Value:
-    return List((*items(who, front), last))
+def _append(op: str, front: Value, last: Value) -> Value:
+    return List((*items(op, front), last))
 
 
-def _cons(who: str, first: Value, tail: Value) -> Value:
-    return List((first, *items(who, tail)))
+def _cons(op: str, first: Value, tail: Value) -> Value:
+    return List((first, *items(op, tail)))
 
 
-def _list_get(who: str, sequence: Value, index: Value) -> Value:
-    elements, at = items(who, sequence), number(who, index)
+def _list_get(op: str, sequence: Value, index: Value) -> Value:
+    elements, at = items(op, sequence), number(op, index)
     if not 0 <= at < len(elements):
-        raise ValueFault(f"{who} takes an index of {shown(sequence)}, not {shown(index)}")
+        raise ValueFault(f"{op} takes an index of {describe(sequence)}, not {describe(index)}")
     return elements[at]
 
 
-def _len(who: str, sequence: Value) -> Value:
-    return len(items(who, sequence))
+def _len(op: str, sequence: Value) -> Value:
+    return len(items(op, sequence))
 
 
-def _contains(who: str, sequence: Value, element: Value) -> Value:
-    return TRUE if element in items(who, sequence) else FALSE
+def _contains(op: str, sequence: Value, element: Value) -> Value:
+    return TRUE if element in items(op, sequence) else FALSE
 
 
 def _pair(_who: str, first: Value, second: Value) -> Value:
@@ -44,35 +44,35 @@ def _tuple(_who: str, *parts: Value) -> Value:
     return tuple_of(parts)
 
 
-def _map(who: str, *flat: Value) -> Value:
+def _map(op: str, *flat: Value) -> Value:
     try:
         return Map(_entries(flat))
     except RepeatedKey as repeated:
-        raise ValueFault(f"{who} takes each key once, but {shown(repeated.key)} is repeated") from None
+        raise ValueFault(f"{op} takes each key once, but {describe(repeated.key)} is repeated") from None
 
 
-def _struct(who: str, *flat: Value) -> Value:
+def _struct(op: str, *flat: Value) -> Value:
     try:
         return Struct(_entries(flat))
     except RepeatedKey as repeated:
-        raise ValueFault(f"{who} takes each label once, but {shown(repeated.key)} is repeated") from None
+        raise ValueFault(f"{op} takes each label once, but {describe(repeated.key)} is repeated") from None
 
 
 def _entries(flat: tuple[Value, ...]) -> tuple[tuple[Value, Value], ...]:
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _map_get(who: str, entries: Value, key: Value) -> Value:
-    found = mapping(who, entries).get(key)
+def _map_get(op: str, entries: Value, key: Value) -> Value:
+    found = mapping(op, entries).get(key)
     if found is None:
-        raise ValueFault(f"{who} takes a key of {shown(entries)}, not {shown(key)}")
+        raise ValueFault(f"{op} takes a key of {describe(entries)}, not {describe(key)}")
     return found
 
 
-def _struct_get(who: str, fields: Value, label: Value) -> Value:
-    found = struct(who, fields).get(label)
+def _struct_get(op: str, fields: Value, label: Value) -> Value:
+    found = struct(op, fields).get(label)
     if found is None:
-        raise ValueFault(f"{who} takes a label of {shown(fields)}, not {shown(label)}")
+        raise ValueFault(f"{op} takes a label of {describe(fields)}, not {describe(label)}")
     return found
 
 

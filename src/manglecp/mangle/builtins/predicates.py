@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from manglecp.mangle.builtins.registry import (
     Predicate,
+    describe,
     duration,
     instant,
     interval,
     name,
     number,
-    shown,
     string,
 )
 from manglecp.mangle.errors import ValueFault
@@ -29,13 +29,13 @@ _HOLDS: Final = ((),)
 _FAILS: Final = ()
 
 
-def _test(who: str, params: tuple[str, ...], holds: Callable[..., bool], doc: str) -> Predicate:
+def _test(op: str, params: tuple[str, ...], holds: Callable[..., bool], doc: str) -> Predicate:
     """Make a predicate without outputs; ``holds`` gets the name, for messages, and the arguments."""
 
     def solve(args: tuple[Value, ...]) -> Solutions:
-        return _HOLDS if holds(who, *args) else _FAILS
+        return _HOLDS if holds(op, *args) else _FAILS
 
-    return Predicate(who, "+" * len(params), params, solve, doc)
+    return Predicate(op, "+" * len(params), params, solve, doc)
 
 
 # What an orderable value is compared by. Floats compare as IEEE doubles: nothing is less than NaN.
@@ -50,13 +50,13 @@ _COMPARED_BY: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def _compared(holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
-    def body(who: str, left: Value, right: Value) -> bool:
+    def body(op: str, left: Value, right: Value) -> bool:
         kind = type(left)
         by = _COMPARED_BY.get(kind)
         if by is None or type(right) is not kind:
             raise ValueFault(
-                f"{who} takes two numbers, float64s, strings, names, times or durations, "
-                f"not {shown(left)} and {shown(right)}"
+                f"{op} takes two numbers, float64s, strings, names, times or durations, "
+                f"not {describe(left)} and {describe(right)}"
             )
         return holds(by(left), by(right))
 
@@ -64,26 +64,26 @@ def _compared(holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
 
 
 def _compared_as(ns: Callable[[str, Value], int], holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
-    return lambda who, left, right: holds(ns(who, left), ns(who, right))
+    return lambda op, left, right: holds(ns(op, left), ns(op, right))
 
 
-def _match_prefix(who: str, value: Value, prefix: Value) -> bool:
-    start = name(who, prefix)
+def _match_prefix(op: str, value: Value, prefix: Value) -> bool:
+    start = name(op, prefix)
     return isinstance(value, Name) and value.text.startswith(start) and value.text != start
 
 
-def _starts_with(who: str, text: Value, pattern: Value) -> bool:
-    wanted = string(who, pattern)
+def _starts_with(op: str, text: Value, pattern: Value) -> bool:
+    wanted = string(op, pattern)
     return type(text) is str and text.startswith(wanted)
 
 
-def _ends_with(who: str, text: Value, pattern: Value) -> bool:
-    wanted = string(who, pattern)
+def _ends_with(op: str, text: Value, pattern: Value) -> bool:
+    wanted = string(op, pattern)
     return type(text) is str and text.endswith(wanted)
 
 
-def _contains(who: str, text: Value, pattern: Value) -> bool:
-    wanted = string(who, pattern)
+def _contains(op: str, text: Value, pattern: Value) -> bool:
+    wanted = string(op, pattern)
     return type(text) is str and wanted in text
 
 
@@ -126,11 +126,11 @@ Ends = tuple[int, int]
 def _related(holds: Callable[[Ends, Ends], bool]) -> Callable[..., bool]:
     """Make a relation of two pairs of times or numbers, as closed intervals."""
 
-    def body(who: str, left: Value, right: Value) -> bool:
+    def body(op: str, left: Value, right: Value) -> bool:
         match left, right:
             case Pair(first=int(s1), second=int(e1)), Pair(first=int(s2), second=int(e2)):
                 return holds((s1, e1), (s2, e2))
-        (start, end), (other_start, other_end) = interval(who, left), interval(who, right)
+        (start, end), (other_start, other_end) = interval(op, left), interval(op, right)
         return holds((start.ns, end.ns), (other_start.ns, other_end.ns))
 
     return body
@@ -168,7 +168,7 @@ _ENTRIES: Final = (
     _test(
         ":within_distance",
         ("/number",) * 3,
-        lambda who, left, right, distance: abs(number(who, left) - number(who, right)) < number(who, distance),
+        lambda op, left, right, distance: abs(number(op, left) - number(op, right)) < number(op, distance),
         "Two numbers differ by less than the third.",
     ),
     _test(":match_prefix", ("/name", "/name"), _match_prefix, "A name starts with the other and is longer."),

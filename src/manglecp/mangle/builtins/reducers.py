@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from manglecp.mangle.builtins.registry import Function, Reducer, items, pure, real, refused
+from manglecp.mangle.builtins.registry import Function, Reducer, argument_fault, items, pure, real
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import (
     INT_MAX,
@@ -38,7 +38,7 @@ Rows = Sequence[tuple[Value, ...]]
 _Kind = TypeVar("_Kind")
 
 
-def _all(kind: type[_Kind], who: str, values: Sequence[Value]) -> list[_Kind]:
+def _all(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]:
     fitting: list[_Kind] = []
     faulty: list[Value] = []
     for value in values:
@@ -47,45 +47,45 @@ def _all(kind: type[_Kind], who: str, values: Sequence[Value]) -> list[_Kind]:
         else:
             faulty.append(value)
     if faulty:
-        raise refused(who, min(faulty, key=order_key), f"{KIND_NAMES[kind]}s only")
+        raise argument_fault(op, min(faulty, key=order_key), f"{KIND_NAMES[kind]}s only")
     return fitting
 
 
-def _sum(who: str, values: Sequence[Value]) -> Value:
-    return wrap_int64(sum(_all(int, who, values)))
+def _sum(op: str, values: Sequence[Value]) -> Value:
+    return wrap_int64(sum(_all(int, op, values)))
 
 
 def _extreme(
     pick: Callable[..., Value], kind: type, default: Value, key: Callable[[Any], int] | None = None
 ) -> Callable[[str, Sequence[Value]], Value]:
-    return lambda who, values: pick(_all(kind, who, values), key=key, default=default)
+    return lambda op, values: pick(_all(kind, op, values), key=key, default=default)
 
 
-def _float_sum(who: str, values: Sequence[Value]) -> Value:
+def _float_sum(op: str, values: Sequence[Value]) -> Value:
     total = 0.0
-    for value in _all(Float, who, values):
+    for value in _all(Float, op, values):
         total += value.value
     return Float(total)
 
 
-def _float_min(who: str, values: Sequence[Value]) -> Value:
-    return _float_extreme(min, who, values) or Float(sys.float_info.max)
+def _float_min(op: str, values: Sequence[Value]) -> Value:
+    return _float_extreme(min, op, values) or Float(sys.float_info.max)
 
 
-def _float_max(who: str, values: Sequence[Value]) -> Value:
-    return _float_extreme(max, who, values) or Float(-sys.float_info.max)
+def _float_max(op: str, values: Sequence[Value]) -> Value:
+    return _float_extreme(max, op, values) or Float(-sys.float_info.max)
 
 
-def _float_extreme(pick: Callable[..., Float | None], who: str, values: Sequence[Value]) -> Float | None:
-    floats = _all(Float, who, values)
+def _float_extreme(pick: Callable[..., Float | None], op: str, values: Sequence[Value]) -> Float | None:
+    floats = _all(Float, op, values)
     nan = Float(math.nan)
     return nan if nan in floats else pick(floats, key=order_key, default=None)
 
 
-def _duration_sum(who: str, values: Sequence[Value]) -> Value:
-    ns = sum(span.ns for span in _all(Duration, who, values))
+def _duration_sum(op: str, values: Sequence[Value]) -> Value:
+    ns = sum(span.ns for span in _all(Duration, op, values))
     if not INT_MIN <= ns <= INT_MAX:
-        raise ValueFault(f"{who} of {len(values)} durations gives a duration outside the representable range")
+        raise ValueFault(f"{op} of {len(values)} durations gives a duration outside the representable range")
     return Duration(ns)
 
 
@@ -112,8 +112,8 @@ class _Fold:
         return Reducer(self.name, (self.type,), None, self.type, self.doc, reduce)
 
     def as_function(self) -> Function:
-        def body(who: str, sequence: Value) -> Value:
-            return self.fold(who, items(who, sequence))
+        def body(op: str, sequence: Value) -> Value:
+            return self.fold(op, items(op, sequence))
 
         return pure(self.name, (f"fn:List({self.type})",), self.type, body, self.doc)
 

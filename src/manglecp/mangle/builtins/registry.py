@@ -101,15 +101,15 @@ def pure(
 _WIDEST: Final = 80
 
 
-def shown(value: Value) -> str:
+def describe(value: Value) -> str:
     text = value_text(value)
     if len(text) > _WIDEST:
         text = text[: _WIDEST - 1] + "…"
     return f"the {kind_name(value)} {text}"
 
 
-def refused(who: str, value: Value, expected: str) -> ValueFault:
-    return ValueFault(f"{who} takes {expected}, not {shown(value)}")
+def argument_fault(op: str, value: Value, expected: str) -> ValueFault:
+    return ValueFault(f"{op} takes {expected}, not {describe(value)}")
 
 
 _Kind = TypeVar("_Kind")
@@ -117,18 +117,18 @@ _Inner = TypeVar("_Inner")
 
 
 def _taken(kind: type[_Kind], expected: str) -> Callable[[str, Value], _Kind]:
-    def take(who: str, value: Value) -> _Kind:
+    def take(op: str, value: Value) -> _Kind:
         if type(value) is not kind:
-            raise refused(who, value, expected)
+            raise argument_fault(op, value, expected)
         return value
 
     return take
 
 
 def _inside(kind: type[_Kind], inner: Callable[[_Kind], _Inner], expected: str) -> Callable[[str, Value], _Inner]:
-    def take(who: str, value: Value) -> _Inner:
+    def take(op: str, value: Value) -> _Inner:
         if type(value) is not kind:
-            raise refused(who, value, expected)
+            raise argument_fault(op, value, expected)
         return inner(value)
 
     return take
@@ -146,43 +146,43 @@ duration: Final = _inside(Duration, lambda value: value.ns, "a duration")
 items: Final = _inside(List, lambda value: value.items, "a list")
 
 
-def real(who: str, value: Value) -> float:
+def real(op: str, value: Value) -> float:
     if isinstance(value, Float):
         return value.value
     if type(value) is not int:
-        raise refused(who, value, "a number or a float64")
+        raise argument_fault(op, value, "a number or a float64")
     return float(value)
 
 
-def finite_instant(who: str, value: Value) -> int:
-    ns = instant(who, value)
+def finite_instant(op: str, value: Value) -> int:
+    ns = instant(op, value)
     if value is NEG_INF or value is POS_INF:
-        raise ValueFault(f"{who} takes a finite time, but {shown(value)} is infinite")
+        raise ValueFault(f"{op} takes a finite time, but {describe(value)} is infinite")
     return ns
 
 
-def interval(who: str, value: Value) -> tuple[Time, Time]:
+def interval(op: str, value: Value) -> tuple[Time, Time]:
     if isinstance(value, Pair):
         start, end = value.first, value.second
         if isinstance(start, Time) and isinstance(end, Time):
             return start, end
-    raise refused(who, value, "a pair of times")
+    raise argument_fault(op, value, "a pair of times")
 
 
-def made_duration(who: str, ns: int, *operands: Value) -> Duration:
+def checked_duration(op: str, ns: int, *operands: Value) -> Duration:
     """Make a duration; raises instead of wrapping around."""
     if not INT_MIN <= ns <= INT_MAX:
-        raise _out_of_range(who, "duration", operands)
+        raise _out_of_range(op, "duration", operands)
     return Duration(ns)
 
 
-def made_instant(who: str, ns: int, *operands: Value) -> Time:
+def checked_instant(op: str, ns: int, *operands: Value) -> Time:
     """Make an instant; finite operands must not reach the infinities."""
     if not INT_MIN < ns < INT_MAX:
-        raise _out_of_range(who, "time", operands)
+        raise _out_of_range(op, "time", operands)
     return Time(ns)
 
 
-def _out_of_range(who: str, kind: str, operands: tuple[Value, ...]) -> ValueFault:
-    given = " and ".join(shown(operand) for operand in operands)
-    return ValueFault(f"{who} of {given} gives a {kind} outside the representable range")
+def _out_of_range(op: str, kind: str, operands: tuple[Value, ...]) -> ValueFault:
+    given = " and ".join(describe(operand) for operand in operands)
+    return ValueFault(f"{op} of {given} gives a {kind} outside the representable range")

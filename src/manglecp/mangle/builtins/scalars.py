@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from manglecp.mangle.builtins.registry import Function, floating, name, number, pure, real, refused, shown, string
+from manglecp.mangle.builtins.registry import (
+    Function,
+    argument_fault,
+    describe,
+    floating,
+    name,
+    number,
+    pure,
+    real,
+    string,
+)
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.printer import float_text
 from manglecp.mangle.values import Float, List, Name, Value, wrap_int64
@@ -13,39 +23,39 @@ from manglecp.mangle.values import Float, List, Name, Value, wrap_int64
 
 # Numbers are 64 bits wide and wrap around. Floats are added one by one from 0.0, never with ``sum``, whose rounding
 # differs between Python versions.
-def _plus(who: str, *args: Value) -> Value:
+def _plus(op: str, *args: Value) -> Value:
     total = 0
     for arg in args:
-        total += number(who, arg)
+        total += number(op, arg)
     return wrap_int64(total)
 
 
-def _minus(who: str, first: Value, *others: Value) -> Value:
-    result = number(who, first)
+def _minus(op: str, first: Value, *others: Value) -> Value:
+    result = number(op, first)
     if not others:
         return wrap_int64(-result)
     for other in others:
-        result -= number(who, other)
+        result -= number(op, other)
     return wrap_int64(result)
 
 
-def _mult(who: str, *args: Value) -> Value:
+def _mult(op: str, *args: Value) -> Value:
     product = 1
     for arg in args:
-        product = wrap_int64(product * number(who, arg))
+        product = wrap_int64(product * number(op, arg))
     return product
 
 
-def _div(who: str, first: Value, *divisors: Value) -> Value:
-    result = number(who, first)
+def _div(op: str, first: Value, *divisors: Value) -> Value:
+    result = number(op, first)
     if not divisors:  # 1/first, which the reference takes to be 0 for -1 too
         if result == 0:
-            raise _by_zero(who, first)
+            raise _by_zero(op, first)
         return 1 if result == 1 else 0
     for divisor in divisors:
-        by = number(who, divisor)
+        by = number(op, divisor)
         if by == 0:
-            raise _by_zero(who, divisor)
+            raise _by_zero(op, divisor)
         quotient = abs(result) // abs(by)
         result = wrap_int64(quotient if (result < 0) == (by < 0) else -quotient)
         if result == 0:  # what follows is not looked at
@@ -53,47 +63,47 @@ def _div(who: str, first: Value, *divisors: Value) -> Value:
     return result
 
 
-def _mod(who: str, dividend: Value, divisor: Value) -> Value:
-    a, b = number(who, dividend), number(who, divisor)
+def _mod(op: str, dividend: Value, divisor: Value) -> Value:
+    a, b = number(op, dividend), number(op, divisor)
     if b == 0:
-        raise _by_zero(who, divisor)
+        raise _by_zero(op, divisor)
     rest = abs(a) % abs(b)
     return -rest if a < 0 else rest
 
 
-def _float_plus(who: str, *args: Value) -> Value:
+def _float_plus(op: str, *args: Value) -> Value:
     total = 0.0
     for arg in args:
-        total += real(who, arg)
+        total += real(op, arg)
     return Float(total)
 
 
-def _float_mult(who: str, *args: Value) -> Value:
+def _float_mult(op: str, *args: Value) -> Value:
     product = 1.0
     for arg in args:
-        product *= real(who, arg)
+        product *= real(op, arg)
     return Float(product)
 
 
-def _float_div(who: str, first: Value, *divisors: Value) -> Value:
+def _float_div(op: str, first: Value, *divisors: Value) -> Value:
     if not divisors:
-        return _float_div(who, 1, first)
-    result = real(who, first)
+        return _float_div(op, 1, first)
+    result = real(op, first)
     for divisor in divisors:
-        by = real(who, divisor)
+        by = real(op, divisor)
         if by == 0.0:
-            raise _by_zero(who, divisor)
+            raise _by_zero(op, divisor)
         result /= by
     return Float(result)
 
 
-def _sqrt(who: str, arg: Value) -> Value:
-    value = real(who, arg)
+def _sqrt(op: str, arg: Value) -> Value:
+    value = real(op, arg)
     return Float(math.nan if value < 0.0 else math.sqrt(value))
 
 
-def _by_zero(who: str, divisor: Value) -> ValueFault:
-    return ValueFault(f"{who} takes a divisor other than zero, not {shown(divisor)}")
+def _by_zero(op: str, divisor: Value) -> ValueFault:
+    return ValueFault(f"{op} takes a divisor other than zero, not {describe(divisor)}")
 
 
 _N: Final = "/number"
@@ -116,18 +126,18 @@ NUMBERS: Final[tuple[Function, ...]] = (
 MAX_LENGTH: Final = 10_000_000
 
 
-def _concat(who: str, *parts: Value) -> Value:
-    texts = [_written(who, part) for part in parts]
-    _limited(who, sum(map(len, texts)))
+def _concat(op: str, *parts: Value) -> Value:
+    texts = [_written(op, part) for part in parts]
+    _limited(op, sum(map(len, texts)))
     return "".join(texts)
 
 
-def _limited(who: str, length: int) -> None:
+def _limited(op: str, length: int) -> None:
     if length > MAX_LENGTH:
-        raise ValueFault(f"{who} gives a string of {length} characters, the limit is {MAX_LENGTH}")
+        raise ValueFault(f"{op} gives a string of {length} characters, the limit is {MAX_LENGTH}")
 
 
-def _written(who: str, part: Value) -> str:
+def _written(op: str, part: Value) -> str:
     match part:
         case str():
             return part
@@ -137,34 +147,34 @@ def _written(who: str, part: Value) -> str:
             return part.text
         case Float():
             return float_text(part.value)
-    raise refused(who, part, "strings, names, numbers and float64s")
+    raise argument_fault(op, part, "strings, names, numbers and float64s")
 
 
-def _replace(who: str, text: Value, old: Value, new: Value, count: Value) -> Value:
-    source, wanted, instead, most = string(who, text), string(who, old), string(who, new), number(who, count)
+def _replace(op: str, text: Value, old: Value, new: Value, count: Value) -> Value:
+    source, wanted, instead, most = string(op, text), string(op, old), string(op, new), number(op, count)
     times = source.count(wanted) if most < 0 else min(most, source.count(wanted))
-    _limited(who, len(source) + times * (len(instead) - len(wanted)))
+    _limited(op, len(source) + times * (len(instead) - len(wanted)))
     return source.replace(wanted, instead, times)
 
 
-def _float_to_string(who: str, value: Value) -> Value:
-    return float_text(floating(who, value))
+def _float_to_string(op: str, value: Value) -> Value:
+    return float_text(floating(op, value))
 
 
-def _parts(who: str, value: Value) -> list[str]:
-    return ["/" + part for part in name(who, value).split("/")[1:]]
+def _parts(op: str, value: Value) -> list[str]:
+    return ["/" + part for part in name(op, value).split("/")[1:]]
 
 
-def _root(who: str, value: Value) -> Value:
-    return Name(_parts(who, value)[0])
+def _root(op: str, value: Value) -> Value:
+    return Name(_parts(op, value)[0])
 
 
-def _tip(who: str, value: Value) -> Value:
-    return Name(_parts(who, value)[-1])
+def _tip(op: str, value: Value) -> Value:
+    return Name(_parts(op, value)[-1])
 
 
-def _name_list(who: str, value: Value) -> Value:
-    return List(tuple(Name(part) for part in _parts(who, value)))
+def _name_list(op: str, value: Value) -> Value:
+    return List(tuple(Name(part) for part in _parts(op, value)))
 
 
 _S: Final = "/string"
@@ -179,7 +189,7 @@ STRINGS: Final[tuple[Function, ...]] = (
         _replace,
         "The text with the first n occurrences of old replaced by new; all of them if n is negative.",
     ),
-    pure("fn:number:to_string", ("/number",), _S, lambda who, value: str(number(who, value)), "The number in decimal."),
+    pure("fn:number:to_string", ("/number",), _S, lambda op, value: str(number(op, value)), "The number in decimal."),
     pure("fn:float64:to_string", ("/float64",), _S, _float_to_string, "The shortest text that reads back."),
     pure("fn:name:to_string", (_NAME,), _S, name, "The name as a string, with its slashes."),
     pure("fn:name:root", (_NAME,), _NAME, _root, "The first part: /a of /a/b/c."),

@@ -16,19 +16,19 @@ from manglecp.mangle.builtins import calendar
 from manglecp.mangle.builtins.calendar import HOUR, MINUTE, SECOND
 from manglecp.mangle.builtins.registry import (
     Function,
+    argument_fault,
+    checked_duration,
+    checked_instant,
+    describe,
     duration,
     finite_instant,
     instant,
     interval,
-    made_duration,
-    made_instant,
     name,
     number,
     pair,
     pure,
     real,
-    refused,
-    shown,
     string,
 )
 from manglecp.mangle.errors import ValueFault
@@ -41,122 +41,122 @@ def _now(_args: tuple[Value, ...], now: int) -> Value:
     return Time(now)
 
 
-def _parse_rfc3339(who: str, text: Value) -> Value:
-    return _read(who, text, calendar.parse_rfc3339(string(who, text)), "2026-01-15T12:00:00Z")
+def _parse_rfc3339(op: str, text: Value) -> Value:
+    return _read(op, text, calendar.parse_rfc3339(string(op, text)), "2026-01-15T12:00:00Z")
 
 
-def _parse_civil(who: str, text: Value, where: Value) -> Value:
-    clock = string(who, text)
-    return _read(who, text, calendar.parse_civil(clock, _zone(who, where)), "2026-01-15T12:00:00")
+def _parse_civil(op: str, text: Value, where: Value) -> Value:
+    clock = string(op, text)
+    return _read(op, text, calendar.parse_civil(clock, _zone(op, where)), "2026-01-15T12:00:00")
 
 
-def _read(who: str, text: Value, ns: int | None, example: str) -> Value:
+def _read(op: str, text: Value, ns: int | None, example: str) -> Value:
     if ns is None:
-        raise refused(who, text, f"a date and time such as {example}")
+        raise argument_fault(op, text, f"a date and time such as {example}")
     if not INT_MIN <= ns <= INT_MAX:  # the infinities are inside: they must read back from their own text
-        raise ValueFault(f"{who} reads {shown(text)} as a time outside the representable range")
+        raise ValueFault(f"{op} reads {describe(text)} as a time outside the representable range")
     return Time(ns)
 
 
-def _format(who: str, time: Value, unit: Value) -> Value:
-    return _format_civil(who, time, _UTC, unit)
+def _format(op: str, time: Value, unit: Value) -> Value:
+    return _format_civil(op, time, _UTC, unit)
 
 
-def _format_civil(who: str, time: Value, where: Value, unit: Value) -> Value:
-    ns, zone = finite_instant(who, time), _zone(who, where)
-    return calendar.shown(ns, zone, _unit(who, unit, calendar.SHOWN_UNITS))
+def _format_civil(op: str, time: Value, where: Value, unit: Value) -> Value:
+    ns, zone = finite_instant(op, time), _zone(op, where)
+    return calendar.format_instant(ns, zone, _unit(op, unit, calendar.SHOWN_UNITS))
 
 
-def _trunc(who: str, time: Value, unit: Value) -> Value:
-    ns = finite_instant(who, time)
-    start = calendar.truncated(ns, _unit(who, unit, calendar.FIXED_UNITS))
-    return made_instant(who, start, time, unit)
+def _trunc(op: str, time: Value, unit: Value) -> Value:
+    ns = finite_instant(op, time)
+    start = calendar.truncated(ns, _unit(op, unit, calendar.FIXED_UNITS))
+    return checked_instant(op, start, time, unit)
 
 
-def _trunc_civil(who: str, time: Value, where: Value, unit: Value) -> Value:
-    ns, zone = finite_instant(who, time), _zone(who, where)
-    start = calendar.civil_start(ns, zone, _unit(who, unit, calendar.CIVIL_UNITS))
-    return made_instant(who, start, time, unit)
+def _trunc_civil(op: str, time: Value, where: Value, unit: Value) -> Value:
+    ns, zone = finite_instant(op, time), _zone(op, where)
+    start = calendar.civil_start(ns, zone, _unit(op, unit, calendar.CIVIL_UNITS))
+    return checked_instant(op, start, time, unit)
 
 
-def _zone(who: str, value: Value) -> ZoneInfo:
-    text = string(who, value)
+def _zone(op: str, value: Value) -> ZoneInfo:
+    text = string(op, value)
     zone = calendar.zone(text)
     if zone is None:
         # The likeness search is slow on long texts, and a name that long is not a misspelt zone.
         like = closest_match(text, calendar.zone_names()) if len(text) <= 40 else None
         hint = f" (did you mean {like}?)" if like else ""
-        raise refused(who, value, f"the name of a time zone such as Europe/Berlin{hint}")
+        raise argument_fault(op, value, f"the name of a time zone such as Europe/Berlin{hint}")
     return zone
 
 
-def _unit(who: str, value: Value, units: Collection[str]) -> str:
-    unit = name(who, value)
+def _unit(op: str, value: Value, units: Collection[str]) -> str:
+    unit = name(op, value)
     if unit not in units:
-        raise refused(who, value, f"a unit out of {', '.join(units)}")
+        raise argument_fault(op, value, f"a unit out of {', '.join(units)}")
     return unit
 
 
 def _field(part: str) -> Callable[..., Value]:
-    def body(who: str, time: Value) -> Value:
-        value: int = getattr(calendar.fields(finite_instant(who, time)), part)
+    def body(op: str, time: Value) -> Value:
+        value: int = getattr(calendar.fields(finite_instant(op, time)), part)
         return value
 
     return body
 
 
-def _time_add(who: str, time: Value, span: Value) -> Value:
-    return made_instant(who, finite_instant(who, time) + duration(who, span), time, span)
+def _time_add(op: str, time: Value, span: Value) -> Value:
+    return checked_instant(op, finite_instant(op, time) + duration(op, span), time, span)
 
 
-def _time_sub(who: str, end: Value, start: Value) -> Value:
-    return made_duration(who, finite_instant(who, end) - finite_instant(who, start), end, start)
+def _time_sub(op: str, end: Value, start: Value) -> Value:
+    return checked_duration(op, finite_instant(op, end) - finite_instant(op, start), end, start)
 
 
-def _from_unix_nanos(who: str, count: Value) -> Value:
-    return Time(number(who, count))
+def _from_unix_nanos(op: str, count: Value) -> Value:
+    return Time(number(op, count))
 
 
-def _duration_parse(who: str, text: Value) -> Value:
-    ns = calendar.parse_duration(string(who, text))
+def _duration_parse(op: str, text: Value) -> Value:
+    ns = calendar.parse_duration(string(op, text))
     if ns is None:
-        raise refused(who, text, "a duration such as 1h30m or 2.5s, in units out of h, m, s, ms, us, ns")
-    return made_duration(who, ns, text)
+        raise argument_fault(op, text, "a duration such as 1h30m or 2.5s, in units out of h, m, s, ms, us, ns")
+    return checked_duration(op, ns, text)
 
 
 def _from(unit: int) -> Callable[..., Value]:
-    def body(who: str, count: Value) -> Value:
+    def body(op: str, count: Value) -> Value:
         if type(count) is int:  # exact: a large number would be rounded as a float
-            return made_duration(who, count * unit, count)
-        amount = real(who, count)
+            return checked_duration(op, count * unit, count)
+        amount = real(op, count)
         if not math.isfinite(amount):
-            raise refused(who, count, "a finite number or float64")
+            raise argument_fault(op, count, "a finite number or float64")
         span = amount * unit
-        return made_duration(who, int(span) if math.isfinite(span) else INT_MAX + 1, count)
+        return checked_duration(op, int(span) if math.isfinite(span) else INT_MAX + 1, count)
 
     return body
 
 
 def _in(unit: int) -> Callable[..., Value]:
-    def body(who: str, span: Value) -> Value:
-        ns = duration(who, span)
+    def body(op: str, span: Value) -> Value:
+        ns = duration(op, span)
         whole, rest = divmod(abs(ns), unit)  # whole units and the rest apart: each is exact as a float
         return Float(math.copysign(whole + rest / unit, ns))
 
     return body
 
 
-def _duration_add(who: str, left: Value, right: Value) -> Value:
-    return made_duration(who, duration(who, left) + duration(who, right), left, right)
+def _duration_add(op: str, left: Value, right: Value) -> Value:
+    return checked_duration(op, duration(op, left) + duration(op, right), left, right)
 
 
-def _duration_mult(who: str, span: Value, factor: Value) -> Value:
-    return made_duration(who, duration(who, span) * number(who, factor), span, factor)
+def _duration_mult(op: str, span: Value, factor: Value) -> Value:
+    return checked_duration(op, duration(op, span) * number(op, factor), span, factor)
 
 
-def _interval_duration(who: str, value: Value) -> Value:
-    start, end = interval(who, value)
-    return made_duration(who, finite_instant(who, end) - finite_instant(who, start), value)
+def _interval_duration(op: str, value: Value) -> Value:
+    start, end = interval(op, value)
+    return checked_duration(op, finite_instant(op, end) - finite_instant(op, start), value)
 
 
 _T: Final = "/time"
@@ -186,7 +186,7 @@ TIMES: Final[tuple[Function, ...]] = (
     pure("fn:time:trunc", (_T, _U), _T, _trunc, "The start of the UTC day, hour, … /nanosecond."),
     pure("fn:time:trunc_civil", (_T, _S, _U), _T, _trunc_civil, "The start of a local year, month, week, day."),
     pure("fn:duration:parse", (_S,), _D, _duration_parse, "The duration that a text such as 1h30m names."),
-    pure("fn:duration:from_nanos", (_N,), _D, lambda who, count: Duration(number(who, count)), "So many nanoseconds."),
+    pure("fn:duration:from_nanos", (_N,), _D, lambda op, count: Duration(number(op, count)), "So many nanoseconds."),
     pure("fn:duration:from_seconds", (_AMOUNT,), _D, _from(SECOND), "So many seconds, cut to whole ns."),
     pure("fn:duration:from_minutes", (_AMOUNT,), _D, _from(MINUTE), "So many minutes, cut to whole ns."),
     pure("fn:duration:from_hours", (_AMOUNT,), _D, _from(HOUR), "So many hours, cut to whole ns."),
@@ -196,7 +196,7 @@ TIMES: Final[tuple[Function, ...]] = (
     pure("fn:duration:hours", (_D,), "/float64", _in(HOUR), "The duration in hours."),
     pure("fn:duration:add", (_D, _D), _D, _duration_add, "Both durations together."),
     pure("fn:duration:mult", (_D, _N), _D, _duration_mult, "The duration so many times."),
-    pure("fn:interval:start", (_PAIR,), "X", lambda who, value: pair(who, value).first, "The first part of a pair."),
-    pure("fn:interval:end", (_PAIR,), "Y", lambda who, value: pair(who, value).second, "The second part of a pair."),
+    pure("fn:interval:start", (_PAIR,), "X", lambda op, value: pair(op, value).first, "The first part of a pair."),
+    pure("fn:interval:end", (_PAIR,), "Y", lambda op, value: pair(op, value).second, "The second part of a pair."),
     pure("fn:interval:duration", ("fn:Pair(/time, /time)",), _D, _interval_duration, "End less start."),
 )

@@ -12,7 +12,7 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.engine.views import FactTuple
 from manglecp.mangle.externals import Externals, check_names
 from manglecp.mangle.facts import Fact
-from manglecp.mangle.model import Limits, stated
+from manglecp.mangle.model import Limits, evaluate_given
 from manglecp.mangle.program import GivenFact, Program
 from manglecp.mangle.result import Result
 from manglecp.mangle.syntax import Key
@@ -125,7 +125,7 @@ def evaluate(
 def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: int) -> dict[int, set[FactTuple]]:
     found: dict[int, set[FactTuple]] = {}
     for fact in facts:
-        args, interval = stated(fact, compiled.program.predicates[fact.key], now)
+        args, interval = evaluate_given(fact, compiled.program.predicates[fact.key], now)
         found.setdefault(compiled.ids[fact.key], set()).add(args if interval is None else (*args, *interval))
     return found
 

@@ -91,7 +91,7 @@ class NotCompiled(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledFunction:
     source: str
     run: Callable[..., None]
 
@@ -245,7 +245,7 @@ class Generator(Code):
     def size(self, key: Key) -> int:
         return GROWING if key in self.growing else len(self.views[self.ids[key]])
 
-    def compile(self) -> Compiled | None:
+    def compile(self) -> CompiledFunction | None:
         """Return the function, or None if the rule derives nothing from these layers."""
         planned = order(self.apart, self.delta, self.size, frozenset(self.preset))
         if self.loose:
@@ -267,7 +267,7 @@ class Generator(Code):
         source = "\n".join([f"def {self.name}(views, now, limits, rows, known=None):", *body]) + "\n"
         scope = {**_RUNTIME, **self.namespace}
         exec(compile(source, f"<{self.name}>", "exec"), scope)  # made from names and numbers only
-        return Compiled(source, scope[self.name])
+        return CompiledFunction(source, scope[self.name])
 
     def _idle(self, steps: Sequence[AnyStep]) -> bool:
         first_barrier = min(self.apart.barriers, default=None)

@@ -11,10 +11,10 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Acceptance, Predicate, is_text
-from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled
-from manglecp.mangle.engine.maintenance import Maintained, maintainable
-from manglecp.mangle.engine.plan import RuleSteps, take_apart
-from manglecp.mangle.engine.views import FactTuple, Grouped, View
+from manglecp.mangle.engine.codegen import CompiledFunction, Generator, NotCompiled
+from manglecp.mangle.engine.maintenance import MaintainedRule, maintainable
+from manglecp.mangle.engine.plan import RuleSteps, split_rule
+from manglecp.mangle.engine.views import FactTuple, GroupedView, View
 from manglecp.mangle.errors import AnalysisError, EvalError, Stage
 from manglecp.mangle.facts import Fact, holds_somewhere
 from manglecp.mangle.matching import mentions_now
@@ -133,7 +133,7 @@ class CompiledRule:
     number: int  # among all rules
     reads: tuple[int, ...]  # predicates of all its premises
     only: bool  # no other rule has its head
-    functions: dict[tuple[str, ...], Compiled | None] = field(default_factory=dict)
+    functions: dict[tuple[str, ...], CompiledFunction | None] = field(default_factory=dict)
 
     def function(
         self,
@@ -142,7 +142,7 @@ class CompiledRule:
         name: str,
         steps: RuleSteps | None = None,
         **options: Any,
-    ) -> Compiled | None:
+    ) -> CompiledFunction | None:
         """Return the function of that name for the layers that hold facts; None if it would find no row."""
         wanted = (name, *[views[i].layers for i in self.reads])
         if wanted not in self.functions:
@@ -158,7 +158,7 @@ class RuleFunction:
 
     rule: CompiledRule
     source: int | None  # the predicate whose delta it reads
-    compiled: Compiled
+    compiled: CompiledFunction
 
 
 Functions: TypeAlias = tuple[RuleFunction, ...]
@@ -179,7 +179,7 @@ class CompiledComponent:
     outside: tuple[int, ...]  # what it reads and does not define
     temporal: tuple[int, ...]  # heads that hold for intervals
     merged: tuple[int, ...]
-    maintained: tuple[Maintained, ...] | str | None = None  # rules to run backwards, or why there are none
+    maintained: tuple[MaintainedRule, ...] | str | None = None  # rules to run backwards, or why there are none
     variants: dict[tuple[str, ...], Functions] = field(default_factory=dict)
 
 
@@ -258,7 +258,7 @@ class CompiledProgram:
     def _rule(self, component: int, number: int, rule: Rule, rules_of: Counter[Key]) -> CompiledRule:
         head = self.ids[rule.head.key]
         aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
-        steps = take_apart(rule, self.program.predicates)
+        steps = split_rule(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
         self.rules += 1
         reads = tuple(sorted({self.ids[premise.atom.key] for premise in _stored(rule.premises)}))
@@ -289,7 +289,7 @@ class CompiledProgram:
         ``full`` applies every rule to everything; ``delta`` only to the delta of the component's own predicates;
         ``insert`` only to what the overlay adds.
         """
-        if isinstance(views[component.heads[0]], Grouped):
+        if isinstance(views[component.heads[0]], GroupedView):
             mode = f"{mode} grouped"
         layers = (mode, *[views[i].layers for i in component.inputs])
         found = component.variants.get(layers)
@@ -307,7 +307,7 @@ class CompiledProgram:
         own = set(component.component.predicates) if component.recursive or mode == "insert" else set()
         # At first nothing of the component is derived, so its own facts are as few as were given: often none.
         growing = set() if mode.startswith("full") else own
-        grouped = component.grouped if isinstance(views[component.heads[0]], Grouped) else frozenset()
+        grouped = component.grouped if isinstance(views[component.heads[0]], GroupedView) else frozenset()
         for rule in component.rules:
             for delta in self._deltas(component, rule, views, mode):
                 generator = Generator(

@@ -17,10 +17,10 @@ from typing import Any
 from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions, RuleFunction
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
-from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, Grouped, View
+from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, GroupedView, View
 from manglecp.mangle.engine.watch import watchdog
 from manglecp.mangle.errors import LimitError, ValueFault
-from manglecp.mangle.externals import Asked, Externals
+from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import coalesce
 from manglecp.mangle.model import MOST_SKIPPED, Limits, Statistics
 from manglecp.mangle.printer import fact_text
@@ -70,7 +70,7 @@ class Evaluation:
         self.fired: set[int] = set()  # rules that added a fact, as far as that was easy to see
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
-        self.asked: Asked = {}
+        self.asked: ExternalCalls = {}
         self.parts = 0  # of built values, in the components that are done
         self.building = 0  # in the one that is evaluated, as far as it is new
         # Loops of compiled rules compare counts with these bounds.
@@ -286,7 +286,7 @@ class Evaluation:
             return
         if component.grouped and not any(self.views[i].base.facts for i in component.heads):
             for i in component.heads:
-                self.views[i] = Grouped(self.views[i])
+                self.views[i] = GroupedView(self.views[i])
         full = self.compiled.functions(component, self.views, "full")
         if component.interpreted:
             interpret(self, component)
@@ -362,7 +362,7 @@ class Evaluation:
 
     def _aggregate_into(self, function: RuleFunction, view: View) -> None:
         found = self._aggregated(function, view)
-        if isinstance(view, Grouped):
+        if isinstance(view, GroupedView):
             for first, second in found:
                 if second not in view.groups.get(first, ()):
                     view.new.setdefault(first, set()).add(second)
@@ -374,7 +374,7 @@ class Evaluation:
         self.checkpoint()
         assert self.working is not None
         heads = [self.views[i] for i in self.working.heads]
-        self.pending = sum(view.pending() for view in heads if isinstance(view, Grouped))
+        self.pending = sum(view.pending() for view in heads if isinstance(view, GroupedView))
         if self.pending > self.most_facts:
             self.too_many_facts()
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, Grouped, LookUp, View
+from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, GroupedView, LookUp, View
 from manglecp.mangle.errors import EvalError
-from manglecp.mangle.facts import Timed
+from manglecp.mangle.facts import TimedArgs
 from manglecp.mangle.matching import Matcher, Row
 from manglecp.mangle.model import Relation, violations
 from manglecp.mangle.naive import NaiveEvaluation
@@ -45,7 +45,7 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
         evaluation.views[i] = fresh
 
 
-def as_fact(fact: FactTuple, temporal: bool) -> Timed:
+def as_fact(fact: FactTuple, temporal: bool) -> TimedArgs:
     return (fact[:-2], (fact[-2], fact[-1])) if temporal else (fact, None)
 
 
@@ -98,7 +98,7 @@ class _Integrity:
     def _suspects(self, predicate: Predicate) -> Iterable[FactTuple]:
         """Return the facts that could violate a constraint, and those they could contradict."""
         view = self.evaluation.views[self.compiled.ids[predicate.key]]
-        if isinstance(view, Grouped) or view.removed or not view.base.facts:
+        if isinstance(view, GroupedView) or view.removed or not view.base.facts:
             return view
         if any(self._view(atom).removed or self._answers(atom) for atom in predicate.inclusion):
             return view

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from manglecp.mangle.engine.codegen import NotCompiled
-from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, turned_positive
+from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, with_positive_premise
 from manglecp.mangle.engine.views import FactTuple, View
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.syntax import Apply, Variable
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Maintained:
+class MaintainedRule:
     rule: CompiledRule
     keys: tuple[str, ...]  # of an aggregation
     key_columns: tuple[int, ...]  # where they stand in the head
 
 
-def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tuple[Maintained, ...] | str:
+def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tuple[MaintainedRule, ...] | str:
     """Return the prepared rules of a component, or the reason why it is evaluated again."""
     if component.recursive:
         return "it is recursive"
@@ -57,9 +57,9 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
         for step in rule.steps.steps:
             if isinstance(step, Absent):
                 temporal = compiled.temporal[compiled.ids[step.literal.atom.key]]
-                if temporal or turned_positive(rule.steps, step.position) is None:
+                if temporal or with_positive_premise(rule.steps, step.position) is None:
                     return "a negation looks at time or computes"
-        found.append(Maintained(rule, keys, columns))
+        found.append(MaintainedRule(rule, keys, columns))
     return tuple(found)
 
 
@@ -77,7 +77,7 @@ def maintain(evaluation: Evaluation, component: CompiledComponent) -> bool:
 
 
 class _Update:
-    def __init__(self, evaluation: Evaluation, component: CompiledComponent, rules: tuple[Maintained, ...]) -> None:
+    def __init__(self, evaluation: Evaluation, component: CompiledComponent, rules: tuple[MaintainedRule, ...]) -> None:
         self.evaluation = evaluation
         self.compiled = evaluation.compiled
         self.views = evaluation.views
@@ -104,17 +104,17 @@ class _Update:
         view.removed = lost
         self.views[self.head] = view
 
-    def _collect(self, rule: Maintained, name: str, **options: Any) -> set[FactTuple]:
+    def _collect(self, rule: MaintainedRule, name: str, **options: Any) -> set[FactTuple]:
         rows: set[FactTuple] = set()
         self._run(rule, name, rows, **options)
         return rows
 
-    def _run(self, rule: Maintained, name: str, rows: Any, known: FactTuple | None = None, **options: Any) -> None:
+    def _run(self, rule: MaintainedRule, name: str, rows: Any, known: FactTuple | None = None, **options: Any) -> None:
         function = rule.rule.function(self.compiled, self.views, name, **options)
         if function is not None:
             function.run(self.views, self.evaluation.now, self.evaluation, rows, known)
 
-    def _changes(self, rule: Maintained) -> Iterator[tuple[int, RuleSteps, View, bool]]:
+    def _changes(self, rule: MaintainedRule) -> Iterator[tuple[int, RuleSteps, View, bool]]:
         """Yield each premise on a changed predicate, as a scan, and whether it is negated."""
         for step in rule.rule.steps.steps:
             if isinstance(step, Scan | Absent):
@@ -122,10 +122,10 @@ class _Update:
                 if view.changed:
                     steps = rule.rule.steps
                     if isinstance(step, Absent):
-                        steps = turned_positive(steps, step.position) or steps
+                        steps = with_positive_premise(steps, step.position) or steps
                     yield step.position, steps, view, isinstance(step, Absent)
 
-    def _touched(self, rule: Maintained, ending: str) -> set[FactTuple]:
+    def _touched(self, rule: MaintainedRule, ending: str) -> set[FactTuple]:
         """Return facts (or groups) of the old or the new state that a change may affect."""
         found: set[FactTuple] = set()
         for position, steps, view, negated in self._changes(rule):
@@ -139,7 +139,7 @@ class _Update:
                     found |= self._collect(rule, f"touched_{ending}_{position}", **options)
         return found
 
-    def _gained(self, rule: Maintained) -> set[FactTuple]:
+    def _gained(self, rule: MaintainedRule) -> set[FactTuple]:
         """Return facts that follow from additions, or from deletions of a negated predicate."""
         found: set[FactTuple] = set()
         for position, steps, view, negated in self._changes(rule):
@@ -149,7 +149,7 @@ class _Update:
                 found |= self._collect(rule, f"gained_{position}", ending="fact", delta=position, steps=steps)
         return found
 
-    def _group(self, rule: Maintained, key: FactTuple) -> set[FactTuple]:
+    def _group(self, rule: MaintainedRule, key: FactTuple) -> set[FactTuple]:
         known = self.groups[id(rule)]
         if key not in known:
             assert rule.rule.aggregation is not None
@@ -159,11 +159,11 @@ class _Update:
             known[key] = set(facts)
         return known[key]
 
-    def _facts_of_group(self, rule: Maintained, key: FactTuple) -> set[FactTuple]:
+    def _facts_of_group(self, rule: MaintainedRule, key: FactTuple) -> set[FactTuple]:
         wanted = key[0] if len(key) == 1 else key
         return set(self.views[self.head].base.index(rule.key_columns).get(wanted, ()))
 
-    def _derives(self, rule: Maintained, fact: FactTuple) -> bool:
+    def _derives(self, rule: MaintainedRule, fact: FactTuple) -> bool:
         if rule.keys:
             return fact in self._group(rule, tuple([fact[c] for c in rule.key_columns]))
         values: dict[str, Any] = {}

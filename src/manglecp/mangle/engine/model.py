@@ -14,7 +14,7 @@ from manglecp.mangle.engine.interpreter import check_constraints
 from manglecp.mangle.engine.views import NOTHING, FactTuple, Found, LookUp, View
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.externals import recorded
-from manglecp.mangle.facts import Fact, Timed
+from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Facts, Index, Limits, Origin, program_facts
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal
@@ -53,21 +53,21 @@ class EvaluatedModel:
         self.relations: Mapping[Key, Facts] = Relations(evaluation)  # without duplicates, temporal facts coalesced
         self._asked = evaluation.asked
 
-    def facts(self, key: Key) -> Iterable[Timed]:
+    def facts(self, key: Key) -> Iterable[TimedArgs]:
         """Return the facts of a predicate, including results of an external one."""
         return self._with_answers(key, self.relations.get(key, ()))
 
-    def derived(self, key: Key) -> Iterable[Timed]:
+    def derived(self, key: Key) -> Iterable[TimedArgs]:
         """Return the facts before coalescing."""
         return self._with_answers(key, self.stored_as_derived(key))
 
-    def _with_answers(self, key: Key, stored: Iterable[Timed]) -> Iterable[Timed]:
+    def _with_answers(self, key: Key, stored: Iterable[TimedArgs]) -> Iterable[TimedArgs]:
         if key not in self._asked:
             return stored
         answers = self._asked[key].values()
         return dict.fromkeys(chain(stored, ((args, None) for rows in answers for args in rows)))
 
-    def stored_as_derived(self, key: Key) -> Iterable[Timed]:
+    def stored_as_derived(self, key: Key) -> Iterable[TimedArgs]:
         i = self.evaluation.compiled.ids[key]
         if not self.evaluation.compiled.temporal[i]:
             stored = self.relations.get(key, ())

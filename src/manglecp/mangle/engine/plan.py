@@ -257,7 +257,7 @@ class RuleSteps:
         return (step for step in self.steps if isinstance(step, Scan))
 
 
-def take_apart(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
+def split_rule(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
     inference = KindInference(predicates)
     bound: set[str] = set()
     steps: list[AnyStep] = []
@@ -276,7 +276,7 @@ def take_apart(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
     return RuleSteps(rule, predicates, tuple(steps), dict(inference.env), frozenset(barriers))
 
 
-def turned_positive(apart: RuleSteps, position: int) -> RuleSteps | None:
+def with_positive_premise(apart: RuleSteps, position: int) -> RuleSteps | None:
     """Return the rule with one negated premise as an additional positive one, or None if that is not possible.
 
     It finds the rows that a change of the negated predicate affects.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from manglecp.mangle.facts import Args, Timed
+from manglecp.mangle.facts import Args, TimedArgs
 from manglecp.mangle.model import MOST_SKIPPED, Facts as FactsRead
 from manglecp.mangle.program import parts
 
@@ -248,7 +248,7 @@ class View:
         return ("x" if self.removed else "b") if self.base.facts else ""
 
 
-class Grouped(View):
+class GroupedView(View):
     """A binary relation as one set of second values per first value.
 
     Where a rule passes the second column of a premise to its head, whole sets are united and subtracted, which is
@@ -349,7 +349,7 @@ class Found:
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Timed]:
+    def __iter__(self) -> Iterator[TimedArgs]:
         if self._temporal:
             return ((fact[:-2], (fact[-2], fact[-1])) for fact in self._facts)
         return ((fact, None) for fact in self._facts)

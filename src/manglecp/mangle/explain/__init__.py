@@ -4,8 +4,8 @@ An evaluation records nothing for them; they need only a finished :class:`~mangl
 """
 
 from manglecp.mangle.explain.candidates import ANY_NAME, ANYTHING
-from manglecp.mangle.explain.coverage import Coverage, RuleCoverage, Unused
-from manglecp.mangle.explain.explainer import Blocked, Explainer, WhyNot
+from manglecp.mangle.explain.coverage import Coverage, RuleCoverage, UnusedFact
+from manglecp.mangle.explain.explainer import BlockedRule, Explainer, WhyNot
 from manglecp.mangle.explain.proof import Alternatives, Node, NodeOrigin, Proof
 from manglecp.mangle.explain.shape import RuleRef, Shape, rule_ref
 from manglecp.mangle.explain.solver import read_fact
@@ -15,7 +15,7 @@ __all__ = [
     "ANYTHING",
     "ANY_NAME",
     "Alternatives",
-    "Blocked",
+    "BlockedRule",
     "Coverage",
     "Explainer",
     "Node",
@@ -26,7 +26,7 @@ __all__ = [
     "RuleRef",
     "Shape",
     "Unlocked",
-    "Unused",
+    "UnusedFact",
     "WhyNot",
     "read_fact",
     "rule_ref",

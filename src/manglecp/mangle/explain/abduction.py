@@ -21,10 +21,10 @@ from typing import Final, NamedTuple, TypeAlias
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import Candidates, intervals_for
 from manglecp.mangle.explain.instances import Absence, free_ends
-from manglecp.mangle.explain.proof import NOTHING, Assumed, Prover, Sets
+from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, Prover, Sets
 from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import row_key
-from manglecp.mangle.facts import Args, Fact, Interval, Timed, coalesce
+from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
 from manglecp.mangle.program import Dependence, upset_by
 from manglecp.mangle.syntax import (
@@ -45,7 +45,7 @@ Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; 
 AFTERWARDS: Final = 10_000  # steps to collect partial results after the budget of steps is spent
 
 
-class Exhausted(Exception):
+class BudgetExhausted(Exception):
     pass
 
 
@@ -55,13 +55,13 @@ class Effort:
     deadline: float | None = None  # monotonic
 
     def spend(self, steps: int = 1) -> None:
-        """Raise :class:`Exhausted` when nothing is left."""
+        """Raise :class:`BudgetExhausted` when nothing is left."""
         self.steps -= steps
         if self.steps < 0 or (self.deadline is not None and monotonic() > self.deadline):
-            raise Exhausted
+            raise BudgetExhausted
 
 
-class Pending(NamedTuple):
+class PendingGoal(NamedTuple):
     """A premise that is assumed before all its variables have values."""
 
     literal: Literal
@@ -77,8 +77,8 @@ class State(NamedTuple):
     """The state of a body: values, assumptions, and assumptions with free variables."""
 
     row: Row
-    assumed: Assumed = NOTHING
-    pending: tuple[Pending, ...] = ()
+    assumed: AssumedFacts = NOTHING
+    pending: tuple[PendingGoal, ...] = ()
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -99,11 +99,11 @@ class Table:
 
     key: Key
     pattern: Pattern
-    answers: dict[Timed, Sets] = field(default_factory=dict)
+    answers: dict[TimedArgs, Sets] = field(default_factory=dict)
     progress: Sets = field(default_factory=Sets)  # assumptions with an effect on the pattern that cannot be predicted
     readers: set[Table] = field(default_factory=set)
 
-    def agrees(self, fact: Timed) -> bool:
+    def agrees(self, fact: TimedArgs) -> bool:
         return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
 
 
@@ -140,10 +140,10 @@ class Abduction:
                 if not self._dirty:
                     return found
                 self._fill()
-        except Exhausted:
+        except BudgetExhausted:
             self.exhausted = True
         self.effort.steps = max(self.effort.steps, AFTERWARDS)
-        with suppress(Exhausted):
+        with suppress(BudgetExhausted):
             self._satisfy(literal, row, found)
         self.effort.steps = 0
         return found
@@ -260,7 +260,7 @@ class Abduction:
                 found |= self.dependence.needs(upset_by(node.rule.clause))
         return found
 
-    def _upset(self, keys: set[Key], assumed: Assumed, progress: Sets) -> None:
+    def _upset(self, keys: set[Key], assumed: AssumedFacts, progress: Sets) -> None:
         for fact in self.facts_of(keys):
             new = assumed | {fact}
             if self.fits(State({}, new)):
@@ -280,7 +280,7 @@ class Abduction:
                 changed |= table.answers.setdefault(fact, Sets()).add(state.assumed)
         return changed
 
-    def _is_known(self, key: Key, fact: Timed) -> bool:
+    def _is_known(self, key: Key, fact: TimedArgs) -> bool:
         args, interval = fact
         if interval is not None:
             return interval in self.solver.intervals(key, args, raw=True)
@@ -370,7 +370,7 @@ class Abduction:
 
     def _added(self, premise: Literal, state: State, raw: Key | None) -> Iterator[State]:
         if not self.solver.predicate(premise.atom.key).temporal:
-            yield from self._postpone(Pending(premise, None), state)
+            yield from self._postpone(PendingGoal(premise, None), state)
             return
         try:
             intervals = intervals_for(premise, state.row, self.candidates)
@@ -378,13 +378,13 @@ class Abduction:
             return
         if not any(free_ends(premise, state.row)):
             for interval in intervals:
-                yield from self._postpone(Pending(premise, interval, interval == intervals[0]), state)
+                yield from self._postpone(PendingGoal(premise, interval, interval == intervals[0]), state)
             return
         for interval in intervals:
-            for new, fact in self._facts(Pending(premise, interval), state):
+            for new, fact in self._facts(PendingGoal(premise, interval), state):
                 yield from self._at(premise, new, fact.args, [(interval, new.assumed)], raw)
 
-    def _postpone(self, pending: Pending, state: State) -> Iterator[State]:
+    def _postpone(self, pending: PendingGoal, state: State) -> Iterator[State]:
         """Assume a premise; its variables are assigned after other premises have run."""
         new = state._replace(pending=(*state.pending, pending))
         if not self.fits(new):
@@ -413,7 +413,7 @@ class Abduction:
             yield from self._ground(new, told)
 
     def _facts(
-        self, pending: Pending, state: State, told: Container[str] | None = None
+        self, pending: PendingGoal, state: State, told: Container[str] | None = None
     ) -> Iterator[tuple[State, Fact]]:
         """Yield the states in which an addable fact satisfies a premise, with that fact.
 
@@ -463,7 +463,7 @@ class Abduction:
         for one in table.progress:
             if self.fits(State({}, state.assumed | one)):
                 progress.add(state.assumed | one)
-        by_args: dict[Args, list[tuple[Interval | None, Assumed]]] = {}
+        by_args: dict[Args, list[tuple[Interval | None, AssumedFacts]]] = {}
         for (args, interval), sets in table.answers.items():
             by_args.setdefault(args, []).extend((interval, one) for one in sets)
         for args, found in by_args.items():
@@ -475,12 +475,12 @@ class Abduction:
             for _, one in found:
                 yield from self._assume(state, row, state.assumed | one)
 
-    def _assume(self, state: State, row: Row | None, assumed: Assumed) -> Iterator[State]:
+    def _assume(self, state: State, row: Row | None, assumed: AssumedFacts) -> Iterator[State]:
         if row is not None and self.fits(new := State(row, assumed, state.pending)):
             yield new
 
     def _at(
-        self, premise: Literal, state: State, args: Args, found: list[tuple[Interval, Assumed]], raw: Key | None
+        self, premise: Literal, state: State, args: Args, found: list[tuple[Interval, AssumedFacts]], raw: Key | None
     ) -> Iterator[State]:
         """Match a temporal fact with new intervals: alone, or coalesced with each other and the present ones."""
         matcher = Matcher(premise, state.row, self.solver.now)

@@ -59,7 +59,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Unused:
+class UnusedFact:
     """A given fact that occurs in no rule instance."""
 
     fact: Fact
@@ -91,7 +91,7 @@ class Use:
         shapes = {id(s.rule): s for shapes in self.instances.shapes.values() for s in shapes}
         return Coverage(tuple(self._rule(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 
-    def unused(self, facts: Iterable[Fact]) -> list[Unused]:
+    def unused(self, facts: Iterable[Fact]) -> list[UnusedFact]:
         """Return those of ``facts`` that occur in no rule instance, in the order of their text."""
         mentioned = {
             premise.atom.key
@@ -109,7 +109,7 @@ class Use:
                     for instance in self._all(shape):
                         left.difference_update(instance.facts())
         return [
-            Unused(fact, "nothing joined" if fact.key in mentioned else "no rule mentions it")
+            UnusedFact(fact, "nothing joined" if fact.key in mentioned else "no rule mentions it")
             for fact in sorted(left, key=lambda fact: fact.text)
         ]
 

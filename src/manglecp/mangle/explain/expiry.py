@@ -19,14 +19,14 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.engine.codegen import Compiled, Generator, NotCompiled, tuple_text
+from manglecp.mangle.engine.codegen import CompiledFunction, Generator, NotCompiled, tuple_text
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.model import EvaluatedModel
-from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, take_apart
+from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, split_rule
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.explain.instances import Instance, Instances, Support
-from manglecp.mangle.explain.search import Merged, Replay
-from manglecp.mangle.explain.solver import Finished, read_fact
+from manglecp.mangle.explain.search import MergedFact, Replay
+from manglecp.mangle.explain.solver import ModelSolver, read_fact
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.program import Program, Rule
@@ -39,14 +39,12 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, orde
 FOREVER: Final = INT_MAX
 
 
-def asks_for_now(premise: Literal) -> bool:
+def is_at_now(premise: Literal) -> bool:
     return premise.annotation is not None and any(isinstance(b.value, Now) for b in premise.annotation.bounds)
 
 
-def looks_at_now(premise: Literal) -> bool:
-    return not premise.negated and (
-        asks_for_now(premise) or (premise.operator is not None and _moves(premise.operator))
-    )
+def depends_on_now(premise: Literal) -> bool:
+    return not premise.negated and (is_at_now(premise) or (premise.operator is not None and _moves(premise.operator)))
 
 
 def _moves(operator: Operator) -> bool:
@@ -70,7 +68,7 @@ def operator_end(operator: Operator, values: Sequence[Value | Now], end: int) ->
 
 def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
     """Return until when a fact that ends at ``end`` satisfies a premise about now; ``row`` has its variables."""
-    last = end if asks_for_now(premise) else FOREVER
+    last = end if is_at_now(premise) else FOREVER
     if premise.operator is not None:
         bounds = (bound.value for bound in premise.operator.bounds)
         values = [row[bound.name] if isinstance(bound, Variable) else bound for bound in bounds]
@@ -78,7 +76,7 @@ def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
     return last
 
 
-class Lasting:
+class ExpiryRules:
     """The part of a rule graph that time can falsify. Made once per program."""
 
     def __init__(self, program: Program) -> None:
@@ -92,7 +90,7 @@ class Lasting:
             if program.predicates[head].temporal:
                 continue  # its facts have intervals
             for premise in stored(rule):
-                if looks_at_now(premise):
+                if depends_on_now(premise):
                     found.append(head)
                 elif not program.predicates[premise.atom.key].temporal:
                     readers.setdefault(premise.atom.key, set()).add(head)
@@ -109,7 +107,7 @@ class Lasting:
 
     def limits(self, rule: Rule) -> bool:
         """Return whether the rule has a premise about now, or one on a limited predicate."""
-        return any(looks_at_now(p) or p.atom.key in self.limited for p in stored(rule))
+        return any(depends_on_now(p) or p.atom.key in self.limited for p in stored(rule))
 
     def can_expire(self, key: Key, first: Value) -> bool:
         """Return whether time can falsify a fact of this predicate with this first argument."""
@@ -141,14 +139,14 @@ Ways: TypeAlias = dict[tuple[Node, ...], int]  # the facts below a derivation, a
 class BackwardRule:
     """One rule, compiled for queries about facts of its head."""
 
-    def __init__(self, rule: Rule, lasting: Lasting, compiled: CompiledProgram, number: int) -> None:
+    def __init__(self, rule: Rule, lasting: ExpiryRules, compiled: CompiledProgram, number: int) -> None:
         self.rule = _named(rule, lasting)
         self.compiled = compiled
         self.lasting = lasting
         self.name = f"backward_{number}"
         self.limited = lasting.limits(rule)
-        self.steps: RuleSteps = take_apart(self.rule, compiled.program.predicates)
-        self.functions: dict[tuple[str, ...], Compiled | None] = {}
+        self.steps: RuleSteps = split_rule(self.rule, compiled.program.predicates)
+        self.functions: dict[tuple[str, ...], CompiledFunction | None] = {}
         self.reads = tuple(
             compiled.ids[step.literal.atom.key] for step in self.steps.steps if isinstance(step, Scan | Absent)
         )
@@ -170,7 +168,7 @@ class BackwardRule:
         """Return whether the head has these constants. The first one was looked up."""
         return all(args[i] == value for i, value in self.constants)
 
-    def function(self, views: Sequence[View]) -> Compiled | None:
+    def function(self, views: Sequence[View]) -> CompiledFunction | None:
         """Return the function for the layers that hold facts; None if the rule derives nothing from them.
 
         It adds derivations to ``rows``. The arguments at ``columns`` are known.
@@ -209,10 +207,10 @@ class _Backward(Generator):
         return self.given(FOREVER, "K")
 
     def _limits(self, scan: Scan) -> Iterator[str]:
-        if not looks_at_now(scan.literal):
+        if not depends_on_now(scan.literal):
             return
         end = f"e{scan.position}"
-        if asks_for_now(scan.literal):
+        if is_at_now(scan.literal):
             yield end
         operator = scan.literal.operator
         if operator is None:
@@ -234,7 +232,7 @@ class _Backward(Generator):
                 yield f"({self.ids[scan.literal.atom.key]}, {tuple_text(args)})"
 
 
-def _named(rule: Rule, lasting: Lasting) -> Rule:
+def _named(rule: Rule, lasting: ExpiryRules) -> Rule:
     """Name the ``_`` of premises whose facts are followed. Programs cannot contain these names."""
     number = itertools.count()
 
@@ -267,7 +265,7 @@ class Backwards:
     """What expiry needs to know of one program."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        self.lasting = Lasting(compiled.program)
+        self.lasting = ExpiryRules(compiled.program)
         self.rules: dict[Key, BackwardRules | None] = {}  # of each limited predicate; None if they are not compiled
         number = itertools.count()
         for key in self.lasting.limited:
@@ -307,7 +305,7 @@ class Expiry:
         self.ids = self.engine.compiled.ids
         self.settled: dict[Node, int] = {}
         self._choices: dict[Node, Ways] = {}
-        self._functions: dict[BackwardRule, Compiled | None] = {}  # for the layers of this evaluation
+        self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # for the layers of this evaluation
 
     def of(self, fact: str | Fact) -> int | None:
         """Return the end in nanoseconds, or None for no end. Raises ValueError if the fact does not hold."""
@@ -417,8 +415,8 @@ class Expiry:
     # --- rules that are not compiled -------------------------------------------------------------------------------
 
     @cached_property
-    def _solver(self) -> Finished:
-        return Finished(self.model)
+    def _solver(self) -> ModelSolver:
+        return ModelSolver(self.model)
 
     @cached_property
     def _instances(self) -> Instances:
@@ -434,13 +432,13 @@ class Expiry:
                 found.update(dict.fromkeys(component.predicates, Replay(self._solver, component)))
         return found
 
-    def _entries(self, fact: Fact) -> Iterable[Instance | Merged]:
+    def _entries(self, fact: Fact) -> Iterable[Instance | MergedFact]:
         replay = self._merges.get(fact.key)
         return (replay.log[fact],) if replay is not None and fact in replay.log else self._instances.of(fact)
 
-    def _entry(self, entry: Instance | Merged) -> tuple[tuple[Node, ...], int]:
+    def _entry(self, entry: Instance | MergedFact) -> tuple[tuple[Node, ...], int]:
         """Return the facts below a derivation and its end. A premise with several options becomes a choice."""
-        if isinstance(entry, Merged):
+        if isinstance(entry, MergedFact):
             return tuple((self.ids[fact.key], fact.args) for fact in entry.facts), FOREVER
         below: dict[Node, None] = {}
         last = FOREVER
@@ -448,7 +446,7 @@ class Expiry:
             if not isinstance(ground, Support):
                 continue
             key = ground.literal.atom.key
-            if looks_at_now(ground.literal):
+            if depends_on_now(ground.literal):
                 ends = (self._premise_end(ground.literal, ground.row, option.facts[0]) for option in ground.options)
                 last = min(last, max(ends))
             elif key in self.lasting.limited:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.candidates import Candidates
-from manglecp.mangle.explain.coverage import Coverage, Unused, Use
+from manglecp.mangle.explain.coverage import Coverage, UnusedFact, Use
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
@@ -26,7 +26,7 @@ WIDEST: Final = 100_000  # limit of rows in the search for the furthest premise
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedRule:
     """A rule and its first failing premise on the path that satisfies most premises."""
 
     rule: RuleRef
@@ -34,7 +34,7 @@ class Blocked:
     bindings: Mapping[str, Value]
 
 
-def _blocked(instances: Instances, shape: Shape, goal: Fact) -> Blocked:
+def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     """Return where a rule whose head unifies with the fact stops."""
     solver, rule = instances.solver, shape.rule
     start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
@@ -47,12 +47,12 @@ def _blocked(instances: Instances, shape: Shape, goal: Fact) -> Blocked:
     finally:
         solver.raw = before
     if depth < len(rule.premises):
-        return Blocked(shape.ref, premise_text(shape.as_written(depth), row), shape.in_order(row))
+        return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.in_order(row))
     # Every premise holds, but the derived fact differs from the goal.
     rows = solver.body(rule, start) if rule.clause.aggregates else [row]
     derived = min(instances.transformed(rule, rows), key=lambda d: row_key(d.row))
     row = derived.row if rule.clause.aggregates else {**start, **derived.row}
-    return Blocked(shape.ref, _difference(instances, rule, row, goal), shape.in_order(row))
+    return BlockedRule(shape.ref, _difference(instances, rule, row, goal), shape.in_order(row))
 
 
 def _difference(instances: Instances, rule: Rule, row: Row, goal: Fact) -> str:
@@ -70,7 +70,7 @@ class WhyNot:
     """The failing premise of each rule, and the smallest sets of facts that would unlock the fact."""
 
     fact: str
-    blocked: tuple[Blocked, ...]
+    blocked: tuple[BlockedRule, ...]
     would_unlock: tuple[tuple[Fact, ...], ...]
     complete: bool  # whether there are no other sets
 
@@ -173,6 +173,6 @@ class Explainer:
         """Return the coverage of each rule. Rules for other values of ``selector`` are inapplicable."""
         return self._use.coverage(selector)
 
-    def unused(self, facts: Iterable[str | Fact]) -> list[Unused]:
+    def unused(self, facts: Iterable[str | Fact]) -> list[UnusedFact]:
         """Return those of the given facts that occur in no rule instance, with the reason."""
         return self._use.unused(map(self.read, facts))

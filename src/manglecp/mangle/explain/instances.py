@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.shape import Shape, premise_text, shapes_of
-from manglecp.mangle.explain.solver import Finished, row_key
-from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
+from manglecp.mangle.explain.solver import ModelSolver, row_key
+from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, head_interval, instant_of, window
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal, Transform, Variable
@@ -175,10 +175,10 @@ class Derived:
 
 
 class Instances:
-    def __init__(self, solver: Finished) -> None:
+    def __init__(self, solver: ModelSolver) -> None:
         self.solver = solver
         self.shapes = shapes_of(solver.program)
-        self._known: dict[tuple[int, Args], Mapping[Timed, list[Derived]]] = {}
+        self._known: dict[tuple[int, Args], Mapping[TimedArgs, list[Derived]]] = {}
 
     def of(self, fact: Fact, most: int | None = None) -> Iterator[Instance]:
         """Yield the instances whose head is the fact, with the interval as derived; at most ``most`` per rule."""
@@ -193,7 +193,7 @@ class Instances:
             for derived in rows:
                 yield self.instance(shape, derived, start)
 
-    def _rows(self, shape: Shape, start: Row, values: Args) -> Mapping[Timed, list[Derived]]:
+    def _rows(self, shape: Shape, start: Row, values: Args) -> Mapping[TimedArgs, list[Derived]]:
         if not shape.leaves_open(shape.fixed):
             return self.heads(shape, start)
         known = self._known.get((id(shape), values))
@@ -201,9 +201,9 @@ class Instances:
             known = self._known[id(shape), values] = self.heads(shape, start)
         return known
 
-    def heads(self, shape: Shape, start: Row) -> Mapping[Timed, list[Derived]]:
+    def heads(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[Derived]]:
         """Return what the rule derives from rows that extend ``start``, and from which rows."""
-        found: dict[Timed, list[Derived]] = {}
+        found: dict[TimedArgs, list[Derived]] = {}
         rows = self.solver.body(shape.rule, start)
         for derived in self.transformed(shape.rule, rows):
             head = self.head(shape.rule, derived.row if shape.rule.clause.aggregates else {**start, **derived.row})
@@ -234,7 +234,7 @@ class Instances:
             row = transform_rows(step, [one.row for one in ones], self.solver.now)[0]
             yield Derived(row, tuple(member for one in ones for member in one.members))
 
-    def head(self, rule: Rule, row: Row) -> Timed | None:
+    def head(self, rule: Rule, row: Row) -> TimedArgs | None:
         """Return the fact of a row; None if its interval is inverted (D20)."""
         args = self.solver.head_args(rule.clause, row)
         if not self.solver.predicate(rule.head.key).temporal:
@@ -322,6 +322,6 @@ def _may_end(interval: Interval | None, ends: tuple[Value | None, ...]) -> bool:
     )
 
 
-def _timed_order(timed: Timed) -> tuple[object, ...]:
+def _timed_order(timed: TimedArgs) -> tuple[object, ...]:
     args, interval = timed
     return [order_key(value) for value in args], interval or ()

@@ -13,7 +13,7 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, covers, useful
 from manglecp.mangle.explain.search import FEW, LEAF, Choice, Search, TooWide
 from manglecp.mangle.explain.shape import RuleRef, bindings_text
-from manglecp.mangle.explain.solver import Finished
+from manglecp.mangle.explain.solver import ModelSolver
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Origin
 from manglecp.mangle.values import Value
@@ -134,7 +134,7 @@ class Prover:
 
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
-        self.solver = Finished(model)
+        self.solver = ModelSolver(model)
         self.instances = Instances(self.solver)
         self.acceptance = Acceptance(model.program.predicates)
         self._start(None)
@@ -215,10 +215,10 @@ class Prover:
         return Node(fact.text, "derived", shape.ref, shape.in_order(instance.row), tuple(premises.values()), fact)
 
 
-Assumed: TypeAlias = frozenset[Fact]
+AssumedFacts: TypeAlias = frozenset[Fact]
 
-NOTHING: Final[Assumed] = frozenset()
-_NO_SETS: Final[frozenset[Assumed]] = frozenset()
+NOTHING: Final[AssumedFacts] = frozenset()
+_NO_SETS: Final[frozenset[AssumedFacts]] = frozenset()
 
 
 class Sets:
@@ -226,13 +226,13 @@ class Sets:
 
     __slots__ = ("_by_fact", "_sets")
 
-    def __init__(self, sets: Iterable[Assumed] = ()) -> None:
-        self._sets: dict[Assumed, None] = {}
-        self._by_fact: dict[Fact, set[Assumed]] = {}
+    def __init__(self, sets: Iterable[AssumedFacts] = ()) -> None:
+        self._sets: dict[AssumedFacts, None] = {}
+        self._by_fact: dict[Fact, set[AssumedFacts]] = {}
         for one in sets:
             self.add(one)
 
-    def add(self, new: Assumed) -> bool:
+    def add(self, new: AssumedFacts) -> bool:
         """Add a set; return whether it is new and contains no other."""
         if new in self._sets or self._implied(new):
             return False
@@ -245,18 +245,18 @@ class Sets:
             self._by_fact.setdefault(fact, set()).add(new)
         return True
 
-    def _implied(self, new: Assumed) -> bool:
+    def _implied(self, new: AssumedFacts) -> bool:
         if NOTHING in self._sets:
             return True
         return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
 
-    def _implying(self, new: Assumed) -> list[Assumed]:
+    def _implying(self, new: AssumedFacts) -> list[AssumedFacts]:
         if not new:
             return list(self._sets)
         rarest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
         return [old for old in rarest if new <= old]
 
-    def __iter__(self) -> Iterator[Assumed]:
+    def __iter__(self) -> Iterator[AssumedFacts]:
         return iter(tuple(self._sets))
 
     def __len__(self) -> int:
@@ -364,7 +364,7 @@ class Supports:
         self._add(found, (one | other for one in left for other in right))
         return found
 
-    def _add(self, found: Sets, new: Iterable[Assumed]) -> None:
+    def _add(self, found: Sets, new: Iterable[AssumedFacts]) -> None:
         """Add sets up to ten times the limit, because unions subsume some."""
         for one in new:
             if len(found) >= 10 * self.limit:

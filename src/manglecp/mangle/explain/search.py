@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.declarations import Merge
 from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, cover
-from manglecp.mangle.explain.solver import Finished, row_key
-from manglecp.mangle.facts import Args, Fact, Timed
+from manglecp.mangle.explain.solver import ModelSolver, row_key
+from manglecp.mangle.facts import Args, Fact, TimedArgs
 from manglecp.mangle.matching import Matcher, Row
 from manglecp.mangle.model import Facts, Index, Relation, program_facts
 from manglecp.mangle.naive import NaiveEvaluation, Solving
@@ -25,20 +25,20 @@ from manglecp.mangle.syntax import Key, Literal, Premise
 # every fact is logged when it first appears. Log entries depend on earlier ones only, so proofs from the log are
 # well-founded.
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedFact:
     """A value merged from these facts."""
 
     facts: tuple[Fact, ...]
 
 
-class Replay(Finished):
+class Replay(ModelSolver):
     """A component evaluated again over the finished model below it, with a log of how each fact first appeared."""
 
-    def __init__(self, below: Finished, component: Component) -> None:
+    def __init__(self, below: ModelSolver, component: Component) -> None:
         super().__init__(below.model)
         self.answers = below.answers.copy()
         self.inside = frozenset(key for key in component.predicates if not self.predicate(key).deferred)
-        self.log: dict[Fact, Instance | Merged] = {}
+        self.log: dict[Fact, Instance | MergedFact] = {}
         self._given: set[Fact] = set()
         self._instances = Instances(self)
         self._shapes = {id(s.rule): s for shapes in self._instances.shapes.values() for s in shapes}
@@ -62,7 +62,7 @@ class Replay(Finished):
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
         if key not in self.inside:
             return super().index(key, positions, raw=raw)
-        index: dict[Args, list[Timed]] = {}
+        index: dict[Args, list[TimedArgs]] = {}
         for fact in self.relation(key):
             index.setdefault(tuple(fact[0][i] for i in positions), []).append(fact)
         return index
@@ -79,12 +79,12 @@ class Replay(Finished):
 
     def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
         changes = isinstance(premise, Literal) and premise.atom.key in self.inside
-        return (yield from (NaiveEvaluation if changes else Finished)._solve(self, premise, rows))
+        return (yield from (NaiveEvaluation if changes else ModelSolver)._solve(self, premise, rows))
 
     def _is_plain_look_up(self, premise: Premise) -> bool:
         return super()._is_plain_look_up(premise) and premise.atom.key not in self.inside  # type: ignore[union-attr]
 
-    def _apply(self, rule: Rule) -> list[Timed]:
+    def _apply(self, rule: Rule) -> list[TimedArgs]:
         shape = self._shapes[id(rule)]
         found = self._instances.heads(shape, {})
         for fact, rows in found.items():
@@ -105,7 +105,7 @@ class Replay(Finished):
         for value in result:
             made = Fact(self._merging[0], value)
             if value not in group and value != args and made not in self._given:
-                self.log.setdefault(made, Merged((Fact(self._merging[0], args), *lost)))
+                self.log.setdefault(made, MergedFact((Fact(self._merging[0], args), *lost)))
         return result
 
 
@@ -150,7 +150,7 @@ class _Waiting:
 class Search:
     """Finds and memoises proofs."""
 
-    solver: Finished
+    solver: ModelSolver
     instances: Instances
     using: Collection[Fact] | None = None  # the given facts that may be leaves; None for all
     widest: int | None = WIDEST  # limit of instances
@@ -316,7 +316,7 @@ class Search:
         for fact, entry in replay.log.items():
             if fact not in needed or fact in self.best:
                 continue
-            if isinstance(entry, Merged):
+            if isinstance(entry, MergedFact):
                 chosen: list[Chosen | None] = [entry.facts]
             else:
                 chosen = [g if isinstance(g, Absence) else self.cheapest(g.options) for g in entry.grounds]
@@ -339,7 +339,7 @@ class Search:
             if fact in needed or self.leaf(fact) or entry is None:
                 continue
             needed.add(fact)
-            stack += entry.facts if isinstance(entry, Merged) else entry.facts()
+            stack += entry.facts if isinstance(entry, MergedFact) else entry.facts()
         return needed, below
 
     def _push(self, queue: list[tuple[Any, ...]], fact: Fact, choice: Choice) -> None:

@@ -12,7 +12,7 @@ from manglecp.base.suggestions import closest_match
 from manglecp.mangle.clauses import ClauseCheck
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseError, ValueFault
-from manglecp.mangle.facts import Args, Fact, Interval, Timed, holds_somewhere
+from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
 from manglecp.mangle.model import Facts, Index, Relation
 from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
@@ -72,7 +72,7 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
 
 # Look-ups use persistent indexes, and consecutive plain look-ups are joined in the cheapest order. Everything else, in
 # particular temporal premises, keeps the running order, which is part of its meaning.
-class Finished(NaiveEvaluation):
+class ModelSolver(NaiveEvaluation):
     """The naive evaluator over a finished model."""
 
     def __init__(self, model: EvaluatedModel) -> None:
@@ -105,7 +105,7 @@ class Finished(NaiveEvaluation):
         own = self.model.index(key, positions, raw=raw)
         if own is not None:
             return own
-        index: dict[Args, list[Timed]] = {}
+        index: dict[Args, list[TimedArgs]] = {}
         for fact in self.model.derived(key) if raw else self.model.facts(key):
             index.setdefault(tuple([fact[0][i] for i in positions]), []).append(fact)
         return index
@@ -251,7 +251,7 @@ class Finished(NaiveEvaluation):
         return joined
 
 
-def furthest(solver: Finished, rule: Rule, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
+def furthest(solver: ModelSolver, rule: Rule, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
     """Return how many premises can be satisfied, and the least row that satisfies them.
 
     Depth first, in the order of values, over at most ``most_rows`` rows; stops at ``enough`` premises, by default all.
@@ -276,7 +276,7 @@ def furthest(solver: Finished, rule: Rule, start: Row, most_rows: int, enough: i
     return deepest, best
 
 
-def satisfying(solver: Finished, premise: Premise, row: Row) -> list[Row]:
+def satisfying(solver: ModelSolver, premise: Premise, row: Row) -> list[Row]:
     try:
         return list(solver.solve(premise, row))
     except (ValueFault, EvalError):

@@ -18,11 +18,11 @@ from typing import Final
 from manglecp.mangle.checker import check_types
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import EvalError, LimitError
-from manglecp.mangle.explain.abduction import Abduction, Effort, Exhausted
+from manglecp.mangle.explain.abduction import Abduction, BudgetExhausted, Effort
 from manglecp.mangle.explain.candidates import Assertable, Candidates
-from manglecp.mangle.explain.proof import NOTHING, Assumed, Prover, Sets
+from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, Prover, Sets
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import Finished, furthest, satisfying
+from manglecp.mangle.explain.solver import ModelSolver, furthest, satisfying
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
@@ -62,30 +62,30 @@ class Unlock:
         self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
         self.exhausted = False
         self.larger = False  # whether a larger set than allowed could succeed
-        self._tried: dict[Assumed, bool] = {}
+        self._tried: dict[AssumedFacts, bool] = {}
 
     @property
-    def failed(self) -> list[Assumed]:
+    def failed(self) -> list[AssumedFacts]:
         return [one for one, unlocks in self._tried.items() if not unlocks]
 
     def run(self) -> Unlocked:
         if self.prover.solver.contains(self.goal):
             return Unlocked(((),), True)
-        found: set[Assumed] = set()
+        found: set[AssumedFacts] = set()
         for size in range(1, MOST_FACTS + 1):
             try:
                 self._sets_of(size, found)
                 if self.exhausted:
                     self.complete = self.complete and self._every_set_of(size, found)
                     self.larger = True
-            except Exhausted:
+            except BudgetExhausted:
                 self.complete = False
             if found or not self.complete:
                 break
         return Unlocked(self._presented(found), self.complete and (bool(found) or not self.larger))
 
-    def _sets_of(self, size: int, found: set[Assumed]) -> None:
-        queue: dict[Assumed, None] = {NOTHING: None}
+    def _sets_of(self, size: int, found: set[AssumedFacts]) -> None:
+        queue: dict[AssumedFacts, None] = {NOTHING: None}
         seen = {NOTHING}
         last = size == MOST_FACTS
         while queue:
@@ -102,7 +102,7 @@ class Unlock:
                     seen.add(larger)
                     queue[larger] = None
 
-    def _every_set_of(self, size: int, found: set[Assumed]) -> bool:
+    def _every_set_of(self, size: int, found: set[AssumedFacts]) -> bool:
         """Try all sets of a size, if they are few enough; return whether they were."""
         keys = [key for key in self.candidates.keys if key in self.scope]
         if any(self.prover.solver.predicate(key).temporal for key in keys):
@@ -118,18 +118,18 @@ class Unlock:
     def _abduction(self, prover: Prover, budget: int) -> Abduction:
         return Abduction(prover, self.candidates, self.dependence, budget, self.effort)
 
-    def _unlocks(self, added: Assumed) -> bool:
+    def _unlocks(self, added: AssumedFacts) -> bool:
         if added not in self._tried:
             self.tries -= 1
             if self.tries < 0 or (self.effort.deadline is not None and monotonic() > self.effort.deadline):
-                raise Exhausted
+                raise BudgetExhausted
             self._tried[added] = False
             model = self._with(added)
-            holds = model is not None and Finished(model).contains(self.goal)
+            holds = model is not None and ModelSolver(model).contains(self.goal)
             self._tried[added] = holds and self._is_well_typed(added)
         return self._tried[added]
 
-    def _with(self, added: Assumed) -> EvaluatedModel | None:
+    def _with(self, added: AssumedFacts) -> EvaluatedModel | None:
         """Return the model with facts added; None if they break the program."""
         limits = self.prover.model.limits
         enough = min(limits.derived_facts, self._size + ROOM)
@@ -145,7 +145,7 @@ class Unlock:
     def _size(self) -> int:
         return sum(map(len, self.prover.model.relations.values()))
 
-    def _is_well_typed(self, added: Assumed) -> bool:
+    def _is_well_typed(self, added: AssumedFacts) -> bool:
         """Return whether the program accepts the facts as well as its own.
 
         The types of an undeclared predicate are those of its facts, so a fact of a new kind can make a rule ill-typed.
@@ -157,7 +157,7 @@ class Unlock:
         given = [GivenFact(Clause(_atom(fact)), fact.args) for fact in undeclared]
         return not check_types(program.predicates, program.rules, [*program.facts, *given])
 
-    def _lacking(self, added: Assumed, budget: int, last: bool) -> Sets:
+    def _lacking(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
         """Return sets that have to be added further; ``last`` if no larger set will be tried."""
         if not added:
             return self._ask(self.prover, _question(self.goal), {}, budget, last)
@@ -176,7 +176,7 @@ class Unlock:
         self.larger |= last and abduction.cut
         return found
 
-    def _mending(self, added: Assumed, budget: int, last: bool) -> Sets:
+    def _mending(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
         """Return sets that could repair a broken program: facts that others include, or that retract conclusions."""
         found = Sets()
         for fact in added:
@@ -196,13 +196,13 @@ class Unlock:
             found.add(frozenset({fact}))
         return found
 
-    def _presented(self, found: set[Assumed]) -> tuple[tuple[Fact, ...], ...]:
+    def _presented(self, found: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
         """Drop sets that differ from a better one by a longer interval or, if time is free, one further from now."""
         kept = [one for one in found if not any(self._better(other, one) for other in found)]
         ordered = [tuple(sorted(one, key=lambda fact: fact.text)) for one in kept]
         return tuple(sorted(ordered, key=lambda facts: [fact.text for fact in facts]))
 
-    def _better(self, one: Assumed, other: Assumed) -> bool:
+    def _better(self, one: AssumedFacts, other: AssumedFacts) -> bool:
         mine, its = one - other, other - one
         if len(mine) != 1 or len(its) != 1:
             return False
@@ -222,7 +222,7 @@ class Unlock:
         return end - start, max(start - now, now - end, 0), start
 
 
-def _order(assumed: Assumed) -> tuple[int, list[str]]:
+def _order(assumed: AssumedFacts) -> tuple[int, list[str]]:
     return len(assumed), sorted(fact.text for fact in assumed)
 
 
@@ -263,7 +263,7 @@ class Probe:
         model = self._prover.model
         left = max(deadline - monotonic(), 0.001)
         try:
-            return Finished(model.with_facts(added, replace(model.limits, seconds=left))).contains(goal)
+            return ModelSolver(model.with_facts(added, replace(model.limits, seconds=left))).contains(goal)
         except EvalError:
             return False
 
