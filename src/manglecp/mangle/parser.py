@@ -11,7 +11,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
@@ -112,39 +112,36 @@ class TermParser:
             return self.variable()
         if kind == "name":
             return self.application()
-        if kind == "constant":
-            name = self.constants[lex.text]
-            lex.advance()
-            return name
-        if kind == "number":
-            number = lex.number_value()
-            lex.advance()
-            return number
-        if kind == "string":
-            string = lex.string_value()
-            lex.advance()
-            return string
         if kind == "[":
             return self.bracketed()
         if kind == "{":
             return self.struct()
-        if kind == "float":
-            value = Float(lex.float_value())
-            lex.advance()
-            return value
-        if kind == "bytes":
-            data = Bytes(lex.bytes_value())
-            lex.advance()
-            return data
         if kind == "dot_type":
             return self.dot_type()
-        fix = None
+        value: Constant
+        if kind == "constant":
+            value = self.constants[lex.text]
+        elif kind == "number":
+            value = lex.number_value()
+        elif kind == "string":
+            value = lex.string_value()
+        elif kind == "float":
+            value = Float(lex.float_value())
+        elif kind == "bytes":
+            value = Bytes(lex.bytes_value())
+        else:
+            self._refuse_term()
+        lex.advance()
+        return value
+
+    def _refuse_term(self) -> NoReturn:
+        kind, fix = self.lex.kind, None
         if kind in ("timestamp", "duration"):
             made = "fn:time:parse_rfc3339" if kind == "timestamp" else "fn:duration:parse"
             fix = f'as a value write {made}("…")'
         elif kind in KEYWORDS:
             fix = f"{kind} is a reserved word"
-        return lex.fail(f"a term is needed here, found {self.found()}", fix=fix)
+        self.lex.fail(f"a term is needed here, found {self.found()}", fix=fix)
 
     def variable(self) -> Variable:
         variable = Variable(self.lex.text, self.lex.span())

@@ -6,9 +6,8 @@ whole (packages, declarations, ownership, clauses, temporal recursion, types), *
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 from manglecp.base.diagnostic import Diagnostic
@@ -23,7 +22,7 @@ from manglecp.mangle.declarations import Predicate, check_ownership, collect, re
 from manglecp.mangle.errors import AnalysisError, ParseError, StratificationError, ValueFault
 from manglecp.mangle.matching import evaluate_term, mentions_now
 from manglecp.mangle.parser import LONG_TEXT, parse
-from manglecp.mangle.stratify import Component, Dependencies
+from manglecp.mangle.stratify import Component, Dependencies, dependencies
 from manglecp.mangle.syntax import (
     Apply,
     Atom,
@@ -217,19 +216,14 @@ class _Loader:
 
     def _doubtful(self) -> set[Key]:
         """Return predicates with open types: declared wrongly, or undeclared and defined wrongly or by others."""
-        readers: dict[Key, list[Key]] = {}
+        undeclared = {key for key, predicate in self.predicates.items() if predicate.decl is None}
+        readers: dict[Key, set[Key]] = {}
         for rule in self.rules:
-            for key in _reads(rule.clause):
-                readers.setdefault(key, []).append(rule.head.key)
-        heads = (clause.head.key for clause in self.faulty)
-        doubtful = {*self.faulty_decls, *(key for key in heads if self.predicates[key].decl is None)}
-        queue = list(doubtful)
-        for key in queue:
-            for head in readers.get(key, ()):
-                if head not in doubtful and self.predicates[head].decl is None:
-                    doubtful.add(head)
-                    queue.append(head)
-        return doubtful
+            for key in _reads(rule.clause) if rule.head.key in undeclared else ():
+                readers.setdefault(key, set()).add(rule.head.key)
+        return closure(
+            {*self.faulty_decls, *undeclared.intersection(clause.head.key for clause in self.faulty)}, readers
+        )
 
     def _given(self, clause: Clause) -> None:
         if any(map(mentions_now, clause.head.args)):
@@ -288,68 +282,42 @@ class Dependence:
     """The dependencies between the predicates of a program, as closures."""
 
     def __init__(self, program: Program) -> None:
-        self.program = program
         self._reads: dict[Key, set[Key]] = {}
-        self._upsets: dict[Key, set[Key]] = {}
-        for rule in program.rules:
-            for premise in rule.premises:
-                if isinstance(premise, syntax.Literal) and not premise.atom.predicate.startswith(":"):
-                    self._edge(rule.head.key, premise.atom.key, _upsets(rule.clause, premise))
-        for predicate in program.predicates.values():
-            if predicate.merge is not None:
-                self._edge(predicate.key, predicate.merge.predicate, upsets=True)
-                self._edge(predicate.key, predicate.key, upsets=True)
-
-    def _edge(self, head: Key, body: Key, upsets: bool) -> None:
-        self._reads.setdefault(head, set()).add(body)
-        if upsets:
-            self._upsets.setdefault(head, set()).add(body)
+        self._readers: dict[Key, set[Key]] = {}
+        self._retracting: dict[Key, set[Key]] = {}
+        for one in dependencies(program.predicates, (rule.clause for rule in program.rules)):
+            if one.body[0].startswith(":"):
+                continue
+            self._reads.setdefault(one.head, set()).add(one.body)
+            self._readers.setdefault(one.body, set()).add(one.head)
+            if one.retracts:
+                self._retracting.setdefault(one.head, set()).add(one.body)
+            if one.premise is None:  # a merge, whose own facts replace each other
+                self._retracting[one.head].add(one.head)
 
     def needs(self, keys: Iterable[Key]) -> set[Key]:
         """Return the predicates and everything they are derived from."""
-        return _closure(keys, self._reads)
-
-    @cached_property
-    def _readers(self) -> dict[Key, set[Key]]:
-        readers: dict[Key, set[Key]] = {}
-        for head, bodies in self._reads.items():
-            for body in bodies:
-                readers.setdefault(body, set()).add(head)
-        return readers
+        return closure(keys, self._reads)
 
     def affects(self, keys: Iterable[Key]) -> set[Key]:
         """Return the predicates and everything derived from them."""
-        return _closure(keys, self._readers)
+        return closure(keys, self._readers)
 
-    def upsetters(self, key: Key) -> set[Key]:
+    def retracting(self, key: Key) -> set[Key]:
         """Return the predicates whose new facts could retract facts of ``key``."""
         found: set[Key] = set()
         for head in self.needs([key]):
-            found |= self.needs(self._upsets.get(head, ()))
+            found |= self.needs(self._retracting.get(head, ()))
         return found
 
 
-def upset_by(clause: Clause) -> set[Key]:
+def retracting_premises(clause: Clause) -> set[Key]:
     """Return the predicates of the premises whose new facts could retract what the rule derived."""
-    literals = [premise for premise in clause.premises if isinstance(premise, syntax.Literal)]
-    return {p.atom.key for p in literals if _upsets(clause, p) and not p.atom.predicate.startswith(":")}
+    return {one.body for one in dependencies({}, [clause]) if one.retracts and not one.body[0].startswith(":")}
 
 
-def _upsets(clause: Clause, premise: syntax.Literal) -> bool:
-    """Return whether more facts for this premise can make the rule hold less often.
-
-    By negation, aggregation, and intervals that grow where a variable takes their ends.
-    """
-    return premise.negated or clause.aggregates or any(_ends(premise))
-
-
-def _ends(premise: syntax.Literal) -> Iterator[Variable]:
-    for bound in () if premise.annotation is None else premise.annotation.bounds:
-        if isinstance(bound.value, Variable) and not bound.value.anonymous:
-            yield bound.value
-
-
-def _closure(start: Iterable[Key], edges: dict[Key, set[Key]]) -> set[Key]:
+def closure(start: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> set[Key]:
+    """Return all keys that can be reached from ``start``, including those."""
     found = set(start)
     stack = list(found)
     while stack:

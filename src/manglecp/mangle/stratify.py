@@ -14,7 +14,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Span
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.syntax import Clause, Decl, Key, Literal
+from manglecp.mangle.syntax import Clause, Decl, Key, Literal, bound_variables
 
 _LONGEST_PATH: Final = 10
 _MOST_CYCLES: Final = 20
@@ -36,6 +36,16 @@ class Dependency:
         """Whether it is by an operator about the future."""
         return self.premise is not None and self.premise.operator is not None and self.premise.operator.is_future
 
+    @property
+    def retracts(self) -> bool:
+        """Whether more facts of the body can make the head hold less often.
+
+        By negation, aggregation, merges, and intervals that grow where a variable takes their ends.
+        """
+        if self.strict or self.premise is None or self.premise.annotation is None:
+            return self.strict
+        return any(not variable.anonymous for variable in bound_variables(self.premise.annotation.bounds))
+
 
 @dataclass(frozen=True, slots=True)
 class Component:
@@ -54,7 +64,7 @@ class Dependencies:
         known |= {key for key, predicate in predicates.items() if predicate.merge is not None}
         self.nodes = sorted(known)
         self.edges: dict[Key, list[Dependency]] = {node: [] for node in self.nodes}
-        for dependency in _dependencies(predicates, rules):
+        for dependency in dependencies(predicates, rules):
             if dependency.body in known and dependency.head in known:
                 self.edges[dependency.head].append(dependency)
         self.components = self._components()
@@ -180,7 +190,8 @@ def _path(cycle: list[Key]) -> str:
     return " -> ".join(names)
 
 
-def _dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) -> Iterator[Dependency]:
+def dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) -> Iterator[Dependency]:
+    """Yield what each rule reads, and the merge predicate of each merged one."""
     for clause in rules:
         for premise in clause.premises:
             if isinstance(premise, Literal):

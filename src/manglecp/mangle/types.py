@@ -15,6 +15,7 @@ from manglecp.base.source import Span
 from manglecp.mangle.printer import value_text
 from manglecp.mangle.syntax import Apply, Term, Variable
 from manglecp.mangle.values import (
+    KIND_NAMES,
     Bytes,
     Duration,
     Float,
@@ -145,6 +146,7 @@ Type: TypeAlias = (
     Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | OptionType | Tag | TypeVariable
 )
 
+ALL_KINDS: Final = frozenset(KIND_NAMES.values())
 MAX_DEPTH: Final = 100  # limit of nesting; the relations below recurse
 
 ANY: Final = Base("/any")
@@ -159,7 +161,8 @@ NAME: Final = NameType("/name")
 EMPTY: Final = Union(())
 BASES: Final = {base.name: base for base in (ANY, BOT, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)}
 _MOST_PARTS: Final = 5_000
-_KIND_TYPES: Final[Mapping[type, Type]] = {
+KIND_TYPES: Final[Mapping[type, Type]] = {
+    Name: NAME,
     int: NUMBER,
     Float: FLOAT,
     str: STRING,
@@ -297,6 +300,21 @@ def describe_type(type_: Type) -> str:
     return " or ".join(map(str, type_.members)) if isinstance(type_, Union) and type_.members else str(type_)
 
 
+def kinds_of(type_: Type) -> frozenset[str]:
+    """Return the names of the kinds that values of a type can have."""
+    if isinstance(type_, Union):
+        return frozenset().union(*map(kinds_of, type_.members))
+    if isinstance(type_, OptionType):
+        return kinds_of(type_.some)
+    if isinstance(type_, PairType | ListType | MapType | StructType):
+        return frozenset({type(type_).__name__.removesuffix("Type").lower()})
+    if isinstance(type_, NameType | Tag):
+        return frozenset({"name"})
+    if isinstance(type_, Singleton):
+        return frozenset({KIND_NAMES[type(type_.value)]})
+    return frozenset() if type_ == BOT else ALL_KINDS & {str(type_)[1:]} or ALL_KINDS
+
+
 def parts(type_: Type) -> Iterator[Type]:
     return (part for part, _ in _walk(type_))
 
@@ -391,7 +409,7 @@ def member(value: Value, type_: Type) -> bool:
         return value is type_.name
     if isinstance(value, Name):
         return isinstance(type_, NameType) and (type_ == NAME or value.text.startswith(type_.prefix + "/"))
-    return _KIND_TYPES.get(type(value)) == type_
+    return KIND_TYPES.get(type(value)) == type_
 
 
 def meet(left: Type, right: Type) -> Type:
@@ -451,7 +469,7 @@ def widen(type_: Type) -> Type:
         return NAME
     if not isinstance(type_, Singleton):
         return type_
-    return NAME if isinstance(type_.value, Name) else _KIND_TYPES.get(type(type_.value), ANY)
+    return KIND_TYPES.get(type(type_.value), ANY)
 
 
 def union(types: Iterable[Type]) -> Type:
@@ -514,7 +532,7 @@ class Vocabulary:
         if exact and (type(value), value) in self.singletons:
             return Singleton(value)
         if not isinstance(value, Name):
-            return _KIND_TYPES[type(value)]
+            return KIND_TYPES[type(value)]
         prefix = value.text[: self.longest + 1]
         while (cut := prefix.rfind("/")) > 0:
             prefix = prefix[:cut]

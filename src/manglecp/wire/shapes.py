@@ -12,47 +12,26 @@ from functools import cached_property
 from typing import Final
 
 from manglecp.base.text import quote
-from manglecp.mangle import KIND_NAMES, Bytes, Duration, Float, Name, Time, Value, value_text
+from manglecp.mangle import KIND_NAMES, Float, Value, value_text
 from manglecp.mangle.types import (
+    ALL_KINDS,
     ANY,
-    BYTES,
-    DURATION,
-    FLOAT,
+    KIND_TYPES,
     NAME,
-    NUMBER,
-    STRING,
-    TIME,
     Base,
     ListType,
     MapType,
-    NameType,
     OptionType,
     PairType,
-    Singleton,
     StructType,
-    Tag,
     Type,
     TypeVariable,
     Union,
     Vocabulary,
     conforms,
+    kinds_of,
     union,
 )
-
-_KINDS_OF_BASES: Final[dict[Base, type]] = {
-    NUMBER: int,
-    FLOAT: Float,
-    STRING: str,
-    BYTES: Bytes,
-    TIME: Time,
-    DURATION: Duration,
-}
-_KINDS_OF_CONSTRUCTORS: Final[dict[type, str]] = {
-    ListType: "list",
-    PairType: "pair",
-    MapType: "map",
-    StructType: "struct",
-}
 
 
 def _agreed(candidates: set[str], default: str) -> cached_property[str]:
@@ -60,7 +39,7 @@ def _agreed(candidates: set[str], default: str) -> cached_property[str]:
 
     def kind(shape: Shape) -> str:
         possible = shape.kinds & candidates
-        return next(iter(possible)) if len(possible) == 1 and "any" not in shape.kinds else default
+        return next(iter(possible)) if len(possible) == 1 else default
 
     return cached_property(kind)
 
@@ -82,8 +61,8 @@ class Shape:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The names of the allowed kinds; ``any`` for all."""
-        return frozenset(_kind(member) for member in self.members)
+        """The names of the allowed kinds."""
+        return kinds_of(self.type) or ALL_KINDS
 
     text = _agreed({"string", "name", "time", "duration", "bytes"}, "string")
     number = _agreed({"number", "float64", "time", "duration"}, "number")
@@ -99,7 +78,7 @@ class Shape:
     @cached_property
     def fraction(self) -> bool:
         """Whether a JSON number with a fraction is allowed."""
-        return not self.kinds.isdisjoint(("float64", "any")) or self.kinds.isdisjoint(("number", "time", "duration"))
+        return "float64" in self.kinds or self.kinds.isdisjoint(("number", "time", "duration"))
 
     def field(self, label: Value) -> Shape:
         return self._fields.get(label, ANYTHING)
@@ -136,15 +115,9 @@ class Shape:
     @cached_property
     def whole_kinds(self) -> frozenset[type]:
         """The kinds all of whose values conform."""
-        whole: set[type] = set()
-        for member in self.members:
-            if member == ANY or isinstance(member, TypeVariable):
-                whole |= KIND_NAMES.keys()
-            elif member == NAME:
-                whole.add(Name)
-            elif isinstance(member, Base) and member in _KINDS_OF_BASES:
-                whole.add(_KINDS_OF_BASES[member])
-        return frozenset(whole)
+        if any(member == ANY or isinstance(member, TypeVariable) for member in self.members):
+            return frozenset(KIND_NAMES)
+        return frozenset(kind for kind, type_ in KIND_TYPES.items() if type_ in self.members)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
@@ -160,16 +133,6 @@ def _alternatives(type_: Type) -> Iterator[Type]:
         yield from _alternatives(type_.some)
     else:
         yield type_
-
-
-def _kind(type_: Type) -> str:
-    if isinstance(type_, NameType | Tag):
-        return "name"
-    if isinstance(type_, Singleton):
-        return KIND_NAMES[type(type_.value)]
-    if isinstance(type_, Base) and type_ in _KINDS_OF_BASES:
-        return KIND_NAMES[_KINDS_OF_BASES[type_]]
-    return _KINDS_OF_CONSTRUCTORS.get(type(type_), "any")
 
 
 def _joined(types: Iterable[Type]) -> Shape:

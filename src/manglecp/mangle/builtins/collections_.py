@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from manglecp.mangle.builtins.registry import Function, describe, items, mapping, number, pure, struct
@@ -44,36 +45,24 @@ def _tuple(_who: str, *parts: Value) -> Value:
     return tuple_of(parts)
 
 
-def _map(op: str, *flat: Value) -> Value:
-    try:
-        return Map(_entries(flat))
-    except RepeatedKey as repeated:
-        raise ValueFault(f"{op} takes each key once, but {describe(repeated.key)} is repeated") from None
+def _of_entries(kind: type[Map | Struct], key: str) -> Callable[..., Value]:
+    def body(op: str, *flat: Value) -> Value:
+        try:
+            return kind(tuple(zip(flat[::2], flat[1::2], strict=True)))
+        except RepeatedKey as repeated:
+            raise ValueFault(f"{op} takes each {key} once, but {describe(repeated.key)} is repeated") from None
+
+    return body
 
 
-def _struct(op: str, *flat: Value) -> Value:
-    try:
-        return Struct(_entries(flat))
-    except RepeatedKey as repeated:
-        raise ValueFault(f"{op} takes each label once, but {describe(repeated.key)} is repeated") from None
+def _get(container: Callable[[str, Value], Map | Struct], key: str) -> Callable[..., Value]:
+    def body(op: str, entries: Value, wanted: Value) -> Value:
+        found = container(op, entries).get(wanted)
+        if found is None:
+            raise ValueFault(f"{op} takes a {key} of {describe(entries)}, not {describe(wanted)}")
+        return found
 
-
-def _entries(flat: tuple[Value, ...]) -> tuple[tuple[Value, Value], ...]:
-    return tuple(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _map_get(op: str, entries: Value, key: Value) -> Value:
-    found = mapping(op, entries).get(key)
-    if found is None:
-        raise ValueFault(f"{op} takes a key of {describe(entries)}, not {describe(key)}")
-    return found
-
-
-def _struct_get(op: str, fields: Value, label: Value) -> Value:
-    found = struct(op, fields).get(label)
-    if found is None:
-        raise ValueFault(f"{op} takes a label of {describe(fields)}, not {describe(label)}")
-    return found
+    return body
 
 
 def _some(_who: str, value: Value) -> Value:
@@ -96,7 +85,7 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
         "fn:map",
         (),
         "fn:Map(/any, /any)",
-        _map,
+        _of_entries(Map, "key"),
         "The map of keys and values in turn; also written [k : v].",
         rest="/any",
         even=True,
@@ -105,12 +94,12 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
         "fn:struct",
         (),
         "fn:Struct()",
-        _struct,
+        _of_entries(Struct, "label"),
         "The struct of labels and values in turn; also written {/l : v}.",
         rest="/any",
         even=True,
     ),
-    pure("fn:map:get", ("fn:Map(K, V)", "K"), "V", _map_get, "The value under a key that the map has."),
-    pure("fn:struct:get", ("/any", "/name"), "/any", _struct_get, "The value under a label of the struct."),
+    pure("fn:map:get", ("fn:Map(K, V)", "K"), "V", _get(mapping, "key"), "The value under a key that the map has."),
+    pure("fn:struct:get", ("/any", "/name"), "/any", _get(struct, "label"), "The value under a label of the struct."),
     pure("fn:some", ("X",), "fn:Option(X)", _some, "The value as an option, which is the value itself."),
 )

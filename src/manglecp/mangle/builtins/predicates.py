@@ -72,19 +72,12 @@ def _match_prefix(op: str, value: Value, prefix: Value) -> bool:
     return isinstance(value, Name) and value.text.startswith(start) and value.text != start
 
 
-def _starts_with(op: str, text: Value, pattern: Value) -> bool:
-    wanted = string(op, pattern)
-    return type(text) is str and text.startswith(wanted)
+def _text_test(holds: Callable[[str, str], bool]) -> Callable[..., bool]:
+    def body(op: str, text: Value, pattern: Value) -> bool:
+        wanted = string(op, pattern)
+        return type(text) is str and holds(text, wanted)
 
-
-def _ends_with(op: str, text: Value, pattern: Value) -> bool:
-    wanted = string(op, pattern)
-    return type(text) is str and text.endswith(wanted)
-
-
-def _contains(op: str, text: Value, pattern: Value) -> bool:
-    wanted = string(op, pattern)
-    return type(text) is str and wanted in text
+    return body
 
 
 def _member(args: tuple[Value, ...]) -> Solutions:
@@ -108,16 +101,13 @@ def _match_pair(args: tuple[Value, ...]) -> Solutions:
     return ((value.first, value.second),) if isinstance(value, Pair) else _FAILS
 
 
-def _match_entry(args: tuple[Value, ...]) -> Solutions:
-    entries, key = args
-    found = entries.get(key) if isinstance(entries, Map) else None
-    return _FAILS if found is None else ((found,),)
+def _match_entry(kind: type[Map | Struct]) -> Callable[[tuple[Value, ...]], Solutions]:
+    def solve(args: tuple[Value, ...]) -> Solutions:
+        entries, key = args
+        found = entries.get(key) if isinstance(entries, kind) else None
+        return _FAILS if found is None else ((found,),)
 
-
-def _match_field(args: tuple[Value, ...]) -> Solutions:
-    fields, label = args
-    found = fields.get(label) if isinstance(fields, Struct) else None
-    return _FAILS if found is None else ((found,),)
+    return solve
 
 
 Ends = tuple[int, int]
@@ -172,16 +162,16 @@ _ENTRIES: Final = (
         "Two numbers differ by less than the third.",
     ),
     _test(":match_prefix", ("/name", "/name"), _match_prefix, "A name starts with the other and is longer."),
-    _test(":string:starts_with", _TEXTS, _starts_with, "A text starts with another."),
-    _test(":string:ends_with", _TEXTS, _ends_with, "A text ends with another."),
-    _test(":string:contains", _TEXTS, _contains, "A text has another somewhere."),
+    _test(":string:starts_with", _TEXTS, _text_test(str.startswith), "A text starts with another."),
+    _test(":string:ends_with", _TEXTS, _text_test(str.endswith), "A text ends with another."),
+    _test(":string:contains", _TEXTS, _text_test(str.__contains__), "A text has another somewhere."),
     _test(":filter", (_BOOL,), lambda _who, value: value is TRUE, "The value is /true."),
     Predicate(":list:member", "-+", ("X", _L), _member, "Each element of a list, once."),
     Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
     _test(":match_nil", (_L,), _match_nil, "The list is empty."),
     Predicate(":match_pair", "+--", ("fn:Pair(X, Y)", "X", "Y"), _match_pair, "The two parts of a pair."),
-    Predicate(":match_entry", "++-", ("fn:Map(K, V)", "K", "V"), _match_entry, "The value of a key."),
-    Predicate(":match_field", "++-", ("/any", "/name", "/any"), _match_field, "The value of a label."),
+    Predicate(":match_entry", "++-", ("fn:Map(K, V)", "K", "V"), _match_entry(Map), "The value of a key."),
+    Predicate(":match_field", "++-", ("/any", "/name", "/any"), _match_entry(Struct), "The value of a label."),
     _test(":interval:before", _INTERVALS, _related(lambda i, j: i[1] < j[0]), "I ends before J starts."),
     _test(":interval:after", _INTERVALS, _related(lambda i, j: i[0] > j[1]), "I starts after J ends."),
     _test(":interval:meets", _INTERVALS, _related(lambda i, j: i[1] == j[0]), "I ends where J starts."),

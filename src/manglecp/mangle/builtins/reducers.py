@@ -51,10 +51,6 @@ def _all(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]:
     return fitting
 
 
-def _sum(op: str, values: Sequence[Value]) -> Value:
-    return wrap_int64(sum(_all(int, op, values)))
-
-
 def _extreme(
     pick: Callable[..., Value], kind: type, default: Value, key: Callable[[Any], int] | None = None
 ) -> Callable[[str, Sequence[Value]], Value]:
@@ -68,18 +64,13 @@ def _float_sum(op: str, values: Sequence[Value]) -> Value:
     return Float(total)
 
 
-def _float_min(op: str, values: Sequence[Value]) -> Value:
-    return _float_extreme(min, op, values) or Float(sys.float_info.max)
+def _float_extreme(pick: Callable[..., Float], default: float) -> Callable[[str, Sequence[Value]], Value]:
+    def fold(op: str, values: Sequence[Value]) -> Value:
+        floats = _all(Float, op, values)
+        nan = Float(math.nan)
+        return nan if nan in floats else pick(floats, key=order_key, default=Float(default))
 
-
-def _float_max(op: str, values: Sequence[Value]) -> Value:
-    return _float_extreme(max, op, values) or Float(-sys.float_info.max)
-
-
-def _float_extreme(pick: Callable[..., Float | None], op: str, values: Sequence[Value]) -> Float | None:
-    floats = _all(Float, op, values)
-    nan = Float(math.nan)
-    return nan if nan in floats else pick(floats, key=order_key, default=None)
+    return fold
 
 
 def _duration_sum(op: str, values: Sequence[Value]) -> Value:
@@ -118,10 +109,6 @@ class _Fold:
         return pure(self.name, (f"fn:List({self.type})",), self.type, body, self.doc)
 
 
-def _count_distinct(rows: Rows) -> Value:
-    return len(set(rows))
-
-
 def _avg(rows: Rows) -> Value:
     if not rows:
         return Float(math.nan)
@@ -150,12 +137,12 @@ _D: Final = "/duration"
 _T: Final = "/time"
 
 _FOLDS: Final = (
-    _Fold("fn:sum", _N, _sum, "The sum of numbers; 0 of nothing."),
+    _Fold("fn:sum", _N, lambda op, values: wrap_int64(sum(_all(int, op, values))), "The sum of numbers; 0 of nothing."),
     _Fold("fn:min", _N, _extreme(min, int, INT_MAX), "The least number; 2^63-1 of nothing."),
     _Fold("fn:max", _N, _extreme(max, int, INT_MIN), "The greatest number; -2^63 of nothing."),
     _Fold("fn:float:sum", _F, _float_sum, "The sum of floats, added one by one.", in_value_order=True),
-    _Fold("fn:float:min", _F, _float_min, "The least float; NaN if there is one."),
-    _Fold("fn:float:max", _F, _float_max, "The greatest float; NaN if there is one."),
+    _Fold("fn:float:min", _F, _float_extreme(min, sys.float_info.max), "The least float; NaN if there is one."),
+    _Fold("fn:float:max", _F, _float_extreme(max, -sys.float_info.max), "The greatest float; NaN if there is one."),
     _Fold("fn:duration:sum", _D, _duration_sum, "All durations together."),
     _Fold("fn:duration:min", _D, _extreme(min, Duration, Duration(INT_MAX), _ns), "The shortest duration."),
     _Fold("fn:duration:max", _D, _extreme(max, Duration, Duration(INT_MIN), _ns), "The longest duration."),
@@ -170,7 +157,7 @@ _NUMERIC: Final = "fn:Union(/number, /float64)"
 _REDUCERS: Final = (
     *[fold.as_reducer() for fold in _FOLDS],
     Reducer("fn:count", (), None, _N, "How many rows there are.", len),
-    Reducer("fn:count_distinct", (), None, _N, "How many different bindings there are.", _count_distinct),
+    Reducer("fn:count_distinct", (), None, _N, "How many different bindings there are.", lambda rows: len(set(rows))),
     Reducer("fn:avg", (_NUMERIC,), None, _F, "The mean of numbers and floats.", _avg),
     Reducer("fn:pick_any", ("X",), None, "X", "One of the values: the least.", _pick_any),
     Reducer(

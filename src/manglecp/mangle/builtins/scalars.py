@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Final
 
 from manglecp.mangle.builtins.registry import (
@@ -24,26 +25,16 @@ from manglecp.mangle.values import Float, List, Name, Value, wrap_int64
 # Numbers are 64 bits wide and wrap around. Floats are added one by one from 0.0, never with ``sum``, whose rounding
 # differs between Python versions.
 def _plus(op: str, *args: Value) -> Value:
-    total = 0
-    for arg in args:
-        total += number(op, arg)
-    return wrap_int64(total)
+    return wrap_int64(sum(number(op, arg) for arg in args))
 
 
 def _minus(op: str, first: Value, *others: Value) -> Value:
     result = number(op, first)
-    if not others:
-        return wrap_int64(-result)
-    for other in others:
-        result -= number(op, other)
-    return wrap_int64(result)
+    return wrap_int64(result - sum(number(op, other) for other in others) if others else -result)
 
 
 def _mult(op: str, *args: Value) -> Value:
-    product = 1
-    for arg in args:
-        product = wrap_int64(product * number(op, arg))
-    return product
+    return reduce(lambda product, arg: wrap_int64(product * number(op, arg)), args, 1)
 
 
 def _div(op: str, first: Value, *divisors: Value) -> Value:
@@ -58,7 +49,7 @@ def _div(op: str, first: Value, *divisors: Value) -> Value:
             raise _by_zero(op, divisor)
         quotient = abs(result) // abs(by)
         result = wrap_int64(quotient if (result < 0) == (by < 0) else -quotient)
-        if result == 0:  # what follows is not looked at
+        if result == 0:  # further divisors are not checked
             return 0
     return result
 
@@ -72,17 +63,11 @@ def _mod(op: str, dividend: Value, divisor: Value) -> Value:
 
 
 def _float_plus(op: str, *args: Value) -> Value:
-    total = 0.0
-    for arg in args:
-        total += real(op, arg)
-    return Float(total)
+    return Float(reduce(lambda total, arg: total + real(op, arg), args, 0.0))
 
 
 def _float_mult(op: str, *args: Value) -> Value:
-    product = 1.0
-    for arg in args:
-        product *= real(op, arg)
-    return Float(product)
+    return Float(reduce(lambda product, arg: product * real(op, arg), args, 1.0))
 
 
 def _float_div(op: str, first: Value, *divisors: Value) -> Value:
@@ -169,10 +154,6 @@ def _root(op: str, value: Value) -> Value:
     return Name(_parts(op, value)[0])
 
 
-def _tip(op: str, value: Value) -> Value:
-    return Name(_parts(op, value)[-1])
-
-
 def _name_list(op: str, value: Value) -> Value:
     return List(tuple(Name(part) for part in _parts(op, value)))
 
@@ -193,6 +174,6 @@ STRINGS: Final[tuple[Function, ...]] = (
     pure("fn:float64:to_string", ("/float64",), _S, _float_to_string, "The shortest text that reads back."),
     pure("fn:name:to_string", (_NAME,), _S, name, "The name as a string, with its slashes."),
     pure("fn:name:root", (_NAME,), _NAME, _root, "The first part: /a of /a/b/c."),
-    pure("fn:name:tip", (_NAME,), _NAME, _tip, "The last part: /c of /a/b/c."),
+    pure("fn:name:tip", (_NAME,), _NAME, lambda op, value: Name(_parts(op, value)[-1]), "The last part: /c of /a/b/c."),
     pure("fn:name:list", (_NAME,), "fn:List(/name)", _name_list, "The parts: [/a, /b, /c] of /a/b/c."),
 )

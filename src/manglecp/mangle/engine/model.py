@@ -115,8 +115,41 @@ class EvaluatedModel:
         return tuple([key for key in keys if key in ids and views[ids[key]].changed])
 
     def rules_fired(self) -> int | None:
-        """Return the number of rules that derive at least one fact; None if the caller has to count."""
-        return _rules_fired(self.evaluation)
+        """Count the rules that derive at least one fact; None if only rule coverage can.
+
+        A rule of a head without facts did not fire; a rule that added a fact did, as did the only source of a head
+        with facts; a rule with unchanged inputs did as in the base. For the rest a function is generated that stops at
+        the first row.
+        """
+        evaluation = self.evaluation
+        compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
+        fired, given, below = evaluation.fired, evaluation.given, base.given
+        if compiled.interpreting:
+            return None
+        layers = [view.layers for view in views]
+        changed = {i for i, held in enumerate(layers) if held not in ("", "b")}
+        empty = {i for i, held in enumerate(layers) if not held}
+        count = 0
+        try:
+            for component in compiled.components:
+                done = component.number in base.done
+                for rule in component.rules:
+                    head = rule.head
+                    if rule.number in fired:
+                        count += 1
+                    elif not layers[head] or not empty.isdisjoint(rule.scans):
+                        continue
+                    elif rule.only and not below[head] and head not in given:
+                        count += bool(len(views[head]))  # all facts of the base may be removed
+                    elif not done or not changed.isdisjoint(rule.reads):
+                        count += _has_instance(evaluation, rule)
+                    else:
+                        if rule.number not in base.fired:  # two threads may both find out; they find the same
+                            base.fired[rule.number] = _has_instance(evaluation, rule)
+                        count += base.fired[rule.number]
+            return count
+        except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
+            return None
 
     def kept_heads(self, rule: Rule) -> dict[int, int] | None:
         """Return a cache of derived facts per rule id that is valid for every request, or None."""
@@ -170,43 +203,6 @@ class EvaluatedModel:
             return "session"
         inputs = tuple(fact.args[n] for n in self.program.predicates[fact.key].inputs())
         return "external" if fact.args in self._asked.get(fact.key, {}).get(inputs, ()) else None
-
-
-def _rules_fired(evaluation: Evaluation) -> int | None:
-    """Count the rules that derive at least one fact; None if only rule coverage can tell.
-
-    A rule of a head without facts did not fire; a rule that added a fact did, as did the only source of a head with
-    facts; a rule with unchanged inputs did as in the base. For the rest a function is generated that stops at the first
-    row.
-    """
-    compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
-    fired, given, below = evaluation.fired, evaluation.given, base.given
-    if compiled.interpreting:
-        return None
-    layers = [view.layers for view in views]
-    changed = {i for i, held in enumerate(layers) if held not in ("", "b")}
-    empty = {i for i, held in enumerate(layers) if not held}
-    count = 0
-    try:
-        for component in compiled.components:
-            done = component.number in base.done
-            for rule in component.rules:
-                head = rule.head
-                if rule.number in fired:
-                    count += 1
-                elif not layers[head] or not empty.isdisjoint(rule.scans):
-                    continue
-                elif rule.only and not below[head] and head not in given:
-                    count += bool(len(views[head]))  # all facts of the base may be removed
-                elif not done or not changed.isdisjoint(rule.reads):
-                    count += _has_instance(evaluation, rule)
-                else:
-                    if rule.number not in base.fired:  # two threads may both find out; they find the same
-                        base.fired[rule.number] = _has_instance(evaluation, rule)
-                    count += base.fired[rule.number]
-        return count
-    except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
-        return None
 
 
 def _has_instance(evaluation: Evaluation, rule: CompiledRule) -> bool:

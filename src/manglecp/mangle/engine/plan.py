@@ -35,19 +35,7 @@ from manglecp.mangle.syntax import (
     bound_variables,
     term_variables,
 )
-from manglecp.mangle.types import (
-    Base,
-    ListType,
-    MapType,
-    NameType,
-    OptionType,
-    PairType,
-    Singleton,
-    StructType,
-    Tag,
-    Type,
-    Union,
-)
+from manglecp.mangle.types import ALL_KINDS, Type, kinds_of
 from manglecp.mangle.values import KIND_NAMES
 
 # Premises may move only if that neither adds nor removes a run-time error. Most cannot raise once the kinds of their
@@ -55,7 +43,6 @@ from manglecp.mangle.values import KIND_NAMES
 Kinds: TypeAlias = frozenset[str]
 Env: TypeAlias = Mapping[str, Kinds]
 
-ALL: Final[Kinds] = frozenset(KIND_NAMES.values())
 ORDERABLE: Final = frozenset({"number", "float64", "string", "name", "time", "duration"})
 # Functions that cannot fail once every argument has one of these kinds.
 _TOTAL: Final[Mapping[str, str]] = {
@@ -81,21 +68,6 @@ _NEVER_RAISE: Final = frozenset(
 )
 
 
-def kinds_of(type_: Type) -> Kinds:
-    if isinstance(type_, Base):
-        return frozenset() if type_.name == "/bot" else ALL & {type_.name[1:]} or ALL
-    if isinstance(type_, Union):
-        return frozenset().union(*map(kinds_of, type_.members))
-    if isinstance(type_, OptionType):
-        return kinds_of(type_.some)
-    if isinstance(type_, NameType | Tag):
-        return frozenset({"name"})
-    if isinstance(type_, Singleton):
-        return frozenset({KIND_NAMES[type(type_.value)]})
-    compound = {PairType: "pair", ListType: "list", MapType: "map", StructType: "struct"}.get(type(type_))
-    return ALL if compound is None else frozenset({compound})
-
-
 class KindInference:
     """Infers the kinds of variables along a rule in running order."""
 
@@ -105,10 +77,10 @@ class KindInference:
 
     def of(self, term: Term) -> Kinds:
         if isinstance(term, Variable):
-            return self.env.get(term.name, ALL)
+            return self.env.get(term.name, ALL_KINDS)
         if isinstance(term, Apply):
             function = FUNCTIONS.get(term.function)
-            return ALL if function is None else kinds_of(signature((function.result,))[0])
+            return ALL_KINDS if function is None else kinds_of(signature((function.result,))[0])
         return frozenset({KIND_NAMES[type(term)]})
 
     def can_raise(self, premise: Premise) -> bool:
@@ -136,7 +108,7 @@ class KindInference:
         if any(self.env.get(v.name, frozenset({"time"})) - {"time"} for v in bounds if not v.anonymous):
             return True
         window = [] if premise.operator is None else bound_variables(premise.operator.bounds)
-        return any(self.env.get(v.name, ALL) - {"time", "duration"} for v in window)
+        return any(self.env.get(v.name, ALL_KINDS) - {"time", "duration"} for v in window)
 
     def any_can_raise(self, terms: Iterable[Term]) -> bool:
         return any(isinstance(term, Apply) and self._apply_can_raise(term) for term in terms)
@@ -173,15 +145,15 @@ class KindInference:
             return
         rows = self.predicates[atom.key].rows
         for position, arg in enumerate(atom.args):
-            column = frozenset().union(*(kinds_of(row[position]) for row in rows)) if rows else ALL
+            column = frozenset().union(*(kinds_of(row[position]) for row in rows)) if rows else ALL_KINDS
             self._meet(arg, column)
         if premise.annotation is not None:
             for variable in bound_variables(premise.annotation.bounds):
-                self._meet(variable, frozenset({"time"}) if variable.name not in self.env else ALL)
+                self._meet(variable, frozenset({"time"}) if variable.name not in self.env else ALL_KINDS)
 
     def _meet(self, term: Term, kinds: Kinds) -> None:
         if isinstance(term, Variable) and not term.anonymous:
-            self.env[term.name] = self.env.get(term.name, ALL) & kinds
+            self.env[term.name] = self.env.get(term.name, ALL_KINDS) & kinds
 
 
 Role: TypeAlias = OneOf["any", "start", "end", "point", "within"]

@@ -26,7 +26,7 @@ from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import row_key
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
-from manglecp.mangle.program import Dependence, upset_by
+from manglecp.mangle.program import Dependence, retracting_premises
 from manglecp.mangle.syntax import (
     Apply,
     Equality,
@@ -210,7 +210,7 @@ class Abduction:
             if unforeseen:  # its group may also lose rows
                 self._upset(self._takers(shape, start), NOTHING, progress)
         if merge is not None:
-            self._upset(self.dependence.upsetters(table.key), NOTHING, progress)
+            self._upset(self.dependence.retracting(table.key), NOTHING, progress)
         for one in progress:
             changed |= table.progress.add(one)
         return changed
@@ -219,7 +219,7 @@ class Abduction:
         """Return the predicates whose new facts could remove rows of a body."""
         keys = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
         found = self.dependence.needs(key for key, negated in keys.items() if negated)
-        found = found.union(*map(self.dependence.upsetters, keys))
+        found = found.union(*map(self.dependence.retracting, keys))
         if self.candidates.keys.isdisjoint(found):
             return found
         instances = self.prover.instances
@@ -237,7 +237,7 @@ class Abduction:
     def _deniers(self, premise: Literal, row: Row) -> set[Key]:
         """Return the predicates whose new facts could make a negation hold that fails now."""
         key = premise.atom.key
-        found = self.dependence.upsetters(key)
+        found = self.dependence.retracting(key)
         if self.candidates.keys.isdisjoint(found) or self.solver.predicate(key).deferred:
             return found
         matcher, facts = self.solver.look_up(premise, row)
@@ -251,13 +251,13 @@ class Abduction:
         """
         proof = self.prover.proof(fact)
         if proof is None:
-            return self.dependence.upsetters(fact.key)
+            return self.dependence.retracting(fact.key)
         found: set[Key] = set()
         for node in proof.nodes():
             if node.ground is not None and self.solver.predicate(node.ground.key).merge is not None:
-                found |= self.dependence.upsetters(node.ground.key)
+                found |= self.dependence.retracting(node.ground.key)
             if node.rule is not None:
-                found |= self.dependence.needs(upset_by(node.rule.clause))
+                found |= self.dependence.needs(retracting_premises(node.rule.clause))
         return found
 
     def _upset(self, keys: set[Key], assumed: AssumedFacts, progress: Sets) -> None:

@@ -29,7 +29,7 @@ from manglecp.mangle.explain.search import MergedFact, Replay
 from manglecp.mangle.explain.solver import ModelSolver, read_fact
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
-from manglecp.mangle.program import Program, Rule
+from manglecp.mangle.program import Program, Rule, closure
 from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, Variable, premise_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, order_key
 
@@ -83,7 +83,7 @@ class ExpiryRules:
         self.predicates: Mapping[Key, Predicate] = program.predicates
         self.rules: dict[Key, list[Rule]] = {}
         readers: dict[Key, set[Key]] = {}
-        found: list[Key] = []
+        found: set[Key] = set()
         for rule in program.rules:
             head = rule.head.key
             self.rules.setdefault(head, []).append(rule)
@@ -91,19 +91,14 @@ class ExpiryRules:
                 continue  # its facts have intervals
             for premise in stored(rule):
                 if depends_on_now(premise):
-                    found.append(head)
+                    found.add(head)
                 elif not program.predicates[premise.atom.key].temporal:
                     readers.setdefault(premise.atom.key, set()).add(head)
         for predicate in program.predicates.values():
             if predicate.merge is not None:
                 readers.setdefault(predicate.merge.predicate, set()).add(predicate.key)
-        limited = set(found)
-        for key in found:
-            for head in readers.get(key, set()) - limited:
-                limited.add(head)
-                found.append(head)
-        self.limited = frozenset(limited)
-        self._firsts = {key: self._first_args(key) for key in limited}
+        self.limited = closure(found, readers)
+        self._firsts = {key: self._first_args(key) for key in self.limited}
 
     def limits(self, rule: Rule) -> bool:
         """Return whether the rule has a premise about now, or one on a limited predicate."""

@@ -188,7 +188,7 @@ class Unlock:
                 for one in self._ask(self.prover, Literal(atom), row, budget, last):
                     found.add(one)
         heads = self.dependence.affects({fact.key for fact in added})
-        keys = set().union(*map(self.dependence.upsetters, heads)) & self.candidates.keys
+        keys = set().union(*map(self.dependence.retracting, heads)) & self.candidates.keys
         if budget < 1:
             self.larger |= last and bool(keys)
             return found

@@ -33,6 +33,7 @@ from manglecp.mangle import (
 )
 from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, lines
 from manglecp.wire import (
+    ANYTHING,
     READERS,
     UNBOUNDED,
     Fault,
@@ -83,7 +84,7 @@ class Strings(Cells[str]):
 
 def cell_reader(shape: Shape) -> Callable[[str], Value]:
     """Return the reader of a column; where several kinds are declared, cells are Mangle literals."""
-    if "any" in shape.kinds:
+    if shape.kinds == ANYTHING.kinds:
         return str
     if len(shape.kinds) > 1:
         return literal
