@@ -45,11 +45,11 @@ class _WholeProgram(NaiveEvaluation):
 class BareModel(EvaluatedModel):
     """A model without an evaluation of the engine, and so without indexes and counts."""
 
-    def __init__(self, program: Program, now: int, limits: Limits, asked: ExternalCalls) -> None:
+    def __init__(self, program: Program, now: int, limits: Limits, external_calls: ExternalCalls) -> None:
         self.program = program
         self.now = now
         self.limits = limits
-        self._asked = asked
+        self._external_calls = external_calls
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:  # noqa: ARG002
         return None
@@ -69,7 +69,7 @@ class BareModel(EvaluatedModel):
 
 class NaiveModel(BareModel):
     def __init__(self, evaluation: NaiveEvaluation) -> None:
-        super().__init__(evaluation.program, evaluation.now, evaluation.limits, evaluation.asked)
+        super().__init__(evaluation.program, evaluation.now, evaluation.limits, evaluation.external_calls)
         self.relations = evaluation.relations
         self._externals = evaluation.externals
         self._added: tuple[Fact, ...] = ()

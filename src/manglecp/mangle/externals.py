@@ -41,18 +41,18 @@ ExternalCalls: TypeAlias = dict[Key, dict[Args, list[Args]]]
 """Calls of one evaluation and their results: by predicate and inputs, as whole argument tuples."""
 
 
-def recorded(asked: ExternalCalls, predicates: Mapping[Key, Predicate]) -> Externals:
+def recorded(calls: ExternalCalls, predicates: Mapping[Key, Predicate]) -> Externals:
     """Return externals that repeat the results of earlier calls, and return nothing for other inputs."""
 
     def repeat(predicate: Predicate) -> External:
         outputs = [i for i in range(predicate.arity) if i not in predicate.inputs()]
-        known = asked.get(predicate.key, {})
+        known = calls.get(predicate.key, {})
         return External(lambda inputs: [tuple(row[i] for i in outputs) for row in known.get(inputs, ())])
 
     return {predicate.name: repeat(predicate) for predicate in predicates.values() if predicate.external}
 
 
-def ask(
+def call_external(
     predicate: Predicate,
     external: External,
     inputs: Sequence[Args],
@@ -70,8 +70,8 @@ def ask(
         try:
             answers = list(external.answer(list(inputs))) if external.batch else map(external.answer, inputs)
             if isinstance(answers, list) and len(answers) != len(inputs):
-                count = f"{len(answers)} answers to {len(inputs)} questions"
-                raise ValueFault(f"external predicate {predicate.name} gave {count}")
+                count = f"{len(answers)} results for {len(inputs)} inputs"
+                raise ValueFault(f"external predicate {predicate.name} returned {count}")
             for one, rows in zip(inputs, answers, strict=True):
                 found.append([_whole(predicate, one, row, accepts) for row in rows])
         except BaseException as error:  # reported by the evaluation
@@ -83,7 +83,7 @@ def ask(
     while thread.is_alive():
         left = deadline - time.monotonic()
         if left <= 0:
-            raise ValueFault(f"external predicate {predicate.name} did not answer within {external.seconds:g} s")
+            raise ValueFault(f"external predicate {predicate.name} did not return within {external.seconds:g} s")
         thread.join(min(left, _PATIENCE))
         checkpoint()
     if failure:
@@ -101,11 +101,11 @@ def _fault(predicate: Predicate, error: BaseException) -> ValueFault:
 def _whole(predicate: Predicate, inputs: Args, outputs: Any, accepts: Callable[[Key, Args], bool]) -> Args:
     row = outputs if type(outputs) is tuple else tuple(outputs) if isinstance(outputs, list) else None
     if row is None or len(inputs) + len(row) != predicate.arity or any(type(value) not in KIND_NAMES for value in row):
-        raise ValueFault(f"external predicate {predicate.name} gave something that is not a row of its outputs")
+        raise ValueFault(f"external predicate {predicate.name} returned a value that is not a row of its outputs")
     given, computed = iter(inputs), iter(row)
     args = tuple(next(given) if mode == "+" else next(computed) for mode in predicate.modes or "")
     if not accepts(predicate.key, args):
-        raise ValueFault(f"external predicate {predicate.name} gave a row that its declaration does not take")
+        raise ValueFault(f"external predicate {predicate.name} returned a row that does not fit its declaration")
     return args
 
 

@@ -24,7 +24,7 @@ from manglecp.mangle import printer
 from manglecp.mangle.builtins import PREDICATES
 from manglecp.mangle.declarations import Acceptance, Merge, Predicate
 from manglecp.mangle.errors import EvalError, LimitError, ValueFault
-from manglecp.mangle.externals import ExternalCalls, Externals, ask, check_names
+from manglecp.mangle.externals import ExternalCalls, Externals, call_external, check_names
 from manglecp.mangle.facts import Args, Interval, TimedArgs, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
 from manglecp.mangle.model import MOST_SKIPPED, Limits, Relation, Statistics
@@ -48,7 +48,7 @@ class NaiveEvaluation:
         self.program = program
         self.externals = externals or {}
         check_names(self.externals, program.predicates)
-        self.asked: ExternalCalls = {}
+        self.external_calls: ExternalCalls = {}
         self.started = time.monotonic()
         self.now = now
         self.limits = limits
@@ -205,7 +205,7 @@ class NaiveEvaluation:
         """Return ``group`` with one more fact; incomparable values coexist."""
         while args not in group:
             for old in group:
-                results = self._drive(self._ask(merge.predicate, (old[merge.column], args[merge.column])))
+                results = self._drive(self._merge_results(merge.predicate, (old[merge.column], args[merge.column])))
                 values = [answer[2] for answer in results]
                 if not values:
                     continue
@@ -222,7 +222,7 @@ class NaiveEvaluation:
                 return [*group, args]
         return group
 
-    def _ask(self, key: Key, inputs: Args) -> Generator[Call, list[Args], list[Args]]:
+    def _merge_results(self, key: Key, inputs: Args) -> Generator[Call, list[Args], list[Args]]:
         """Return the facts of a merge predicate with these two inputs."""
         if self.predicate(key).deferred:
             answers = yield (key, tuple(inputs[i] for i in self.predicate(key).inputs() if i < 2))
@@ -355,7 +355,7 @@ class NaiveEvaluation:
             if atom.predicate in self.externals:
                 facts = itertools.chain(facts, self._external(premise, rows))
             elif not self.relation(atom.key).facts:
-                raise ValueFault(f"nobody answers the external predicate {atom.predicate}")
+                raise ValueFault(f"the external predicate {atom.predicate} has no implementation")
         candidates = matcher.index(facts)
         solved: list[Row] = []
         for row in rows:
@@ -373,13 +373,15 @@ class NaiveEvaluation:
         key = premise.atom.key
         predicate = self.predicate(key)
         inputs = [premise.atom.args[i] for i in predicate.inputs()]
-        questions = dict.fromkeys(tuple(value_of(arg, row, self.now) for arg in inputs) for row in rows)
-        known = self.asked.setdefault(key, {})
-        new = [question for question in questions if question not in known]
+        calls = dict.fromkeys(tuple(value_of(arg, row, self.now) for arg in inputs) for row in rows)
+        known = self.external_calls.setdefault(key, {})
+        new = [call for call in calls if call not in known]
         if new:
-            known.update(ask(predicate, self.externals[key[0]], new, self.acceptance.accepts, self.checkpoint))
+            known.update(
+                call_external(predicate, self.externals[key[0]], new, self.acceptance.accepts, self.checkpoint)
+            )
         stored = self.relation(key).facts
-        return ((args, None) for question in questions for args in dict.fromkeys(known[question]) if args not in stored)
+        return ((args, None) for call in calls for args in dict.fromkeys(known[call]) if args not in stored)
 
     def _equate(self, premise: Equality, row: Row) -> Row | None:
         for free, other in ((premise.left, premise.right), (premise.right, premise.left)):

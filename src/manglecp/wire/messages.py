@@ -40,14 +40,14 @@ def one_of_or_own(*names: str) -> Meta:
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """A message of any type; each type is a subclass with its payload. Their docstrings are descriptions in schemas."""
+    """A message of any type; each type is a subclass with its payload."""
 
     id: str | None
     manglecp: str = VERSION
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a payload. Members that are not known are skipped (OPEN-58); those that are unset are not written."""
+    """A part of a payload. Unknown members are skipped (OPEN-58); unset members are not written."""
 
 
 # --- macro-tools and skills (seed 003) --------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class SkillReference(Part, frozen=True, kw_only=True):
 
 
 class ContextResource(Part, frozen=True, kw_only=True):
-    """Something to read before the tool is used."""
+    """A resource to read before the tool is used."""
 
     uri: str
     relevance: str | UnsetType = UNSET
@@ -94,7 +94,7 @@ class ContextResource(Part, frozen=True, kw_only=True):
 
 
 class ContextInjection(Part, frozen=True, kw_only=True):
-    """What goes into the context of a model together with the tool."""
+    """Text and references that are added to the context of a model together with the tool."""
 
     instructions: str | UnsetType = UNSET
     skills: tuple[SkillReference, ...] | UnsetType = UNSET
@@ -102,7 +102,7 @@ class ContextInjection(Part, frozen=True, kw_only=True):
 
 
 class Safety(Part, frozen=True, kw_only=True):
-    """What a person may have to agree to before the tool runs."""
+    """The effects of the tool, and whether a user has to confirm its invocation."""
 
     requires_user_confirmation: bool
     side_effects: tuple[SideEffect, ...]
@@ -111,14 +111,14 @@ class Safety(Part, frozen=True, kw_only=True):
 
 
 class Validity(Part, frozen=True, kw_only=True):
-    """When the tool can be invoked. A bound that is absent is open."""
+    """The period in which the tool can be invoked. An absent bound is open."""
 
     not_before: str | UnsetType = UNSET
     expires_at: str | UnsetType = UNSET
 
 
 class Metadata(Part, frozen=True, kw_only=True):
-    """How the tool came to be in the answer."""
+    """How the tool was selected."""
 
     selection_phase: str | UnsetType = UNSET
     score: int | float | UnsetType = UNSET
@@ -126,7 +126,7 @@ class Metadata(Part, frozen=True, kw_only=True):
 
 
 class MacroTool(Part, frozen=True, kw_only=True):
-    """Which members are set depends on the disclosure level."""
+    """A macro-tool. Its disclosure level determines which members are set."""
 
     macro_id: str
     name: str
@@ -141,7 +141,7 @@ class MacroTool(Part, frozen=True, kw_only=True):
 
 
 class SkillResource(Part, frozen=True, kw_only=True):
-    """Something that a skill refers to."""
+    """A resource that a skill refers to."""
 
     uri: str
     type: str | UnsetType = UNSET
@@ -149,7 +149,7 @@ class SkillResource(Part, frozen=True, kw_only=True):
 
 
 class Skill(Part, frozen=True, kw_only=True):
-    """A text that teaches a model how to use tools of this answer."""
+    """A text for the model about the use of tools of this response."""
 
     skill_id: str
     name: str
@@ -163,7 +163,7 @@ class Skill(Part, frozen=True, kw_only=True):
 
 
 class Intent(Part, frozen=True, kw_only=True):
-    """What the client wants to come about; `params` describe the outcome and are no arguments of a tool."""
+    """The goal of the client. `params` describe the goal; they are not arguments of a tool."""
 
     name: Annotated[Name, Meta(pattern=r"[^\s\x1c-\x1f\x85\ufeff]")]  # not only what some language takes for blanks
     params: Object | None = None
@@ -180,7 +180,7 @@ class Constraints(Part, frozen=True, kw_only=True):
 
 
 class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "rule_coverage": "x-rule_coverage"}):
-    """What the answer should hold besides the tools, and how much of each tool."""
+    """The parts of the response besides the tools, and the disclosure level of the tools."""
 
     include_proof_hints: bool = False
     disclosure_preference: Literal["full", "condensed", "minimal", "adaptive"] = "adaptive"
@@ -189,7 +189,7 @@ class Options(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not", "
 
 
 class IntentPayload(Part, frozen=True, kw_only=True):
-    """Only `intent` has to be there. Null counts as absent."""
+    """Only `intent` is required. Null counts as absent."""
 
     intent: Intent
     facts: FactObjects = []  # msgspec copies it
@@ -214,7 +214,7 @@ class ProofTree(Part, frozen=True, kw_only=True):
 
 
 class Derivation(Part, frozen=True, kw_only=True):
-    """Why a tool is in the answer."""
+    """The proof that a tool was selected."""
 
     macro_id: str
     selected_by: Literal["skeleton", "flesh", "dependency"]
@@ -225,7 +225,7 @@ class Derivation(Part, frozen=True, kw_only=True):
 
 
 class Exclusion(Part, frozen=True, kw_only=True):
-    """A tool that spoke to the intent and is not in the answer, and why."""
+    """A candidate tool that is not in the response, and the reason."""
 
     candidate: str
     excluded_by: str
@@ -240,7 +240,7 @@ class UnmatchedFact(Part, frozen=True, kw_only=True):
 
 
 class WhyNot(Part, frozen=True, kw_only=True):
-    """What stops a tool that was asked about, and which facts would bring it."""
+    """The rules that block a tool, and the facts that would unlock it."""
 
     tool: str
     known: bool
@@ -250,7 +250,7 @@ class WhyNot(Part, frozen=True, kw_only=True):
 
 
 class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"}):
-    """Why the answer is what it is, as far as the client may know."""
+    """Explanations of the response, without facts that the client may not see."""
 
     derivations: tuple[Derivation, ...]
     excluded: tuple[Exclusion, ...]
@@ -259,7 +259,7 @@ class ProofHints(Part, frozen=True, kw_only=True, rename={"why_not": "x-why_not"
 
 
 class DormantRule(Part, frozen=True, kw_only=True):
-    """A rule that did not fire for this request, and what it missed."""
+    """A rule that did not fire for this request, and the predicates without matching facts."""
 
     rule: str
     missing_predicates: tuple[str, ...]
@@ -267,7 +267,7 @@ class DormantRule(Part, frozen=True, kw_only=True):
 
 
 class RuleCoverage(Part, frozen=True, kw_only=True):
-    """What became of the rules, for whoever writes the pack."""
+    """The number of rules that fired, for pack authors."""
 
     total_rules: Count
     rules_fired: Count
@@ -282,7 +282,7 @@ class Diagnostics(
     kw_only=True,
     rename={"tokens": "x-tokens", "tools_proven": "x-tools_proven", "facts_version": "x-facts_version"},
 ):
-    """Figures about the evaluation, for people: no client depends on them."""
+    """Statistics of the evaluation. Clients must not depend on them."""
 
     facts_evaluated: Count
     facts_derived: Count
@@ -307,7 +307,7 @@ class IntentResult(Part, frozen=True, kw_only=True):
 
 
 class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
-    """The answer to an `intent_request`."""
+    """The response to an `intent_request`."""
 
     id: RequestId
     payload: IntentResult
@@ -317,7 +317,7 @@ class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
 
 
 class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
-    """A tool of an earlier answer, with arguments. The same `x-request_key` again brings the same run."""
+    """A tool of an earlier response, with arguments. A repeated `x-request_key` returns the same run."""
 
     macro_id: str
     args: Object
@@ -327,21 +327,21 @@ class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-r
 
 
 class InvokeRequest(Message, frozen=True, kw_only=True, tag="invoke_request"):
-    """Run this tool."""
+    """A request to run a tool."""
 
     id: RequestId
     payload: InvokePayload
 
 
 class StateDelta(Part, frozen=True, kw_only=True, rename={"asserts": "assert"}):
-    """Facts that hold from now on, and facts that do not hold any more."""
+    """Facts that hold from now on, and facts that no longer hold."""
 
     asserts: tuple[FactObject, ...] = ()
     retract: tuple[FactObject, ...] = ()
 
 
 class Event(Part, frozen=True, kw_only=True):
-    """What became of one step."""
+    """The outcome of one step."""
 
     action: str
     status: Literal["success", "failure", "skipped"]
@@ -350,7 +350,7 @@ class Event(Part, frozen=True, kw_only=True):
 
 
 class Observability(Part, frozen=True, kw_only=True):
-    """What happened, for people and logs."""
+    """A summary of the run, for operators and logs."""
 
     summary: str = ""
     events: tuple[Event, ...] = ()
@@ -358,7 +358,7 @@ class Observability(Part, frozen=True, kw_only=True):
 
 
 class SuggestedIntent(Part, frozen=True, kw_only=True):
-    """An intent that may come next. Nothing follows if the client does not ask for it."""
+    """An intent that may come next. The server does nothing until the client requests it."""
 
     name: str
     params: Object | UnsetType = UNSET
@@ -366,14 +366,14 @@ class SuggestedIntent(Part, frozen=True, kw_only=True):
 
 
 class Next(Part, frozen=True, kw_only=True):
-    """What the client may do after this."""
+    """Suggestions for the next request."""
 
     suggested_intents: tuple[SuggestedIntent, ...] = ()
     continuation_facts: tuple[FactObject, ...] = ()
 
 
 class InvokeResult(Part, frozen=True, kw_only=True):
-    """Servers send all four members; clients take one that is absent for empty (OPEN-33)."""
+    """Servers send all four members; clients read an absent one as empty (OPEN-33)."""
 
     result: Object
     state_delta: StateDelta = StateDelta()
@@ -382,14 +382,14 @@ class InvokeResult(Part, frozen=True, kw_only=True):
 
 
 class InvokeResponse(Message, frozen=True, kw_only=True, tag="invoke_response"):
-    """The answer to an `invoke_request` whose run succeeded."""
+    """The response to an `invoke_request` whose run succeeded."""
 
     id: RequestId
     payload: InvokeResult
 
 
 class ProgressPayload(Part, frozen=True, kw_only=True):
-    """How far a run is, as far as the server tells."""
+    """The progress of a run."""
 
     status: Literal["started", "running", "finalizing"]
     detail: str | None = None
@@ -397,7 +397,7 @@ class ProgressPayload(Part, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True, tag="progress"):
-    """Comes any number of times before the answer, and never after it."""
+    """Sent any number of times before the response, and never after it."""
 
     id: RequestId
     payload: ProgressPayload
@@ -420,7 +420,7 @@ Status = Literal["ready", "booting", "degraded", "draining"]
 
 
 class Protocol(Part, frozen=True, kw_only=True):
-    """Which versions the server speaks, and how much of the protocol."""
+    """The supported versions and the conformance level of the server."""
 
     manglecp: str = VERSION
     conformance_level: Literal[1, 2, 3] = 3
@@ -428,7 +428,7 @@ class Protocol(Part, frozen=True, kw_only=True):
 
 
 class Domain(Part, frozen=True, kw_only=True):
-    """What the server is for. `affinities` are weights from 0 to 100, for clients that choose among servers."""
+    """The purpose of the server. `affinities` are weights from 0 to 100, for clients that choose among servers."""
 
     id: str
     description: str
@@ -437,14 +437,14 @@ class Domain(Part, frozen=True, kw_only=True):
 
 
 class Endpoints(Part, frozen=True, kw_only=True):
-    """On session transports they may be absent, on HTTP both are there (MANI-11)."""
+    """Required on HTTP, optional on session transports (MANI-11)."""
 
     intent_eval: Address
     macro_invoke: Address
 
 
 class IntentDescription(Part, frozen=True, kw_only=True):
-    """An intent that can be asked for, and the facts that it wants to be told."""
+    """An intent of the server, and the facts that it reads."""
 
     name: str
     description: str
@@ -453,7 +453,7 @@ class IntentDescription(Part, frozen=True, kw_only=True):
 
 
 class PredicateSchema(Part, frozen=True, kw_only=True):
-    """A predicate that facts of requests or answers may have."""
+    """A predicate of the facts in requests or responses."""
 
     predicate: str
     arity: Count
@@ -465,7 +465,7 @@ class PredicateSchema(Part, frozen=True, kw_only=True):
 
 
 class FactsProfile(Part, frozen=True, kw_only=True):
-    """Which facts the server takes, and how times are written in them."""
+    """The facts that the server accepts, and the formats of their times."""
 
     time_formats: TimeFormats
     predicates: tuple[PredicateSchema, ...] = ()
@@ -473,7 +473,7 @@ class FactsProfile(Part, frozen=True, kw_only=True):
 
 
 class ExternalPredicate(Part, frozen=True, kw_only=True, rename={"mode": "x-mangle-mode"}):
-    """A predicate that is answered by a function of the server, while rules are evaluated."""
+    """A predicate that a function of the server computes during an evaluation."""
 
     predicate: str
     arity: Count
@@ -483,7 +483,7 @@ class ExternalPredicate(Part, frozen=True, kw_only=True, rename={"mode": "x-mang
 
 
 class Capabilities(Part, frozen=True, kw_only=True):
-    """Which optional parts of the protocol the server has."""
+    """The optional parts of the protocol that the server supports."""
 
     temporal: bool
     aggregation: bool = True
@@ -494,7 +494,7 @@ class Capabilities(Part, frozen=True, kw_only=True):
 
 
 class ServerLimits(Part, frozen=True, kw_only=True):
-    """What the server refuses to go beyond, in any request."""
+    """Limits of every request."""
 
     max_message_bytes: Annotated[int, Meta(ge=MIN_MESSAGE_BYTES)]
     max_facts_per_request: Count
@@ -504,7 +504,7 @@ class ServerLimits(Part, frozen=True, kw_only=True):
 
 
 class Auth(Part, frozen=True, kw_only=True):
-    """Where authentication is required, `schemes` says which are taken."""
+    """Whether authentication is required, and the accepted `schemes`."""
 
     required: bool
     schemes: tuple[Scheme, ...] | UnsetType = UNSET
@@ -512,7 +512,7 @@ class Auth(Part, frozen=True, kw_only=True):
 
 
 class ManifestPayload(Part, frozen=True, kw_only=True):
-    """What a client has to know before it asks."""
+    """The description of a server, for clients."""
 
     server_name: str
     server_version: str
@@ -539,7 +539,7 @@ class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
 
 
 class ErrorPayload(Part, frozen=True, kw_only=True):
-    """What went wrong. Only if it is `recoverable` can it help to ask again."""
+    """An error. Only a `recoverable` one can disappear when the request is repeated."""
 
     code: str
     message: str
@@ -549,14 +549,14 @@ class ErrorPayload(Part, frozen=True, kw_only=True):
 
 
 class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
-    """The last word about a request; the id is null if it could not be read."""
+    """The response to a request that failed; the id is null if it could not be read."""
 
     id: RequestId | None
     payload: ErrorPayload
 
 
 class CancelPayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
-    """The request that is not wanted any more."""
+    """The request to cancel."""
 
     request_id: RequestId
     request_key: str | None = None
@@ -564,14 +564,14 @@ class CancelPayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-r
 
 
 class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
-    """A notification: its id is null, and only the cancelled request is answered."""
+    """A notification: its id is null, and only the cancelled request gets a response."""
 
     id: str | None = None
     payload: CancelPayload
 
 
 class AuthenticatePayload(Part, frozen=True, kw_only=True):
-    """A credential, and how it is to be understood."""
+    """A credential and its scheme."""
 
     scheme: Literal["bearer", "oauth2", "api_key"]
     token: str
@@ -582,14 +582,14 @@ class AuthenticatePayload(Part, frozen=True, kw_only=True):
 
 
 class Authenticate(Message, frozen=True, kw_only=True, tag="authenticate"):
-    """Who speaks in this session, from now on."""
+    """The credential of the client for the rest of this session."""
 
     id: RequestId
     payload: AuthenticatePayload
 
 
 class Authenticated(Part, frozen=True, kw_only=True):
-    """Whom the server takes the client for, and what they may do."""
+    """The identity and the permissions of the client."""
 
     status: Literal["authenticated"]
     identity: str
@@ -599,7 +599,7 @@ class Authenticated(Part, frozen=True, kw_only=True):
 
 
 class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate_response"):
-    """The answer to an `authenticate` whose credential holds."""
+    """The response to an `authenticate` with a valid credential."""
 
     id: RequestId
     payload: Authenticated

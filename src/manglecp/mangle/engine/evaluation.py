@@ -70,7 +70,7 @@ class Evaluation:
         self.fired: set[int] = set()  # rules that added a fact, as far as that was easy to see
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
-        self.asked: ExternalCalls = {}
+        self.external_calls: ExternalCalls = {}
         self.parts = 0  # of built values, in the components that are done
         self.building = 0  # in the one that is evaluated, as far as it is new
         # Loops of compiled rules compare counts with these bounds.

@@ -53,7 +53,7 @@ class _Interpreter(NaiveEvaluation):
     def __init__(self, evaluation: Evaluation) -> None:
         super().__init__(evaluation.compiled.program, evaluation.now, evaluation.limits, evaluation.externals)
         self.evaluation = evaluation
-        self.asked = evaluation.asked
+        self.external_calls = evaluation.external_calls
         self.acceptance = evaluation.compiled.intake.acceptance
 
     def checkpoint(self) -> None:

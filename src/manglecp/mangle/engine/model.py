@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import TypeAlias
@@ -20,25 +20,6 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal
 from manglecp.mangle.values import Value
 
-
-class Relations(Mapping[Key, Found]):
-    def __init__(self, evaluation: Evaluation) -> None:
-        self.evaluation = evaluation
-
-    def __getitem__(self, key: Key) -> Found:
-        i = self.evaluation.compiled.ids[key]
-        view = self.evaluation.views[i]
-        if not len(view):
-            raise KeyError(key)
-        return Found(view, len(view), self.evaluation.compiled.temporal[i])
-
-    def __iter__(self) -> Iterator[Key]:
-        return (key for i, key in enumerate(self.evaluation.compiled.keys) if len(self.evaluation.views[i]))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 Finder: TypeAlias = Callable[[Key, Value], list[FactTuple]]
 
 
@@ -50,8 +31,14 @@ class EvaluatedModel:
         self.program = evaluation.compiled.program
         self.now = evaluation.now
         self.limits = evaluation.limits
-        self.relations: Mapping[Key, Facts] = Relations(evaluation)  # without duplicates, temporal facts coalesced
-        self._asked = evaluation.asked
+        self._external_calls = evaluation.external_calls
+
+    @cached_property
+    def relations(self) -> Mapping[Key, Facts]:
+        """The predicates that have facts, without duplicates; temporal facts are coalesced."""
+        compiled = self.evaluation.compiled
+        relations = zip(compiled.keys, self.evaluation.views, compiled.temporal, strict=True)
+        return {key: Found(view, len(view), temporal) for key, view, temporal in relations if len(view)}
 
     def facts(self, key: Key) -> Iterable[TimedArgs]:
         """Return the facts of a predicate, including results of an external one."""
@@ -62,9 +49,9 @@ class EvaluatedModel:
         return self._with_answers(key, self.stored_as_derived(key))
 
     def _with_answers(self, key: Key, stored: Iterable[TimedArgs]) -> Iterable[TimedArgs]:
-        if key not in self._asked:
+        if key not in self._external_calls:
             return stored
-        answers = self._asked[key].values()
+        answers = self._external_calls[key].values()
         return dict.fromkeys(chain(stored, ((args, None) for rows in answers for args in rows)))
 
     def stored_as_derived(self, key: Key) -> Iterable[TimedArgs]:
@@ -85,7 +72,7 @@ class EvaluatedModel:
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
         """Return an index of the facts, or with ``raw`` of those before coalescing; None if the model has none."""
         i = self.evaluation.compiled.ids.get(key)
-        if i is None or key in self._asked:
+        if i is None or key in self._external_calls:
             return None
         temporal = self.evaluation.compiled.temporal[i]
         if raw and not temporal and self.program.predicates[key].merge is not None:
@@ -167,7 +154,7 @@ class EvaluatedModel:
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
         """Return a model with facts added, evaluated within other limits."""
         compiled = self.evaluation.compiled
-        externals = recorded(self._asked, self.program.predicates)
+        externals = recorded(self._external_calls, self.program.predicates)
         evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=externals)
         evaluation.run(compiled.intake.sort(added, check=False))
         check_constraints(evaluation)
@@ -202,7 +189,7 @@ class EvaluatedModel:
         if given in self.evaluation.given.get(i, ()):
             return "session"
         inputs = tuple(fact.args[n] for n in self.program.predicates[fact.key].inputs())
-        return "external" if fact.args in self._asked.get(fact.key, {}).get(inputs, ()) else None
+        return "external" if fact.args in self._external_calls.get(fact.key, {}).get(inputs, ()) else None
 
 
 def _has_instance(evaluation: Evaluation, rule: CompiledRule) -> bool:

@@ -105,16 +105,16 @@ class Candidates:
     @cached_property
     def intervals(self) -> tuple[Interval, ...]:
         """Return these instants, the windows of boxes, and the intervals in rules and the goal."""
-        asked = set(self._asked(boxes_only=True))
-        return (*((ns, ns) for ns in self.instants), *sorted(i for i in asked if i[0] != i[1]))
+        demanded = set(self._demanded_intervals(boxes_only=True))
+        return (*((ns, ns) for ns in self.instants), *sorted(i for i in demanded if i[0] != i[1]))
 
     def _spoken_of(self) -> Iterator[Interval]:
-        yield from self._asked()
+        yield from self._demanded_intervals()
         for key, predicate in self.solver.program.predicates.items():
             if predicate.temporal:
                 yield from (at for args, at in self.solver.model.derived(key) if at is not None)
 
-    def _asked(self, boxes_only: bool = False) -> Iterator[Interval]:
+    def _demanded_intervals(self, boxes_only: bool = False) -> Iterator[Interval]:
         if self.goal.interval is not None:
             yield self.goal.interval
         for rule in self.solver.program.rules:
@@ -241,7 +241,7 @@ class Assertable(Candidates):
         return ANYTHING, ANY_NAME, 0, Float(0.0), Time(self.solver.now)
 
     def _spoken_of(self) -> Iterator[Interval]:
-        yield from self._asked()
+        yield from self._demanded_intervals()
         yield from (fact.interval for fact in self.session if fact.interval is not None)
 
     def _choices(self, key: Key, position: int) -> Iterable[Value]:
@@ -297,18 +297,18 @@ def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[In
     ends, all are.
     """
     now = candidates.solver.now
-    asked = demand(premise, row, now)
-    first, last = asked.touched or (now, now)
+    demanded = demand(premise, row, now)
+    first, last = demanded.touched or (now, now)
     nearest = min(max(now, first), last)
-    found = [asked.whole or (nearest, nearest)]
+    found = [demanded.whole or (nearest, nearest)]
     free = free_ends(premise, row)
     for start, end in candidates.intervals:
-        if asked.whole is None:
-            if asked.touched is None or (start <= last and first <= end):
+        if demanded.whole is None:
+            if demanded.touched is None or (start <= last and first <= end):
                 found.append((start, end))
         elif any(free):
-            found.append((min(start, asked.whole[0]), max(end, asked.whole[1])))
-        elif start <= asked.whole[0] and asked.whole[1] <= end:
+            found.append((min(start, demanded.whole[0]), max(end, demanded.whole[1])))
+        elif start <= demanded.whole[0] and demanded.whole[1] <= end:
             found.append((start, end))
     if free[0] is not None and free[0] == free[1]:
         found = [(start, end) for start, end in found if start == end]

@@ -122,13 +122,13 @@ class Use:
             yield {}
             return
         known = [i for i in shape.inputs if not isinstance(shape.rule.head.args[i], Apply)]
-        for inputs in self._asked().get(shape.rule.head.key, ()):
+        for inputs in self._deferred_calls().get(shape.rule.head.key, ()):
             by_position = dict(zip(shape.inputs, inputs, strict=True))
             start = shape.fix(known, [by_position[i] for i in known])
             if start is not None:
                 yield start
 
-    def _asked(self) -> dict[Key, dict[Args, None]]:
+    def _deferred_calls(self) -> dict[Key, dict[Args, None]]:
         if self._calls is None:
             self._calls = {}
             for shapes in self.instances.shapes.values():

@@ -26,7 +26,7 @@ from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, split_rule
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.explain.instances import Instance, Instances, Support
 from manglecp.mangle.explain.search import MergedFact, Replay
-from manglecp.mangle.explain.solver import ModelSolver, read_fact
+from manglecp.mangle.explain.solver import ModelSolver, read_goal
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.program import Program, Rule, closure
@@ -304,11 +304,8 @@ class Expiry:
 
     def of(self, fact: str | Fact) -> int | None:
         """Return the end in nanoseconds, or None for no end. Raises ValueError if the fact does not hold."""
-        if isinstance(fact, str):
-            fact = read_fact(fact, self.model.program, self.model.now)
+        fact = read_goal(fact, self.model.program, self.model.now)
         predicate = self.model.program.predicates.get(fact.key)
-        if predicate is not None and predicate.temporal and fact.interval is None:
-            fact = fact._replace(interval=(INT_MIN, INT_MAX))
         if predicate is None or not self._holds(fact):
             raise ValueError(f"{fact.text} does not hold")
         if predicate.temporal:

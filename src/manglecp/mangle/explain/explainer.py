@@ -13,14 +13,14 @@ from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_text, filled_in, premise_text, unifies
-from manglecp.mangle.explain.solver import furthest, read_fact, row_key
+from manglecp.mangle.explain.solver import furthest, read_goal, row_key
 from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import interval_text, value_text
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key
-from manglecp.mangle.values import INT_MAX, INT_MIN, Value
+from manglecp.mangle.values import Value
 
 WIDEST: Final = 100_000  # limit of rows in the search for the furthest premise
 
@@ -126,14 +126,7 @@ class Explainer:
         self._prover.solver.deadline = deadline
 
     def read(self, fact: str | Fact) -> Fact:
-        return read_fact(fact, self.model.program, self.model.now) if isinstance(fact, str) else self._always(fact)
-
-    def _always(self, fact: Fact) -> Fact:
-        """Outside of programs, a temporal fact without an interval holds always."""
-        predicate = self.model.program.predicates.get(fact.key)
-        if predicate is None or not predicate.temporal or fact.interval is not None:
-            return fact
-        return fact._replace(interval=(INT_MIN, INT_MAX))
+        return read_goal(fact, self.model.program, self.model.now)
 
     def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
         """Return a proof with few leaves; None if the fact does not hold, or not from ``using`` only."""

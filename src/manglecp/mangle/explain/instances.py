@@ -69,16 +69,16 @@ def demand(premise: Literal, row: Row, now: int, joined: Interval | None = None)
     return Demand((first, last))
 
 
-def useful(asked: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
+def useful(wanted: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
     """Return the facts with these intervals that can help to meet a demand."""
-    first, last = asked.whole or asked.touched or (INT_MIN, INT_MAX)
-    return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), asked)
+    first, last = wanted.whole or wanted.touched or (INT_MIN, INT_MAX)
+    return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), wanted)
 
 
 def cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
     """Return the fewest facts that cover what is demanded, of equal ones the cheapest; () if there are none."""
-    assert option.asked.whole is not None
-    position, last = option.asked.whole
+    assert option.demand.whole is not None
+    position, last = option.demand.whole
     found: list[Fact] = []
     while position <= last:
         reaching = [(min(end, last), fact) for (start, end), fact in option.pieces if start <= position <= end]
@@ -91,8 +91,8 @@ def cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact
 
 def covers(option: Option) -> Iterator[list[Fact]]:
     """Yield the sets of facts that cover what is demanded, also some with a fact too many."""
-    assert option.asked.whole is not None
-    first, last = option.asked.whole
+    assert option.demand.whole is not None
+    first, last = option.demand.whole
     stack: list[tuple[int, list[Fact]]] = [(first, [])]
     while stack:
         position, chosen = stack.pop()
@@ -110,7 +110,7 @@ class Option(NamedTuple):
     """One way to satisfy a premise: any one of the facts, or those that together cover an interval."""
 
     facts: tuple[Fact, ...]
-    asked: Demand = Demand()
+    demand: Demand = Demand()
 
     @property
     def pieces(self) -> list[tuple[Interval, Fact]]:

@@ -346,7 +346,7 @@ class Supports:
     def _any(self, options: Iterable[Option]) -> Sets:
         found = Sets()
         for option in options:
-            if option.asked.whole is None:
+            if option.demand.whole is None:
                 for fact in option.facts:
                     self._add(found, self._sets[fact])
                 continue

@@ -280,9 +280,9 @@ class Search:
         proved = [fact for fact in option.facts if fact in self.best]
         if not proved:
             return None
-        if option.asked.whole is None:
+        if option.demand.whole is None:
             return (min(proved, key=self._fact_order),)
-        return cover(Option(tuple(proved), option.asked), self._fact_order)
+        return cover(Option(tuple(proved), option.demand), self._fact_order)
 
     def _fact_order(self, fact: Fact) -> tuple[int, int, str]:
         choice = self.best[fact]

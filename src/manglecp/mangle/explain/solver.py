@@ -19,7 +19,7 @@ from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Variable
-from manglecp.mangle.values import order_key
+from manglecp.mangle.values import INT_MAX, INT_MIN, order_key
 
 
 def read_fact(text: str, program: Program, now: int) -> Fact:
@@ -40,9 +40,9 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
     if not isinstance(literal, Literal):
         refuse("this is a test, not a fact", fix="name one fact, such as p(1,/a)")
     if literal.negated:
-        refuse("a fact is not negated", fix="ask about the fact itself")
+        refuse("a fact is not negated", fix="remove the negation")
     if literal.operator is not None:
-        refuse("a fact has no operator", literal.operator.span, "say when it holds with @[start, end]")
+        refuse("a fact has no operator", literal.operator.span, "write when it holds as @[start, end]")
     atom = literal.atom
     if atom.key not in program.predicates:
         if atom.predicate.startswith(":"):
@@ -68,6 +68,15 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
     if not holds_somewhere(*interval):
         refuse("the interval ends before it starts", literal.annotation.span)
     return Fact(atom.predicate, args, interval)
+
+
+def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
+    """Return the fact, parsed if it is a text. A temporal fact without an interval holds always here."""
+    if isinstance(fact, str):
+        return read_fact(fact, program, now)
+    predicate = program.predicates.get(fact.key)
+    always = predicate is not None and predicate.temporal and fact.interval is None
+    return fact._replace(interval=(INT_MIN, INT_MAX)) if always else fact
 
 
 # Look-ups use persistent indexes, and consecutive plain look-ups are joined in the cheapest order. Everything else, in
