@@ -60,10 +60,10 @@ def late(_: Any) -> list[Any]:
     ("external", "message"),
     [
         (External(lambda inputs: [(1 // (inputs[0] - 2),)]), "double failed: ZeroDivisionError"),
-        (External(late, seconds=0.02), "double did not answer within 0.02 s"),
-        (External(lambda _: [], batch=True), "double gave 0 answers to 3 questions"),
-        (External(lambda _: [(1, 2)]), "double gave something that is not a row"),
-        (External(lambda _: [(1.5,)]), "double gave something that is not a row"),
+        (External(late, seconds=0.02), "double did not return within 0.02 s"),
+        (External(lambda _: [], batch=True), "double returned 0 results for 3 inputs"),
+        (External(lambda _: [(1, 2)]), "double returned a value that is not a row"),
+        (External(lambda _: [(1.5,)]), "double returned a value that is not a row"),
     ],
 )
 def test_a_failing_one_is_named(external: External, message: str) -> None:
@@ -84,12 +84,12 @@ def leave(_: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("external", "message"),
     [
-        (External(lambda _: [1]), "double gave something that is not a row of its outputs"),
+        (External(lambda _: [1]), "double returned a value that is not a row of its outputs"),
         (External(lambda _: 7), "double failed: TypeError"),  # type: ignore[arg-type,return-value]
-        (External(lambda _: [("two",)]), "double gave a row that its declaration does not take"),
-        (External(lambda _: [(2**80,)]), "double gave a row that its declaration does not take"),
+        (External(lambda _: [("two",)]), "double returned a row that does not fit its declaration"),
+        (External(lambda _: [(2**80,)]), "double returned a row that does not fit its declaration"),
         (External(leave), "double failed: SystemExit"),
-        (External(lambda _: [], batch=True), "double gave 0 answers to 3 questions"),
+        (External(lambda _: [], batch=True), "double returned 0 results for 3 inputs"),
     ],
 )
 def test_answers_that_are_none(external: External, message: str) -> None:

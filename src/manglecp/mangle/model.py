@@ -45,7 +45,7 @@ class Limits:
             if value is None and field.name == "seconds":
                 continue
             if type(value) is not int and (type(value) is not float or field.name != "seconds"):
-                raise ValueError(f"the limit {field.name} is no {type(value).__name__}")
+                raise ValueError(f"the limit {field.name} is not a number: {type(value).__name__}")
 
 
 @dataclass(slots=True)

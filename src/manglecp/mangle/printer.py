@@ -201,7 +201,7 @@ def plain(value: Value, depth: int = 0) -> Any:
         return value.text
     if isinstance(value, Float):
         if not math.isfinite(value.value):
-            raise NotPlain(f"{value.value} is no number in JSON")
+            raise NotPlain(f"{value.value} is not a number in JSON")
         return value.value
     if isinstance(value, Time):
         return instant_text(value.ns)

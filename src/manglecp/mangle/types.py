@@ -180,7 +180,7 @@ def same(left: Value, right: Value) -> bool:
 
 
 class MalformedType(Exception):
-    """A term that is no type."""
+    """A term that is not a type."""
 
     span: Span | None = None
 

@@ -90,7 +90,7 @@ class WireError(Exception):
     ) -> None:
         custom = code.startswith(_CUSTOM) and len(code) > len(_CUSTOM)
         if code not in CODES and not custom:
-            raise ValueError(f"{code} is no error code; codes of one's own begin with {_CUSTOM}")
+            raise ValueError(f"{code} is not an error code; custom codes begin with {_CUSTOM}")
         if custom and not message.strip():
             raise ValueError(f"{code} needs a message that says what it means")
         super().__init__(code, message)
@@ -127,7 +127,7 @@ def malformed(message: str, path: str, suggestion: str | None = None) -> WireErr
     return WireError("malformed_message", message, _at(path, suggestion))
 
 
-def invalid_type(type_: str, known: Iterable[str], reason: str = "is no message type") -> WireError:
+def invalid_type(type_: str, known: Iterable[str], reason: str = "is not a message type") -> WireError:
     """Return the error for a message type; ``known`` are the types of this direction."""
     known = sorted(known)
     suggestion = did_you_mean(type_, known) or f"Types sent in this direction: {', '.join(known)}."

@@ -134,14 +134,14 @@ def test_unchecked_facts_still_need_a_predicate() -> None:
 @pytest.mark.parametrize(
     ("fact", "message"),
     [
-        ("p(1)", "a str is no fact"),
-        (("p", (1,), None), "a tuple is no fact"),
+        ("p(1)", "a str is not a fact"),
+        (("p", (1,), None), "a tuple is not a fact"),
         (Fact("p", [1]), "the arguments of a fact are a list, not a tuple"),  # type: ignore[arg-type]
         (Fact("p", (2**63,)), "argument 1 of p is a number of more than 64 bits"),
         (Fact("p", (-(2**63) - 1,)), "argument 1 of p is a number of more than 64 bits"),
         (Fact("p", ("a\ud800",)), "argument 1 of p has half a character"),
-        (Fact("t", (1,), 5), "the interval of a fact of t is no pair of integers"),  # type: ignore[arg-type]
-        (Fact("t", (1,), (1.0, 2)), "the interval of a fact of t is no pair of integers"),  # type: ignore[arg-type]
+        (Fact("t", (1,), 5), "the interval of a fact of t is not a pair of integers"),  # type: ignore[arg-type]
+        (Fact("t", (1,), (1.0, 2)), "the interval of a fact of t is not a pair of integers"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_fact(fact: Any, message: str) -> None:
@@ -156,5 +156,5 @@ def test_now_and_limits_are_numbers() -> None:
     base = Program.load([Source("p.mg", "p(1).")]).base([])
     with pytest.raises(ValueError, match="now is an integer"):
         base.evaluate([], now=1.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="the limit rows is no str"):
+    with pytest.raises(ValueError, match="the limit rows is not a number: str"):
         Limits(rows="1")  # type: ignore[arg-type]

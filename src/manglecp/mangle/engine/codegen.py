@@ -498,7 +498,7 @@ class Generator(Code):
             return f"{local}.ns" if self.inference.of(value) == {"time"} else f"instant({local})"
         if isinstance(value, Time):
             return self.given(value.ns, "K")
-        raise NotCompiled("a duration is no instant")
+        raise NotCompiled("a duration is not an instant")
 
     def _window_ends(self, step: Window) -> tuple[str, str]:
         operator = step.operator

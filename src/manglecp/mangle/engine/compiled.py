@@ -62,7 +62,7 @@ class Intake:
                 continue
             else:
                 if interval is not None and not _is_interval(interval):
-                    raise AnalysisError([_problem(None, f"the interval of a fact of {name} is no pair of integers")])
+                    raise AnalysisError([_problem(None, f"the interval of a fact of {name} is not a pair of integers")])
                 start, end = interval or _ALWAYS
                 if holds_somewhere(start, end):
                     _set(given, i).add((*args, start, end))
@@ -115,7 +115,7 @@ def _no_fact(given: object) -> Diagnostic:
         return Diagnostic(
             "analysis", f"the arguments of a fact are a {type(given.args).__name__}, not a tuple", fix=fix
         )
-    return Diagnostic("analysis", f"a {type(given).__name__} is no fact", fix=fix)
+    return Diagnostic("analysis", f"a {type(given).__name__} is not a fact", fix=fix)
 
 
 def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Stage = "analysis") -> Diagnostic:

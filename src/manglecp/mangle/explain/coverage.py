@@ -192,6 +192,6 @@ class Use:
             if isinstance(premise, Equality) and not premise.negated:
                 for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
                     if isinstance(side, Variable) and not isinstance(other, Variable):
-                        with suppress(ValueFault):  # it is no constant
+                        with suppress(ValueFault):  # it is not a constant
                             found[side.name] = evaluate_term(other, {}, self.solver.now)
         return found
