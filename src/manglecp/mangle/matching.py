@@ -116,33 +116,33 @@ def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
     raise ValueFault(f"{bound.text} is not a time")
 
 
+def _known_instant(bound: TimeBound, row: Row, now: int) -> int:
+    instant = instant_of(bound, row, now)
+    if instant is None:
+        raise ValueFault(f"{bound.text} has no value")
+    return instant
+
+
 def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
     """Return the interval of a derived fact. An anonymous bound is open; an unbound one raises ValueFault."""
     ends = []
     for bound, infinite in ((annotation.start, INT_MIN), (annotation.end, INT_MAX)):
         if isinstance(bound.value, Variable) and bound.value.anonymous:
             ends.append(infinite)
-            continue
-        instant = instant_of(bound, row, now)
-        if instant is None:
-            raise ValueFault(f"{bound.text} has no value")
-        ends.append(instant)
+        else:
+            ends.append(_known_instant(bound, row, now))
     return ends[0], ends[1]
 
 
 def window(operator: Operator, row: Row, now: int) -> Interval:
-    """Return the window of an operator (D18)."""
     sign = 1 if operator.is_future else -1
     ends = [now] if len(operator.bounds) == 1 else []
     for bound in operator.bounds:
         value = row.get(bound.value.name) if isinstance(bound.value, Variable) else bound.value
         if isinstance(value, Duration):
             ends.append(clamp(now + sign * value.ns))
-            continue
-        instant = instant_of(bound, row, now)
-        if instant is None:
-            raise ValueFault(f"{bound.text} has no value")
-        ends.append(instant)
+        else:
+            ends.append(_known_instant(bound, row, now))
     return min(ends), max(ends)
 
 

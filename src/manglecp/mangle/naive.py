@@ -42,8 +42,6 @@ _AT_ONCE: Final = 1_000  # rows per batch
 
 
 class NaiveEvaluation:
-    """One naive evaluation."""
-
     def __init__(self, program: Program, now: int, limits: Limits, externals: Externals | None = None) -> None:
         self.program = program
         self.externals = externals or {}
@@ -77,7 +75,6 @@ class NaiveEvaluation:
         return self.program.predicates[key]
 
     def holds(self, atom: Atom, row: Row) -> bool:
-        """Return whether an atom has a match."""
         try:
             return bool(self._drive(self._solve(Literal(atom), [row])))
         except ValueFault as fault:
@@ -249,7 +246,7 @@ class NaiveEvaluation:
             nonlocal fresh, weight
             for row in rows:
                 args = self.head_args(clause, row)
-                interval = self._head_interval(clause, row) if temporal else None
+                interval = self.head_interval(clause, row) if temporal else None
                 if interval is not None and not holds_somewhere(*interval):
                     if len(self.skipped) < MOST_SKIPPED:
                         self.skipped.add((clause.head.key, args, interval))
@@ -265,7 +262,7 @@ class NaiveEvaluation:
         self._drive(self._rows(rule, [{}], emit))
         return list(found)
 
-    def _head_interval(self, clause: Clause, row: Row) -> Interval:
+    def head_interval(self, clause: Clause, row: Row) -> Interval:
         assert clause.annotation is not None  # checked at load
         try:
             return head_interval(clause.annotation, row, self.now)

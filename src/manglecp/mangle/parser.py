@@ -627,7 +627,6 @@ class Parser(TermParser):
         return Transform(do, tuple(lets), Span(self.source, start, self.lex.previous_end))
 
     def let(self) -> Let:
-        """``let X = fn:…``"""
         lex = self.lex
         start = lex.start
         self.expect("let")

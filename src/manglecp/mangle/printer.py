@@ -263,7 +263,6 @@ def _entries(args: list[str]) -> str:
 
 
 def atom(node: Atom) -> str:
-    """``p(X, 1)``"""
     return f"{node.predicate}({', '.join(term(arg) for arg in node.args)})"
 
 
@@ -307,7 +306,6 @@ def transform(node: Transform) -> str:
 
 
 def let(node: Let) -> str:
-    """``let X = fn:…``"""
     return f"let {node.variable.name} = {term(node.expression)}"
 
 

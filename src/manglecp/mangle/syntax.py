@@ -240,7 +240,6 @@ def term_variables(*terms: Term) -> Iterator[Variable]:
 
 
 def bound_variables(bounds: tuple[TimeBound, ...]) -> Iterator[Variable]:
-    """Yield the variables among the bounds."""
     return (b.value for b in bounds if isinstance(b.value, Variable))
 
 

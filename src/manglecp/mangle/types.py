@@ -110,7 +110,6 @@ class StructType:
         return f"fn:Struct({', '.join(fields)})"
 
     def field(self, label: Value) -> Type | None:
-        """Return the type of a field, or None."""
         for known, type_ in (*self.required, *self.optional):
             if same(known, label):
                 return type_
@@ -574,7 +573,6 @@ Binding: TypeAlias = dict[str, Type]
 
 
 def has_variables(types: Iterable[Type]) -> bool:
-    """Return whether a type has type variables."""
     return any(isinstance(part, TypeVariable) for type_ in types for part in parts(type_))
 
 

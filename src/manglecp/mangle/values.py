@@ -184,8 +184,6 @@ class Pair(Composite):
 
 
 class List(Composite):
-    """A list of values."""
-
     __slots__ = ("items",)
     items: tuple[Value, ...]
 
@@ -271,7 +269,6 @@ _CLOSE: Final = object()
 
 
 def kind_name(value: Value) -> str:
-    """Return the name of a kind for messages."""
     return KIND_NAMES[type(value)]
 
 

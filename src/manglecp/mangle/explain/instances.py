@@ -11,7 +11,7 @@ from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.explain.shape import Shape, premise_text, shapes_of
 from manglecp.mangle.explain.solver import ModelSolver, row_key
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, holds_somewhere
-from manglecp.mangle.matching import Matcher, Row, head_interval, instant_of, window
+from manglecp.mangle.matching import Matcher, Row, instant_of, window
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Literal, Transform, Variable
 from manglecp.mangle.transforms import transform_rows
@@ -239,11 +239,7 @@ class Instances:
         args = self.solver.head_args(rule.clause, row)
         if not self.solver.predicate(rule.head.key).temporal:
             return args, None
-        assert rule.clause.annotation is not None  # checked at load
-        try:
-            interval = head_interval(rule.clause.annotation, row, self.solver.now)
-        except ValueFault as fault:
-            raise self.solver.error_at(str(fault), rule.clause.annotation.span, rule.clause) from None
+        interval = self.solver.head_interval(rule.clause, row)
         return (args, interval) if holds_somewhere(*interval) else None
 
     def instance(self, shape: Shape, derived: Derived, start: Row) -> Instance:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.declarations import Merge
 from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, cover
-from manglecp.mangle.explain.solver import ModelSolver, row_key
+from manglecp.mangle.explain.solver import ModelSolver, index_by, row_key
 from manglecp.mangle.facts import Args, Fact, TimedArgs
 from manglecp.mangle.matching import Matcher, Row
 from manglecp.mangle.model import Facts, Index, Relation, program_facts
@@ -62,10 +62,7 @@ class Replay(ModelSolver):
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
         if key not in self.inside:
             return super().index(key, positions, raw=raw)
-        index: dict[Args, list[TimedArgs]] = {}
-        for fact in self.relation(key):
-            index.setdefault(tuple(fact[0][i] for i in positions), []).append(fact)
-        return index
+        return index_by(positions, self.relation(key))
 
     def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Facts]:
         if premise.atom.key not in self.inside:

@@ -114,10 +114,7 @@ class ModelSolver(NaiveEvaluation):
         own = self.model.index(key, positions, raw=raw)
         if own is not None:
             return own
-        index: dict[Args, list[TimedArgs]] = {}
-        for fact in self.model.derived(key) if raw else self.model.facts(key):
-            index.setdefault(tuple([fact[0][i] for i in positions]), []).append(fact)
-        return index
+        return index_by(positions, self.model.derived(key) if raw else self.model.facts(key))
 
     def intervals(self, key: Key, args: Args, *, raw: bool = False) -> list[Interval]:
         found = self.index(key, tuple(range(key[1])), raw=raw).get(args, ())
@@ -258,6 +255,13 @@ class ModelSolver(NaiveEvaluation):
                 if new is not None:
                     work.append((new, rest))
         return joined
+
+
+def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Args, list[TimedArgs]]:
+    index: dict[Args, list[TimedArgs]] = {}
+    for fact in facts:
+        index.setdefault(tuple([fact[0][i] for i in positions]), []).append(fact)
+    return index
 
 
 def furthest(solver: ModelSolver, rule: Rule, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
