@@ -428,11 +428,9 @@ class _RuleCheck:
                 feasible.append(state if premise.negated else new)
         if rows and not feasible:
             raise self._never(premise, rows, state)
-        if premise.annotation is not None:
-            feasible = [self._instants(premise, s) for s in feasible]
-        if premise.operator is not None:
-            for variable in bound_variables(premise.operator.bounds):
-                feasible = [self._narrow(s, variable, Union((TIME, DURATION)), premise) for s in feasible]
+        for part, type_ in ((premise.annotation, TIME), (premise.operator, Union((TIME, DURATION)))):
+            for variable in () if part is None else bound_variables(part.bounds):
+                feasible = [self._narrow(s, variable, type_, premise) for s in feasible]
         return feasible or [state]
 
     def _never(self, premise: Literal, rows: Sequence[Types], state: State) -> _Infeasible:
@@ -479,12 +477,6 @@ class _RuleCheck:
             raise _Infeasible(message, variable.span or premise.span)
         return {**state, variable.name: both}
 
-    def _instants(self, premise: Literal, state: State) -> State:
-        assert premise.annotation is not None
-        for variable in bound_variables(premise.annotation.bounds):
-            state = self._narrow(state, variable, TIME, premise)
-        return state
-
     def _equality(self, premise: Equality, state: State) -> State:
         left = self._known(premise.left, state, premise)
         right = self._known(premise.right, state, premise)
@@ -525,10 +517,7 @@ class _RuleCheck:
 
     def _comparison(self, premise: Literal, state: State) -> State:
         """Both sides are of one orderable kind (D10); a known side narrows the other."""
-        types = []
-        for arg in premise.atom.args:
-            type_ = self.expressions.type_of(arg, state)
-            types.append(ANY if type_ == EMPTY else type_)
+        types = [self.expressions.lenient(arg, state) for arg in premise.atom.args]
         kinds = [kind for kind in ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
         if not kinds:
             left, right = types
@@ -571,8 +560,8 @@ class _RuleCheck:
             return own.field(key)
         if not isinstance(own, MapType):
             return None
-        asked = self.expressions.type_of(key, state)
-        if own.key != BOT and asked != EMPTY and meet(asked, own.key) == EMPTY:
+        key_type = self.expressions.type_of(key, state)
+        if own.key != BOT and key_type != EMPTY and meet(key_type, own.key) == EMPTY:
             return None
         return ANY if own.value == BOT else own.value
 

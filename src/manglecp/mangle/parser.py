@@ -618,11 +618,8 @@ class Parser(TermParser):
             do = expression
         elif lex.kind != "let":
             lex.fail("a transform starts with do or let", fix="write |> do fn:group_by(X), let N = fn:count()")
-        lets: list[Let] = []
-        if do is None:
-            lets.append(self.let())
-        while lex.kind == ",":
-            lex.advance()
+        lets = [self.let()] if do is None else []
+        while self.accept(","):
             lets.append(self.let())
         return Transform(do, tuple(lets), Span(self.source, start, self.lex.previous_end))
 
@@ -644,18 +641,14 @@ class Parser(TermParser):
         """Parse a literal, an equality or a comparison."""
         lex = self.lex
         start = lex.start
-        if self.accept("!"):
-            operator = self.operator() if lex.kind in ("<-", "<+", "[-", "[+") else None
-            atom = self.atom("a negated premise")
-            if lex.kind in COMPARISONS or lex.kind in ("=", "!="):
-                lex.fail("a comparison cannot be negated", fix="use the opposite comparison")
-            annotation = self.annotation() if lex.kind == "@" else None
-            return Literal(atom, True, operator, annotation, self.span_from(start))
+        negated = self.accept("!")
         operator = self.operator() if lex.kind in ("<-", "<+", "[-", "[+") else None
-        left = self.term_or_atom()
+        left = self.atom("a negated premise") if negated else self.term_or_atom()
+        if negated and (lex.kind in COMPARISONS or lex.kind in ("=", "!=")):
+            lex.fail("a comparison cannot be negated", fix="use the opposite comparison")
         annotation = self.annotation() if lex.kind == "@" else None
         comparison = lex.kind
-        if comparison in COMPARISONS or comparison in ("=", "!="):
+        if not negated and (comparison in COMPARISONS or comparison in ("=", "!=")):
             if isinstance(left, Atom):
                 lex.fail(f"{left.predicate}(…) is an atom and has no value to compare", left.span)
             if operator is not None or annotation is not None:
@@ -668,7 +661,7 @@ class Parser(TermParser):
             return Equality(left, right, comparison == "!=", span)
         if not isinstance(left, Atom):
             lex.fail("a premise is an atom or a comparison", self.span_from(start))
-        return Literal(left, False, operator, annotation, self.span_from(start))
+        return Literal(left, negated, operator, annotation, self.span_from(start))
 
     def full_stop(self) -> None:
         if self.lex.kind != ".":

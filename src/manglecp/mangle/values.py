@@ -198,6 +198,10 @@ class _Entries(Composite):
     __slots__ = ()
     entries: tuple[tuple[Value, Value], ...]
 
+    def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Self:
+        ordered = _in_key_order(entries)
+        return cls._compose(ordered, itertools.chain.from_iterable(ordered), ordered)
+
     def get(self, key: Value) -> Value | None:
         for known, value in self.entries:
             if known is key or (type(key) in (int, str) and known == key):
@@ -206,23 +210,13 @@ class _Entries(Composite):
 
 
 class Map(_Entries):
-    """Entries sorted by key."""
-
     __slots__ = ("entries",)
-
-    def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Map:
-        ordered = _in_key_order(entries)
-        return cls._compose(ordered, itertools.chain.from_iterable(ordered), ordered)
 
 
 class Struct(_Entries):
-    """Like :class:`Map`, with field names as keys."""
+    """Entries with field names as keys."""
 
     __slots__ = ("entries",)
-
-    def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Struct:
-        ordered = _in_key_order(entries)
-        return cls._compose(ordered, itertools.chain.from_iterable(ordered), ordered)
 
 
 Value: TypeAlias = int | str | Name | Float | Bytes | Time | Duration | Pair | List | Map | Struct

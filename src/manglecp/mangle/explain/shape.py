@@ -50,9 +50,9 @@ def _substitute(term: Term, row: Row) -> Any:
 
 def premise_text(premise: Premise, row: Row) -> str:
     """Format a premise under a row. Atoms are written like facts."""
-    if isinstance(premise, Equality):
-        return printer.premise(premise, lambda term: filled_in(term, row))
-    if premise.atom.predicate in printer.INFIX and not premise.negated and not premise.timed:
+    if isinstance(premise, Equality) or (
+        premise.atom.predicate in printer.INFIX and not premise.negated and not premise.timed
+    ):
         return printer.premise(premise, lambda term: filled_in(term, row))
     args = ",".join(filled_in(arg, row) for arg in premise.atom.args)
     sign = "!" if premise.negated else ""
@@ -93,10 +93,8 @@ def rule_ref(clause: Clause) -> RuleRef:
 
 
 def _rule_id(text: str) -> str:
-    digest = sha256()
-    for part in ("rule", text):
-        data = part.encode()
-        digest.update(b"%d:%s\n" % (len(data), data))
+    data = text.encode()
+    digest = sha256(b"4:rule\n%d:%s\n" % (len(data), data))
     return f"/rule/{digest.hexdigest()[:32]}"
 
 
