@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import TypeAlias
@@ -114,7 +114,6 @@ class EvaluatedModel:
         if compiled.interpreting:
             return None
         layers = [view.layers for view in views]
-        changed = {i for i, held in enumerate(layers) if held not in ("", "b")}
         empty = {i for i, held in enumerate(layers) if not held}
         count = 0
         try:
@@ -128,11 +127,11 @@ class EvaluatedModel:
                         continue
                     elif rule.only and not below[head] and head not in given:
                         count += bool(len(views[head]))  # all facts of the base may be removed
-                    elif not done or not changed.isdisjoint(rule.reads):
-                        count += _has_instance(evaluation, rule)
+                    elif not done or any(views[i].changed for i in rule.reads):
+                        count += _has_instance(evaluation, rule, layers)
                     else:
                         if rule.number not in base.fired:  # two threads may both find out; they find the same
-                            base.fired[rule.number] = _has_instance(evaluation, rule)
+                            base.fired[rule.number] = _has_instance(evaluation, rule, layers)
                         count += base.fired[rule.number]
             return count
         except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
@@ -192,10 +191,12 @@ class EvaluatedModel:
         return "external" if fact.args in self._external_calls.get(fact.key, {}).get(inputs, ()) else None
 
 
-def _has_instance(evaluation: Evaluation, rule: CompiledRule) -> bool:
+def _has_instance(evaluation: Evaluation, rule: CompiledRule, layers: Sequence[str]) -> bool:
     if rule.aggregation is not None and evaluation.compiled.temporal[rule.head]:
         raise NotCompiled("whether it holds at some instant is known by group")
-    function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="fires")
+    function = rule.functions.get(("fires", *[layers[i] for i in rule.reads]))
+    if function is None:  # not generated yet, or without rows
+        function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="fires")
     found: list[bool] = []
     if function is not None:
         function.run(evaluation.views, evaluation.now, evaluation, found)
