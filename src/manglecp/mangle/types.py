@@ -573,6 +573,7 @@ Binding: TypeAlias = dict[str, Type]
 
 
 def has_variables(types: Iterable[Type]) -> bool:
+    """Return whether one of the types has type variables."""
     return any(isinstance(part, TypeVariable) for type_ in types for part in parts(type_))
 
 

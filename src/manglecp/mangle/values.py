@@ -184,6 +184,8 @@ class Pair(Composite):
 
 
 class List(Composite):
+    """A list of values."""
+
     __slots__ = ("items",)
     items: tuple[Value, ...]
 
@@ -210,6 +212,8 @@ class _Entries(Composite):
 
 
 class Map(_Entries):
+    """Entries with any values as keys."""
+
     __slots__ = ("entries",)
 
 

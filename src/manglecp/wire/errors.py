@@ -144,6 +144,7 @@ def unsupported_version(requested: str) -> WireError:
 
 
 def too_large(actual: int, limit: int) -> WireError:
+    """Return the error for a message with more bytes than the limit."""
     message = f"The message has {actual:,} bytes, and the limit is {limit:,}"
     return WireError("message_too_large", message, {"limit": limit, "actual": actual})
 
@@ -195,6 +196,7 @@ class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refused_arguments(errors: Sequence[SchemaError]) -> WireError:
+    """Return the error for arguments that do not fit the input schema of the tool."""
     message = f"{len(errors)} schema validation error{'' if len(errors) == 1 else 's'}"
     return WireError("schema_validation_failed", message, {"schema_errors": msgspec.to_builtins(list(errors))})
 
