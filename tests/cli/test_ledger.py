@@ -65,7 +65,7 @@ def test_a_ledger_that_is_sound(run: Run, store: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "first"),
     [
-        ("UPDATE ledger SET identity = 'you' WHERE seq = 3", "entry 3: its content is not what was hashed"),
+        ("UPDATE ledger SET identity = 'you' WHERE seq = 3", "entry 3: its content does not match its hash"),
         ("DELETE FROM ledger WHERE seq = 2", "entry 3: it follows entry 1"),
         ("DELETE FROM ledger WHERE seq = 5", "entry 5: the head of the ledger is not its last entry, number 4"),
     ],
@@ -97,7 +97,7 @@ def test_an_export_can_be_verified_anywhere(run: Run, store: Path) -> None:
     short = run("ledger", "verify", "-", "--expect", noted, stdin="".join(lines.splitlines(keepends=True)[:-1]))
     assert short.exit_code == 1
     forged = run("ledger", "verify", "-", stdin=lines.replace('"done"', '"gone"'))
-    assert (forged.exit_code, "its content is not what was hashed" in forged.stdout) == (1, True)
+    assert (forged.exit_code, "its content does not match its hash" in forged.stdout) == (1, True)
 
 
 def test_runs_without_effects_are_stored_in_little(run: Run, store: Path) -> None:

@@ -150,7 +150,7 @@ def test_decisions_that_are_none(run: Run, store: Path, said: tuple[str, ...], s
 def test_what_is_over_is_not_decided(run: Run, store: Path) -> None:
     (done,) = journal(store, "done")
     shown = run("runs", "decide", done, "--abort")
-    assert (shown.exit_code, "is succeeded: there is nothing to decide" in shown.stderr) == (1, True)
+    assert (shown.exit_code, "is succeeded: it needs no decision" in shown.stderr) == (1, True)
 
 
 # --- going on --------------------------------------------------------------------------------------------------------

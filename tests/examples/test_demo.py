@@ -64,7 +64,7 @@ def test_the_whole_walk(tmp_path: Path) -> None:
         "the same token again: confirmation_invalid",
         '   "/api/users" = "users.index"\n',
         ": ok\n",
-        "entry 1: its content is not what was hashed",
+        "entry 1: its content does not match its hash",
         "All 10 steps did what they should",
     ):
         assert part in done.stdout

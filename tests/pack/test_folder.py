@@ -76,7 +76,7 @@ def test_no_descriptor_is_left_behind(tmp_path: Path) -> None:
 
 class TestLimits:
     def test_folders_and_links_count_as_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(folder, "MOST_FILES", 5)
+        monkeypatch.setattr(folder, "MAX_FILES", 5)
         write(tmp_path, SMALL)  # two files and a folder
         (tmp_path / "empty").mkdir()
         (tmp_path / "link").symlink_to("actions.py")
@@ -90,7 +90,7 @@ class TestLimits:
     def test_all_bytes_count_together_and_it_is_said_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(folder, "MOST_BYTES", 1_000)
+        monkeypatch.setattr(folder, "MAX_BYTES", 1_000)
         rules = {"rules/a.mg": "p(1)."}
         assert read(tmp_path, {**rules, "data/1": "x" * 900, "data/2": "x" * 95}).name
         found = problem(tmp_path, {"data/2": "x" * 96, "data/3": "x", "data/4": "x" * 2_000})

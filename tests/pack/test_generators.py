@@ -58,12 +58,12 @@ def test_another_facts_file_is_another_pack(tmp_path: Path) -> None:
         ("@facts('p', seconds=-1)\ndef f(): ...\n", "ValueError: facts: seconds has to be"),
         ("@facts('p', spawn='git')\ndef f(): ...\n", "TypeError: spawn is a list"),
         ("@facts('p', spawn=['bin/git'])\ndef f(): ...\n", "ValueError: spawn: 'bin/git'"),
-        ("@facts('p')\nasync def f(): ...\n", "TypeError: facts: a plain generator"),
-        ("@facts('p')\ndef f(*a): ...\n", "TypeError: facts: a plain generator"),
+        ("@facts('p')\nasync def f(): ...\n", "TypeError: facts: the decorated"),
+        ("@facts('p')\ndef f(*a): ...\n", "TypeError: facts: the decorated"),
         ("@facts('p')\ndef f(rot): ...\n", "f: it takes rot, and the pack has no param of that name"),
-        ("@facts('p')\ndef f(): ...\n@facts('p')\ndef g(): ...\n", "g: p is given by f already"),
-        ("@facts('P')\ndef f(): ...\n", "f: its declaration as a generator of facts has not the right shape"),
-        ("from manglecp import action\n@action(effects=[])\ndef f() -> int: ...\n", "f: it gives no facts"),
+        ("@facts('p')\ndef f(): ...\n@facts('p')\ndef g(): ...\n", "g: p is supplied by f already"),
+        ("@facts('P')\ndef f(): ...\n", "f: its declaration as a fact generator is invalid"),
+        ("from manglecp import action\n@action(effects=[])\ndef f() -> int: ...\n", "f: not a fact generator"),
     ],
 )  # fmt: skip
 def test_a_broken_generator_is_a_problem(tmp_path: Path, source: str, about: str) -> None:
@@ -75,7 +75,7 @@ def test_a_broken_generator_is_a_problem(tmp_path: Path, source: str, about: str
 def test_generators_do_not_belong_among_actions(tmp_path: Path) -> None:
     source = "from manglecp import facts\n@facts('p')\ndef f(): ...\n"
     found = problem(tmp_path, {**SMALL, "actions.py": source})
-    assert found.message == "f: a generator of facts belongs in facts.py"
+    assert found.message == "f: a fact generator belongs in facts.py"
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------

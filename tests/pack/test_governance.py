@@ -112,8 +112,8 @@ class TestAFolder:
             ("stop.toml", f"{'a.' * 50}a = 1\n", None, "a key has too many parts"),
             ("stop.toml", "# so\u202e\n", 1, "the text holds the invisible character U+202E"),
             ("stop.toml", "#" * 262_145, None, "the file has more than 262,144 bytes"),
-            ("notes.txt", "x", None, "not a policy document by its name"),
-            ("deep/stop.toml", "maxTurns = 3\n", None, "not a policy document by its name"),
+            ("notes.txt", "x", None, "the name is not that of a policy document"),
+            ("deep/stop.toml", "maxTurns = 3\n", None, "the name is not that of a policy document"),
         ],
     )
     def test_with_its_place(self, tmp_path: Path, name: str, text: str, line: int | None, about: str) -> None:

@@ -64,15 +64,15 @@ def test_an_empty_folder_is_no_pack(tmp_path: Path) -> None:
     [
         ("rules/polcy/a.mg", RULES, "rules/polcy is not a trust level", "did you mean policy?"),
         ("rules/policy/deep/a.mg", RULES, "rule files lie directly", None),
-        ("rules/notes.txt", "x", "not a rule file by its name", "rule files end in .mg"),
+        ("rules/notes.txt", "x", "the name is not that of a rule file", "rule files end in .mg"),
         ("tools.mg", RULES, "rules lie in rules/", "move it to rules/tools.mg"),
         ("policy/a.mg", RULES, "rules lie in rules/", "move it to rules/policy"),
         ("domain/a.mg", RULES, "rules lie in rules/", "move it to rules/domain"),
         ("schema/deep/a.mg", RULES, "rules lie in rules/", "move it to rules/schema"),
         ("facts", "p(1).", "facts is a file, and fact files lie in a folder", "move it into facts/"),
         ("skills", SKILL, "skills is a file, and skills lie in a folder", "move it into skills/"),
-        ("facts/a.xlsx", "x", "not a fact file by its name", None),
-        ("facts/deep/a.csv", "x", "not a fact file by its name", None),
+        ("facts/a.xlsx", "x", "the name is not that of a fact file", None),
+        ("facts/deep/a.csv", "x", "the name is not that of a fact file", None),
         ("actions/other.py", ACTIONS, "there is a folder actions/ too", "keep one of the two"),
         ("rules/a.mg", b"p(1).\nq(\xff).\n", "not UTF-8: byte 0xff", None),
         ("rules/a.mg", "p(1).\n\0", "the text holds a NUL character", None),
@@ -104,7 +104,7 @@ def test_a_folder_that_is_called_like_a_level_is_a_warning(tmp_path: Path) -> No
 
 def test_a_program_that_gives_no_facts_is_a_warning(tmp_path: Path) -> None:
     (warning,) = read(tmp_path, {**SMALL, "facts.py": "x = 1\n"}).warnings
-    assert (warning.file, warning.message) == ("facts.py", "no function in it gives facts")
+    assert (warning.file, warning.message) == ("facts.py", "it declares no fact generator")
 
 
 def test_a_misspelt_part_is_a_warning(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ class TestLinks:
         [
             ("nowhere", "the link leads nowhere"),
             ("x", "the link leads nowhere"),
-            ("rules", "a link in a pack leads to a file"),
+            ("rules", "a link in a pack has to lead to a file"),
             ("/", "the link leads out of the pack"),
             (".hidden", "the link leads to a file that is not part of the pack"),
             (".venv/a", "the link leads to a file that is not part of the pack"),
@@ -193,7 +193,7 @@ def test_folders_are_not_walked_without_end(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_no_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folder.MOST_FILES == 10_000
-    monkeypatch.setattr(folder, "MOST_FILES", 7)  # with the two folders
+    assert folder.MAX_FILES == 10_000
+    monkeypatch.setattr(folder, "MAX_FILES", 7)  # with the two folders
     assert read(tmp_path, {**SMALL, "data/1": "", "data/2": "", "data/3": ""}).name
     assert problem(tmp_path, {"data/4": ""}).message == "the folder has more than 7 files"

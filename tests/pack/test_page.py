@@ -78,10 +78,10 @@ def test_every_key_and_default_is_named() -> None:
 
 
 def test_the_limits_are_those() -> None:
-    assert f"{folder.MOST_FILES:,}, {folder.DEEPEST}" in PAGE
+    assert f"{folder.MAX_FILES:,}, {folder.MAX_DEPTH}" in PAGE
     assert f"batches of {BATCH:,}" in PAGE
     assert f"has {host_listing.SECONDS:g} seconds" in PAGE
     sizes = (loader.LARGEST_SETTINGS, loader.LARGEST_TEXT, skills.LARGEST, folder.LARGEST, host_listing.MAX_OUTPUT)
     assert governance.LARGEST_DOCUMENT == 256 << 10
-    assert folder.MOST_BYTES == 4 << 30
+    assert folder.MAX_BYTES == 4 << 30
     assert sizes == (64 << 10, 16 << 20, 256 << 10, 1 << 30, 4 << 20)

@@ -122,9 +122,9 @@ def test_a_broken_file_is_a_problem(tmp_path: Path, source: str, line: int | Non
         ("from manglecp import external\n@external('p(X)', mode='?')\ndef p(x): ...\n", "ValueError: p: mode has"),
         ("from manglecp import external\n@external('p(X, X)', mode='+-')\ndef p(x): ...\n", "ValueError: p(X, X): a"),
         ("from manglecp import external\n@external('p(X)', mode='+', seconds=0)\ndef p(x): ...\n", "ValueError: p: s"),
-        ("from manglecp import external\n@external('p(X)', mode='+')\nasync def p(x): ...\n", "TypeError: p: a plain"),
+        ("from manglecp import external\n@external('p(X)', mode='+')\nasync def p(x): ...\n", "TypeError: p: the d"),
         ("from manglecp import external\n@external('p(X)', mode='+')\ndef a(x): ...\n"
-         "@external('p(X)', mode='+')\ndef b(x): ...\n", "b: p is answered already"),
+         "@external('p(X)', mode='+')\ndef b(x): ...\n", "b: p is declared already"),
     ],
 )  # fmt: skip
 def test_a_broken_external_is_a_problem(tmp_path: Path, source: str, about: str) -> None:
@@ -192,7 +192,7 @@ PluginAction.descriptor = lambda self: {{
         ('"description": 3', "f: its description is not a text"),
         ('"side_effects": "none"', "f: its effects are not a list of words"),
         ('"inputs_schema": []', "f: its inputs_schema is not an object"),
-        ('"inputs_schema": {"type": "array"}', "f: its inputs_schema describes no object"),
+        ('"inputs_schema": {"type": "array"}', "f: its inputs_schema does not describe an object"),
         ('"inputs_schema": {"type": "object", "$ref": "http://localhost/x"}', "f: its inputs_schema refers to another"),
         (
             '"inputs_schema": {"type": "object", "allOf": [{"$ref": "file:///etc/passwd"}]}',

@@ -132,7 +132,7 @@ def test_an_error_that_was_swallowed_does_not_commit(database: Database) -> None
             with suppress(psycopg.IntegrityError):
                 tx.execute("INSERT INTO t VALUES (1, 'again')")
 
-    with pytest.raises(StoreError, match="has undone the transaction"):
+    with pytest.raises(StoreError, match="rolled the transaction back"):
         swallow()
     assert numbers(database) == [1, 2, 3]
 

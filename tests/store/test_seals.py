@@ -53,7 +53,7 @@ def test_with_a_key_nothing_shows() -> None:
 )
 def test_in_another_row_it_does_not_open(place: tuple[str, ...]) -> None:
     seals = Seals(KEY)
-    with pytest.raises(Unusable, match="it was changed, or belongs somewhere else"):
+    with pytest.raises(Unusable, match="it was changed, or moved from another row"):
         seals.unseal(seals.seal(SECRET, *PLACE), *place)
 
 
@@ -100,7 +100,7 @@ def test_what_is_no_sealed_value(value: bytes) -> None:
 
 @pytest.mark.parametrize("key", [b"", b"short", bytes(31), bytes(33)])
 def test_a_key_of_the_wrong_length(key: bytes) -> None:
-    with pytest.raises(Invalid, match=f"store key: it has 32 random bytes, and this one has {len(key)}"):
+    with pytest.raises(Invalid, match=f"store key: it needs 32 random bytes, and this one has {len(key)}"):
         Seals(key)
 
 

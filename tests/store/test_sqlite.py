@@ -103,7 +103,7 @@ def test_files_of_others(path: Path, tmp_path: Path) -> None:
     other.close()
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to be looked at" * 100)
-    with pytest.raises(Unusable, match="no SQLite database"):
+    with pytest.raises(Unusable, match="not a SQLite database"):
         opened(text)
     with pytest.raises(Unusable, match="Is a directory"):
         opened(tmp_path)

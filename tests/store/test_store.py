@@ -186,7 +186,7 @@ def test_a_file_of_a_newer_program(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(Unusable, match=r"store revision 99 and this manglecp knows .*; use the newer manglecp"):
+    with pytest.raises(Unusable, match=r"store revision 99 and this manglecp supports .*; use the newer manglecp"):
         open_store(path)
 
 

@@ -11,7 +11,7 @@ import pytest
 from manglecp.issues import open_issues
 from manglecp.store import errors
 from manglecp.store.ledger import KINDS
-from manglecp.store.registry import MOST_ENTRIES, RETENTION_MS
+from manglecp.store.registry import MAX_ENTRIES, RETENTION_MS
 from manglecp.store.store import Store, open_store
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "store.md").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def test_every_error_is_there() -> None:
 
 def test_the_numbers() -> None:
     assert f"the retention time ({RETENTION_MS // 1000} s)" in PAGE
-    assert f"than there may be ({MOST_ENTRIES:,})" in PAGE
+    assert f"than there may be ({MAX_ENTRIES:,})" in PAGE
 
 
 def test_the_example_runs() -> None:

@@ -12,7 +12,7 @@ import pytest
 from manglecp import external
 from manglecp.mangle import EvalError, External, Float, List, Name, Program, Source, Time, ValueFault
 from manglecp.pack import Pack, PackError, SandboxPolicy, read_pack
-from manglecp.toolhost.actions import serving
+from manglecp.toolhost.actions import served_function
 from manglecp.toolhost.external_hosts import BATCH, serve_externals
 
 DECL = """Decl similar(Text, Count, Id) descr [external(), mode("+", "+", "-")] bound [/string, /number, /string].
@@ -144,7 +144,7 @@ def test_several_threads_may_ask(served: dict[str, External]) -> None:
         ("die", "external predicate broken failed: crash"),
         ("long", "external predicate broken failed: TOOL_ERROR"),
         ("write", "external predicate broken failed: TOOL_ERROR"),
-        ("odd", 'external predicate broken met a value that cannot travel: an object with "_type" wraps a value'),
+        ("odd", 'external predicate broken got a value without a JSON form: an object with "_type" wraps a value'),
     ],
 )
 def test_a_failure_is_told_without_what_it_says(pack: Pack, value: str, about: str) -> None:
@@ -241,7 +241,7 @@ def test_a_text_is_no_list_of_rows(answer: object, signature: str, mode: str, ba
         return [answer] if batch else answer
 
     with pytest.raises(TypeError, match="an answer is a list of rows, not a "):
-        serving(p)([["x"]])
+        served_function(p)([["x"]])
 
 
 @pytest.mark.parametrize("row", ["ab", b"ab", {"a": 1, "b": 2}])
@@ -251,7 +251,7 @@ def test_a_text_is_no_row_of_letters(row: object) -> None:
         return [row]
 
     with pytest.raises(TypeError, match="a row is a tuple of 2 values"):
-        serving(p)([["x"]])
+        served_function(p)([["x"]])
 
 
 def test_a_text_is_a_row_of_one() -> None:
@@ -259,7 +259,7 @@ def test_a_text_is_a_row_of_one() -> None:
     def p(_question: object) -> list[object]:
         return ["ab", ("cd",), ["e", "f"]]
 
-    assert serving(p)([["x"]]) == {"rows": [[["ab"], ["cd"], [["e", "f"]]]]}
+    assert served_function(p)([["x"]]) == {"rows": [[["ab"], ["cd"], [["e", "f"]]]]}
 
 
 def test_a_declared_function_stays_what_it_was() -> None:

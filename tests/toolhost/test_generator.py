@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manglecp import Part, Progress, facts
-from manglecp.toolhost.actions import serving
+from manglecp.toolhost.actions import served_function
 from manglecp.toolhost.conversion import encode_value
 
 Take = Callable[..., dict[str, Any]]
@@ -19,7 +19,7 @@ Take = Callable[..., dict[str, Any]]
 
 def taken(function: Callable[..., Any], name: str = "1", **settings: str) -> list[dict[str, Any]]:
     """All pieces of a pass, as they travel."""
-    take: Take = serving(function)
+    take: Take = served_function(function)
     pieces: list[dict[str, Any]] = []
     while not pieces or not pieces[-1]["over"]:
         text = encode_value(take(name, settings, None))
@@ -127,7 +127,7 @@ def test_a_pass_that_is_given_up_is_forgotten() -> None:
     def scan() -> Iterator[Part]:
         yield Part("a", [("p", "x" * 200_000) for _ in range(10)])
 
-    take: Take = serving(scan)
+    take: Take = served_function(scan)
     assert not take("1", {}, None)["over"]
     assert len(given(taken(scan, "2"))["a"]) == 10
 

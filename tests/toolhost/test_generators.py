@@ -213,7 +213,7 @@ def test_a_pass_that_takes_too_long_is_given_up(tmp_path: Path, body: str) -> No
 
 def test_changes_come_in_parts(tmp_path: Path) -> None:
     source = '@facts("file", changes=True)\ndef scan():\n    yield "file", "a", 1\n'
-    assert refused(tmp_path, source).startswith("scan: TypeError: with changes=True facts come in parts")
+    assert refused(tmp_path, source).startswith("scan: TypeError: with changes=True, facts are yielded in parts")
 
 
 def test_too_many_facts_of_several_passes_are_too_many(tmp_path: Path) -> None:

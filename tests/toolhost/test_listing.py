@@ -368,7 +368,7 @@ def test_a_program_that_is_not_there_is_named_with_its_action(
         "error": True,
         "aid": "AID.PLUGIN.START.v1",
         "type": "not_found",
-        "detail": f"AID.PLUGIN.START.v1 names the program {name!r}, and there is none here",
+        "detail": f"AID.PLUGIN.START.v1 names the program {name!r}, which is not installed",
     }
 
 

@@ -183,7 +183,7 @@ def test_a_setting_says_where_a_program_lies_but_not_if_only_the_pack_says_so(fo
     assert "interprets" in able(found(folder, "start", given, programs=["interpreter"])["start"])
     assert "interprets" not in able(found(folder, "start", given, programs=["true"])["start"])
     # The default of `tool` is a path that the pack chose. Whoever allows the name has not allowed that.
-    with pytest.raises(PackError, match="names the program 'tool', and there is none here"):
+    with pytest.raises(PackError, match="names the program 'tool', which is not installed"):
         found(folder, "shell", params(folder), programs=["tool"])
     pack = read_pack(folder, params(folder))
     assert profile_of(pack, programs=["tool"]) == "strict"

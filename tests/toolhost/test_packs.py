@@ -99,7 +99,7 @@ def test_programs_are_started_if_whoever_runs_the_pack_names_them(folder: Path) 
     serving(
         read_pack(folder), work, programs=["true"], sandbox=SandboxPolicy(degrade=True)
     )  # root is not limited in processes
-    with pytest.raises(PackError, match="names the program 'true', and there is none here"):
+    with pytest.raises(PackError, match="names the program 'true', which is not installed"):
         serving(read_pack(folder), work, programs=["true"], environ={"PATH": "/nowhere"})
 
 

@@ -1,4 +1,4 @@
-"""Helpers without a domain, which every other package may use. Imports nothing of the project.
+"""General helpers for every other package. It imports no other package of the project.
 
 json, digest     canonical JSON and digests of it
 hash_chain       rows that hold the hash of their predecessor
@@ -6,7 +6,7 @@ ids              random identifiers
 text             escaping, truncating and trimming text
 suggestions      "did you mean"
 source           a named text with its trust, and spans of it
-diagnostic       what is wrong with an input: code, message, location, fix
+diagnostic       an error in an input: code, message, location, fix
 cache            a bounded LRU cache
 background_loop  an event loop in a thread, for synchronous callers
 gc_pause         the cyclic garbage collector, paused

@@ -11,8 +11,6 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["background_loop", "runs_here", "wait_for"]
-
 T = TypeVar("T")
 
 

@@ -6,8 +6,6 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
-__all__ = ["LruCache"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -42,11 +40,9 @@ class LruCache(Generic[K, V]):
                 self._entries.popitem(last=False)
 
     def discard(self, key: K) -> None:
-        """Remove a key if it is there."""
         with self._lock:
             self._entries.pop(key, None)
 
     def clear(self) -> None:
-        """Remove every entry."""
         with self._lock:
             self._entries.clear()

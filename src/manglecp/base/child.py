@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["ChildOutput", "capture"]
-
 _CHUNK: Final = 65_536
 _STDERR: Final = 8_192
 
@@ -28,7 +26,7 @@ class ChildOutput(NamedTuple):
 
 
 def capture(
-    argv: Sequence[str], environ: Mapping[str, str], *, seconds: float, most: int, folder: Path | None = None
+    argv: Sequence[str], environ: Mapping[str, str], *, seconds: float, limit: int, folder: Path | None = None
 ) -> ChildOutput:
     """Run a process without input and return its output; raises OSError. Its process group is gone afterwards.
 
@@ -47,7 +45,7 @@ def capture(
     assert process.stdout is not None
     assert process.stderr is not None
     stdout, stderr = process.stdout.fileno(), process.stderr.fileno()
-    kept = {stdout: bytearray(), stderr: bytearray()}
+    captured = {stdout: bytearray(), stderr: bytearray()}
     ended = False
     with process.stdout, process.stderr, contextlib.ExitStack() as stack:
         try:
@@ -55,31 +53,30 @@ def capture(
             stack.callback(os.close, pidfd)
             selector = stack.enter_context(selectors.DefaultSelector())
             selector.register(pidfd, selectors.EVENT_READ)
-            for stream in kept:
+            for stream in captured:
                 os.set_blocking(stream, False)
                 selector.register(stream, selectors.EVENT_READ)
-            while not ended and len(kept[stdout]) <= most and (left := deadline - time.monotonic()) > 0:
+            while not ended and len(captured[stdout]) <= limit and (left := deadline - time.monotonic()) > 0:
                 ready = {key.fd for key, _ in selector.select(left)}
                 ended = pidfd in ready
-                for stream in ready & kept.keys():
-                    if not _take(stream, kept[stream]):
+                for stream in ready & captured.keys():
+                    if not _take(stream, captured[stream]):
                         selector.unregister(stream)
-                del kept[stderr][:-_STDERR]
+                del captured[stderr][:-_STDERR]
         finally:
             with contextlib.suppress(ProcessLookupError):  # before wait(), after which the pid may be reused
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
-        for stream in kept if ended else ():
-            while len(kept[stream]) <= most and _take(stream, kept[stream]):
+        for stream in captured if ended else ():
+            while len(captured[stream]) <= limit and _take(stream, captured[stream]):
                 pass
-    return ChildOutput(bytes(kept[stdout]), bytes(kept[stderr][-_STDERR:]), code if ended else None)
+    return ChildOutput(bytes(captured[stdout]), bytes(captured[stderr][-_STDERR:]), code if ended else None)
 
 
-def _take(stream: int, kept: bytearray) -> bool:
-    """Read a chunk; return whether there was one."""
+def _take(stream: int, buffer: bytearray) -> bool:
     try:
         data = os.read(stream, _CHUNK)
     except BlockingIOError:
         return False
-    kept += data
+    buffer += data
     return bool(data)

@@ -1,4 +1,4 @@
-"""What is wrong with an input, as data: a code, a message, where it is, and what would fix it.
+"""Diagnostics: errors in an input as data, with a code, a message, a location and a fix.
 
 Every stage that refuses an input (language, wire, pack) reports all it finds before it stops, as a tuple of these.
 :meth:`Diagnostic.render` writes one for a terminal, with the line and a caret under the place where the text is known.
@@ -13,8 +13,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from manglecp.base.source import Span
 from manglecp.base.text import truncate
-
-__all__ = ["Diagnostic", "DiagnosticError", "FileLocation", "JsonPath", "Location", "Severity"]
 
 Severity: TypeAlias = Literal["error", "warning"]
 
@@ -43,7 +41,7 @@ class JsonPath(tuple[str | int, ...]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        """``$.args[1]``; a long key is truncated, and so is a long path."""
+        """Return a path such as ``$.args[1]``; long keys and paths are truncated."""
         steps = (f"[{step}]" if isinstance(step, int) else f".{truncate(step)}" for step in self[:_MAX_STEPS])
         return "$" + "".join(steps) + ("…" if len(self) > _MAX_STEPS else "")
 
@@ -53,7 +51,7 @@ Location: TypeAlias = Span | FileLocation | JsonPath
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One thing that is wrong. ``code`` names the stage or the kind of mistake, ``clause`` the clause it is in."""
+    """One error. ``code`` names the stage or the kind of error, ``clause`` the clause that contains it."""
 
     code: str
     message: str
@@ -76,17 +74,15 @@ class Diagnostic:
 
     @property
     def line(self) -> int | None:
-        """Counted from 1."""
         return None if self.location is None or isinstance(self.location, JsonPath) else self.location.line
 
     @property
     def column(self) -> int | None:
-        """Counted from 1."""
         return None if self.location is None or isinstance(self.location, JsonPath) else self.location.column
 
     @property
     def place(self) -> str:
-        """``file:line:column: /pointer``, as much of it as is known, or the path in a JSON value."""
+        """The known parts of ``file:line:column: /pointer``, or the path in a JSON value."""
         if isinstance(self.location, JsonPath):
             return str(self.location)
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part not in (None, ""))
@@ -98,7 +94,7 @@ class Diagnostic:
         return self.location.pointer if isinstance(self.location, FileLocation) else ""
 
     def render(self) -> str:
-        """``error[code]: file:line:column: message``, the line, a caret, the clause and the fix."""
+        """Return ``error[code]: file:line:column: message``, the line, a caret, the clause and the fix."""
         place = f"{_cut(self.place)}: " if self.place else ""
         lines = [f"{self.severity}[{self.code}]: {place}{_cut(self.message)}"]
         if self.span is not None:
@@ -121,7 +117,6 @@ class DiagnosticError(Exception):
         return self.render()
 
     def render(self) -> str:
-        """Return all diagnostics as text."""
         return "\n".join(diagnostic.render() for diagnostic in self.diagnostics)
 
 
@@ -134,15 +129,15 @@ def _excerpt(span: Span) -> list[str]:
     if last > _MAX_LINE:  # a window around the place
         first = max(0, min(place.start - _MAX_LINE // 3, last - _MAX_LINE))
         last = first + _MAX_LINE
-    shown = "\t".join(map(_printable, text[first:last].split("\t")))
+    excerpt = "\t".join(map(_printable, text[first:last].split("\t")))
     if first > 0:
-        shown = "…" + shown[1:]
+        excerpt = "…" + excerpt[1:]
     if last < len(text):
-        shown = shown[:-1] + "…"
+        excerpt = excerpt[:-1] + "…"
     at = place.start - first
-    carets = "".join("^" * len(_blank(c)) for c in shown[at : place.stop - first]) or "^"
+    carets = "".join("^" * len(_blank(c)) for c in excerpt[at : place.stop - first]) or "^"
     margin = f"{number} | "
-    return [f"  {margin}{shown}", f"  {' ' * (len(margin) - 2)}| {''.join(map(_blank, shown[:at]))}{carets}"]
+    return [f"  {margin}{excerpt}", f"  {' ' * (len(margin) - 2)}| {''.join(map(_blank, excerpt[:at]))}{carets}"]
 
 
 def _blank(character: str) -> str:
@@ -159,5 +154,5 @@ def _cut(text: str, longest: int = _MAX_MESSAGE) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return the text without control characters, which a terminal would obey."""
+    """Return the text without control characters, which a terminal would interpret."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -7,8 +7,6 @@ from typing import Any
 
 from manglecp.base.json import canonical
 
-__all__ = ["digest", "digest_bytes", "digest_text"]
-
 
 def digest(value: Any) -> str:
     """Return the digest of the canonical JSON of a value. Raises :class:`~manglecp.base.json.Uncanonical`."""
@@ -16,10 +14,9 @@ def digest(value: Any) -> str:
 
 
 def digest_text(text: str) -> str:
-    """Return the digest of a text's UTF-8 bytes."""
+    """Return the digest of the UTF-8 bytes of a text."""
     return digest_bytes(text.encode())
 
 
 def digest_bytes(data: bytes) -> str:
-    """Return the digest of bytes."""
     return "sha256:" + sha256(data).hexdigest()

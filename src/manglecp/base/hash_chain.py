@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from manglecp.base.digest import digest
 
-__all__ = ["EMPTY", "GENESIS", "Head", "row_hash"]
-
 GENESIS: Final = "sha256:" + "0" * 64
 """``prev_hash`` of the first row."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["random_id"]
-
 
 def random_id() -> str:
     """Return 128 random bits in hexadecimal, from the system's secure source."""

@@ -15,8 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Uncanonical", "canonical", "resolve_pointer"]
-
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
@@ -34,7 +32,7 @@ class Uncanonical(ValueError):
 
 
 def resolve_pointer(document: Any, pointer: str) -> Any:
-    """Return what a JSON Pointer leads to; the empty one leads to the whole document. Raises :class:`LookupError`."""
+    """Return the value at a JSON Pointer; the empty one is the whole document. Raises :class:`LookupError`."""
     found = document
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -55,7 +53,7 @@ def canonical(value: Any) -> bytes:
     if _is_plain(value):
         return _encode(value)
     _check(value)
-    return _written(value)
+    return _write(value)
 
 
 def _is_plain(value: Any) -> bool:
@@ -127,15 +125,15 @@ def _step(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
 
 
-def _written(value: Any) -> bytes:
+def _write(value: Any) -> bytes:
     """Return the bytes of a value that was checked, so that its depth is bounded."""
     kind = type(value)
     if kind is dict:
         # UTF-16 puts U+E000 to U+FFFF behind all that is beyond them; code points do not.
         members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
-        return b"{" + b",".join([_encode(key) + b":" + _written(part) for key, part in members]) + b"}"
+        return b"{" + b",".join([_encode(key) + b":" + _write(part) for key, part in members]) + b"}"
     if kind is list or kind is tuple:
-        return b"[" + b",".join([_written(part) for part in value]) + b"]"
+        return b"[" + b",".join([_write(part) for part in value]) + b"]"
     if kind is float:
         return _number(value).encode()
     return _encode(value)

@@ -1,4 +1,4 @@
-"""Program text and places in it."""
+"""Source texts and positions in them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ class Trust(IntEnum):
 
     @property
     def label(self) -> str:
-        """As it stands in messages."""
         return self.name.lower()
 
 
 class Source:
-    """One named text and the trust it is given. Compared by identity."""
+    """A named text with a trust level. Compared by identity."""
 
     def __init__(self, name: str, text: str, trust: Trust = Trust.DOMAIN) -> None:
         self.name = name
@@ -44,12 +43,12 @@ class Source:
         return starts
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column of ``offset``, both counted from 1."""
+        """Return line and column of ``offset``, both from 1."""
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
     def offset(self, line: int) -> int:
-        """Where a line begins."""
+        """Return the offset of the start of a line."""
         return self._line_starts[line - 1]
 
     def line(self, number: int) -> str:
@@ -68,15 +67,12 @@ class Span(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What stands there."""
         return self.source.text[self.start : self.end]
 
     @property
     def line(self) -> int:
-        """Counted from 1."""
         return self.source.position(self.start)[0]
 
     @property
     def column(self) -> int:
-        """Counted from 1."""
         return self.source.position(self.start)[1]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["closest_match", "did_you_mean"]
-
 _MAX_LENGTH_DIFFERENCE: Final = 4
 _MAX_CANDIDATES: Final = 200  # comparing is slow, and an input may be full of mistakes
 

@@ -1,4 +1,4 @@
-"""Text that people and models read: find, escape or truncate what must not pass unseen.
+"""Text for people and models: find, escape or truncate invisible characters.
 
 An invisible character can still be read by a model, or reverse what a person sees, so it has no place in a name, a
 description, a rule or a skill (threat 3). In prose a joiner behind a letter of a joining script or between two emoji,
@@ -11,22 +11,9 @@ import re
 import unicodedata
 from typing import Any, Final
 
-__all__ = [
-    "escape_invisible",
-    "escape_unprintable",
-    "find_invisible",
-    "find_invisible_in",
-    "has_invisible",
-    "normalize_word",
-    "quote",
-    "replace_invisible",
-    "trim",
-    "truncate",
-]
-
 # Controls but for tab and line break; soft hyphen; fillers that are blank; joiners and marks of direction; separators
 # of lines; embeddings and isolates; invisible operators; variation selectors; byte order mark; notes between lines;
-# shorthand and musical formatting; tags; more variation selectors; private use; code points that are no characters.
+# shorthand and musical formatting; tags; more variation selectors; private use; noncharacters.
 _INVISIBLE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -38,7 +25,7 @@ _LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Letters and marks that count as printable and show nothing: fillers, joiners, variation selectors."""
+"""Printable characters without a glyph: fillers, joiners, variation selectors."""
 _MAX_QUOTED: Final = 40
 """Characters of a client's text that a message repeats."""
 _LAYOUT: Final = re.compile(r"[\t\n]")
@@ -46,7 +33,7 @@ _JOINERS: Final = "\u200c\u200d"
 _PRESENTATIONS: Final = "\ufe0e\ufe0f"
 _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
 _SIGNS: Final = frozenset("‼⁉〰ℹ")
-"""Signs that become emoji and are no symbols."""
+"""Emoji base characters outside the symbol categories."""
 _LETTERS: Final = frozenset({"Lo", "Lm", "Mn", "Mc"})
 _UNJOINED: Final = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HEBREW", "COMBINING", "VARIATION")
 
@@ -123,7 +110,6 @@ def _code(character: str) -> str:
 
 
 def has_invisible(text: str) -> bool:
-    """Return whether the text holds an invisible character."""
     return _INVISIBLE.search(text) is not None
 
 

@@ -17,7 +17,7 @@ from manglecp.cli.files import group
 from manglecp.cli.options import as_json, refusing, user_name
 from manglecp.cli.output import json_text, write_lines
 from manglecp.issues import DEFAULT_PRIORITY, DEFAULT_TTL, StoredIssues, open_issues, system_clock
-from manglecp.store import place_of
+from manglecp.store import parse_location
 
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
@@ -104,7 +104,7 @@ actor_options: Final = group("issues", IssueOptions, actor, as_json, database)
 
 def _locate(db: str | None, *, create: bool) -> str | Path:
     if db is not None:
-        path = place_of(db)
+        path = parse_location(db)
         if not isinstance(path, Path):
             return db
         if not create and not path.exists():

@@ -104,10 +104,10 @@ def refusing() -> Iterator[None]:
 @contextmanager
 def opened(where: str | None, key: bytes | None = None) -> Iterator[Store]:
     """Open an existing store."""
-    from manglecp.store import Unusable, open_store, place_of
+    from manglecp.store import Unusable, open_store, parse_location
 
     with refusing():
-        path = place_of(where)
+        path = parse_location(where)
         if isinstance(path, Path) and not path.exists():
             raise Unusable(f"there is no store {path}; `manglecp call` makes one, --store names another")
         store = open_store(where, key=key)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from manglecp.base.json import Uncanonical, canonical
-from manglecp.base.suggestions import did_you_mean
+from manglecp.base.suggestions import closest_match
 from manglecp.base.text import find_invisible, find_invisible_in
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import ActionDescription, ExternalDescription, GeneratorDescription
@@ -29,14 +29,11 @@ _MAX_TIMEOUT: Final = 86_400.0
 _D = TypeVar("_D", ExternalDescription, GeneratorDescription)
 
 
-# --- listings ---------------------------------------------------------------------------------------------------------
-
-
-def tools_of(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolListing]:
+def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolListing]:
     """Yield the valid tools of a listing, with distinct names."""
     tools = document.get("tools")
     if not isinstance(tools, list) or len(tools) > _MAX_TOOLS:
-        problems.add(file, "its listing names no tools")
+        problems.add(file, "its listing has no tools")
         return
     seen: set[str] = set()
     for tool in tools:
@@ -89,7 +86,6 @@ class ToolListing:
         return ()
 
     def spawn(self) -> tuple[str, ...]:
-        """Return the programs that it may start."""
         capabilities = self._tool.get("capabilities")
         return self.texts(capabilities.get("spawn", []) if isinstance(capabilities, dict) else [], "programs")
 
@@ -103,13 +99,13 @@ class ToolListing:
         try:
             return msgspec.convert({**self._tool[key], **about}, kind)
         except msgspec.ValidationError:
-            self.report(f"its declaration as {what} has not the right shape")
+            self.report(f"its declaration as {what} is invalid")
             return None
 
     def schema(self, key: str) -> dict[str, Any]:
         """Return the JSON Schema, empty if it is refused."""
         schema = self._tool.get(key)
-        reason = _refused(schema)
+        reason = _schema_problem(schema)
         if reason is None:
             assert isinstance(schema, dict)
             return schema
@@ -117,7 +113,7 @@ class ToolListing:
         return {}
 
 
-def _refused(schema: object) -> str | None:
+def _schema_problem(schema: object) -> str | None:
     if not isinstance(schema, dict):
         return "is not an object"
     try:
@@ -126,11 +122,11 @@ def _refused(schema: object) -> str | None:
         return "is not plain JSON"
     if len(encoded) > _MAX_SCHEMA:
         return f"has more than {_MAX_SCHEMA:,} bytes"
-    if _refers(schema):
+    if _has_reference(schema):
         return "refers to another schema"
     if (hidden := find_invisible_in(schema)) is not None:
         return f"holds the invisible character {hidden[1]} at {hidden[0]}"
-    import jsonschema_rs  # only a pack with actions pays for it
+    import jsonschema_rs  # slow to import, and only needed for packs with actions
 
     try:
         options = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
@@ -140,7 +136,7 @@ def _refused(schema: object) -> str | None:
     return None
 
 
-def _refers(schema: object) -> bool:
+def _has_reference(schema: object) -> bool:
     """Return whether the schema has a reference, which is a string; a property may be called ``$ref`` too."""
     waiting = [schema]
     while waiting:
@@ -154,17 +150,14 @@ def _refers(schema: object) -> bool:
     return False
 
 
-# --- actions.py -------------------------------------------------------------------------------------------------------
-
-
 def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ActionDescription]:
     """Return the actions by name, in the order of their ids."""
     actions = {}
-    for tool in tools_of(document, file, problems):
+    for tool in read_tools(document, file, problems):
         if tool.member("external") is not None:
             tool.report("an external predicate belongs in externals.py", "move it there")
         if tool.member("generator") is not None:
-            tool.report("a generator of facts belongs in facts.py", "move it there")
+            tool.report("a fact generator belongs in facts.py", "move it there")
         description = _action(tool)
         if tool.sound:
             actions[tool.name] = description
@@ -174,7 +167,7 @@ def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dic
 def _action(tool: ToolListing) -> ActionDescription:
     inputs = tool.schema("inputs_schema")
     if inputs and not (inputs.get("type") == "object" and isinstance(inputs.get("properties", {}), dict)):
-        tool.report("its inputs_schema describes no object")
+        tool.report("its inputs_schema does not describe an object")
     tier, timeout = tool.member("tier"), tool.member("timeout")
     return ActionDescription(
         name=tool.name,
@@ -192,13 +185,10 @@ def _action(tool: ToolListing) -> ActionDescription:
     )
 
 
-# --- externals.py -----------------------------------------------------------------------------------------------------
-
-
 def read_externals(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ExternalDescription]:
     """Return the external predicates by name, in the order of their ids."""
     externals: dict[str, ExternalDescription] = {}
-    for tool in tools_of(document, file, problems):
+    for tool in read_tools(document, file, problems):
         if not isinstance(tool.member("external"), dict):
             tool.report("not an external predicate", "actions belong in actions.py")
             continue
@@ -206,15 +196,12 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
         if external is None:
             continue
         if len(external.arguments) != external.arity:
-            tool.report("its mode has not a sign for each of its arguments")
+            tool.report("its mode needs a + or - for each argument")
         if external.predicate in externals:
-            tool.report(f"{external.predicate} is answered already", "rename one of them")
+            tool.report(f"{external.predicate} is declared already", "rename one of them")
         if tool.sound:
             externals[external.predicate] = external
     return externals
-
-
-# --- facts.py ---------------------------------------------------------------------------------------------------------
 
 
 def read_generators(
@@ -222,28 +209,25 @@ def read_generators(
 ) -> dict[str, GeneratorDescription]:
     """Return the generators by name, in the order of their ids. ``params`` are the params of the pack."""
     generators: dict[str, GeneratorDescription] = {}
-    taken: dict[str, str] = {}
-    for tool in tools_of(document, file, problems):
+    suppliers: dict[str, str] = {}
+    for tool in read_tools(document, file, problems):
         if not isinstance(tool.member("generator"), dict):
-            tool.report("it gives no facts", "actions belong in actions.py, external predicates in externals.py")
+            tool.report("not a fact generator", "actions belong in actions.py, external predicates in externals.py")
             continue
-        generator = tool.declared("generator", GeneratorDescription, "a generator of facts")
+        generator = tool.declared("generator", GeneratorDescription, "a fact generator")
         if generator is None:
             continue
         for predicate in generator.predicates:
-            if predicate in taken:
-                tool.report(f"{predicate} is given by {taken[predicate]} already", "let one of them give it")
-            taken[predicate] = generator.name
+            if predicate in suppliers:
+                tool.report(f"{predicate} is supplied by {suppliers[predicate]} already", "remove it from one of them")
+            suppliers[predicate] = generator.name
         for name in generator.settings:
             if name not in params:
-                tool.report(f"it takes {name}, and the pack has no param of that name", _fix(name, params))
+                similar = closest_match(name, params)
+                fix = f"did you mean {similar}?" if similar else f"add [params.{name}] to pack.toml"
+                tool.report(f"it takes {name}, and the pack has no param of that name", fix)
         if tool.sound:
             generators[generator.name] = generator
     if not generators and problems.sound(file):
-        problems.warn(file, "no function in it gives facts", fix='write @facts("PREDICATE") before one')
+        problems.warn(file, "it declares no fact generator", fix='write @facts("PREDICATE") before one')
     return generators
-
-
-def _fix(name: str, params: Collection[str]) -> str:
-    hint = did_you_mean(name, params)
-    return hint if hint.startswith("did") else f"add [params.{name}] to pack.toml"

@@ -22,7 +22,6 @@ class PackError(DiagnosticError):
 
     @classmethod
     def at(cls, file: str, message: str, *, fix: str | None = None) -> PackError:
-        """Return the error for one problem."""
         return cls([pack_problem(file, message, fix=fix)])
 
 
@@ -61,7 +60,6 @@ class Problems:
         return any(diagnostic.severity == "error" for diagnostic in self._found)
 
     def sound(self, file: str) -> bool:
-        """Return whether a file has no errors so far."""
         return not any(diagnostic.file == file and diagnostic.severity == "error" for diagnostic in self._found)
 
     @property
@@ -69,7 +67,6 @@ class Problems:
         return tuple(diagnostic for diagnostic in self._sorted() if diagnostic.severity == "warning")
 
     def refuse(self, partial: Pack | None = None) -> None:
-        """Raise :class:`PackError` if there is an error."""
         if self.any_error:
             found = self._sorted()
             if len(found) > _MAX_REPORTED:

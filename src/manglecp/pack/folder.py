@@ -18,10 +18,10 @@ from typing import Final
 from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
-MOST_FILES: Final = 10_000  # with links and folders
-DEEPEST: Final = 16
+MAX_FILES: Final = 10_000  # with links and folders
+MAX_DEPTH: Final = 16
 LARGEST: Final = 1 << 30  # bytes of one file
-MOST_BYTES: Final = 1 << 32  # of all files
+MAX_BYTES: Final = 1 << 32  # of all files
 _CHUNK: Final = 1 << 20
 _FORMAT: Final = b"manglecp-pack-1"
 _IGNORED: Final = frozenset({"__pycache__", "node_modules"})
@@ -36,12 +36,12 @@ class Folder:
         self._digests: dict[str, bytes] = {}
         self._lost: set[str] = set()
         self._links: dict[str, str] = {}
-        self._left = MOST_BYTES
+        self._bytes_left = MAX_BYTES
         self._all: Final = tuple(sorted(self._walk(root)))
-        self.names: Final = tuple(name for name in self._all if not _is_beside(name))
+        self.names: Final = tuple(name for name in self._all if not _is_excluded(name))
 
     def _walk(self, root: Path) -> Iterator[str]:
-        waiting, found = [("", 0)], 0
+        waiting, count = [("", 0)], 0
         while waiting:
             inside, depth = waiting.pop()
             try:
@@ -54,9 +54,9 @@ class Folder:
                 if is_ignored(entry):
                     continue
                 name = f"{inside}/{entry.name}" if inside else entry.name
-                found += 1
-                if found > MOST_FILES:
-                    self._problems.add("", f"the folder has more than {MOST_FILES:,} files", fix="is it a pack?")
+                count += 1
+                if count > MAX_FILES:
+                    self._problems.add("", f"the folder has more than {MAX_FILES:,} files", fix="is it a pack?")
                     return
                 if not entry.name.isprintable() or find_invisible(entry.name) is not None:
                     self._problems.add(replace_invisible(name), "the name is not printable", fix="rename it")
@@ -64,8 +64,8 @@ class Folder:
                     if self._is_inside(name):
                         yield name
                 elif entry.is_dir(follow_symlinks=False):
-                    if depth == DEEPEST:
-                        self._problems.add(name, f"folders are nested more than {DEEPEST} deep")
+                    if depth == MAX_DEPTH:
+                        self._problems.add(name, f"folders are nested more than {MAX_DEPTH} deep")
                     else:
                         waiting.append((name, depth + 1))
                 else:
@@ -74,18 +74,18 @@ class Folder:
     def _is_inside(self, name: str) -> bool:
         try:
             target = (self.root / name).resolve(strict=True)
-        except (OSError, RuntimeError):  # the latter is a circle of links
-            if not _is_beside(name):  # the lock of an editor is such a link
+        except (OSError, RuntimeError):  # RuntimeError: a cycle of links
+            if not _is_excluded(name):  # the lock of an editor is such a link
                 self._problems.add(name, "the link leads nowhere")
             return False
-        if _is_hidden(name) and not (target.is_file() and target.is_relative_to(self.root)):
+        if name.rpartition("/")[2].startswith(".") and not (target.is_file() and target.is_relative_to(self.root)):
             return False  # as a hidden folder
         if not target.is_relative_to(self.root):
-            self._problems.add(name, "the link leads out of the pack", fix="copy what it leads to")
+            self._problems.add(name, "the link leads out of the pack", fix="copy its target")
         elif not target.is_file():
-            self._problems.add(name, "a link in a pack leads to a file", fix="copy what it leads to")
-        elif _is_apart(target.relative_to(self.root).parts[:-1]) or (
-            _is_beside(str(target.relative_to(self.root))) and not _is_beside(name)
+            self._problems.add(name, "a link in a pack has to lead to a file", fix="copy its target")
+        elif _in_ignored_folder(target.relative_to(self.root).parts[:-1]) or (
+            _is_excluded(str(target.relative_to(self.root))) and not _is_excluded(name)
         ):
             self._problems.add(name, "the link leads to a file that is not part of the pack")
         else:
@@ -146,7 +146,7 @@ class Folder:
 
     def _chunks(self, name: str, most: int) -> Iterator[bytes]:
         """Yield the bytes of a regular file; a pipe or a link put in its place does not block or escape."""
-        if self._left < 0:  # reported with the file that exceeded the limit
+        if self._bytes_left < 0:  # reported with the file that exceeded the limit
             self._lost.add(name)
             return
         try:
@@ -162,12 +162,12 @@ class Folder:
             try:
                 while chunk := file.read(_CHUNK):
                     left -= len(chunk)
-                    self._left -= len(chunk)
+                    self._bytes_left -= len(chunk)
                     if left < 0:
                         self._lose(name, f"the file has more than {most:,} bytes")
                         return
-                    if self._left < 0:
-                        self._lose(name, f"with it, the files of the pack have more than {MOST_BYTES:,} bytes")
+                    if self._bytes_left < 0:
+                        self._lose(name, f"with it, the files of the pack have more than {MAX_BYTES:,} bytes")
                         return
                     yield chunk
             except OSError as error:
@@ -175,20 +175,14 @@ class Folder:
 
 
 def is_ignored(entry: os.DirEntry[str]) -> bool:
-    """Return whether this is a folder that is not searched."""
-    return _is_apart((entry.name,)) and entry.is_dir(follow_symlinks=False)
+    return _in_ignored_folder((entry.name,)) and entry.is_dir(follow_symlinks=False)
 
 
-def _is_apart(folders: Iterable[str]) -> bool:
+def _in_ignored_folder(folders: Iterable[str]) -> bool:
     return any(name in _IGNORED or name.startswith(".") for name in folders)
 
 
-def _is_hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(".")
-
-
-def _is_beside(name: str) -> bool:
-    """Return whether a file is hidden or a backup."""
+def _is_excluded(name: str) -> bool:
     return any(part.startswith(".") or part.endswith("~") for part in name.split("/"))
 
 

@@ -1,8 +1,8 @@
 """The policy package of a pack: the one in ``governance/``, or the one that ships with manglecp.
 
 The digest of a package in ``governance/`` must be pinned in ``pack.toml``; the shipped one may be pinned too. Every
-turn of a server needs some documents, whatever the package demands. A package without them would refuse every turn, so
-they are reported when the pack is read.
+turn of a server needs some documents. A package without them would refuse every turn, so their absence is reported
+when the pack is read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from manglecp.pack.toml_reader import KeyPath, KeyPositions, has_too_many_parts
 
 FOLDER: Final = "governance"
 LARGEST_DOCUMENT: Final = 262_144
-_SHOWN: Final = {  # by document, the control that every turn of a server shows
+_REQUIRED: Final = {  # by document, the control that every turn of a server shows
     "guardrail-stages": "the stages that have to be decided",
     "observability": "the mode of observability",
     "risk-tiers": "a control profile for its risk tier",
 }
 
 
-def governance_of(documents: Mapping[str, str], pin: str | None, problems: Problems) -> PolicyPackage:
+def select_governance(documents: Mapping[str, str], pin: str | None, problems: Problems) -> PolicyPackage:
     """Return the package of the documents, texts by file name, or the shipped one. Reports a wrong pin."""
     package = _read(documents, problems) if documents else default_governance()
     if package is None:
@@ -39,7 +39,7 @@ def governance_of(documents: Mapping[str, str], pin: str | None, problems: Probl
     elif pin not in (None, package.digest):
         whose = f"the one in {FOLDER}/" if documents else f"the one that ships with manglecp ({package.ref})"
         message = f"governance.digest: pinned is the policy package {pin}, but {whose} is {package.digest}"
-        problems.add(FILE, message, fix="look at what has changed, then pin that, or bring the pinned one back")
+        problems.add(FILE, message, fix="review the change and pin the new digest, or restore the pinned package")
     return package
 
 
@@ -57,7 +57,7 @@ def _read(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | N
     except ValueError:  # a number of very many digits
         problems.add(f"{FOLDER}/", "a value is too large")
         return None
-    for name, message, fix in _lacks(package.contents):
+    for name, message, fix in _missing_controls(package.contents):
         problems.add(f"{FOLDER}/{name}", message, fix=fix)
     return package
 
@@ -84,19 +84,16 @@ def _place(name: str, text: str, pointer: str) -> tuple[int, int] | tuple[None, 
     return KeyPositions(name, text.replace("\r\n", "\n")).of(path)
 
 
-def _lacks(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+def _missing_controls(contents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """Yield document, message and fix for what would refuse every turn of a server."""
     if not contents["governance"]["claimed"]:
         yield "governance", "every turn of a server claims governance", "write claimed = true"
-    for kind, what in _SHOWN.items():
+    for kind, what in _REQUIRED.items():
         if kind not in contents:
             yield kind, f"the document is missing, and every turn of a server shows {what}", f"add {FOLDER}/{kind}.toml"
     for tier in TIERS if "risk-tiers" in contents else ():
         if tier not in contents["risk-tiers"]["tiers"]:
             yield "risk-tiers", f"the tier {tier} has no control profile", f"add [tiers.{tier}]"
-
-
-# --- the shipped package ----------------------------------------------------------------------------------------------
 
 
 @cache

@@ -51,7 +51,7 @@ def run_listing(
     """
     argv = [*argv, "--parent", str(os.getpid())]
     try:
-        output, stderr, status = capture(argv, environ, seconds=seconds, most=limit, folder=folder)
+        output, stderr, status = capture(argv, environ, seconds=seconds, limit=limit, folder=folder)
     except OSError as error:
         raise ListingError("not_found", f"the host cannot be started: {error.strerror}") from None
     if len(output) > limit:

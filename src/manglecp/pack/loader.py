@@ -12,14 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from manglecp.base.suggestions import did_you_mean
+from manglecp.base.suggestions import closest_match, did_you_mean
 from manglecp.base.text import find_invisible
 from manglecp.harness.policy import ENDINGS, PolicyPackage
 from manglecp.mangle import ParseError, Source, Trust, parse
 from manglecp.pack.descriptions import read_actions, read_externals, read_generators
 from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
-from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, default_governance, governance_of
+from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, default_governance, select_governance
 from manglecp.pack.host_listing import list_tools
 from manglecp.pack.model import Pack, PythonFile, SkillText
 from manglecp.pack.settings import FILE, SandboxPolicy, fill_params, read_settings
@@ -47,15 +47,15 @@ def read_pack(
             raise NotADirectoryError
     except (OSError, RuntimeError, ValueError):
         raise PackError.at("", f"there is no folder {str(folder)[:300]!r}") from None
-    return _Reading(root, params or {}, sandbox or SandboxPolicy()).pack()
+    return _PackReader(root, params or {}, sandbox or SandboxPolicy()).pack()
 
 
-class _Reading:
+class _PackReader:
     def __init__(self, root: Path, params: Mapping[str, str], sandbox: SandboxPolicy) -> None:
         self._problems = Problems()
         self._folder = Folder(root, self._problems)
         self._root = root
-        self._given = params
+        self._params = params
         self._sandbox = sandbox
 
     def pack(self) -> Pack:
@@ -63,12 +63,12 @@ class _Reading:
         text = self._folder.text(FILE, LARGEST_SETTINGS) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
         governance = self._governance(settings.governance_digest)
-        params = fill_params(settings, self._given, self._problems) if self._problems.sound(FILE) else {}
+        params = fill_params(settings, self._params, self._problems) if self._problems.sound(FILE) else {}
         sources, facts, skills = self._sources(), self._facts(), self._skills()
-        actions_file, actions = self._described("actions", read_actions)
-        externals_file, externals = self._described("externals", read_externals)
+        actions_file, actions = self._describe("actions", read_actions)
+        externals_file, externals = self._describe("externals", read_externals)
         named = [param.name for param in settings.params]
-        generators_file, generators = self._described("facts", partial(read_generators, named))
+        generators_file, generators = self._describe("facts", partial(read_generators, named))
         if not sources and not facts and not self._problems.any_error:
             self._problems.add("", "a pack has rules", fix="write rules/NAME.mg, or begin with: manglecp new NAME")
         digest = self._folder.digest(settings.name, governance.digest, params)
@@ -125,8 +125,8 @@ class _Reading:
         for top in sorted(tops - {*_KNOWN, *_TRUST, "actions", "externals"}):
             if top.endswith(".mg"):
                 self._problems.add(top, "rules lie in rules/", fix=f"move it to rules/{top}")
-            elif (hint := did_you_mean(top, _KNOWN)).startswith("did"):
-                self._problems.warn(top, "not part of a pack", fix=hint)
+            elif similar := closest_match(top, _KNOWN):
+                self._problems.warn(top, "not part of a pack", fix=f"did you mean {similar}?")
 
     def _inside(self, folder: str) -> list[str]:
         return [name for name in self._folder.names if name.startswith(f"{folder}/")]
@@ -141,7 +141,7 @@ class _Reading:
             elif "/" in rest:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):
-                self._problems.add(name, "not a rule file by its name", fix="rule files end in .mg")
+                self._problems.add(name, "the name is not that of a rule file", fix="rule files end in .mg")
             elif (text := self._folder.text(name, LARGEST_TEXT)) is not None:
                 found.append(Source(name, text, trust))
                 self._check_text(found[-1])
@@ -160,7 +160,9 @@ class _Reading:
         for name in self._inside("facts"):
             if "/" in name.removeprefix("facts/") or not name.removesuffix(".gz").endswith(_FACTS):
                 known = ", ".join(_FACTS)
-                self._problems.add(name, "not a fact file by its name", fix=f"known endings are {known}, each also .gz")
+                self._problems.add(
+                    name, "the name is not that of a fact file", fix=f"known endings are {known}, each also .gz"
+                )
             else:
                 found.append(str(self._root / name))
         return tuple(found)
@@ -169,7 +171,7 @@ class _Reading:
         found = {}
         for name in self._inside("skills"):
             if "/" in name.removeprefix("skills/") or not name.endswith(".md"):
-                self._problems.add(name, "not a skill by its name", fix="skills are files skills/ID.md")
+                self._problems.add(name, "the name is not that of a skill", fix="skills are files skills/ID.md")
                 continue
             text = self._folder.text(name, LARGEST_SKILL)
             skill = None if text is None else read_skill(name, text, self._problems)
@@ -185,16 +187,16 @@ class _Reading:
             text = None
             if "/" in document or not document.endswith(ENDINGS):
                 fix = f"policy documents are files {FOLDER}/KIND.toml"
-                self._problems.add(name, "not a policy document by its name", fix=fix)
+                self._problems.add(name, "the name is not that of a policy document", fix=fix)
             else:
                 text = self._folder.text(name, LARGEST_DOCUMENT)
             if text is None:
                 sound = False
             else:
                 documents[document] = text
-        return governance_of(documents, pin, self._problems) if sound else default_governance()
+        return select_governance(documents, pin, self._problems) if sound else default_governance()
 
-    def _described(
+    def _describe(
         self, stem: str, read: Callable[[dict[str, Any], str, Problems], dict[str, _T]]
     ) -> tuple[PythonFile | None, dict[str, _T]]:
         """Return a Python file or package and its descriptions; ``facts/`` holds fact files instead."""

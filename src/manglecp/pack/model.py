@@ -23,7 +23,7 @@ Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillText:
-    """A skill with its whole text."""
+    """A skill with its text."""
 
     skill_id: str
     name: str
@@ -100,7 +100,7 @@ class PythonFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
-    """The content of a pack folder."""
+    """A pack as it was read from its folder; immutable."""
 
     settings: Settings
     sources: tuple[Source, ...]
@@ -126,7 +126,6 @@ class Pack:
 
     @property
     def name(self) -> str:
-        """The name in ``pack.toml``."""
         return self.settings.name
 
     @property

@@ -43,7 +43,7 @@ def read_outline(folder: Path) -> Settings:
 def outline_manifest(
     settings: Settings, status: Status, endpoints: Endpoints | None, auth: AuthDescription
 ) -> Manifest:
-    """Return a manifest of name, intents and limits."""
+    """Return a manifest of the settings alone: name, intents, limits."""
     limits = settings.limits
     return Manifest(
         payload=ManifestPayload(

@@ -23,17 +23,17 @@ name = "review"
 description = "Find out whether a draft is ready"
 optional_facts = ["draft"]
 """,
-    "rules/schema/drafts.mg": """# What clients may tell. Without a direction a predicate stays inside.
+    "rules/schema/drafts.mg": """# The facts that clients may assert. Without a direction a predicate is internal.
 Decl draft(Title, Status)
   descr [
-    doc("A text that somebody is working on"),
-    arg(Title, "what it is called"),
+    doc("A text in progress"),
+    arg(Title, "its title"),
     arg(Status, "private, open or final"),
     direction("input"),
   ]
   bound [/string, /string].
 """,
-    "rules/policy/privacy.mg": """# Policy decides over everything else.
+    "rules/policy/privacy.mg": """# Policy overrides all other rules.
 prohibited("measure_text", "private drafts are not looked at") :- draft(_, "private").
 """,
     "rules/domain/tools.mg": """# A tool: when it is relevant, what it is for, and the actions that it consists of.
@@ -41,7 +41,7 @@ relevant("measure_text", 80) :- intent("review").
 macro("measure_text", "Measure a text: its words, its sentences, the longest sentence").
 macro_step("measure_text", 1, "measure").
 
-# What an agent should know, once it matters.
+# A text for the agent, when it is needed.
 needs_skill("measure_text", "plain_style") :- draft(_, "final").
 """,
     "skills/plain_style.md": """---
@@ -49,9 +49,9 @@ name: Plain style
 description: What to look for before a text is published.
 ---
 - One thought per sentence; more than 25 words are two thoughts.
-- Say who does what.
+- Name the actor.
 """,
-    "actions.py": '''"""Actions: plain typed functions. They run in a process of their own that is locked in."""
+    "actions.py": '''"""Actions: plain typed functions. They run in a sandboxed process."""
 
 import re
 from typing import TypedDict

@@ -20,7 +20,7 @@ from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
 ParamKind = Literal["text", "folder"]
 Profile = Literal["none", "standard", "spawn", "strict"]  # of the sandbox
-_MOST: Final = 1 << 40
+_MAX: Final = 1 << 40
 _DAY_MS: Final = 86_400_000
 
 
@@ -32,7 +32,7 @@ def _bounded(default: int, least: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPolicy:
-    """What the operator accepts of the sandbox of a pack's hosts; by default only the complete strict profile."""
+    """The operator's minimum for the sandbox of a pack's hosts; by default the complete strict profile."""
 
     degrade: bool = False
     """Start with the mechanisms that the kernel supports."""
@@ -40,11 +40,9 @@ class SandboxPolicy:
     """Use the profile ``none`` or ``standard`` where the pack requests it."""
 
     def weaker(self, requested: Profile) -> Profile | None:
-        """Return the profile that the pack requests, if it is weaker and allowed."""
         return requested if self.allow_weaker and requested in ("none", "standard") else None
 
     def host_options(self, profile: Profile) -> tuple[str, ...]:
-        """Return the options of a host with that profile."""
         return ("--degrade",) if self.degrade and profile != "none" else ()
 
 
@@ -72,21 +70,21 @@ class IntentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackLimits:
-    """What the manifest publishes and the server enforces."""
+    """The limits that the manifest publishes and the server enforces."""
 
-    max_message_bytes: int = _bounded(16_777_216, MIN_MESSAGE_BYTES, _MOST)
-    max_facts_per_request: int = _bounded(10_000, 1, _MOST)
-    max_derived_facts: int = _bounded(100_000, 1, _MOST)
-    max_intervals_per_atom: int = _bounded(1_000, 1, _MOST)
+    max_message_bytes: int = _bounded(16_777_216, MIN_MESSAGE_BYTES, _MAX)
+    max_facts_per_request: int = _bounded(10_000, 1, _MAX)
+    max_derived_facts: int = _bounded(100_000, 1, _MAX)
+    max_intervals_per_atom: int = _bounded(1_000, 1, _MAX)
     max_compute_ms: int = _bounded(10_000, 1, _DAY_MS)
-    max_base_facts: int = _bounded(1_000_000, 1, _MOST)
+    max_base_facts: int = _bounded(1_000_000, 1, _MAX)
     """Facts that rules derive when the pack is loaded, within ``max_load_ms``."""
     max_load_ms: int = _bounded(60_000, 1, _DAY_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosure:
-    """Least scores of the levels, and the token counter (EVAL-37)."""
+    """The minimal scores of the detail levels, and the token counter (EVAL-37)."""
 
     full: int = _bounded(70, 0, 100)
     condensed: int = _bounded(40, 0, 100)
@@ -109,8 +107,6 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings:
-    """Credentials, in the manifest."""
-
     required: bool = False
     schemes: tuple[str, ...] = ()
     token_url: str | None = None
@@ -153,8 +149,6 @@ class Settings:
     """The pinned digest of the policy package."""
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
 FILE: Final = "pack.toml"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _A_NAME: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
@@ -166,8 +160,9 @@ _SCHEME: Final = re.compile("|".join(SCHEMES))
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
-_LONGEST_VALUE: Final = 65_536
-_LONGEST_KEY: Final = 200
+_MAX_VALUE: Final = 65_536
+_MAX_KEY: Final = 200
+_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")  # surrogates: from a command line that is not UTF-8
 _N = TypeVar("_N", PackLimits, Invocation, Disclosure)
 
 
@@ -204,7 +199,6 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
 
 
 def is_name(text: str) -> bool:
-    """Return whether this is a valid pack name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -224,8 +218,8 @@ def fill_params(settings: Settings, given: Mapping[str, str], problems: Problems
         if value is None:
             message = f"params.{param.name}: a value is needed"
             problems.add(FILE, message, fix=f"give --set {param.name}=… or a default")
-        elif len(value) > _LONGEST_VALUE or "\0" in value or not _is_unicode(value):
-            problems.add("", f"--set {param.name}: text of at most {_LONGEST_VALUE:,} characters is expected")
+        elif len(value) > _MAX_VALUE or _UNUSABLE.search(value):
+            problems.add("", f"--set {param.name}: text of at most {_MAX_VALUE:,} characters is expected")
         elif param.kind == "folder" and value:
             values[param.name] = _folder(param.name, value, problems)
         else:
@@ -246,14 +240,6 @@ def _folder(name: str, value: str, problems: Problems) -> str:
     return value
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # from a command line that is not UTF-8
-        return False
-    return True
-
-
 def _domain(domain: TomlTable, name: str, description: str) -> DomainSettings:
     affinities = domain.section("affinities")
     found = DomainSettings(
@@ -263,8 +249,8 @@ def _domain(domain: TomlTable, name: str, description: str) -> DomainSettings:
         affinities={key: affinities.number(key, 0, 0, 100) for key in sorted(affinities)},
     )
     for key in found.affinities:
-        if not key.strip() or len(key) > _LONGEST_KEY:
-            affinities.report(key, f"a key has from 1 to {_LONGEST_KEY} characters")
+        if not key.strip() or len(key) > _MAX_KEY:
+            affinities.report(key, f"a key has from 1 to {_MAX_KEY} characters")
         elif (hidden := find_invisible(key)) is not None:
             affinities.report(key, f"the key holds the invisible character {hidden[1]}", "remove it")
     domain.finish()
@@ -303,7 +289,7 @@ def _numbers(table: TomlTable, kind: type[_N], **others: Any) -> _N:
 def _disclosure(disclosure: TomlTable) -> Disclosure:
     found = _numbers(disclosure, Disclosure, tokens=disclosure.choice("tokens", "auto", get_args(TokenCounting)))
     if not found.full >= found.condensed >= found.minimal:
-        message = f"full {found.full}, condensed {found.condensed}, minimal {found.minimal} do not fall"
+        message = f"full {found.full}, condensed {found.condensed}, minimal {found.minimal} are not in descending order"
         disclosure.report(None, message, "a higher level needs at least the score of the lower one")
     return found
 
@@ -318,7 +304,7 @@ def _auth(auth: TomlTable) -> AuthSettings:
     if "oauth2" in schemes and "token_url" not in auth:
         auth.report("schemes", "oauth2 needs a token_url", 'add token_url = "https://…", or remove oauth2')
     if token_url is not None and _USERINFO.match(token_url):
-        auth.report("token_url", "the address names a user, and clients would see it", "remove what is before the @")
+        auth.report("token_url", "the address names a user, and clients would see it", "remove the part before the @")
     return AuthSettings(required=required, schemes=schemes, token_url=token_url)
 
 
@@ -329,7 +315,7 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
         if not _PARAM.fullmatch(name):
             params.report(name, "a param is named in lower case, such as root or time_zone")
         description = param.text("description", "")
-        default = param.text("default", None, most=_LONGEST_VALUE, empty=True)
+        default = param.text("default", None, most=_MAX_VALUE, empty=True)
         required = param.flag("required", None)
         kind = cast("ParamKind", param.choice("kind", "text", get_args(ParamKind)))
         writable = param.flag("writable", False)
@@ -340,9 +326,9 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
             message = "a folder is named by the operator, not by the pack"
             param.report("default", message, 'write default = "", or nothing')
         if required is True and default is not None:
-            param.report("required", "what has a default is not required", "remove one of them")
+            param.report("required", "a param with a default is not required", "remove one of them")
         elif required is False and default is None:
-            param.report("required", "what is not required has a default", 'add default = "…"')
+            param.report("required", "an optional param needs a default", 'add default = "…"')
         found.append(Param(name=name, description=description, default=default, kind=kind, writable=writable))
     return tuple(found)
 
@@ -352,6 +338,6 @@ def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:
     profile = sandbox.choice("profile", "strict", get_args(Profile))
     if profile != "strict":
         message = f"sandbox.profile: {profile} is weaker than strict, and holds only where the operator allows it"
-        problems.warn(FILE, message, fix="leave it out, if the pack does without")
+        problems.warn(FILE, message, fix="remove it if the pack does not need it")
     sandbox.finish()
     return cast("Profile", profile)

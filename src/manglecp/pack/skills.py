@@ -43,10 +43,10 @@ _KINDS: Final = {
 
 def read_skill(file: str, text: str, problems: Problems) -> SkillText | None:
     """Return the skill in a file; None, and report problems, if it is invalid."""
-    return _Reading(file, text, problems).skill()
+    return _SkillReader(file, text, problems).skill()
 
 
-class _Reading:
+class _SkillReader:
     def __init__(self, file: str, text: str, problems: Problems) -> None:
         self._file = file
         self._lines = text.replace("\r\n", "\n").split("\n")
@@ -69,7 +69,7 @@ class _Reading:
             self._report(None, "content_type is not a MIME type")
         body = "\n".join(self._lines[end + 1 :]).strip("\n")
         if not body.strip():
-            self._report(end + 1, "there is no text behind the front matter")
+            self._report(end + 1, "there is no text after the front matter")
         if (hidden := find_invisible(body, running=True)) is not None:
             skipped = next(number for number, line in enumerate(self._lines[end + 1 :]) if line)
             line = end + 2 + skipped + body.count("\n", 0, hidden[0])
@@ -178,7 +178,7 @@ class _Reading:
                 self._report(number, f"{key} is not quoted properly", "write '…' in one line, with '' for a quote")
             return inner.replace("''", "'")
         if written.startswith(_SPECIAL) or _CUTS.search(written):
-            self._report(number, f"{key} means something else in YAML", 'put it in quotes: "…"')
+            self._report(number, f"{key} has another meaning in YAML", 'put it in quotes: "…"')
         elif (kind := next((kind for kind, form in _KINDS.items() if form.fullmatch(written)), None)) is not None:
             self._report(number, f"{key} is {kind} in YAML, not text", f'put it in quotes: "{written}"')
         return written

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from manglecp.base.source import Source
-from manglecp.base.suggestions import did_you_mean
+from manglecp.base.suggestions import closest_match, did_you_mean
 from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
@@ -27,7 +27,7 @@ _MANY_DOTS: Final = re.compile(
 )
 _KINDS: Final = {str: "text", bool: "true or false", int: "a whole number", list: "a list", dict: "a table"}
 _DEFAULT = TypeVar("_DEFAULT")
-LONGEST: Final = 2_000
+MAX_TEXT: Final = 2_000
 
 
 def read_toml(file: str, text: str, problems: Problems) -> TomlTable:
@@ -63,7 +63,7 @@ class TomlTable:
         self._path = path
         self._positions = positions
         self._problems = problems
-        self._known: set[str] = set()
+        self._requested: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
         return key in self._table
@@ -79,7 +79,7 @@ class TomlTable:
         """Report a problem at this key, or at the table as a whole."""
         path = self._path if key is None else (*self._path, key)
         line, column = self._positions.of(path)
-        self._problems.add(self._file, f"{_shown(path)}: {message}", line=line, column=column, fix=fix)
+        self._problems.add(self._file, f"{_format_path(path)}: {message}", line=line, column=column, fix=fix)
 
     def text(
         self,
@@ -88,7 +88,7 @@ class TomlTable:
         *,
         pattern: re.Pattern[str] | None = None,
         takes: str = "",
-        most: int = LONGEST,
+        most: int = MAX_TEXT,
         required: bool = False,
         empty: bool = False,
     ) -> str | _DEFAULT:
@@ -113,7 +113,8 @@ class TomlTable:
         if value is None:
             return default
         if value not in known:
-            self.report(key, f"takes one of {', '.join(known)}", _fix(value, known))
+            similar = closest_match(value, known)
+            self.report(key, f"takes one of {', '.join(known)}", f"did you mean {similar}?" if similar else None)
             return default
         return str(value)
 
@@ -131,13 +132,12 @@ class TomlTable:
         return int(value)
 
     def texts(self, key: str, pattern: re.Pattern[str], takes: str) -> tuple[str, ...]:
-        """Return a list of distinct texts."""
         found: dict[str, None] = {}
         for number, item in enumerate(self._typed(key, list) or (), 1):
             if not isinstance(item, str) or not pattern.fullmatch(item):
                 self.report(key, f"entry {number} is not {takes}")
             elif item in found:
-                self.report(key, f"entry {number} is there already", "remove it")
+                self.report(key, f"entry {number} is a duplicate", "remove it")
             else:
                 found[item] = None
         return tuple(found)
@@ -146,7 +146,6 @@ class TomlTable:
         return self._at((key,), self._typed(key, dict) or {})
 
     def sections(self, key: str) -> list[TomlTable]:
-        """Return the tables of ``[[key]]``."""
         items = self._typed(key, list) or []
         found = []
         for number, item in enumerate(items):
@@ -159,16 +158,16 @@ class TomlTable:
     def finish(self, of_tables: Mapping[str, str] | None = None) -> None:
         """Report the keys that were not requested; ``of_tables`` maps keys to the table that they belong to."""
         for key in self._table:
-            if key not in self._known:
+            if key not in self._requested:
                 table = (of_tables or {}).get(key)
-                fix = did_you_mean(key, self._known) if table is None else f"write it below [{table}]"
+                fix = did_you_mean(key, self._requested) if table is None else f"write it below [{table}]"
                 self.report(key, "unknown key", fix)
 
     def _at(self, path: KeyPath, table: dict[str, Any]) -> TomlTable:
         return TomlTable(self._file, table, (*self._path, *path), self._positions, self._problems)
 
     def _typed(self, key: str, kind: type, *, required: bool = False) -> Any:
-        self._known.add(key)
+        self._requested.add(key)
         value = self._table.get(key)
         if value is None:
             if required:
@@ -180,17 +179,12 @@ class TomlTable:
         return value
 
 
-def _fix(value: str, known: Collection[str]) -> str | None:
-    fix = did_you_mean(value, known)
-    return fix if fix.startswith("did") else None
-
-
-def _shown(path: KeyPath) -> str:
-    """``intents[2].name``, counted from 1."""
+def _format_path(path: KeyPath) -> str:
+    """Return a path such as ``intents[2].name``, with indices from 1."""
     text = ""
     for step in path:
-        shown = f"[{step + 1}]" if isinstance(step, int) else replace_invisible(step[:80])
-        text += f".{shown}" if text and isinstance(step, str) else shown
+        part = f"[{step + 1}]" if isinstance(step, int) else replace_invisible(step[:80])
+        text += f".{part}" if text and isinstance(step, str) else part
     return text or "the file"
 
 

@@ -18,12 +18,12 @@ from typing import Final, Generic, Literal, TypeVar
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.pack.diagnostics import PackError, pack_problem
-from manglecp.pack.folder import DEEPEST, MOST_FILES, is_ignored
+from manglecp.pack.folder import MAX_DEPTH, MAX_FILES, is_ignored
 
 T = TypeVar("T")
 Change = Literal["none", "swapped", "broken"]
 Fingerprint = frozenset[tuple[str, int, int, int, int]]
-_RESTLESS: Final = 20  # polls after which a folder that keeps changing is loaded anyway
+_MAX_WAIT: Final = 20  # polls after which a folder that keeps changing is loaded anyway
 
 
 class FolderWatcher(Generic[T]):
@@ -42,12 +42,11 @@ class FolderWatcher(Generic[T]):
         self._polls = 0
         self._load = load
         self._polling = threading.Lock()
-        self._seen = frozenset(_entries(folder))
+        self._loaded = frozenset(_entries(folder))
         self._state: tuple[T, tuple[Diagnostic, ...]] = (load(folder), ())
 
     @property
     def current(self) -> T:
-        """The last version that works."""
         return self._state[0]
 
     @property
@@ -62,31 +61,31 @@ class FolderWatcher(Generic[T]):
         """
         with self._polling:
             seen = frozenset(_entries(self.folder))
-            if seen == self._seen:
+            if seen == self._loaded:
                 self._latest = None
                 return "none"
-            if not self._at_rest(seen):
+            if not self._is_settled(seen):
                 return "none"
             try:
                 loaded = self._load(self.folder)
             except PackError as error:
-                self._seen = seen
+                self._loaded = seen
                 self._state = (self.current, error.diagnostics)
                 return "broken"
             except BaseException as error:
                 # Not an error of the pack: the edit is not marked as seen, and is tried again.
                 self._state = (self.current, (pack_problem("", f"it could not be loaded: {type(error).__name__}"),))
                 raise
-            self._seen = seen
+            self._loaded = seen
             self._state = (loaded, ())
             return "swapped"
 
-    def _at_rest(self, seen: Fingerprint) -> bool:
+    def _is_settled(self, seen: Fingerprint) -> bool:
         self._polls = 0 if self._latest is None else self._polls + 1
         self._same = self._same + 1 if seen == self._latest else 0
         self._latest = seen
-        missing = {path for path, *_ in self._seen} - {path for path, *_ in seen}
-        if self._same < (self._gone if missing else self._steady) and self._polls < _RESTLESS:
+        missing = {path for path, *_ in self._loaded} - {path for path, *_ in seen}
+        if self._same < (self._gone if missing else self._steady) and self._polls < _MAX_WAIT:
             return False
         self._latest = None
         return True
@@ -107,10 +106,10 @@ def _entries(root: Path) -> Iterator[tuple[str, int, int, int, int]]:
             except OSError:
                 continue
             count += 1
-            if count > MOST_FILES:  # no pack, which the loader reports
+            if count > MAX_FILES:  # not a pack; the loader reports it
                 return
             if stat.S_ISDIR(found.st_mode):
-                if depth < DEEPEST:
+                if depth < MAX_DEPTH:
                     waiting.append((entry.path, depth + 1))
                 continue
             # ctime cannot be set back, unlike mtime.

@@ -48,7 +48,7 @@ from .store import (
     Store as Store,
     open_database as open_database,
     open_store as open_store,
-    place_of as place_of,
+    parse_location as parse_location,
     state_directory as state_directory,
 )
 from .writer import Writer as Writer

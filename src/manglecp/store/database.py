@@ -19,12 +19,10 @@ Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 Synchronous: TypeAlias = Literal["normal", "full"]
 """``normal``: a commit survives the death of the process. ``full``: the loss of power as well."""
 
-PATIENCE: Final = 5.0  # seconds to wait for a lock or a connection
+PATIENCE: Final = 5.0  # timeout in seconds for a lock or a connection
 
 
 class Rows(Protocol):
-    """The result of a statement."""
-
     def fetchone(self) -> Any: ...
 
     def fetchall(self) -> list[Any]: ...
@@ -36,7 +34,7 @@ class Rows(Protocol):
 
 
 class Transaction(Protocol):
-    """Valid inside its block only, and for one thread."""
+    """An open transaction, for one thread and valid inside its block only."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -51,7 +49,7 @@ class Transaction(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """Return the time of the server, or of this machine for a file: one clock for all users of the database."""
+        """Return the time of the database server, or of this machine for SQLite: one clock for all its users."""
         ...
 
 
@@ -63,7 +61,7 @@ class Database(Protocol):
 
     @property
     def name(self) -> str:
-        """Its location, for messages: never with a password."""
+        """The location, for messages, without a password."""
         ...
 
     def write_transaction(self) -> AbstractContextManager[Transaction]:
@@ -72,9 +70,7 @@ class Database(Protocol):
     def read_transaction(self) -> AbstractContextManager[Transaction]:
         """Begin a read transaction: a snapshot as of its first statement."""
 
-    def damage(self) -> list[str]:
-        """Return the problems that the database finds in its files."""
-        ...
+    def damage(self) -> list[str]: ...
 
     def close(self) -> None:
         """Close all connections. Transactions must be over."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The base class. Nothing was changed, unless it is :class:`CommitUnknown`."""
+    """The base class. The transaction was rolled back, unless it is :class:`CommitUnknown`."""
 
 
 class Busy(StoreError):
-    """Another process held the database for longer than the time-out; nothing was done, and the caller may retry."""
+    """Another process locked the database for longer than the timeout; the caller may retry."""
 
 
 class CommitUnknown(StoreError):
@@ -16,11 +16,11 @@ class CommitUnknown(StoreError):
 
 
 class Unusable(StoreError):
-    """The database is not a store, is damaged, has another revision, or cannot be reached."""
+    """The database is not a store, is damaged, has another revision, or is unreachable."""
 
 
 class Invalid(StoreError):
-    """A value is outside of its limits, whatever the store holds."""
+    """A value is outside of its limits, in any state of the store."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}")
@@ -64,7 +64,7 @@ class NoRun(ChangeRefused):
 
 
 class NotOpen(ChangeRefused):
-    """The run or the step is not in a state that admits this."""
+    """The state of the run or the step does not admit the change."""
 
     def __init__(self, message: str) -> None:
         super().__init__("not_open", message)

@@ -27,7 +27,7 @@ EntryKind: TypeAlias = Literal["admission", "run", "turn", "step", "end", "decis
 
 KINDS: Final[frozenset[str]] = frozenset(get_args(EntryKind))
 
-MOST_BYTES: Final = 4_194_304
+MAX_BODY_BYTES: Final = 4_194_304
 
 
 Body: TypeAlias = Mapping[str, Any] | msgspec.Raw
@@ -35,7 +35,7 @@ Body: TypeAlias = Mapping[str, Any] | msgspec.Raw
 
 
 class Note(NamedTuple):
-    """An entry to append."""
+    """The content of an entry to append."""
 
     kind: EntryKind
     body: Body
@@ -44,7 +44,7 @@ class Note(NamedTuple):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry of the ledger."""
+    """A stored entry, with its hash and that of its predecessor."""
 
     seq: int
     at_ms: int
@@ -74,8 +74,8 @@ def encoded_body(note: Note) -> bytes:
         body = bytes(note.body) if isinstance(note.body, msgspec.Raw) else canonical(dict(note.body))
     except Uncanonical as error:
         raise Invalid("body", str(error)) from None
-    if len(body) > MOST_BYTES:
-        raise Invalid("body", f"it has {len(body)} bytes, and {MOST_BYTES} are allowed")
+    if len(body) > MAX_BODY_BYTES:
+        raise Invalid("body", f"it has {len(body)} bytes, and {MAX_BODY_BYTES} are allowed")
     return body
 
 
@@ -96,20 +96,20 @@ def write_line(entry: LedgerEntry) -> bytes:
 
 
 def read_line(line: bytes) -> LedgerEntry:
-    """Parse a line of an export. The message of a :class:`ValueError` quotes nothing of the line."""
+    """Parse a line of an export; raises :class:`ValueError`, whose message does not quote the line."""
     try:
         entry = msgspec.json.decode(line, type=LedgerEntry)
-        again = write_line(entry)
+        rewritten = write_line(entry)
     except (ValueError, RecursionError):
         raise ValueError("not an entry of a ledger") from None
-    if again != line:
+    if rewritten != line:
         raise ValueError("not in canonical form: keys sorted, no spaces")
     return entry
 
 
 Row = TypeVar("Row")
 
-MOST_FINDINGS: Final = 100
+MAX_FINDINGS: Final = 100
 
 
 class Verification(NamedTuple):
@@ -125,10 +125,7 @@ class Verification(NamedTuple):
 
 
 def check(rows: Iterable[Row], read: Callable[[Row], LedgerEntry], expect: Head | None) -> Verification:
-    """Verify a chain of rows. ``expect``: an entry, noted earlier, that the ledger has to contain.
-
-    After a wrong row the next is compared with what is there, so that one change gives one finding.
-    """
+    """Verify a chain of rows. ``expect``: an entry, noted earlier, that the ledger has to contain."""
     findings: list[str] = []
     head = EMPTY
     number = 0
@@ -140,11 +137,11 @@ def check(rows: Iterable[Row], read: Callable[[Row], LedgerEntry], expect: Head 
             findings.append(str(error) if isinstance(error, Unusable) else f"line {number}: {error}")
             head = Head(head.seq + 1, "")
             continue
-        findings += _place(entry, head)
-        head = entry.head
+        findings += _chain_errors(entry, head)
+        head = entry.head  # as stored: one change gives one finding
         met = met or head == expect
-        if len(findings) > MOST_FINDINGS:
-            findings[MOST_FINDINGS:] = ["and more"]
+        if len(findings) > MAX_FINDINGS:
+            findings[MAX_FINDINGS:] = ["and more"]
     if not met:
         assert expect is not None
         findings.append(f"entry {expect.seq}: the ledger does not have the entry that was expected here")
@@ -152,17 +149,17 @@ def check(rows: Iterable[Row], read: Callable[[Row], LedgerEntry], expect: Head 
 
 
 def verify_export(lines: Iterable[bytes], *, expect: Head | None = None) -> Verification:
-    """Verify the lines of an export as a whole ledger."""
+    """Return the result of verifying the lines of an export as a whole ledger."""
     return check((line.rstrip(b"\n") for line in lines), read_line, expect)
 
 
-def _place(entry: LedgerEntry, before: Head) -> Iterable[str]:
+def _chain_errors(entry: LedgerEntry, before: Head) -> Iterable[str]:
     if entry.seq != before.seq + 1:
         yield f"entry {entry.seq}: it follows entry {before.seq}"
     if before.row_hash and entry.prev_hash != before.row_hash:
-        yield f"entry {entry.seq}: it names another entry than {before.seq} as the one before it"
+        yield f"entry {entry.seq}: its prev_hash is not the hash of entry {before.seq}"
     if entry.row_hash != entry.computed_hash():
-        yield f"entry {entry.seq}: its content is not what was hashed"
+        yield f"entry {entry.seq}: its content does not match its hash"
 
 
 LEDGER: Final = SchemaPart(
@@ -194,11 +191,11 @@ LEDGER: Final = SchemaPart(
 )
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM ledger"
-_PLACES: Final = f"({', '.join('?' for _ in COLUMNS)})"
+_ROW: Final = f"({', '.join('?' for _ in COLUMNS)})"
 _MOVE: Final = "UPDATE ledger_head SET seq = ?, row_hash = ? WHERE one = 1"
 
 _PAGE: Final = 1000
-_AT_ONCE: Final = 500  # rows of one statement: databases limit its values
+_MAX_ROWS: Final = 500  # rows of one statement: databases limit its values
 
 # The head and the time in one statement: on PostgreSQL each is a round trip.
 _HEAD: Final = "SELECT seq, row_hash, {now} FROM ledger_head WHERE one = 1"
@@ -210,7 +207,7 @@ _NOW: Final[dict[Dialect, str]] = {
 
 @cache
 def _insert(entries: int) -> str:
-    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES {', '.join([_PLACES] * entries)}"
+    return f"INSERT INTO ledger ({', '.join(COLUMNS)}) VALUES {', '.join([_ROW] * entries)}"
 
 
 class Ledger:
@@ -231,10 +228,10 @@ class Ledger:
         return self.append_all(tx, [Note(kind, body, run, identity)])
 
     def append_all(self, tx: Transaction, notes: Sequence[Note]) -> Head:
-        """Append entries in their order; cheaper than one by one."""
+        """Append entries in their order, with one statement for many of them."""
         head = None
-        for start in range(0, len(notes), _AT_ONCE):
-            head = self._append(tx, notes[start : start + _AT_ONCE])
+        for start in range(0, len(notes), _MAX_ROWS):
+            head = self._append(tx, notes[start : start + _MAX_ROWS])
         return self.head(tx) if head is None else head
 
     def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
@@ -273,27 +270,24 @@ class Ledger:
         run: str | None = None,
         identity: str | None = None,
     ) -> list[LedgerEntry]:
-        """Return the first entries after number ``since``, in their order."""
-        wanted = {"kind": kind, "run": run, "identity": identity}
-        given = {f" AND {name} = ?": value for name, value in wanted.items() if value is not None}
+        filters = {"kind": kind, "run": run, "identity": identity}
+        given = {f" AND {name} = ?": value for name, value in filters.items() if value is not None}
         sql = f"{_SELECT} WHERE seq > ?{''.join(given)} ORDER BY seq LIMIT ?"
         return [read_row(row) for row in tx.execute(sql, (since, *given.values(), limit)).fetchall()]
 
     def verify(self, tx: Transaction, *, expect: Head | None = None) -> Verification:
         """Recompute the chain. ``expect``: an entry, noted earlier, that the ledger has to contain."""
-        verified = check(_bare_rows(tx), read_row, expect)
+        verified = check(_stored_rows(tx), read_row, expect)
         if (head := self.head(tx)) != verified.head:
             missing = f"entry {head.seq}: the head of the ledger is not its last entry, number {verified.head.seq}"
             return verified._replace(findings=[*verified.findings, missing])
         return verified
 
     def export(self, tx: Transaction) -> Iterator[bytes]:
-        """Yield one line of canonical JSON for each entry."""
-        return (write_line(read_row(row)) + b"\n" for row in _bare_rows(tx))
+        return (write_line(read_row(row)) + b"\n" for row in _stored_rows(tx))
 
 
-def _bare_rows(tx: Transaction) -> Iterator[Sequence[Any]]:
-    """Yield every row as stored, by number."""
+def _stored_rows(tx: Transaction) -> Iterator[Sequence[Any]]:
     page = tx.execute(f"{_SELECT} ORDER BY seq LIMIT ?", (_PAGE,)).fetchall()
     while page:
         yield from page

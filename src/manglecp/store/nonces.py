@@ -1,4 +1,4 @@
-"""Nonces: used once, by whichever process is first.
+"""Single-use nonces.
 
 A nonce is used in the transaction that it authorises, so a failed use does not count. It is stored until its token has
 expired; after that the expiry refuses it.
@@ -37,5 +37,4 @@ class Nonces:
         return tx.execute(_BURN, (identity, nonce, expires_ms)).rowcount == 1
 
     def sweep(self, tx: Transaction, now_ms: int) -> int:
-        """Delete expired nonces; return how many there were."""
         return tx.execute("DELETE FROM nonce WHERE expires_ms <= ?", (now_ms,)).rowcount

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "manglecp"
 
-_MOST_CONNECTIONS: Final = 8
+_MAX_CONNECTIONS: Final = 8
 
-_WRITE: Final = b"BEGIN"  # read committed, read write: as the session is set; the short word is the quicker one
+_WRITE: Final = b"BEGIN"  # read committed, read write: set for the session, since a short statement is faster
 _READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
-_MIGRATING: Final = 0x6D636973
+_CREATION_LOCK: Final = 0x6D636973
 
 
 class PostgresTransaction:
@@ -50,11 +50,11 @@ class PostgresTransaction:
         self._connection = connection
 
     def execute(self, sql: str, params: Sequence[Any] = (), /) -> Rows:
-        return self._connection.execute(_translated(sql), params)
+        return self._connection.execute(_translate(sql), params)
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(_translated(sql), rows)
+            cursor.executemany(_translate(sql), rows)
 
     def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:
         return self.execute(f"{sql} FOR UPDATE" if wait else f"{sql} FOR UPDATE SKIP LOCKED", params)
@@ -83,13 +83,13 @@ class PostgresDatabase:
         self._patience = patience
         self._settings = _settings(synchronous, patience)
         self._idle: list[psycopg.Connection[Any]] = []
-        self._free = threading.Semaphore(_MOST_CONNECTIONS)
+        self._free = threading.Semaphore(_MAX_CONNECTIONS)
         self._turn = threading.Lock()
         self._closed = False
         try:
             connection = self._connect()
         except psycopg.ProgrammingError:
-            raise unreadable() from None
+            raise invalid_url() from None
         except psycopg.OperationalError as error:
             raise Unusable(
                 f"{self.name} cannot be reached: {_first_line(error)}. "
@@ -114,29 +114,25 @@ class PostgresDatabase:
 
     @contextmanager
     def write_transaction(self) -> Iterator[PostgresTransaction]:
-        with self._borrowed(_WRITE) as connection:
+        with self._borrow(_WRITE) as connection:
             yield from self._transaction(connection, writes=True)
 
     @contextmanager
     def read_transaction(self) -> Iterator[PostgresTransaction]:
-        with self._borrowed(_READ) as connection:
+        with self._borrow(_READ) as connection:
             yield from self._transaction(connection, writes=False)
 
     def damage(self) -> list[str]:
-        return []  # the server watches over its own files
-
-    # --- connections --------------------------------------------------------------------------------------------------
+        return []  # the server checks its own files
 
     @contextmanager
-    def _borrowed(self, begin: bytes) -> Iterator[psycopg.Connection[Any]]:
+    def _borrow(self, begin: bytes) -> Iterator[psycopg.Connection[Any]]:
         """Yield a connection on which a transaction has just begun."""
         deadline = time.monotonic() + self._patience
         if not self._free.acquire(timeout=self._patience):
-            raise Busy(
-                f"all {_MOST_CONNECTIONS} connections to {self.name} are in use; nothing was changed. Try again."
-            )
+            raise Busy(f"all {_MAX_CONNECTIONS} connections to {self.name} are in use; nothing was changed. Try again.")
         try:
-            connection = self._begun(begin, deadline)
+            connection = self._begin(begin, deadline)
             try:
                 yield connection
             finally:
@@ -148,11 +144,11 @@ class PostgresDatabase:
         finally:
             self._free.release()
 
-    def _begun(self, begin: bytes, deadline: float) -> psycopg.Connection[Any]:
+    def _begin(self, begin: bytes, deadline: float) -> psycopg.Connection[Any]:
         while True:
             with self._turn:
                 if self._closed:
-                    raise self._psycopg.InterfaceError("the database is closed")  # a bug of ours
+                    raise self._psycopg.InterfaceError("the database is closed")  # a bug in this package
                 connection = self._idle.pop() if self._idle else None
             idle = connection is not None
             try:
@@ -184,28 +180,26 @@ class PostgresDatabase:
             raise
         return connection
 
-    # --- transactions -------------------------------------------------------------------------------------------------
-
     def _transaction(self, connection: psycopg.Connection[Any], *, writes: bool) -> Iterator[PostgresTransaction]:
         committing = False
         try:
             yield PostgresTransaction(connection)
             committing = True
-            ended = self._command(connection, b"COMMIT")
+            status = self._command(connection, b"COMMIT")
         except self._psycopg.Error as error:
             broken = connection.broken
-            _undo(connection)
+            _roll_back(connection)
             if broken and committing and writes:
                 raise CommitUnknown(
                     f"the connection to {self.name} broke while a change was being committed: "
-                    "it was made or it was not. Look before doing it again."
+                    "it was made or it was not. Check the state before retrying."
                 ) from None
             raise self._failure(error, broken=broken) from error
         except BaseException:
-            _undo(connection)
+            _roll_back(connection)
             raise
-        if ended != b"COMMIT":  # the server had given up on it after an error that the block swallowed
-            raise StoreError(f"{self.name} has undone the transaction: a statement in it had failed")
+        if status != b"COMMIT":  # the server rolled back after an error that the block caught
+            raise StoreError(f"{self.name} rolled the transaction back: a statement in it had failed")
 
     def _command(self, connection: psycopg.Connection[Any], statement: bytes) -> bytes | None:
         """Execute a statement without values or rows and return its command status; cheaper than ``execute``."""
@@ -235,7 +229,7 @@ class PostgresDatabase:
             return StoreError(f"{self.name} does not admit this row: {text}")
         if isinstance(error, errors.OperationalError | errors.DataError):
             return StoreError(f"{self.name} cannot be used: {text}")
-        return error  # a bug of ours
+        return error  # a bug in this package
 
     def _create(self, parts: Sequence[SchemaPart]) -> None:
         with self.read_transaction() as tx:
@@ -243,7 +237,7 @@ class PostgresDatabase:
             if found and has_parts(tx, parts, name=self.name):
                 return
         with self.write_transaction() as tx:
-            tx.execute("SELECT pg_advisory_xact_lock(?)", (_MIGRATING,))
+            tx.execute("SELECT pg_advisory_xact_lock(?)", (_CREATION_LOCK,))
             if tx.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (SCHEMA,)).fetchone() is None:
                 tx.execute(f"CREATE SCHEMA {SCHEMA}")
             create_parts(tx, parts, name=self.name)
@@ -256,15 +250,14 @@ def _settings(synchronous: Synchronous, patience: float) -> str:
         "default_transaction_read_only": "off",
         "synchronous_commit": "on" if synchronous == "full" else "off",
         "lock_timeout": f"'{max(1, int(patience * 1000))}ms'",
-        # A process that stands still in the middle of a transaction must not hold its locks for ever.
+        # A process that hangs in a transaction must not hold its locks for ever.
         "idle_in_transaction_session_timeout": f"'{max(10_000, int(patience * 2000))}ms'",
         "client_encoding": "'UTF8'",
     }
     return "; ".join(f"SET {name} = {value}" for name, value in settings.items())
 
 
-def _undo(connection: psycopg.Connection[Any]) -> None:
-    """Roll back; close the connection if that fails."""
+def _roll_back(connection: psycopg.Connection[Any]) -> None:
     try:
         connection.execute("ROLLBACK")
     except Exception:
@@ -276,14 +269,12 @@ def _first_line(error: BaseException) -> str:
 
 
 @lru_cache(maxsize=512)
-def _translated(sql: str) -> str:
+def _translate(sql: str) -> str:
     """Return ``sql`` with ``?`` as psycopg's placeholder, except within quotes."""
     pieces = sql.replace("%", "%%").split("'")
     pieces[::2] = [piece.replace("?", "%s") for piece in pieces[::2]]
     return "'".join(pieces)
 
-
-# --- urls ----------------------------------------------------------------------------------------------------------
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 _HOST: Final = r"(?:\[[0-9A-Fa-f:.]+\]|[^:@,\[\]]*)(?::[0-9]+)?"
@@ -298,10 +289,10 @@ class PostgresUrl:
     """A PostgreSQL URL; ``str()`` and ``repr()`` leave out the password, :attr:`secret` is for the driver only.
 
     A password with unescaped ``@`` or ``/`` splits the URL at the wrong places, and a driver error would quote a piece
-    of it. Such a URL is refused here, and nothing of it is quoted.
+    of it. Such a URL is refused here, without quoting it.
     """
 
-    __slots__ = ("_shown", "secret")
+    __slots__ = ("_text", "secret")
 
     def __init__(self, url: str) -> None:
         self.secret: Final = url
@@ -309,24 +300,24 @@ class PostgresUrl:
             parts = urlsplit(url)
             query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
         except ValueError:
-            raise unreadable() from None
+            raise invalid_url() from None
         place = _PLACE.fullmatch(parts.netloc)
         if place is None or "@" in parts.path or parts.fragment:
-            raise unreadable()
+            raise invalid_url()
         user = place["user"] or query.get("user", [""])[0]
         hosts = place["hosts"] or query.get("host", [""])[0]
-        self._shown: Final = f"postgresql://{f'{user}@' if user else ''}{unquote(hosts)}{parts.path}"
+        self._text: Final = f"postgresql://{f'{user}@' if user else ''}{unquote(hosts)}{parts.path}"
 
     def __str__(self) -> str:
-        return self._shown
+        return self._text
 
     def __repr__(self) -> str:
-        return f"PostgresUrl({self._shown!r})"
+        return f"PostgresUrl({self._text!r})"
 
 
-def unreadable() -> Unusable:
+def invalid_url() -> Unusable:
     return Unusable(
-        "the URL of the PostgreSQL database cannot be read, or has an option that is unknown. It is "
+        "the URL of the PostgreSQL database cannot be read, or has an unknown option. Its form is "
         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE; in user and password, signs other than letters, digits, "
         "'-', '.' and '_' are percent-encoded ('@' is %40)."
     )

@@ -18,8 +18,8 @@ from manglecp.store.database import Transaction
 from manglecp.store.schema import SchemaPart
 
 RETENTION_MS: Final = 300_000
-MOST_ENTRIES: Final = 1_000_000
-AT_ONCE: Final = 10_000
+MAX_ENTRIES: Final = 1_000_000
+MAX_SWEEP: Final = 10_000
 
 REGISTRY: Final = SchemaPart(
     "registry",
@@ -104,8 +104,6 @@ class StoredOffer(NamedTuple):
 
 
 class OfferSweep(NamedTuple):
-    """Counts of deleted tools."""
-
     dropped: int
     """Past their retention."""
     evicted: int
@@ -130,14 +128,13 @@ class Registry:
         now_ms: int,
         retention_ms: int = RETENTION_MS,
     ) -> None:
-        """Record offers to an identity."""
         documents: dict[str, tuple[str, int, bytes]] = {}
         entries: dict[str, tuple[object, ...]] = {}
         for tool in tools:
             digest = digest_bytes(tool.document)
             drop_ms = max(now_ms, tool.not_before_ms or 0, tool.expires_at_ms or 0) + retention_ms
-            known = documents.get(digest)
-            documents[digest] = (digest, max(drop_ms, known[1] if known else 0), tool.document)
+            latest = max(drop_ms, documents[digest][1] if digest in documents else 0)
+            documents[digest] = (digest, latest, tool.document)
             validity = (tool.not_before_ms, tool.expires_at_ms)
             entries[tool.macro_id] = (identity, tool.macro_id, tool.pack_digest, digest, *validity, now_ms, drop_ms)
         # One lock order for all writers prevents deadlocks.
@@ -155,7 +152,7 @@ class Registry:
         rows = tx.execute(_ENTRIES.format(marks=marks), (identity, *macro_ids)).fetchall()
         return {macro_id: (digest, drop_ms) for macro_id, digest, drop_ms in rows}
 
-    def sweep(self, tx: Transaction, now_ms: int, most: int = MOST_ENTRIES, *, at_once: int = AT_ONCE) -> OfferSweep:
+    def sweep(self, tx: Transaction, now_ms: int, most: int = MAX_ENTRIES, *, at_once: int = MAX_SWEEP) -> OfferSweep:
         """Delete entries past their retention, then evict those above ``most``; at most ``at_once`` entries."""
         if tx.dialect == "postgresql":
             # No writer may register a tool while its definition is tested for use.

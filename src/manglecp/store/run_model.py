@@ -4,7 +4,7 @@
             running ◀──▶ needs_decision ──▶ failed
     step    started ──▶ done | failed | unknown
             unknown ──▶ done | failed               a person decided
-            (nothing) ──▶ done | failed | skipped   steps that need no record before they are sent
+            (absent) ──▶ done | failed | skipped    steps that need no record before they are sent
 
 Members of type ``bytes`` are opaque to the journal: it seals, stores, returns and deletes them.
 """
@@ -23,7 +23,7 @@ Verdict: TypeAlias = Literal["happened", "did_not", "resume", "abort"]
 
 
 class RunState(StrEnum):
-    """The state of a run."""
+    """The state of a run; the transitions are listed above."""
 
     RUNNING = "running"
     NEEDS_DECISION = "needs_decision"
@@ -94,14 +94,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Ownership changes since a step was last done."""
     cancel: bool
     revision: int
-    """Incremented with every change that a watcher may need."""
+    """Incremented with every change, for watchers."""
     created_ms: int
     touched_ms: int
     ended_ms: int | None
 
 
 class StepStart(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that is about to be sent."""
+    """A call before it is sent."""
 
     number: int
     kind: StepKind = "do"
@@ -118,7 +118,7 @@ class StepStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a call that was started."""
+    """The outcome of a call that was started."""
 
     number: int
     kind: StepKind = "do"
@@ -150,7 +150,7 @@ class SettledStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at a step; ``input``, ``output`` and ``note`` are None in a :class:`RunView`."""
+    """One attempt at a step; a :class:`RunView` omits ``input``, ``output`` and ``note``."""
 
     number: int
     kind: StepKind
@@ -165,7 +165,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None
     witness: str | None
     decided_by: str | None
-    """The person who decided its outcome."""
+    """The identity that decided its outcome."""
     started_ms: int
     ended_ms: int | None
     input: bytes | None = None

@@ -139,7 +139,7 @@ RUNS: Final = SchemaPart(
                 " ALTER COLUMN note SET STORAGE EXTERNAL",
             ),
         ),
-        # What a run leaves for a later one. It goes when the run is forgotten.
+        # Values for later runs. They are deleted with the run.
         """
     CREATE TABLE run_kept (
         run_id          TEXT NOT NULL,
@@ -178,7 +178,7 @@ _REQUEST_CANCEL: Final = """
     UPDATE runs SET cancel = 1, revision = revision + 1
     WHERE run_id = ? AND identity = ? AND state IN ('running', 'needs_decision')
 """
-# A step that is repeated keeps its value again.
+# A repeated step stores its value again.
 _KEEP: Final = """
     INSERT INTO run_kept (run_id, name, value) VALUES (?, ?, ?)
     ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value
@@ -299,7 +299,7 @@ class RunSweep(NamedTuple):
     runs: int
 
 
-class _Held(NamedTuple):
+class _Ownership(NamedTuple):
     cancel: bool
     now_ms: int
     revision: int
@@ -341,10 +341,10 @@ class RunStore:
             args = self._seal(values.args, "runs", run_id, "args")
             tx.execute(_PUT_VALUES, (run_id, new.admission, plan, args))
             return
-        taken = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
-        if taken is None:
+        earlier = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
+        if earlier is None:
             raise NotOpen(f"there is a run {run_id} already")
-        raise KeyTaken(taken.run_id, taken.request_digest)
+        raise KeyTaken(earlier.run_id, earlier.request_digest)
 
     # --- ownership ---------------------------------------------------------------------------------------------------
 
@@ -360,15 +360,15 @@ class RunStore:
     ) -> OwnedRun | None:
         """Take over a run (or this one) whose ownership has lapsed; steps that were under way are then ``unknown``.
 
-        A run that changed hands more than ``most_takeovers`` times without progress is parked instead: it may be what
-        kills its owners.
+        A run that was taken over more than ``most_takeovers`` times without progress is parked instead: it may crash
+        its owners.
         """
         if not pack_digests:
             return None
         unreadable: dict[str, Unusable] = {}
         while True:
             lapsed, which = _search(pack_digests, run_id, unreadable)
-            # Most of the time there is nothing to take over; finding that out must not block writers.
+            # Usually no run has lapsed; this check must not block writers.
             with self._database.read_transaction() as tx:
                 if tx.execute(lapsed, (tx.now_ms(), *which)).fetchone() is None:
                     break
@@ -377,23 +377,23 @@ class RunStore:
                 with self._database.write_transaction() as tx:
                     now_ms = tx.now_ms()
                     found = tx.locked(lapsed, (now_ms, *which)).fetchone()
-                    if found is None:  # another process was faster, or is writing about it at this moment
+                    if found is None:  # another process took it over, or has locked it
                         break
                     chosen, takeovers = found
                     tx.execute(_DOUBT, (now_ms, chosen))
                     if takeovers <= most_takeovers:
                         tx.execute(_TAKE_OVER, (owner, now_ms + claim_ms, takeovers, now_ms, chosen))
                         return self.load(tx, chosen)
-                    tx.execute(_POISON, (takeovers, now_ms, *(_first_in_doubt(tx, chosen) or (None, None)), chosen))
+                    tx.execute(_POISON, (takeovers, now_ms, *(_find_in_doubt(tx, chosen) or (None, None)), chosen))
                     if on_poisoned is not None:
                         on_poisoned(tx, self.run(tx, chosen))
-            except Unusable as why:
-                # Sealed with another key, or damaged: it stays as it was, and the runs behind it do not wait for it.
+            except Unusable as error:
+                # Sealed with another key, or damaged: skip it, so that later runs do not wait for it.
                 if not chosen or len(unreadable) == _MAX_UNREADABLE:
                     raise
-                unreadable[chosen] = why
-        for trouble in unreadable.values():
-            raise trouble
+                unreadable[chosen] = error
+        for cause in unreadable.values():
+            raise cause
         return None
 
     def heartbeat(self, owner: str, runs: Mapping[str, int], claim_ms: int) -> set[str]:
@@ -402,8 +402,8 @@ class RunStore:
             return set()
         with self._database.write_transaction() as tx:
             statement = _HEARTBEAT.format(runs=", ".join("?" * len(runs)))
-            kept = dict(tx.execute(statement, (tx.now_ms() + claim_ms, owner, *runs)).fetchall())
-        return {run_id for run_id, fence in runs.items() if kept.get(run_id) != fence}
+            extended = dict(tx.execute(statement, (tx.now_ms() + claim_ms, owner, *runs)).fetchall())
+        return {run_id for run_id, fence in runs.items() if extended.get(run_id) != fence}
 
     def release(self, tx: Transaction, run_id: str, fence: int, *, after_ms: int = 0) -> None:
         """Give up ownership, for others from ``after_ms`` on; this does not count as a takeover."""
@@ -425,7 +425,7 @@ class RunStore:
     ) -> bool:
         """Record calls that are about to be sent, after steps that ended; return whether cancelling was requested.
 
-        Raises :class:`.NotOpen` if another attempt at one of the steps is in the way.
+        Raises :class:`.NotOpen` if another attempt at one of the steps exists.
         """
         changes = len(settled) + len(starts)
         then = [self._settle(run_id, one, changes - at) for at, one in enumerate(settled, 1)]
@@ -476,7 +476,7 @@ class RunStore:
         kind: StepKind = "do",
         answer: bytes | None = None,
     ) -> None:
-        """Park the run until a person decides. ``answer`` is what clients get until then."""
+        """Park the run until a person decides. ``answer`` is sent to clients until then."""
         held = _hold(tx, run_id, fence, changes=1)
         tx.execute(_DOUBT, (held.now_ms, run_id))
         tx.execute(_NEEDS_DECISION, (code, step, None if step is None else kind, run_id))
@@ -514,7 +514,7 @@ class RunStore:
             *(*place, later, one.call_id, one.action, one.tier, int(one.repeatable), one.input_digest, one.witness),
             self._seal(one.input, *_step_place(*place), "input"),
         )
-        return _Statement(_START, row, (), _in_the_way(*place))
+        return _Statement(_START, row, (), _conflict_message(*place))
 
     def _settle(self, run_id: str, one: SettledStep, later: int) -> _Statement:
         if one.state == StepState.DONE and one.tier > 0:
@@ -527,7 +527,7 @@ class RunStore:
             self._seal(one.output, *_step_place(*place), "output"),
             self._seal(one.note, *_step_place(*place), "note"),
         )
-        return _Statement(_SETTLE, row, (), _in_the_way(*place))
+        return _Statement(_SETTLE, row, (), _conflict_message(*place))
 
     def _finish(self, run_id: str, one: StepEnd) -> _Statement:
         place = (run_id, one.kind, one.number, one.attempt)
@@ -539,33 +539,33 @@ class RunStore:
     # --- decisions of people and clients -----------------------------------------------------------------------------
 
     def decide(self, tx: Transaction, run_id: str, decision: Decision, by: str) -> RunState:
-        """Carry out a person's decision about a run in ``needs_decision``; return its new state.
+        """Apply a person's decision about a run in ``needs_decision``; return its new state.
 
-        A step whose outcome is unknown and that must not be repeated is in doubt: a person states whether it happened.
-        When no step is in doubt, the run goes on and may be taken over. A run that waits for another reason goes on
-        with ``resume``. Every decision raises the fence: the owner before has lost the run.
+        A step whose outcome is unknown and that must not be repeated is in doubt: a person decides whether it happened.
+        When no step is in doubt, the run continues and may be taken over. A run that waits for another reason continues
+        with ``resume``. Every decision raises the fence: the previous owner loses the run.
         """
         now_ms = tx.now_ms()
         if tx.execute(_LOCK_UNDECIDED, (now_ms, run_id)).rowcount != 1:
-            raise NotOpen(f"run {run_id} is {self.run(tx, run_id).state.value}: there is nothing to decide")
+            raise NotOpen(f"run {run_id} is {self.run(tx, run_id).state.value}: it needs no decision")
         if decision.verdict == "abort":
             self._close(tx, run_id, RunState.FAILED, ABORTED, decision.answer, now_ms)
             return RunState.FAILED
         if decision.verdict != "resume":
             self._decide_step(tx, run_id, decision, by)
-        doubted = _first_in_doubt(tx, run_id)
-        if doubted is None:
+        in_doubt = _find_in_doubt(tx, run_id)
+        if in_doubt is None:
             tx.execute(_GO_ON, (run_id,))
             tx.execute(_ANSWER, (None, run_id))
             return RunState.RUNNING
         if decision.verdict == "resume":
-            raise NotOpen(f"run {run_id} cannot go on: say first whether the step in doubt happened")
-        tx.execute("UPDATE runs SET step = ?, kind = ? WHERE run_id = ?", (*doubted, run_id))
+            raise NotOpen(f"run {run_id} cannot continue: decide first whether the step in doubt happened")
+        tx.execute("UPDATE runs SET step = ?, kind = ? WHERE run_id = ?", (*in_doubt, run_id))
         return RunState.NEEDS_DECISION
 
     def _decide_step(self, tx: Transaction, run_id: str, decision: Decision, by: str) -> None:
         if decision.step is None:
-            raise Invalid("step", f"{decision.verdict} is about a step: say which")
+            raise Invalid("step", f"{decision.verdict} is about a step: name it")
         row = tx.execute(_LAST_ATTEMPT, (run_id, decision.kind, decision.step)).fetchone()
         if row is None or row[1] != "unknown":
             raise NotOpen(f"the outcome of {decision.kind} step {decision.step} of run {run_id} is not unknown")
@@ -587,14 +587,13 @@ class RunStore:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def run(self, tx: Transaction, run_id: str) -> Run:
-        """Return the run. Raises :class:`.NoRun`."""
         row = tx.execute(f"{_SELECT_RUN} WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise NoRun(run_id)
         return _run(row)
 
     def by_key(self, tx: Transaction, identity: str, request_key: str) -> Run | None:
-        """Return the run that this identity requested under this key, if it is still known."""
+        """Return the run that this identity requested under this key, or None."""
         row = tx.execute(f"{_SELECT_RUN} WHERE identity = ? AND request_key = ?", (identity, request_key)).fetchone()
         return None if row is None else _run(row)
 
@@ -631,13 +630,12 @@ class RunStore:
         return OwnedRun(run=run, admission=admission, values=Values(**values), steps=steps)
 
     def list(self, tx: Transaction, state: RunState | None = None, limit: int = 100) -> Sequence[Run]:
-        """Return runs in one state or in any, the newest first."""
         which, values = ("", ()) if state is None else (" WHERE state = ?", (state.value,))
         rows = tx.execute(f"{_SELECT_RUN}{which} ORDER BY created_ms DESC, run_id LIMIT ?", (*values, limit))
         return tuple(_run(row) for row in rows.fetchall())
 
     def sweep(self, tx: Transaction, *, limit: int = 500) -> RunSweep:
-        """Delete up to ``limit`` answers and runs past their retention. What needs a decision is never deleted."""
+        """Delete up to ``limit`` answers and runs past their retention. Runs that need a decision are never deleted."""
         now_ms = tx.now_ms()
         runs = tx.locked(_OLD_RUNS, (now_ms - self._retention.runs_ms, limit)).fetchall()
         if runs:
@@ -666,7 +664,7 @@ class RunStore:
 
 
 def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
-    """Yield the seconds between one poll and the next."""
+    """Yield the seconds between polls, doubling up to ``longest``."""
     pause = first
     while True:
         yield pause
@@ -685,29 +683,29 @@ def _hold(
     progress: bool = False,
     slots: bytes | None = None,
     then: Sequence[_Statement] = (),
-) -> _Held:
+) -> _Ownership:
     """Test the fence and lock the run in one statement, then execute ``then``. Raises :class:`.Fenced`.
 
     Until the transaction ends no other process can take the run over. ``changes``: by how much the revision grows.
-    On PostgreSQL the first statement about a step travels with it: a step costs mostly round trips there.
+    On PostgreSQL the first statement about a step is combined with it, to save a round trip.
     """
     params = (changes, 0 if progress else 1, slots, run_id, fence)
-    travelling = then[0] if then and tx.dialect == "postgresql" else None
-    if travelling is None:
+    combined = then[0] if then and tx.dialect == "postgresql" else None
+    if combined is None:
         row = tx.execute(_HOLD[tx.dialect], params).fetchone()
     else:
-        row = tx.execute(_combined(travelling.sql), (*params, *travelling.before, *travelling.after)).fetchone()
+        row = tx.execute(_combine(combined.sql), (*params, *combined.before, *combined.after)).fetchone()
     if row is None:
         raise Fenced(run_id, fence)
     cancel, now_ms, revision, *touched = row
-    if travelling is not None:
+    if combined is not None:
         if touched != [1]:
-            raise NotOpen(travelling.refusal)
+            raise NotOpen(combined.refusal)
         then = then[1:]
     for one in then:
         if tx.execute(_alone(one.sql, tx.dialect), (*one.before, run_id, *one.after)).rowcount != 1:
             raise NotOpen(one.refusal)
-    return _Held(bool(cancel), now_ms, revision)
+    return _Ownership(bool(cancel), now_ms, revision)
 
 
 @cache
@@ -717,7 +715,7 @@ def _alone(sql: str, dialect: Dialect) -> str:
 
 
 @cache
-def _combined(sql: str) -> str:
+def _combine(sql: str) -> str:
     written = sql.replace("{held}", "held").replace("{blob}", _BYTES["postgresql"])
     return f"""
     WITH held AS ({_HOLD["postgresql"]}), written AS ({written} RETURNING 1)
@@ -736,14 +734,14 @@ def _search(pack_digests: Collection[str], run_id: str | None, without: Collecti
     )
 
 
-def _first_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:
+def _find_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:
     row = tx.execute(_IN_DOUBT, (run_id,)).fetchone()
     return None if row is None else (row[0], row[1])
 
 
-def _in_the_way(run_id: str, kind: StepKind, number: int, attempt: int) -> str:
+def _conflict_message(run_id: str, kind: StepKind, number: int, attempt: int) -> str:
     # The index steps_once decides.
-    return f"{_attempt_name(run_id, kind, number, attempt)} cannot begin: another attempt is in its way"
+    return f"{_attempt_name(run_id, kind, number, attempt)} cannot begin: another attempt exists"
 
 
 def _attempt_name(run_id: str, kind: StepKind, number: int, attempt: int) -> str:

@@ -21,8 +21,6 @@ REVISION: Final = 4  # increment it with every change of a table
 
 
 class ByDialect(NamedTuple):
-    """Statements that differ between the databases."""
-
     sqlite: Sequence[str]
     postgresql: Sequence[str]
 
@@ -35,7 +33,8 @@ class SchemaPart(NamedTuple):
 
 
 def append_only(table: str, rows: str) -> ByDialect:
-    """Refuse to change or delete rows. A database owner can bypass that, but the hash chain reveals the change."""
+    """Return triggers that refuse to change or delete rows. A database owner can bypass them; the hash chain shows
+    it."""
     return ByDialect(
         sqlite=[
             f"CREATE TRIGGER {table}_stays BEFORE UPDATE ON {table}"
@@ -66,7 +65,7 @@ _WORD: Final = re.compile(r"\b(?:BIGINT|TEXT)\b|\{\w+\}")
 _PARTS: Final = "CREATE TABLE IF NOT EXISTS store_part (name TEXT PRIMARY KEY, version BIGINT NOT NULL) {strict}"
 
 
-def write(statement: str, dialect: Dialect) -> str:
+def translate(statement: str, dialect: Dialect) -> str:
     words = _WORDS[dialect]
     return _WORD.sub(lambda found: words.get(found[0], found[0]), statement)
 
@@ -81,13 +80,13 @@ def has_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> boo
 
 def create_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> None:
     """Create missing tables, in a transaction that excludes other creators."""
-    tx.execute(write(_PARTS, tx.dialect))
+    tx.execute(translate(_PARTS, tx.dialect))
     for part in parts:
         if has_parts(tx, [part], name=name):
             continue
         for step in part.statements:
             for statement in [step] if isinstance(step, str) else getattr(step, tx.dialect):
-                tx.execute(write(statement, tx.dialect))
+                tx.execute(translate(statement, tx.dialect))
         tx.execute("INSERT INTO store_part (name, version) VALUES (?, ?)", (part.name, REVISION))
 
 
@@ -95,7 +94,7 @@ def check_revision(found: int, *, name: str) -> None:
     """Raise :class:`Unusable` for a database of another revision."""
     if found > REVISION:
         raise Unusable(
-            f"{name} has store revision {found} and this manglecp knows {REVISION}; "
+            f"{name} has store revision {found} and this manglecp supports {REVISION}; "
             "use the newer manglecp that wrote it"
         )
     if found < REVISION:

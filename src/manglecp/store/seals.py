@@ -1,9 +1,9 @@
 """Encryption of values with the store key.
 
 Without a key a value is stored as it is, behind a marker byte. With one it is encrypted and authenticated (AES-256-GCM,
-random nonce) together with its place: table, run, step, column. A writer of the database can delete such a value, but
-neither read nor alter it, nor move it to another row. A store with a key refuses values without one, or they could be
-forged. The first eight bytes of the key's digest come first, which distinguishes a wrong key from a damaged value.
+random nonce) together with its place: table, run, step, column. A process with access to the database
+can delete such a value, but not read, alter or move it. A store with a key refuses plain values, which could be forged.
+The first eight bytes of the key's digest come first, which distinguishes a wrong key from a damaged value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Seals:
         if key is None:
             return
         if len(key) != KEY_BYTES:
-            raise Invalid("store key", f"it has {KEY_BYTES} random bytes, and this one has {len(key)}")
+            raise Invalid("store key", f"it needs {KEY_BYTES} random bytes, and this one has {len(key)}")
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
@@ -47,7 +47,7 @@ class Seals:
         self._key_id = hashlib.sha256(b"manglecp store key\0" + key).digest()[:_KEY_ID]
 
     def seal(self, value: bytes, *place: str) -> bytes:
-        """Seal a value for ``place``; it opens nowhere else."""
+        """Seal a value for ``place``; it can be opened only for the same place."""
         if self._cipher is None:
             return _PLAIN + value
         nonce = os.urandom(_NONCE)
@@ -62,7 +62,7 @@ class Seals:
             case b"\0":
                 raise Unusable(
                     f"{where} was stored without a key, and this store has one. "
-                    "Let what was begun without it end without it, or give it up."
+                    "Finish or abandon the runs that began without it, without the key."
                 )
             case b"\1" if self._cipher is None:
                 raise Unusable(f"{where} is sealed; configure the store key that it was sealed with")
@@ -80,4 +80,4 @@ class Seals:
         try:
             return self._cipher.decrypt(nonce, secret, about)
         except (InvalidTag, ValueError):
-            raise Unusable(f"{where} does not open: it was changed, or belongs somewhere else") from None
+            raise Unusable(f"{where} does not open: it was changed, or moved from another row") from None

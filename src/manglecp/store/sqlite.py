@@ -85,13 +85,17 @@ class SqliteDatabase:
                 with _transaction(connection, "BEGIN DEFERRED") as tx:
                     yield tx
             finally:
-                self._give_back(connection)
+                with self._readers_lock:
+                    if self._closed:
+                        connection.close()
+                    else:
+                        self._idle_readers.append(connection)
 
     def damage(self) -> list[str]:
         with self.read_transaction() as tx:
             found = [str(row[0]) for row in tx.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
             found += [
-                f"a row of {table} refers to a row of {other} that is not there"
+                f"a row of {table} refers to a missing row of {other}"
                 for table, _, other, _ in tx.execute("PRAGMA foreign_key_check")
             ]
             return found
@@ -110,10 +114,10 @@ class SqliteDatabase:
             raise StoreError(f"{self.path} cannot be used: {error}") from error
         except sqlite3.IntegrityError as error:
             raise StoreError(f"{self.path} does not admit this row: {error}") from error
-        except sqlite3.ProgrammingError:  # a bug of ours
+        except sqlite3.ProgrammingError:  # a bug in this package
             raise
         except sqlite3.DatabaseError as error:
-            raise Unusable(f"{self.path} is damaged, or no SQLite database: {error}") from error
+            raise Unusable(f"{self.path} is damaged, or not a SQLite database: {error}") from error
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -133,13 +137,6 @@ class SqliteDatabase:
         self._configure(connection)
         return connection
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
-        with self._readers_lock:
-            if self._closed:
-                connection.close()
-            else:
-                self._idle_readers.append(connection)
-
     def _identify(self) -> None:
         """Raise :class:`Unusable` for a database of another program."""
         # One snapshot: another process may be creating the file.
@@ -147,7 +144,7 @@ class SqliteDatabase:
             found = self._pragma("application_id")
             used = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
         if found != APPLICATION_ID and (found or used):
-            raise Unusable(f"{self.path} is a database of another program; it was left alone")
+            raise Unusable(f"{self.path} is a database of another program; it was not changed")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
         execute = connection.execute
@@ -156,7 +153,7 @@ class SqliteDatabase:
             try:
                 execute("PRAGMA journal_mode = wal")
             except sqlite3.OperationalError as error:
-                # SQLite does not wait for this lock by itself, and others may open the new file at this moment.
+                # SQLite does not wait for this lock, and other processes may open the new file concurrently.
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)
@@ -164,7 +161,7 @@ class SqliteDatabase:
         execute("PRAGMA foreign_keys = on")
         execute("PRAGMA trusted_schema = off")
         execute("PRAGMA cell_size_check = on")
-        execute("PRAGMA secure_delete = on")  # values of runs that are over are overwritten, not only forgotten
+        execute("PRAGMA secure_delete = on")  # values of ended runs are overwritten, not only unlinked
 
     def _create_parts(self, parts: Sequence[SchemaPart]) -> None:
         tx = SqliteTransaction(self._connection)
@@ -195,9 +192,6 @@ def _create(path: Path) -> None:
         raise Unusable(f"cannot open {path}: {error.strerror}") from None
 
 
-# --- transactions --------------------------------------------------------------------------------------------------
-
-
 class SqliteTransaction:
     __slots__ = ("execute", "executemany")
 
@@ -208,7 +202,7 @@ class SqliteTransaction:
         self.executemany = connection.executemany
 
     def locked(self, sql: str, params: Sequence[Any] = (), *, wait: bool = False) -> Rows:  # noqa: ARG002
-        return self.execute(sql, params)  # a writer is alone
+        return self.execute(sql, params)  # there is only one writer
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -222,7 +216,7 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[SqliteT
         yield SqliteTransaction(connection)
         connection.execute("COMMIT")
     finally:
-        if connection.in_transaction:  # a full disk has ended it already
+        if connection.in_transaction:  # after a full disk it is rolled back already
             connection.execute("ROLLBACK")
 
 

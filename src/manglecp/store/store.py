@@ -1,4 +1,4 @@
-"""Locate a store, open it, and create missing tables.
+"""Locates and opens a store, and creates missing tables.
 
 A store is a path, ``sqlite:///path``, ``postgresql://…`` or ``:memory:``; by default a file in the state directory of
 the user, which no other user may enter.
@@ -50,7 +50,6 @@ class Store:
         return self.database.read_transaction()
 
     def close(self) -> None:
-        """Stop the writer's threads and close the database."""
         self.writer.close()
         self.database.close()
 
@@ -78,11 +77,11 @@ def open_database(
     parts: Sequence[SchemaPart] = PARTS,
 ) -> Database:
     """Open the database alone, with the tables of ``parts``. ``synchronous`` defaults to the environment variable."""
-    place = place_of(where)
+    location = parse_location(where)
     synchronous = synchronous or _synchronous()
-    if isinstance(place, PostgresUrl):
-        return PostgresDatabase(place, parts=parts, synchronous=synchronous, patience=patience)
-    return SqliteDatabase(place or ":memory:", parts=parts, synchronous=synchronous, patience=patience)
+    if isinstance(location, PostgresUrl):
+        return PostgresDatabase(location, parts=parts, synchronous=synchronous, patience=patience)
+    return SqliteDatabase(location or ":memory:", parts=parts, synchronous=synchronous, patience=patience)
 
 
 def state_directory() -> Path:
@@ -98,7 +97,7 @@ def state_directory() -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise Unusable(
-            f"the state directory {folder} cannot be made: {error.strerror}. Set MANGLECP_STATE_DIR to another one."
+            f"the state directory {folder} cannot be created: {error.strerror}. Set MANGLECP_STATE_DIR to another one."
         ) from None
     return folder
 
@@ -112,7 +111,7 @@ def _synchronous() -> Synchronous:
     raise Unusable("MANGLECP_STORE_SYNCHRONOUS is normal or full")
 
 
-def place_of(where: str | Path | None) -> Path | PostgresUrl | None:
+def parse_location(where: str | Path | None) -> Path | PostgresUrl | None:
     """Parse the location of a store; None is memory. Raises :class:`Unusable`."""
     if where is None:
         return state_directory() / FILE_NAME

@@ -27,7 +27,7 @@ _LINGER: Final = 3  # event-loop iterations in which further jobs may join a bat
 
 
 class Writer:
-    """Used from one event loop at a time. Threads start with the first use."""
+    """The access of an event loop to the store, one loop at a time. Threads start with the first use."""
 
     def __init__(self, database: Database, ledger: Ledger) -> None:
         self._writes = _Batches(database.write_transaction, ledger, "manglecp-store-writer")
@@ -36,13 +36,13 @@ class Writer:
     async def write(self, work: Callable[[Transaction], T], notes: Sequence[Note] = ()) -> T:
         """Run ``work`` and append ``notes`` to the ledger in one transaction; return its result after the commit.
 
-        A job that is cancelled before its batch was handed over is not done.
+        A job that is cancelled before its batch is flushed does not run.
         """
         result: T = await self._writes.submit(work, notes)
         return result
 
     async def append(self, notes: Sequence[Note]) -> None:
-        await self._writes.submit(_no_work, notes)
+        await self._writes.submit(lambda _: None, notes)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run ``work`` in a transaction that sees every commit before this call."""
@@ -50,7 +50,6 @@ class Writer:
         return result
 
     async def drain(self) -> None:
-        """Wait until everything that was submitted is done."""
         await self._writes.drain()
         await self._reads.drain()
 
@@ -110,9 +109,9 @@ class _Batches:
         if iterations and len(self._pending) < _MAX_BATCH:
             loop.call_soon(self._linger, loop, iterations - 1)
         else:
-            self._hand_over(loop)
+            self._flush(loop)
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         pending = [job for job in self._pending if not job.future.done()]
         batch, self._pending = pending[:_MAX_BATCH], pending[_MAX_BATCH:]
         self._active = bool(batch)
@@ -140,29 +139,25 @@ class _Batches:
             else:
                 job.future.set_result(result)
         if loop is self._loop:
-            self._hand_over(loop)
-
-    # --- on the thread -----------------------------------------------------------------------------------------------
+            self._flush(loop)
 
     def _run(self, loop: asyncio.AbstractEventLoop, batch: Sequence[_Job]) -> None:
+        # This method and _results run on the thread.
         results = self._results(batch)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._deliver, loop, batch, results)
 
     def _results(self, batch: Sequence[_Job]) -> list[Any]:
-        begun = False
+        started = False
         try:
             with self._begin() as tx:
-                begun = True
+                started = True
                 results = [job.work(tx) for job in batch]
                 if notes := [note for job in batch for note in job.notes]:
                     self._ledger.append_all(tx, notes)
             return results
         except BaseException as error:
             # CommitUnknown: the batch may have been committed. Busy: each job would wait for the lock again.
-            if len(batch) == 1 or not begun or isinstance(error, CommitUnknown | Busy):
+            if len(batch) == 1 or not started or isinstance(error, CommitUnknown | Busy):
                 return [error] * len(batch)
         return [result for job in batch for result in self._results([job])]
-
-
-def _no_work(_: Transaction) -> None: ...

@@ -1,7 +1,7 @@
 """The actions of a pack, run by warm sandboxed hosts.
 
-Rules were proven about the pack as it was read. So the hosts serve the very file that was described, as it was
-described, and no file of the pack may have changed when they are set up.
+Rules were proven about the pack as it was read. So the hosts serve exactly the file that was described, and no file of
+the pack may have changed when they start.
 
 The operator decides the sandbox: ``strict``, plus the programs that are allowed by name, unless the pack may have the
 profile that it requests. Actions share a host only with those of the same rights: those that start programs are kept
@@ -45,19 +45,19 @@ class HostRights(NamedTuple):
 
 
 def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
-    """Return the finder for programs that the pack names. A path that is only the pack's own default does not count."""
+    """Return the finder for programs of the pack. A path that is only a default of the pack itself is ignored."""
     own = {param.name for param in pack.settings.params if "/" in (param.default or "")}
-    said = {param.name: param.default for param in pack.settings.params}
-    given = {name: value for name, value in pack.params.items() if name not in own or value != said[name]}
-    return ProgramFinder(environ, given)
+    defaults = {param.name: param.default for param in pack.settings.params}
+    settings = {name: value for name, value in pack.params.items() if name not in own or value != defaults[name]}
+    return ProgramFinder(environ, settings)
 
 
 def group_actions(pack: Pack, startable: Callable[[str], bool]) -> dict[HostRights, list[str]]:
     """Return action ids by rights, the least first."""
-    parted = bool(pack.writable)
+    separate = bool(pack.writable)
     groups: dict[HostRights, list[str]] = {}
     for action in pack.actions.values():
-        rights = HostRights(any(map(startable, action.spawn)), parted and _writes(action))
+        rights = HostRights(any(map(startable, action.spawn)), separate and _writes(action))
         groups.setdefault(rights, []).append(action.aid)
     return dict(sorted(groups.items()))
 
@@ -67,8 +67,8 @@ def _writes(action: ActionDescription) -> bool:
 
 
 _FILE: Final = "actions.py"
-_AGAIN: Final = "read it again"
-_MOST_SETTINGS: Final = 100_000  # bytes: the kernel's limit on one environment variable
+_RELOAD: Final = "read it again"
+_MAX_SETTINGS: Final = 100_000  # bytes: the kernel's limit on one environment variable
 
 
 @contextlib.asynccontextmanager
@@ -117,8 +117,8 @@ def _served(
     policy: SandboxPolicy,
 ) -> list[ServedPlugin]:
     listing = pack_listing(pack, file, _profiles(pack))
-    if len(json.dumps(dict(pack.params))) > _MOST_SETTINGS:
-        raise PackError.at("", f"its settings have more than {_MOST_SETTINGS:,} bytes", fix="give shorter ones")
+    if len(json.dumps(dict(pack.params))) > _MAX_SETTINGS:
+        raise PackError.at("", f"its settings have more than {_MAX_SETTINGS:,} bytes", fix="give shorter ones")
     weaker = policy.weaker(pack.settings.sandbox)
     allowed = () if weaker else programs
     finder = program_finder(pack, environ)
@@ -158,16 +158,13 @@ def _profiles(pack: Pack) -> dict[str, ActionProfile]:
 
 
 def pack_listing(pack: Pack, file: PythonFile, catalogue: Catalogue) -> Listing:
-    """Return what a Python file of a pack offers; raises :class:`PackError` if it, or the pack, is not what was read.
-
-    The file was described when the pack was read; hosts are pinned to the same bytes.
-    """
+    """Return the listing of a Python file of a pack; raises :class:`PackError` if a file of the pack has changed."""
     folder = Folder(Path(pack.folder), Problems())
     digest = folder.digest(pack.name, pack.governance.digest, pack.params)
     if file.name not in folder or folder.sha256(file.name) != file.sha256:
-        raise PackError.at(file.name, "the file has changed since the pack was read", fix=_AGAIN)
+        raise PackError.at(file.name, "the file has changed since the pack was read", fix=_RELOAD)
     if digest != pack.digest:
-        raise PackError.at("", "the pack has changed since it was read", fix=_AGAIN)
+        raise PackError.at("", "the pack has changed since it was read", fix=_RELOAD)
     try:
         check_family(catalogue, file.path)
     except ListingError as error:
@@ -192,6 +189,6 @@ def profile_of(
     """Return the sandbox profile that :func:`serve_actions` would use; the least strict of several."""
     if sandbox is not None and (weaker := sandbox.weaker(pack.settings.sandbox)) is not None:
         return weaker
-    places = program_finder(pack, environ or os.environ)
-    wanted = {name for action in pack.actions.values() for name in action.spawn}
-    return "spawn" if any(places.startable(name, programs) for name in wanted) else "strict"
+    finder = program_finder(pack, environ or os.environ)
+    programs_named = {name for action in pack.actions.values() for name in action.spawn}
+    return "spawn" if any(finder.startable(name, programs) for name in programs_named) else "strict"

@@ -31,7 +31,7 @@ _TIERS: Final = {
     "payments": DANGEROUS,
     "authentication": DANGEROUS,
     "destructive": DANGEROUS,
-    # the words of the C++ toolhost
+    # effects of the C++ toolhost
     "gpu_probe": SAFE,
     "process_introspection": SAFE,
     "network_io": SYSTEM,
@@ -56,10 +56,9 @@ def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
 
 
 def _tier(effect: str) -> int:
-    known = _TIERS.get(effect)
-    if known is not None:
-        return known
-    if effect.startswith("x-"):  # a foreign effect, whatever it ends in
+    if effect in _TIERS:
+        return _TIERS[effect]
+    if effect.startswith("x-"):  # a foreign effect, with any suffix
         return DANGEROUS
     if effect.endswith("_read"):
         return SAFE
@@ -103,7 +102,7 @@ def action(
     tags: Iterable[str] = (),
     replay_inputs: Iterable[str] = (),
 ) -> Callable[[F], F]:
-    """Make an action of a typed function, which stays callable as before.
+    """Declare a typed function as an action; it stays callable as before.
 
         @action(effects=["filesystem"], reversible=True)
         def apply_patch(path: str, patch: str, *, dry_run: bool = False) -> PatchResult: ...
@@ -155,16 +154,16 @@ def mark(function: F, declared: Declaration) -> F:
     return function
 
 
-def serve_with(function: F, answering: Callable[..., Any], declared: Declaration) -> F:
-    """Make a host serve ``answering`` in place of a function, under its name."""
+def serve_with(function: F, replacement: Callable[..., Any], declared: Declaration) -> F:
+    """Make a host serve ``replacement`` in place of a function, under its name."""
     for name in ("__name__", "__module__", "__doc__"):
-        setattr(answering, name, getattr(function, name))
-    setattr(function, _SERVED, mark(answering, declared))
+        setattr(replacement, name, getattr(function, name))
+    setattr(function, _SERVED, mark(replacement, declared))
     return function
 
 
-def serving(candidate: Any) -> Any:
-    """Return the action that serves a function; anything else is returned as it is."""
+def served_function(candidate: Any) -> Any:
+    """Return the replacement set by :func:`serve_with`, or the candidate itself."""
     try:
         found = getattr(candidate, _SERVED, None)
     except Exception:  # other objects of a module may raise here
@@ -191,7 +190,7 @@ _NOT_ROWS: Final = (str, bytes, bytearray, dict)
 def external(
     signature: str, *, mode: str, deterministic: bool = True, seconds: float = 5.0, batch: bool = False
 ) -> Callable[[F], F]:
-    """Have a function answer a predicate of the rules.
+    """Declare a function as an external predicate of the rules.
 
         @external("similar_failure(Text, Count, Id)", mode="++-", deterministic=False, seconds=2)
         def similar_failure(text: str, count: int) -> Iterable[tuple[str]]: ...
@@ -206,7 +205,7 @@ def external(
         raise ValueError(f"{signature!r} is not a predicate with variables, such as similar_failure(Text, Id)")
     predicate, arguments = read[1], [word.strip() for word in read[2].split(",")]
     if len(set(arguments)) < len(arguments):
-        raise ValueError(f"{signature}: a variable stands twice")
+        raise ValueError(f"{signature}: a variable is repeated")
     if len(mode) != len(arguments) or set(mode) - {"+", "-"}:
         raise ValueError(f"{predicate}: mode has a + or - for each of the {len(arguments)} arguments")
     if isinstance(seconds, bool) or not 0 < seconds <= _MAX_SECONDS:
@@ -219,33 +218,33 @@ def external(
         "seconds": seconds,
     }
 
-    def served(function: F) -> F:
+    def decorate(function: F) -> F:
         code = getattr(function, "__code__", None)
         if code is None or code.co_flags & _COROUTINE:
-            raise TypeError(f"{predicate}: a plain function answers a predicate")
+            raise TypeError(f"{predicate}: the decorated function has to be a plain one")
         declared = Declaration((), 0, False, True, seconds, False, (), 1, external=description)
         return serve_with(function, _row_action(function, mode, batch), declared)
 
-    return served
+    return decorate
 
 
 def _row_action(function: Callable[..., Any], mode: str, batch: bool) -> Callable[..., Any]:
-    given, found = mode.count("+"), mode.count("-")
+    inputs_count, outputs_count = mode.count("+"), mode.count("-")
 
     def answer(inputs: list[list[Any]]) -> dict[str, Any]:
         questions = [tuple(question) for question in inputs]
-        if any(len(question) != given for question in questions):
-            raise ValueError(f"a question has {given} values")
+        if any(len(question) != inputs_count for question in questions):
+            raise ValueError(f"a question has {inputs_count} values")
         answers = list(function(questions)) if batch else [function(*question) for question in questions]
         if len(answers) != len(questions):
             raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
-        return {"rows": [[_row(row, found) for row in _rows(rows)] for rows in answers]}
+        return {"rows": [[_row(row, outputs_count) for row in _rows(rows)] for rows in answers]}
 
     return answer
 
 
 def _rows(rows: Any) -> Any:
-    """Refuse iterables that are never meant as rows: text, bytes, mappings."""
+    """Return the rows; raises TypeError for text, bytes and mappings, which are iterable, too."""
     if isinstance(rows, _NOT_ROWS):
         raise TypeError(f"an answer is a list of rows, not a {type(rows).__name__}")
     return rows

@@ -1,10 +1,10 @@
 """The host's services for a running action: settings, slots, progress and logs.
 
 An action that needs them has a parameter annotated ``Context``; callers do not see that parameter. Reports leave the
-host on their own descriptor, one line of JSON each. They are advisory: a slow reader loses some and gets their number,
-but never blocks the action.
+host on their own descriptor, one line of JSON each. They are advisory: a slow reader loses some, and receives their
+number, but never blocks the action.
 
-Lease events are not advisory: those that the reader has no room for go to standard error. A long text in them, such
+Lease events are not advisory: if the pipe is full they go to standard error. A long text in them, such
 as a call id, is truncated and named by its digest.
 """
 
@@ -25,10 +25,7 @@ _MAX_TRACE: Final = 64_000
 
 
 def describe(error: BaseException) -> str:
-    """Return the name and text of an exception, even if its ``__str__`` raises.
-
-    Of a group, the first cause is named.
-    """
+    """Return the name and text of an exception (of a group, its first cause), even if its ``__str__`` raises."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -57,29 +54,28 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Reports:
-    """Sends reports. Without a descriptor, logs and leases go to standard error and the rest nowhere.
-
-    A descriptor of the null device disables reports.
-    """
+    """Sends reports. Without a descriptor, logs and lease events go to standard error; the null device disables all."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
-        self._nowhere = descriptor is not None and _is_null(descriptor)
+        self._disabled = False
         self._lost = 0
         if descriptor is not None:
+            null = os.stat(os.devnull).st_rdev  # noqa: PTH116  # a host loads no pathlib
+            self._disabled = os.fstat(descriptor).st_rdev == null
             os.set_blocking(descriptor, False)
             os.set_inheritable(descriptor, False)
 
     def send(self, event: str, details: Mapping[str, object]) -> None:
         """Send one report, if there is room for it now."""
-        if self._nowhere:
+        if self._disabled:
             return
         audited = event.startswith("lease_")
         if self._descriptor is None:
             if event == "log":
-                _complain(f"{details.get('message')}\n")
+                _write_stderr(f"{details.get('message')}\n")
             elif audited:
-                _complain(_encode({"event": event, **details}) + "\n")
+                _write_stderr(_encode({"event": event, **details}) + "\n")
             return
         report: dict[str, object] = {"event": event, **details}
         if self._lost:
@@ -92,13 +88,13 @@ class Reports:
             self._lost = 0
         except OSError:  # full or closed; an action never fails because of its reports
             if audited:
-                _complain(line.decode())
+                _write_stderr(line.decode())
             else:
                 self._lost += 1
 
 
 class Context:
-    """One call, as its action sees it."""
+    """The context of a call, for its action."""
 
     __slots__ = ("_call", "_reports", "_settings", "_slots")
 
@@ -116,7 +112,7 @@ class Context:
 
     @property
     def slots(self) -> Slots:
-        """The state: the content of this dict when the action returns becomes the state, unless it fails."""
+        """The state. If the action succeeds, the content of this dict becomes the new state."""
         return self._slots
 
     @property
@@ -129,15 +125,10 @@ class Context:
         self._send("progress", {"done": _number(done), "total": _number(total), "message": message[:_TEXT]})
 
     def log(self, message: str, level: str = "info") -> None:
-        """Write to the log of the host's operator."""
         self._send("log", {"level": level[:_TEXT], "message": message[:_TEXT]})
 
     def _send(self, event: str, details: dict[str, Any]) -> None:
         self._reports.send(event, {**self._call, **details})
-
-
-def _is_null(descriptor: int) -> bool:
-    return os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev  # noqa: PTH116  # a host loads no pathlib
 
 
 def _number(value: float | None) -> float | None:
@@ -150,8 +141,7 @@ def _short(value: object) -> object:
     return f"{value[:_SHORT]} sha256:{sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _complain(text: str) -> None:
-    """Write to standard error, which an action may have closed."""
+def _write_stderr(text: str) -> None:
     try:
         sys.stderr.write(text)
     except (AttributeError, OSError, ValueError):

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
+from manglecp.toolhost.context import describe
 from manglecp.toolhost.hints import ArrayOf, Constrained, EnumOf, MapOf, ObjectOf, Scalar, Shape, Union
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -44,7 +45,7 @@ def schema(shape: Shape) -> dict[str, Any]:
 
 
 def _conjunction(inner: dict[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Restrict by both: outer keywords must not replace inner ones."""
+    """Return the schema restricted by both: outer keywords must not replace inner ones."""
     if inner.keys() & keywords.keys() <= _ANNOTATIONS:
         return {**inner, **keywords}
     return {**keywords, "allOf": [inner, *keywords.get("allOf", ())]}
@@ -73,7 +74,6 @@ class ConversionError(ValueError):
         self.path = ""
 
     def inside(self, step: str | int) -> ConversionError:
-        """Prepend a step to the path."""
         text = str(step).replace("~", "~0").replace("/", "~1")
         self.path = f"/{text}{self.path}"
         return self
@@ -92,7 +92,7 @@ def converter(shape: Shape) -> Converter:
         case ArrayOf(_, fixed, build) if fixed is not None:
             return _fixed([converter(item) for item in fixed], build)
         case ArrayOf(item, _, build):
-            return _array(converter(item) if item is not None else _anything, build)
+            return _array(converter(item) if item is not None else _any_value, build)
         case MapOf(value):
             return _map(converter(value))
         case ObjectOf():
@@ -103,7 +103,7 @@ def converter(shape: Shape) -> Converter:
             return _constrained(converter(inner), keywords)
 
 
-def _anything(value: Any) -> Any:
+def _any_value(value: Any) -> Any:
     return value
 
 
@@ -127,13 +127,13 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if type(value) is float and value - value == 0:  # JSON has no infinity, but a text of it may have too many digits
+    if type(value) is float and value - value == 0:  # finite: a JSON number with too many digits is read as infinity
         return value
     if type(value) is int:
         try:
             return float(value)
         except OverflowError:
-            return value  # no float is so large; it is a number, and Python takes an int for a float
+            return value  # no float is as large, and Python accepts an int for a float
     raise _expected("a number", value)
 
 
@@ -144,7 +144,7 @@ def _string(value: Any) -> str:
 
 
 _SCALARS: Final[dict[str, Converter]] = {
-    "any": _anything,
+    "any": _any_value,
     "null": _null,
     "boolean": _boolean,
     "integer": _integer,
@@ -215,15 +215,18 @@ def _record(record: ObjectOf) -> Converter:
                 arguments[target] = converted
         try:
             return build(**arguments)
-        except BaseException as error:  # SystemExit too: it is not for a class to end its host
-            raise ConversionError(_describe(error)) from error
+        except BaseException as error:  # SystemExit too: a class must not end its host
+            text = describe(error)
+            if isinstance(error, ValueError):
+                text = text.removeprefix(f"{type(error).__name__}: ")
+            raise ConversionError(text[:_MAX_TEXT]) from error
 
     return convert
 
 
 def _union(options: tuple[Shape, ...]) -> Converter:
     converters = [converter(option) for option in options]
-    # What is tried first must not depend on the order of `int | float`: `typing` takes both orders for the same hint.
+    # The order must not depend on how `int | float` is written: `typing` treats both orders as the same hint.
     exact = [converters[index] for index in sorted(range(len(options)), key=lambda i: _looseness(options[i], int))]
     floats = [converters[index] for index in sorted(range(len(options)), key=lambda i: _looseness(options[i], float))]
 
@@ -240,7 +243,7 @@ def _union(options: tuple[Shape, ...]) -> Converter:
 
 
 def _looseness(option: Shape, kind: type[int | float]) -> int:
-    """Return how much more an option accepts than the value in hand, a number of this kind if it is a number."""
+    """Return a rank by which options are tried: the lower, the fewer values it accepts beside numbers of this kind."""
     match option:
         case Constrained(inner, _):
             return _looseness(inner, kind)
@@ -288,7 +291,7 @@ def _checks(keywords: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[Any], 
 
 
 def _numeric(fits: Callable[[Any, Any], bool]) -> Callable[[Any], Callable[[Any], bool]]:
-    """As in JSON Schema, a numeric keyword does not restrict other values."""
+    """Return a check that ignores values that are not numbers, as JSON Schema does."""
     return lambda limit: lambda value: type(value) not in (int, float) or fits(value, limit)
 
 
@@ -297,7 +300,7 @@ def _length(kind: type[Any], fits: Callable[[int, int], bool]) -> Callable[[Any]
 
 
 def _multiple(value: float, of: float) -> bool:
-    """Return whether the quotient is whole. Numbers count as they are written: 0.3 is three times 0.1, in JSON."""
+    """Return whether the quotient is whole, in decimal arithmetic: in JSON, 0.3 is a multiple of 0.1."""
     (digits, exponent), (of_digits, of_exponent) = _decimal(value), _decimal(of)
     least = min(exponent, of_exponent)
     scaled: int = digits * 10 ** (exponent - least)
@@ -351,16 +354,6 @@ def _quote(value: Any) -> str:
         return "an object" if isinstance(value, dict) else f"an array of {len(value)}"
     text = repr(value) if not isinstance(value, str) else repr(value[:_MAX_QUOTED])
     return text if len(text) <= _MAX_QUOTED + 2 else text[:_MAX_QUOTED] + "…"
-
-
-def _describe(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:  # an exception may fail to describe itself
-        text = ""
-    if isinstance(error, ValueError) and text:
-        return text[:_MAX_TEXT]
-    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_MAX_TEXT]
 
 
 _CONTAINERS: Final = (dict, list, tuple)

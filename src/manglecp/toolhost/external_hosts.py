@@ -1,4 +1,4 @@
-"""The external predicates of a pack, answered by warm sandboxed hosts.
+"""The external predicates of a pack, evaluated by warm sandboxed hosts.
 
 The engine calls synchronously, from any thread, with batches of questions; hosts are served by an event loop in a
 background thread. The hosts must serve the file that the pack describes, and no file of the pack may have changed when
@@ -94,7 +94,7 @@ class _Predicate:
                 inputs = [list(map(to_json, question, self._inputs)) for question in batch]
                 answers += self._read(self._call(inputs, deadline - time.monotonic()), len(batch))
             except Fault as fault:
-                raise self._fault(f"met a value that cannot travel: {fault.message}") from None
+                raise self._fault(f"got a value without a JSON form: {fault.message}") from None
         return answers
 
     def _call(self, inputs: list[list[Any]], seconds: float) -> bytes:
@@ -119,14 +119,14 @@ class _Predicate:
         try:
             answers = msgspec.json.decode(output, type=dict[str, list[list[list[Any]]]]).get("rows", [])
         except (msgspec.DecodeError, RecursionError):
-            raise self._fault("gave something that is not rows") from None
+            raise self._fault("returned something other than rows") from None
         if len(answers) != count:
-            raise self._fault(f"gave {len(answers)} answers to {count} questions")
+            raise self._fault(f"returned {len(answers)} answers to {count} questions")
         return [[self._row(row) for row in rows] for rows in answers]
 
     def _row(self, row: list[Any]) -> tuple[Value, ...]:
         if len(row) != len(self._outputs):
-            raise self._fault(f"gave a row of {len(row)} values; it has {len(self._outputs)}")
+            raise self._fault(f"returned a row of {len(row)} values; it has {len(self._outputs)}")
         return tuple(map(to_value, row, self._outputs))
 
     def _fault(self, message: str) -> ValueFault:
@@ -134,7 +134,7 @@ class _Predicate:
 
 
 def _shapes(pack: Pack) -> dict[str, Sequence[Shape]]:
-    """Return the declared argument shapes of each external predicate; anything, where there is no declaration."""
+    """Return the declared argument shapes of each external predicate; any value without a declaration."""
     found: dict[str, Sequence[Shape]] = {name: [ANYTHING] * external.arity for name, external in pack.externals.items()}
     for source in pack.sources:
         with contextlib.suppress(MangleError, Fault):  # loading the rules reports these

@@ -1,4 +1,4 @@
-"""``@facts``: a function that supplies facts of the server, again and again.
+"""``@facts``: declares a fact generator, a function that is called periodically.
 
     @facts("file", "symbol", every=1, seconds=120, changes=True)
     def scan(root: Path, *, cache: Path | None) -> Iterator[Part | Progress]: ...
@@ -24,7 +24,7 @@ from manglecp.toolhost.actions import Declaration, check_programs, serve_with
 from manglecp.toolhost.conversion import encode_value
 
 CACHE: Final = "cache"
-LARGEST: Final = 262_144  # bytes of an encoded block of facts; an answer has at most three of them
+MAX_BLOCK: Final = 262_144  # bytes of an encoded block of facts; an answer has at most three of them
 PIECE: Final = 0.25  # seconds after which a piece is returned, if there is one
 _BLOCK: Final = 256
 _LONGEST: Final = 3_600.0
@@ -71,12 +71,12 @@ def facts(
     programs = tuple(spawn)
     check_programs(programs)
 
-    def generating(function: F) -> F:
+    def decorate(function: F) -> F:
         code = getattr(function, "__code__", None)
         if code is None or code.co_flags & (_COROUTINE | _VARIADIC) or code.co_posonlyargcount:
-            raise TypeError("facts: a plain generator with named parameters gives facts")
+            raise TypeError("facts: the decorated function has to be a plain generator with named parameters")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        said = {
+        description = {
             "predicates": list(predicates),
             "every": float(every),
             "seconds": float(seconds),
@@ -89,10 +89,10 @@ def facts(
         def take(pass_id: str, settings: dict[str, str], cache: str | None) -> dict[str, Any]:
             return passes.take(pass_id, {**settings, CACHE: cache})
 
-        declared = Declaration((), 0, False, False, float(seconds), False, programs, 1, generator=said)
+        declared = Declaration((), 0, False, False, float(seconds), False, programs, 1, generator=description)
         return serve_with(function, take, declared)
 
-    return generating
+    return decorate
 
 
 def _is_word(value: object) -> bool:
@@ -100,14 +100,12 @@ def _is_word(value: object) -> bool:
 
 
 class _Passes:
-    """The passes of one function, one at a time, each piece by piece."""
-
     def __init__(self, function: Callable[..., Iterable[Any]], names: Sequence[str], *, changes: bool) -> None:
         self._function = function
         self._names = names
         self._changes = changes
         self._process = os.urandom(8).hex()
-        self._begun = 0
+        self._passes = 0
         self._pass: str | None = None
         self._items: Iterator[Any] = iter(())
         self._waiting: deque[tuple[str, bool, list[Any], int]] = deque()
@@ -118,21 +116,21 @@ class _Passes:
         if pass_id != self._pass:
             self._items = iter(self._function(**self._arguments(given)))
             self._pass = pass_id
-            self._begun += 1
+            self._passes += 1
             self._waiting.clear()
             self._loose = False
         return self._piece(time.monotonic() + PIECE)
 
     def _piece(self, until: float) -> dict[str, Any]:
-        told: list[tuple[str, bool, list[Any]]] = []
+        parts: list[tuple[str, bool, list[Any]]] = []
         size = 0
         progress: Progress | None = None
         over = False
         loose: list[Any] = []
-        while size < LARGEST and (not (told or loose or progress) or time.monotonic() < until):
+        while size < MAX_BLOCK and (not (parts or loose or progress) or time.monotonic() < until):
             if self._waiting:
                 name, begins, rows, length = self._waiting.popleft()
-                told.append((name, begins, rows))
+                parts.append((name, begins, rows))
                 size += length
                 continue
             try:
@@ -153,21 +151,21 @@ class _Passes:
                     loose = []
         if loose:
             self._split_loose(loose)
-        while self._waiting and size < 2 * LARGEST:
+        while self._waiting and size < 2 * MAX_BLOCK:
             name, begins, rows, length = self._waiting.popleft()
-            told.append((name, begins, rows))
+            parts.append((name, begins, rows))
             size += length
         return {
             "process": self._process,
-            "first": self._begun == 1,
+            "first": self._passes == 1,
             "over": over and not self._waiting,
-            "parts": told,
+            "parts": parts,
             "progress": None if progress is None else list(progress),
         }
 
     def _split_loose(self, rows: list[Any]) -> None:
         if self._changes:
-            raise TypeError("with changes=True facts come in parts: yield Part(name, facts)")
+            raise TypeError("with changes=True, facts are yielded in parts: Part(name, facts)")
         self._split("", rows, begins=not self._loose)
         self._loose = True
 
@@ -179,9 +177,9 @@ class _Passes:
         while blocks:
             block = blocks.popleft()
             length = _length(name, block)
-            if length > LARGEST:
+            if length > MAX_BLOCK:
                 if len(block) <= 1:
-                    raise ValueError(f"a fact of the part {name[:80]!r} has more than {LARGEST:,} bytes")
+                    raise ValueError(f"a fact of the part {name[:80]!r} has more than {MAX_BLOCK:,} bytes")
                 blocks.extendleft((block[len(block) // 2 :], block[: len(block) // 2]))
                 continue
             self._waiting.append((name, begins, block, length))
@@ -219,7 +217,7 @@ def _converted(name: str, text: str | None, hint: Any) -> Any:
         return None
     kind = next((option for option in options if option is not type(None)), str)
     if text is None:
-        raise TypeError(f"{name} is None where there is none: annotate it as Path | None")
+        raise TypeError(f"{name} has no value: annotate it as Path | None")
     if kind is bool:
         if text.lower() not in _BOOLEANS:
             raise ValueError(f"the setting {name} is true or false")
@@ -229,4 +227,4 @@ def _converted(name: str, text: str | None, hint: Any) -> Any:
     try:
         return kind(text)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"the setting {name} is no {getattr(kind, '__name__', 'value')}") from error
+        raise ValueError(f"the setting {name} is not a valid {getattr(kind, '__name__', 'value')}") from error

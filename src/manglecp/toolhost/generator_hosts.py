@@ -28,13 +28,6 @@ from manglecp.toolhost.passes import FactGenerators, GeneratorHost, PassProgress
 _OLD: Final = 30 * 86_400
 
 
-def cache_root() -> Path:
-    if given := os.environ.get("MANGLECP_CACHE_DIR"):
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "manglecp"
-
-
 def cache_folder(pack: Pack, root: Path | None = None) -> Path:
     """Return the cache folder of a pack, created if missing; raises OSError.
 
@@ -43,7 +36,10 @@ def cache_folder(pack: Pack, root: Path | None = None) -> Path:
     """
     sha256 = pack.generators_file and pack.generators_file.sha256
     about = json.dumps([pack.name, sorted(pack.params.items()), sha256]).encode()
-    within = (root or cache_root()).absolute() / "facts" / pack.name
+    if root is None:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        root = Path(os.environ.get("MANGLECP_CACHE_DIR") or Path(base) / "manglecp")
+    within = root.absolute() / "facts" / pack.name
     folder = within / hashlib.sha256(about).hexdigest()[:32]
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)

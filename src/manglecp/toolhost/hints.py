@@ -341,7 +341,6 @@ def constrained(inner: Shape, metadata: tuple[Any, ...]) -> Shape:
 
 
 def kinds(inner: Shape) -> frozenset[str]:
-    """Return the JSON Schema types that the shape accepts."""
     match inner:
         case Scalar("any"):
             return frozenset({*_KIND_OF.values(), "array", "object"})

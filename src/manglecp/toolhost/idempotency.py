@@ -1,8 +1,8 @@
-"""Idempotency keys, on both sides of the pipe: what counts as the same input, and the answers that are kept.
+"""Idempotency keys, on both sides of the pipe: the canonical form of inputs, and a cache of answers.
 
-A lease is bound to the very bytes that are run (:func:`.leases.input_digest`). An idempotency key compares values:
-another order of members or other spaces are the same input. Numbers count as they are written: ``1`` and ``1.0``
-differ. An object with a repeated name has no canonical form.
+A lease is bound to the exact bytes of the input (:func:`.leases.input_digest`). An idempotency key compares values:
+member order and white space do not count. Numbers are compared as written: ``1`` and ``1.0`` differ. An object with a
+repeated name has no canonical form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_n
 
 
 def canonical_digest(input_json: str) -> str:
-    """Return the SHA-256 of the canonical form; of the text itself if it is not JSON."""
+    """Return the SHA-256 of the canonical form, or of the text itself if it is not JSON."""
     try:
         text = _encode(_decode(input_json))
     except (ValueError, RecursionError):
@@ -47,10 +47,10 @@ class _Entry(NamedTuple):
 
 
 class AnswerCache(Generic[V]):
-    """Answers by key, for a minute unless another time is given; the oldest are evicted, in number and in bytes.
+    """A cache of answers by key with expiry; the oldest are evicted beyond a number of entries or bytes.
 
-    The time of an entry does not start again when it is used (OPEN-63). The newest entry is kept however large it is:
-    to drop it would be to run its action twice.
+    A hit does not extend the expiry (OPEN-63). The newest entry is stored at any size: without it its action would run
+    twice.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,7 +67,7 @@ class AnswerCache(Generic[V]):
 
     def keep(self, key: Hashable, value: V, size: int = 0, *, seconds: float = TTL) -> None:
         now = self._clock()
-        self._drop(key)  # so that a key that is used again after its time counts as new
+        self._drop(key)  # a key that is used again after its expiry is the newest entry
         while self._entries:
             oldest = next(iter(self._entries))
             full = len(self._entries) >= MAX_ENTRIES or self._size + size > MAX_BYTES

@@ -1,12 +1,12 @@
-"""Leases: tokens that permit one call, once, for a while.
+"""Leases: signed single-use tokens, each for one call until an expiry.
 
-Dispatch holds the key of the host and mints a token for exactly one call: this action, these input bytes, this call id,
-at most this tier, until this moment. The host got the same key when it was started, so it remembers only used tokens.
-Writing to the pipe of a host is therefore not enough to make it run anything.
+Dispatch has the key of the host and mints a token for exactly one call: action, input bytes, call id, highest tier,
+expiry. The host received the same key when it started, so it stores only used tokens. A process that can write to the
+pipe of a host, but has no token, cannot run an action.
 
 A token is ``lease_<claims>.<mac>``, both base64url: the claims as a JSON array of fixed order, and HMAC-SHA256 over
-their text as it stands in the token, so that nothing of a forged one is ever decoded. Its time is that of
-CLOCK_MONOTONIC, which all processes of a machine share and which cannot be set back. A refused token is not used up.
+their encoded text, so that the claims of a forged token are never decoded. Times are those of CLOCK_MONOTONIC, which
+all processes of a machine share and which cannot be set back. A refused token stays unused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from manglecp.base.ids import random_id
 MAX_TTL: Final = 300.0
 
 Reason: TypeAlias = Literal["not_found", "expired", "consumed", "tool_mismatch", "input_mismatch", "tier_insufficient"]
-"""Why a token is refused, in the order of the checks; ``not_found`` is not a token of this host."""
+"""Why a token is refused, in the order of the checks; ``not_found``: it was not minted with the key of this host."""
 Audit: TypeAlias = Callable[[str, Mapping[str, object]], None]
 """Called with the name and the details of every grant, use and refusal; never with the token."""
 
@@ -43,7 +43,7 @@ class _Claims(NamedTuple):
 
 
 def input_digest(input_json: str) -> str:
-    """Return the SHA-256 of the very bytes that the action runs on."""
+    """Return the SHA-256 of the input bytes of an action."""
     return sha256(input_json.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -62,7 +62,7 @@ def mint(
 
     Tokens of upstream bind neither input nor call; None stands for "any".
     """
-    if not 0 <= ttl < float("inf"):  # which NaN is not either
+    if not 0 <= ttl < float("inf"):  # refuses NaN, too
         raise ValueError(f"ttl is {ttl}: seconds are expected, 0 or more")
     lease, expires = random_id(), clock() + min(ttl, MAX_TTL)
     if audit is not None:
@@ -79,13 +79,10 @@ class LeaseBook:
         self._key = key
         self._clock = clock
         self._audit = audit
-        self._used: dict[str, float] = {}  # when a used token can be forgotten: from then on it is refused as expired
+        self._used: dict[str, float] = {}  # by token, its expiry: afterwards it is refused as expired
 
     def check(self, token: str, aid: str, input_digest: str, call_id: str, tier: int) -> Reason | None:
-        """Use the token for this call; return None if it is valid, else the reason of the refusal.
-
-        Each is valid once.
-        """
+        """Use the token for this call, once; return None if it is valid, else the reason of the refusal."""
         claims, now = _open(self._key, token), self._clock()
         reason = "not_found" if claims is None else self._refusal(claims, now, aid, input_digest, call_id, tier)
         if claims is not None and reason is None:
@@ -132,7 +129,7 @@ def _base64url(data: bytes) -> bytes:
 
 
 def _open(key: bytes, token: str) -> _Claims | None:
-    """Return the claims of a token that was minted with this key; nothing of any other is decoded."""
+    """Return the claims of a token that was minted with this key; None for any other, which is not decoded."""
     text, dot, mac = token.removeprefix(_PREFIX).partition(".")
     if not dot or not token.startswith(_PREFIX) or not token.isascii():
         return None

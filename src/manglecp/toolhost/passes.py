@@ -33,8 +33,6 @@ _MODULUS: Final = 1 << 128
 
 
 class Change(NamedTuple):
-    """The difference that a pass makes."""
-
     added: tuple[Fact, ...]
     removed: tuple[Fact, ...]
     parts: Mapping[str, frozenset[Fact]]
@@ -227,7 +225,7 @@ class PassError(Exception):
 
 
 class PassProgress(NamedTuple):
-    """The progress of a pass."""
+    """The progress of a pass of one generator."""
 
     generator: str
     done: int | None
@@ -295,7 +293,6 @@ class FactGenerators:
         self._of = {generator.name: _Generator(generator) for generator in pack.generators.values()}
 
     def close(self) -> None:
-        """End the host; a running pass raises :class:`PassError`."""
         self._host.close()
 
     def begin(self, predicates: Mapping[Key, Predicate]) -> list[Fact]:
@@ -336,7 +333,6 @@ class FactGenerators:
                 generator.due = 0.0
 
     def run_pass(self, name: str) -> PassResult:
-        """Make a pass; raises :class:`PassError`."""
         with self._pass_lock:
             generator = self._of[name]
             began = time.monotonic()
@@ -344,7 +340,9 @@ class FactGenerators:
             try:
                 parts, whole = self._pass(generator, began)
                 change = generator.facts.change(parts, whole=whole)
-                self._check_number(generator, change)
+                count = sum(len(one.facts) for one in self._of.values())
+                if count + len(change.added) - len(change.removed) > self._max_facts:
+                    raise self._too_many(generator.spec)
                 well = True
             finally:
                 generator.schedule_next(began, well=well)
@@ -400,11 +398,6 @@ class FactGenerators:
             self._report(spec, piece, count, began)
             if piece.over:
                 return parts, whole
-
-    def _check_number(self, generator: _Generator, change: Change) -> None:
-        count = sum(len(one.facts) for one in self._of.values())
-        if count + len(change.added) - len(change.removed) > self._max_facts:
-            raise self._too_many(generator.spec)
 
     def _too_many(self, spec: GeneratorDescription) -> PassError:
         return PassError(spec.name, f"more than {self._max_facts:,} facts: raise limits.max_base_facts in pack.toml")

@@ -21,7 +21,7 @@ from hashlib import sha256
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from manglecp.toolhost.actions import Declaration, declaration, serving
+from manglecp.toolhost.actions import Declaration, declaration, served_function
 from manglecp.toolhost.context import Context, describe
 from manglecp.toolhost.conversion import DIALECT, Converter, converter, encode_value, schema
 from manglecp.toolhost.hints import Constrained, Field, HintError, ObjectOf, Shape, shape
@@ -70,15 +70,13 @@ _GENERATOR: Final = 0x20 | 0x200
 
 
 class PluginAction:
-    """One action of a plugin, with its converter and descriptor."""
-
     def __init__(self, aid: str, function: Callable[..., Any], declared: Declaration) -> None:
         self.aid: Final = aid
         self.name: Final[str] = function.__name__
         self.function: Final = function
         self.declaration: Final = declared
         self._described: Final = Docstring(function.__doc__ or "")
-        signature = _signed(function)
+        signature = _unwrap(function)
         code = signature.__code__
         if code.co_flags & _VARIADIC or code.co_posonlyargcount:
             raise HintError(f"{self.name}: a parameter without a name cannot be given in JSON")
@@ -96,7 +94,7 @@ class PluginAction:
         inputs = ObjectOf(fields, dict)
         self.convert: Final[Converter] = converter(inputs)
         self._descriptor: Final = self._describe(schema(inputs), schema(shape(returns)))
-        encode_value(self._descriptor)
+        encode_value(self._descriptor)  # raises for values without a JSON form
 
     def _field(self, name: str, hints: dict[str, Any]) -> Field:
         if name not in hints:
@@ -115,7 +113,7 @@ class PluginAction:
         for name in inputs["properties"].keys() & self.defaults.keys():
             try:
                 inputs["properties"][name]["default"] = json.loads(encode_value(self.defaults[name]))
-            except (TypeError, ValueError):  # nothing that a caller could give
+            except (TypeError, ValueError):  # a default that has no JSON form
                 continue
         return {
             "aid": self.aid,
@@ -138,8 +136,8 @@ class PluginAction:
         }
 
 
-def _signed(function: Any) -> Any:
-    """Return the function that a decorator wraps: its parameters count, not ``*args``."""
+def _unwrap(function: Any) -> Any:
+    """Return the function inside its decorators, whose parameters are those of the action."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     if not hasattr(function, "__code__"):
@@ -182,13 +180,13 @@ class Plugin:
 
 
 class Source(NamedTuple):
-    """A plugin that was found and read; nothing of it has run."""
+    """A plugin that was found and read, but not executed."""
 
     where: str
     path: str
     module: str
     root: str
-    """The folder that its imports begin in: its own or, if it was named as a module, that of its outermost package."""
+    """The folder of its imports: its own or, for a module, that of its outermost package."""
     content: bytes
 
 
@@ -200,8 +198,8 @@ def find(where: str, pin: str | None = None) -> Source:
             content = file.read()
     except OSError as error:
         raise PluginError(f"cannot read plugin {where}: {error.strerror}") from error
-    if pin is not None:
-        _compare(content, pin)
+    if pin is not None and (found := sha256(content).hexdigest()) != pin.removeprefix("sha256:").lower():
+        raise PluginError(f"plugin hash mismatch: expected {pin}, found sha256:{found}")
     return Source(where, path, module, root, content)
 
 
@@ -215,13 +213,16 @@ def load(plugin: str | Source) -> Plugin:
     module.__file__ = source.path
     _place(module, folder if file_name == "__init__.py" else None)
     try:
-        _import_package_of(source.module)
-        sys.modules[source.module] = module  # where hints that are strings, and pickles, look for their names
+        if package := source.module.rpartition(".")[0]:
+            from importlib import import_module
+
+            import_module(package)
+        sys.modules[source.module] = module  # string annotations and pickles resolve names here
         exec(compile(source.content, source.path, "exec"), module.__dict__)
         return Plugin(source.content, _tools(module, plugin_name(source.path)))
     except PluginError:
         raise
-    except BaseException as error:  # SystemExit too: it is not for a plugin to end its host
+    except BaseException as error:  # SystemExit too: a plugin must not end its host
         raise PluginError(f"cannot load plugin {source.where}: {describe(error)}") from error
 
 
@@ -243,7 +244,6 @@ def plugin_name(path: str) -> str:
 
 
 def action_id(plugin: str, function: str, version: int) -> str:
-    """Return ``AID.<PLUGIN>.<FUNCTION>.v<N>``."""
     return f"AID.{_part(plugin)}.{_part(function)}.v{version}"
 
 
@@ -288,27 +288,13 @@ def _path_of_module(name: str) -> str | None:
     return None
 
 
-def _import_package_of(module: str) -> None:
-    package = module.rpartition(".")[0]
-    if package:
-        from importlib import import_module
-
-        import_module(package)
-
-
-def _compare(source: bytes, pin: str) -> None:
-    found = sha256(source).hexdigest()
-    if found != pin.removeprefix("sha256:").lower():
-        raise PluginError(f"plugin hash mismatch: expected {pin}, found sha256:{found}")
-
-
 def _tools(module: ModuleType, name: str) -> dict[str, PluginAction]:
     tools: dict[str, PluginAction] = {}
     public = module.__dict__.get("__all__", ())
-    for known_as, candidate in module.__dict__.items():
-        function = serving(candidate)
+    for member, candidate in module.__dict__.items():
+        function = served_function(candidate)
         declared = declaration(function)
-        if declared is None or (getattr(function, "__module__", None) != module.__name__ and known_as not in public):
+        if declared is None or (getattr(function, "__module__", None) != module.__name__ and member not in public):
             continue
         aid = action_id(name, function.__name__, declared.version)
         if aid in tools and tools[aid].function is not function:

@@ -2,8 +2,8 @@
 
 A state maps slots (0 to 7) to artifacts. On the wire it is *full*, ``{"slots": {"0": {...}}}``, or a *delta*,
 ``{"delta": true, "slots": {changed}, "removed_slots": [0]}``, which first writes, then removes. What we emit is strict.
-What we receive may omit members and have unknown ones, but nothing is coerced: where upstream reads ``"abc"`` as slot
-0, we refuse. Texts have no NUL and no lone surrogate; sizes fit 63 bits.
+What we receive may omit members and have unknown ones, but values are never coerced: where upstream reads ``"abc"`` as
+slot 0, we refuse. Texts have no NUL and no lone surrogate; sizes fit 63 bits.
 
 A delta of ours names its base by digest (``base_digest``); a receiver that holds another base refuses it. A state is a
 plain dict of immutable artifacts, so a copy costs eight pointers. A tool works on such a copy (:func:`own_slots`).
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 SLOTS: Final = 8
 _KEYS: Final = {str(slot): slot for slot in range(SLOTS)}
-# The usual offset basis of FNV-1a without its last digit: a slip of upstream that every peer has to share.
+# The offset basis of FNV-1a without its last digit: an error of upstream that every peer has to copy.
 _FNV_BASIS: Final = 1469598103934665603
 _FNV_PRIME: Final = 1099511628211
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
@@ -38,7 +38,7 @@ class Drift(StateError):
 
 
 class Artifact(NamedTuple):
-    """The content of a slot. ``size_bytes`` is whatever its writer measured; upstream also counts matches with it."""
+    """The content of a slot. ``size_bytes`` is set by its writer; upstream also stores match counts in it."""
 
     type: str = ""
     provenance: str = ""
@@ -71,7 +71,7 @@ def state_delta(
 
 def own_slots(lent: Mapping[int, Artifact]) -> Slots:
     """Return a validated copy of slots that other code may still write to; raises :class:`StateError`."""
-    copied = dict(lent)  # at once: a thread of the tool may write while we look
+    copied = dict(lent)  # first: a thread of the tool may still write to it
     for slot, artifact in copied.items():
         _check(slot, artifact)
     return copied
@@ -88,9 +88,9 @@ def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
     if not is_delta:
         return received
     removed = _read_removed(document.get("removed_slots"))
-    named = document.get("base_digest")
-    if named is not None and named != (held := digest_state(base)):
-        raise Drift(str(named), held)
+    expected = document.get("base_digest")
+    if expected is not None and expected != (actual := digest_state(base)):
+        raise Drift(str(expected), actual)
     after = {**base, **received}
     for slot in removed:
         after.pop(slot, None)

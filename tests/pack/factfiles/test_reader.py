@@ -159,7 +159,7 @@ def test_the_errors_of_all_files_are_reported(tmp_path: Path) -> None:
 def test_other_names_are_no_fact_files(wrong: Wrong) -> None:
     for name in ("facts.txt", "facts", "facts.csv.zst", "facts.gz"):
         ((_, message),) = wrong(name, "")
-        assert message.endswith("not a fact file by its name")
+        assert message.endswith("the name is not that of a fact file")
 
 
 @pytest.mark.parametrize("name", ["loose.csv", "a.mg", "a.jsonl", "a.sc"])

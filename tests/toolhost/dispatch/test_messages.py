@@ -8,8 +8,8 @@ import pytest
 from manglecp.toolhost.dispatch.messages import (
     MAX_REQUEST,
     ActionResult,
+    CallRefused,
     HostCall,
-    RequestError,
     decode,
     encode,
     interpret_answer,
@@ -19,7 +19,7 @@ from manglecp.toolhost.state import Artifact
 HELD = {1: Artifact("t", "p", '"held"', 6)}
 CALL = HostCall(aid="AID.X.v1", slots=HELD)
 NOT_FOUND, NOT_IN_PLUGIN = "tool not found: AID.X.v1", "tool not found in plugin: AID.X.v1"
-SILENT = "the host answered TOOL_ERROR and gave no reason"
+SILENT = "the host answered TOOL_ERROR without a reason"
 GOOD: dict[str, Any] = {"ok": True, "status": "OK", "output_json": '{"a":1}', "error": "", "ds_state": {}}
 
 
@@ -58,16 +58,16 @@ def test_a_key_belongs_to_an_identity_and_an_action() -> None:
 def test_a_request_that_no_host_would_take_is_not_sent() -> None:
     room = MAX_REQUEST + 1 - len(encode(HostCall(aid="A", tier=0, call_id="c", input_json="")))
     assert len(encode(HostCall(aid="A", tier=0, call_id="c", input_json="x" * room))) == MAX_REQUEST + 1
-    with pytest.raises(RequestError, match="10485761 bytes") as caught:
+    with pytest.raises(CallRefused, match="10485761 bytes") as caught:
         encode(HostCall(aid="A", tier=0, call_id="c", input_json="x" * (room + 1)))
-    assert caught.value.oversize
+    assert caught.value.code == "oversize"
 
 
 @pytest.mark.parametrize("call", [HostCall(aid="A", input_json="\ud800"), HostCall(aid="A", slots={9: Artifact()})])
 def test_a_request_that_cannot_be_encoded_is_refused(call: HostCall) -> None:
-    with pytest.raises(RequestError, match="cannot be encoded") as caught:
+    with pytest.raises(CallRefused, match="cannot be encoded") as caught:
         encode(call)
-    assert not caught.value.oversize
+    assert caught.value.code is None
 
 
 @pytest.mark.req("IPC-19", "IPC-34")

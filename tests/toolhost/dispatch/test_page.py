@@ -74,5 +74,5 @@ def test_its_program_says_that_a_program_is_missing(plugin: Path, capsys: pytest
     assert replaced == 1
     free = free.replace("os.environ)", 'os.environ, sandbox="none")')
     wanting = PLUGIN.replace('effects=["none"]', 'effects=["process"], spawn=["wc"]')
-    detail = "AID.WORDS.COUNT.v1 names the program 'wc', and there is none here"
+    detail = "AID.WORDS.COUNT.v1 names the program 'wc', which is not installed"
     assert said(free, plugin, capsys, wanting) == [f"not_found {detail}"]

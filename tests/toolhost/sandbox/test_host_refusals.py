@@ -65,20 +65,20 @@ def test_a_missing_mechanism_stops_the_start_unless_less_will_do(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--sandbox", "lax"), "--sandbox: lax is none of none, standard, spawn, strict"),
+        (("--sandbox", "lax"), "--sandbox: lax is not one of none, standard, spawn, strict"),
         (("--sandbox",), "--sandbox needs a value"),
         (("--sandbox", "strict", "--sandbox", "none"), "--sandbox is given twice"),
-        (("--workspace", "/tmp"), "--workspace means nothing without a sandbox"),
-        (("--sandbox", "none", "--degrade"), "--degrade means nothing without a sandbox"),
+        (("--workspace", "/tmp"), "--workspace needs a sandbox"),
+        (("--sandbox", "none", "--degrade"), "--degrade needs a sandbox"),
         (("--sandbox", "strict", "--executable", "/bin/sh"), "--executable: only the profile spawn starts programs"),
         (("--sandbox", "strict", "--user", "nobody"), "--user: nobody is not UID:GID"),
-        (("--limit", "memory=1"), "--limit means nothing without a sandbox"),
+        (("--limit", "memory=1"), "--limit needs a sandbox"),
         (
             ("--sandbox", "strict", "--limit", "patience=1"),
-            "--limit: patience is none of memory, file-size, open-files",
+            "--limit: patience is not one of memory, file-size, open-files",
         ),
-        (("--sandbox", "strict", "--limit", "memory"), "--limit: memory does not say how much"),
-        (("--sandbox", "strict", "--limit", "memory=0"), "--limit: memory=0 does not say how much"),
+        (("--sandbox", "strict", "--limit", "memory"), "--limit: memory is not NAME=N"),
+        (("--sandbox", "strict", "--limit", "memory=0"), "--limit: memory=0 is not NAME=N"),
         (("--parent", "init"), "--parent: init is not a process"),
     ],
 )

@@ -154,7 +154,7 @@ print("landlock_scopes" in profiles.apply("strict").active)
 def test_the_refusal_names_each_missing_mechanism() -> None:
     error = SandboxUnavailable(Enforcement("strict", (), {"seccomp": "none", "landlock_files": "ABI 1"}))
     reasons = "(seccomp: none; landlock_files: ABI 1)"
-    assert str(error) == f"sandbox profile 'strict' cannot be enforced here {reasons}; --degrade goes on without"
+    assert str(error) == f"sandbox profile 'strict' cannot be enforced here {reasons}; --degrade continues without them"
     assert error.enforcement.missing["seccomp"] == "none"
 
 

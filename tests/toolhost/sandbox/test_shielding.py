@@ -87,7 +87,7 @@ print(attempt(os.rename, "other", "renamed"), attempt(os.rename, "deep/new", "de
             "os.symlink(sys.executable, {workspace!r} + '/p'); sys.executable = {workspace!r} + '/p'",
             "reached by the link",
         ),
-        ("sys.path.append({workspace!r} + '/later')", "is not there, and could be made in a workspace"),
+        ("sys.path.append({workspace!r} + '/later')", "does not exist, and could be created in a workspace"),
     ],
 )
 def test_what_cannot_be_shielded_is_refused(before: str, said: str, workspace: str, identity: Identity) -> None:

@@ -6,6 +6,7 @@ A cell is converted as JSON on the wire, by the declared bound, except instants,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import repeat
 from types import ModuleType
 from typing import Any, Final
@@ -96,17 +97,8 @@ class _Rows:
             value = cell if isinstance(cell, Time | Duration | Bytes) else to_value(cell, shape)
             return schema.check(position, value) if self.check else value
 
-        known: dict[str, Value] = {}
-
-        def remembered(cell: Any) -> Value:
-            if type(cell) is not str:  # numbers of different kinds may be equal
-                return read(cell)
-            found = known.get(cell)
-            if found is None:
-                found = known[cell] = read(cell)
-            return found
-
-        return remembered
+        cached = cache(read)
+        return lambda cell: cached(cell) if type(cell) is str else read(cell)  # numbers of different kinds may be equal
 
     def _each(self, column: int, read: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any]:
         found = []

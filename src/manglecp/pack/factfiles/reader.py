@@ -70,7 +70,7 @@ def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> 
     name = str(file.path) if file.name is None else file.name
     if file.format not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        refuse(name, "not a fact file by its name", f"known endings are {known}, each also with {_PACKED}")
+        refuse(name, "the name is not that of a fact file", f"known endings are {known}, each also with {_PACKED}")
     data = contents(file.path, limits, name, file.sha256)
     if file.format == ".parquet":
         return read_parquet(name, data, file.table_of, schemas, limits, check)

@@ -49,7 +49,7 @@ from manglecp.wire import (
     read_number,
 )
 
-MOST_REMEMBERED: Final = 100_000
+MAX_CACHED: Final = 100_000
 _BOOLEANS: Final = {"true": TRUE, "false": FALSE}
 _T = TypeVar("_T", bound=Value)
 
@@ -61,7 +61,7 @@ class Cells(dict[str, _T], Generic[_T]):
         self.read = read
 
     def __missing__(self, text: str) -> _T:
-        if len(self) > MOST_REMEMBERED:
+        if len(self) > MAX_CACHED:
             self.clear()
         value = self[text] = self.read(text)
         return value
@@ -77,7 +77,7 @@ class Strings(Cells[str]):
         super().__init__(str)
 
     def column(self, texts: Iterable[str]) -> Iterator[str]:
-        if len(self) > MOST_REMEMBERED:
+        if len(self) > MAX_CACHED:
             self.clear()
         return map(self.setdefault, texts, texts)
 
@@ -121,8 +121,6 @@ _BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {
 }
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------
-
 AT: Final = "@at"
 START: Final = "@start"
 END: Final = "@end"
@@ -165,15 +163,15 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, Schema]) ->
     schema = by_arity.get(len(names))
     if schema is not None and (schema.arg_names is None or set(names) == set(schema.arg_names)):
         return schema
-    wanted = schema or next(iter(by_arity.values()))
-    if wanted.arg_names is None:
+    declared = schema or next(iter(by_arity.values()))
+    if declared.arg_names is None:
         counts = " or ".join(map(str, sorted(by_arity)))
         raise Fault(f"{predicate} takes {counts} columns, not {len(names)}")
-    fix = f"the first row names the columns: {','.join(wanted.arg_names)}"
-    missing = [name for name in wanted.arg_names if name not in names]
+    fix = f"the first row names the columns: {','.join(declared.arg_names)}"
+    missing = [name for name in declared.arg_names if name not in names]
     if missing:
         raise Fault(f"{predicate} needs the column {', '.join(map(quote, missing))}", fix)
-    unknown = [name for name in names if name not in wanted.arg_names]
+    unknown = [name for name in names if name not in declared.arg_names]
     raise Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
 
 
@@ -189,8 +187,6 @@ def interval(times: Sequence[Any], instant: Callable[[Any], int], schema: Schema
 
 _OPEN: Final = (None, "", UNBOUNDED)
 
-
-# --- CSV --------------------------------------------------------------------------------------------------------------
 
 _BLOCK: Final = 10_000  # rows: enough to amortise the work per block, few enough for the CPU cache
 _CELL: Final = re.compile(r'"(?:[^"]|"")*"|[^,\r\n]*')
@@ -250,7 +246,7 @@ class _Table:
             try:
                 rows.extend(islice(self.rows, size))
             except csv.Error as error:
-                self.broken = str(error)  # to be reported when the rows before it have been looked at
+                self.broken = str(error)  # reported after the rows before it
         if self.broken is not None and not rows:
             fix: str | None = 'a cell with a comma, a quote or a line end is written "like ""this"""'
             if "field limit" in self.broken:
@@ -280,14 +276,13 @@ class _Table:
         return interval([row[at] for at in self.layout.times], self.instants.__getitem__, self.layout.schema)
 
     def _row_by_row(self, block: list[list[str]], line: int) -> list[Fact]:
-        """Return the valid facts of a block, and report the other rows."""
         facts: list[Fact] = []
         width = len(self.layout.header)
         for row in block:
             if len(row) == width:
                 if (fact := self._fact(row, line)) is not None:
                     facts.append(fact)
-            elif row:  # an empty line is none
+            elif row:  # empty lines are ignored
                 fix = f"the header names {width}"
                 self.problems.add_line(f"{len(row)} cell{'' if len(row) == 1 else 's'} in this row", line, fix)
             line += 1 + sum(cell.count("\n") for cell in row)

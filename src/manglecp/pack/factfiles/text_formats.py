@@ -38,7 +38,7 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool
     return facts
 
 
-# --- Mangle text that holds facts and nothing else --------------------------------------------------------------------
+# --- Mangle text of facts only ---------------------------------------------------------------------------------------
 
 
 def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
@@ -86,8 +86,8 @@ def _report(problems: FileErrors, text: FactText, index: int, fault: Fault) -> N
 # column, one constant to a line, as Mangle writes it. A name may be percent-encoded. Floats without a fraction were
 # written like numbers: where /float64 is declared they are floats again.
 
-MOST_PREDICATES: Final = 1 << 16
-MOST_ARGUMENTS: Final = 1 << 10
+MAX_PREDICATES: Final = 1 << 16
+MAX_ARGUMENTS: Final = 1 << 10
 
 _COUNT: Final = re.compile(r"[0-9]{1,10}")
 _ENTRY: Final = re.compile(r"(\S{1,1000}) ([0-9]{1,10}) ([0-9]{1,10})")
@@ -98,10 +98,10 @@ _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
     """Return the facts. Raises :class:`ParseError` with all diagnostics."""
-    return _File(source, limits, check).read(schemas)
+    return _SimpleColumnReader(source, limits, check).read(schemas)
 
 
-class _File:
+class _SimpleColumnReader:
     def __init__(self, source: Source, limits: FileLimits, check: bool) -> None:
         self.limits = limits
         self.check = check
@@ -120,7 +120,7 @@ class _File:
 
     def _header(self, schemas: Schemas) -> list[tuple[Schema, int]]:
         (first,) = self._take(1)
-        if _COUNT.fullmatch(first) is None or int(first) > MOST_PREDICATES:
+        if _COUNT.fullmatch(first) is None or int(first) > MAX_PREDICATES:
             self._refuse(f"{quote(first)} is not a number of predicates", "a simplecolumn file starts with one")
         entries = [self._entry(line, schemas) for line in self._each(int(first))]
         self.problems.settle()
@@ -130,7 +130,7 @@ class _File:
 
     def _entry(self, line: str, schemas: Schemas) -> tuple[Schema, int]:
         found = _ENTRY.fullmatch(line)
-        if found is None or int(found[2]) > MOST_ARGUMENTS:
+        if found is None or int(found[2]) > MAX_ARGUMENTS:
             self._refuse(f"{quote(line)} does not announce a predicate", "write: name arity count")
         count = int(found[3])
         try:

@@ -34,7 +34,7 @@ class Permit:
 
 
 class Breaker:
-    """The breaker of one action."""
+    """The circuit breaker of one action."""
 
     def __init__(self, clock: Callable[[], float], *, threshold: int = THRESHOLD, cooldown: float = COOLDOWN) -> None:
         self._clock = clock
@@ -55,7 +55,6 @@ class Breaker:
         return self._state
 
     def admit(self) -> Permit | None:
-        """Return a permit, or None."""
         if self._state is BreakerState.CLOSED:
             return self._permit
         if self.state is BreakerState.OPEN or self._probing:

@@ -1,4 +1,4 @@
-"""What a plugin offers: its listing, the profiles of its actions, and the command of a host that serves exactly that.
+"""The listing of a plugin, the profiles of its actions, and the command of a host that serves exactly these.
 
 Listing runs the plugin, so it happens in a host with the ``strict`` sandbox and a deadline. The file is hashed before
 it runs, and every host of it is started with that hash. The listing is untrusted: it decides neither the hash, nor the
@@ -40,7 +40,7 @@ _decode: Final = json.JSONDecoder(object_pairs_hook=unique).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionProfile:
-    """How dispatch treats one action."""
+    """The properties of an action that dispatch needs."""
 
     aid: str
     tier: int = DANGEROUS
@@ -100,9 +100,9 @@ def prepare_call(
         text = input_json
         if text is None:
             text = "{}" if inputs is None else msgspec.json.encode(inputs).decode()
-        value = msgspec.json.decode(text)  # what is checked is what is sent, not what it was made from
+        value = msgspec.json.decode(text)  # check the text that is sent
         if input_json is not None and msgspec.json.encode(value) != text.encode():
-            _decode(text)  # msgspec takes the last of two members with one name, and a host refuses both
+            _decode(text)  # msgspec accepts a repeated member name, and a host refuses it
     except (TypeError, ValueError, RecursionError) as error:
         return failure(aid, "tool_error", f"the input is not JSON: {error}", status="INVALID_PICK")
     if not isinstance(value, dict):
@@ -146,7 +146,7 @@ def _tier(tool: Mapping[str, Any]) -> int:
 
 
 def least_tier(effects: Iterable[str], *, mutates: bool) -> int:
-    """Return the tier of the effects; dangerous if one is not a read, and nothing is said to change."""
+    """Return the tier of the effects; dangerous if ``mutates=False`` contradicts one of them."""
     try:
         return lease_tier(effects, mutates=mutates)
     except ValueError:
@@ -155,7 +155,7 @@ def least_tier(effects: Iterable[str], *, mutates: bool) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What one plugin offers."""
+    """The actions of a plugin, as its host listed them."""
 
     plugin: str
     catalogue: Catalogue
@@ -163,7 +163,7 @@ class Listing:
     document: bytes = b""
     """The answer to ``--list``; empty if the catalogue comes from the description of a pack."""
     sandbox: Mapping[str, Any] = field(default_factory=dict)
-    """The sandbox of the host that answered: ``profile``, ``active``, and ``missing`` with reasons."""
+    """The sandbox of the listing host: ``profile``, ``active``, and ``missing`` with reasons."""
 
     def command(
         self,
@@ -178,7 +178,7 @@ class Listing:
         settings: Mapping[str, str] | None = None,
         finder: ProgramFinder | None = None,
     ) -> HostCommand | DispatchError:
-        """Return the command of a host that serves what was listed, and nothing else.
+        """Return the command of a host that serves exactly the listed actions.
 
         ``programs`` are those that the caller allows, by name or absolute path; ``finder`` resolves them, by default on
         ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action names one of them, else ``strict``.
@@ -210,7 +210,7 @@ class Listing:
                 if path is not None:
                     found[path] = None
                 elif name in allowed:
-                    detail = f"{action.aid} names the program {name!r}, and there is none here"
+                    detail = f"{action.aid} names the program {name!r}, which is not installed"
                     return failure(action.aid, "not_found", detail)
         return found
 
@@ -224,7 +224,7 @@ def list_plugin(
     policy: SandboxPolicy | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> Listing | DispatchError:
-    """List what a plugin offers; blocks until its host has answered. An error names the plugin, and no action id."""
+    """Run a host to list the actions of a plugin; blocks. Errors name the plugin, and no action id."""
     try:
         source = find(plugin)
     except PluginError as error:

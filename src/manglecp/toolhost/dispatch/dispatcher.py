@@ -1,9 +1,9 @@
-"""The entry to dispatch: several plugins, looked up by action id, and a value for every call.
+"""The entry point of dispatch: finds the pool of an action by its id, and returns a result or an error for every call.
 
-A call is checked in this order; nothing is raised to the caller:
+The checks of a call, in this order:
 
     lookup by AID       unknown: INVALID_PICK
-    JSON                no object: INVALID_PICK
+    JSON                not an object: INVALID_PICK
     authority           absent, spent or another's: lease_refused
     breaker             open: BREAKER_TRIP
     slot, lease, host   the pool of the plugin
@@ -33,14 +33,14 @@ _LARGE: Final = 1 << 19  # characters of an input that is parsed in a thread, so
 
 
 class ServedPlugin(NamedTuple):
-    """One plugin: what it offers, and the command of a host that serves it."""
+    """The actions of a plugin, and the command of its host."""
 
     catalogue: Catalogue
     command: HostCommand
 
 
 class CallOptions(TypedDict, total=False):
-    """What a caller may set for one call. Everything else comes from the catalogue."""
+    """The options of a call; its other members come from the catalogue."""
 
     inputs: Mapping[str, Any]
     input_json: str
@@ -50,9 +50,9 @@ class CallOptions(TypedDict, total=False):
     timeout: float
     """Seconds; can only shorten the time of the action."""
     authority: MutationReady | ToolRequests | PlanPermit | None
-    """What permits the call under its ``call_id``; above tier 0 a ``MutationReady`` that names it."""
+    """The permission for ``call_id``; above tier 0 a ``MutationReady`` that names it."""
     not_after: Callable[[], float] | None
-    """Until when it may begin, on the monotonic clock; called when its lease is issued, which ends there."""
+    """Returns the latest start, on the monotonic clock; called when the lease is issued, which expires then."""
 
 
 _OPTIONS: Final = CallOptions.__annotations__.keys()
@@ -61,7 +61,7 @@ _OPTIONS: Final = CallOptions.__annotations__.keys()
 class Dispatcher:
     """Pools for several plugins; an async context manager. Hosts are started when it is entered.
 
-    Two plugins that offer the same action are refused: the choice between them would be a guess.
+    Two plugins with the same action are refused.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Dispatcher:
 
     async def __aenter__(self) -> Dispatcher:
         if self._entered:
-            raise RuntimeError("a dispatcher is entered once; make another one")
+            raise RuntimeError("a dispatcher is entered once; create another one")
         self._entered = True
         breakers = self._breakers or Breakers(asyncio.get_running_loop().time)
         async with AsyncExitStack() as stack:
@@ -126,7 +126,6 @@ class Dispatcher:
         slots: Mapping[int, Artifact] | None = None,
         **options: Unpack[CallOptions],
     ) -> ActionResult | DispatchError:
-        """Run one action on any host of its plugin."""
         if not isinstance(aid, str):
             return failure("", "exception", "aid is not a text")
         if not options.keys() <= _OPTIONS:

@@ -49,17 +49,16 @@ class HostSlot:
         return self.load == 0 and self.host.idle if exclusive else self.load < pipelined
 
     def count(self, limits: PoolLimits) -> None:
-        """Count a call. Now and then the size is checked: fast growth must not wait for the next health check."""
+        """Count a call, and check the memory regularly: fast growth must not wait for the next health check."""
         self.served += 1
         if self.served >= limits.calls_per_host or (self.served % _SIZE_CHECK_CALLS == 0 and self.has_grown(limits)):
             self.replace()
 
     def has_grown(self, limits: PoolLimits) -> bool:
-        """Return whether the host has gained more memory than the limits allow."""
         return self.host is not None and self.host.resident_bytes() - self.first_size > limits.growth
 
     def replace(self) -> None:
-        """Request a successor; until it is up, the host goes on."""
+        """Request a successor; until it is up, the host keeps serving."""
         if not self.due:
             self.due = True
             self.changed.set()
@@ -71,8 +70,6 @@ class _Waiter(NamedTuple):
 
 
 class HostQueue:
-    """Assigns slots to calls."""
-
     def __init__(self, size: int, limits: PoolLimits) -> None:
         self.slots: Final = [HostSlot() for _ in range(size)]
         self._limits = limits
@@ -84,7 +81,7 @@ class HostQueue:
         return len(self._waiters)
 
     async def acquire(self, deadline: float, *, exclusive: bool) -> HostSlot:
-        """Return a slot with room, at once if no call waits; raises :class:`.CallRefused` if none is free in time."""
+        """Return a slot with room; raises :class:`.CallRefused` if none is free before the deadline."""
         if not self._waiters and not self._closed:
             slot = self._take_room(exclusive)
             if slot is not None:
@@ -201,7 +198,7 @@ class HostSupervisor:
                 host = await self._serve(slot, host)
 
     async def _serve(self, slot: HostSlot, host: HostProcess) -> HostProcess | None:
-        """Have this host in the slot as long as it is good; return its successor, if one is up already."""
+        """Serve with this host until it dies or is replaced; return its successor, if one is up."""
         successor: HostProcess | None = None
         slot.failures = 0
         slot.served = 0
@@ -243,14 +240,14 @@ class HostSupervisor:
         return host
 
     def _stop(self, host: HostProcess) -> asyncio.Task[None]:
-        """Stop a host in a task that :meth:`close` awaits at the latest."""
+        """Stop a host in a task that :meth:`close` awaits."""
         stop = self._loop.create_task(host.stop())
         self._stops.add(stop)
         stop.add_done_callback(self._stops.discard)
         return stop
 
     async def _watch(self, slot: HostSlot, host: HostProcess) -> HostProcess | None:
-        """Wait until the host is dead or retired, and no call uses it; return the successor, if there is one."""
+        """Wait until the host is dead or retired and unused; return its successor, if there is one."""
         successor: HostProcess | None = None
         try:
             while host.alive and not (slot.retiring and slot.load == 0):
@@ -265,7 +262,7 @@ class HostSupervisor:
                         await slot.changed.wait()
                 except TimeoutError:
                     await self._check_health(slot, host)
-            while slot.load:  # it died, and calls have yet to receive their loss
+            while slot.load:  # it died, and its calls are not settled yet
                 slot.changed.clear()
                 await slot.changed.wait()
         except asyncio.CancelledError:
@@ -275,7 +272,7 @@ class HostSupervisor:
         return successor
 
     async def _check_health(self, slot: HostSlot, host: HostProcess) -> None:
-        """Check size and responsiveness. Of a busy host, its deadlines show whether it is well."""
+        """Check memory and, if the host is idle, responsiveness: a busy host is checked by its deadlines."""
         if slot.has_grown(self._limits):
             slot.replace()
         if slot.load or slot.due:

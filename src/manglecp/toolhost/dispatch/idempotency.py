@@ -1,7 +1,7 @@
-"""One effect per idempotency key, whichever host would run it.
+"""One effect per idempotency key, across the hosts of a pool.
 
-A host remembers its answers by key, but the same key may reach another host while the first one works, after it was
-replaced, or after it died before answering. So the pool keeps a table, per identity and action:
+A host caches its answers by key, but the same key may reach another host while the first one works, after it was
+replaced, or after it died before answering. So the pool has a table, per identity and action:
 
 * a running call with the key: wait for it;
 * a success within the last minute: the same answer, its change applied to the state of this call;
@@ -61,7 +61,7 @@ class IdempotencyTable:
             if found.input_digest != digest:
                 return failure(call.aid, "tool_error", "idempotency_conflict", status="TOOL_ERROR")
             if isinstance(found, _Entry):
-                return _again(call, found)
+                return _repeat_result(call, found)
             try:
                 async with asyncio.timeout_at(deadline):
                     await found.over.wait()
@@ -90,14 +90,14 @@ class IdempotencyTable:
 
 
 def _ran(call: HostCall, result: DispatchError) -> bool:
-    """Return whether the effect happened and only its answer is missing: it was too long, or invalid."""
+    """Return whether the effect happened and only its answer is missing, because it was too long or invalid."""
     if call.idempotent:
         return False
     return result.get("code") == "bad_output" or (result["type"], result.get("code")) == ("parse_error", "oversize")
 
 
-def _again(call: HostCall, entry: _Entry) -> ActionResult | DispatchError:
+def _repeat_result(call: HostCall, entry: _Entry) -> ActionResult | DispatchError:
     if entry.answer is None:
-        detail = "no answer came to an earlier call with this key; nothing was sent"
+        detail = "an earlier call with this key was not answered; nothing was sent"
         return failure(call.aid, "crash", detail, code="outcome_unknown")
     return ActionResult(call.aid, entry.answer.output_json, apply_state(entry.change, call.slots), idempotent_hit=True)

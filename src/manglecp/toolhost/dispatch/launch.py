@@ -1,4 +1,4 @@
-"""How host processes are started: settings, limits, programs that actions may start, and the command itself.
+"""Starts host processes: settings, limits, programs that actions may start, and the command line.
 
 ========================== ================================ =======
 variable                   meaning                          default
@@ -43,7 +43,7 @@ class SettingError(ValueError):
 
 
 def is_timeout(value: object) -> bool:
-    """Return whether this is a valid number of seconds for a caller to wait; 0 is a deadline that is over."""
+    """Return whether this is a valid timeout in seconds; 0 is a deadline that has passed."""
     return type(value) in (int, float) and 0 <= value <= MAX_TIMEOUT  # type: ignore[operator]
 
 
@@ -56,7 +56,6 @@ def check_settings(size: object, seconds: object) -> None:
 
 
 def default_timeout(environ: Mapping[str, str]) -> float:
-    """Return the seconds that a call may take (IPC-35)."""
     name = TIMEOUT_VARIABLE
     text = environ.get(name, "")
     if not text.strip():
@@ -104,19 +103,16 @@ EVERY: Final = "*"  # allows every program that an action names
 
 _PYTHON: Final = re.compile(r"python(\d(\.\d+)?t?)?")
 _SYSTEM: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")})
-"""The sandbox opens the libraries of these anyway, and nothing else of them."""
-_MOST_FILES: Final = 200
-_LARGEST_PTH: Final = 65_536
-_LEAST_DEPTH: Final = 2
-"""Parts of a path: what lies directly in the root of the disk belongs to the system or to all users."""
+"""The sandbox allows their library folders by default, and no others of them."""
+_MAX_FILES: Final = 200
+_MAX_PTH_BYTES: Final = 65_536
+_MIN_DEPTH: Final = 2
+"""Parts of a path: folders directly below the root belong to the system or to all users."""
 _HOME: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)
 
 
 class ProgramFinder:
-    """Resolves programs by name, on the dispatcher's ``PATH`` or by a setting of the same name.
-
-    An action names a program; the operator decides whether it may be started, and where it lies.
-    """
+    """Resolves programs by name, on the dispatcher's ``PATH`` or by a setting of the same name."""
 
     def __init__(self, environ: Mapping[str, str], settings: Mapping[str, str] | None = None) -> None:
         folders = environ.get("PATH", os.defpath).split(os.pathsep)
@@ -139,10 +135,10 @@ class ProgramFinder:
 
 
 def library_paths(program: str) -> Iterator[str]:
-    """Yield what a Python interpreter reads beside the system libraries; nothing for other programs.
+    """Yield the paths that a Python interpreter reads beside the system libraries; none for other programs.
 
-    That is its library, the one of its base environment, and folders of editable installs. All are found without
-    running it, from ``pyvenv.cfg`` and ``.pth`` files. Hidden folders and folders wider than a project are left out.
+    These are its library, the one of its base environment, and folders of editable installs, found without running it,
+    from ``pyvenv.cfg`` and ``.pth`` files. Hidden folders and folders wider than a project are omitted.
     """
     path = Path(program)
     if _PYTHON.fullmatch(path.name):
@@ -154,25 +150,25 @@ def _environment(prefix: Path) -> Iterator[str]:
     marker = prefix / "pyvenv.cfg"
     if marker.is_file():
         yield str(marker)
-        if made_from := _HOME.search(marker.read_text(encoding="utf-8", errors="replace")):
-            yield from _library(Path(made_from[1]).resolve().parent)
+        if base := _HOME.search(marker.read_text(encoding="utf-8", errors="replace")):
+            yield from _library(Path(base[1]).resolve().parent)
     yield from _library(prefix)
 
 
 def _library(prefix: Path) -> Iterator[str]:
     if prefix not in _SYSTEM:
         yield from (str(folder) for folder in (prefix / "lib", prefix / "lib64") if folder.is_dir())
-        for file in sorted(prefix.glob("lib/python3*/site-packages/*.pth"))[:_MOST_FILES]:
+        for file in sorted(prefix.glob("lib/python3*/site-packages/*.pth"))[:_MAX_FILES]:
             yield from _editable_installs(file)
 
 
 def _editable_installs(file: Path) -> Iterator[str]:
     """Yield the folders that a ``.pth`` file adds to the import path."""
     home = Path.home()
-    for line in file.read_bytes()[:_LARGEST_PTH].decode(errors="replace").splitlines():
+    for line in file.read_bytes()[:_MAX_PTH_BYTES].decode(errors="replace").splitlines():
         folder = Path(line.strip())
         hidden = any(part.startswith(".") for part in folder.parts)
-        wide = len(folder.parts) <= _LEAST_DEPTH or home.is_relative_to(folder)
+        wide = len(folder.parts) <= _MIN_DEPTH or home.is_relative_to(folder)
         if folder.is_absolute() and not hidden and not wide and folder.is_dir():
             yield str(folder)
 
@@ -184,11 +180,10 @@ _prctl: Final = ctypes.CDLL(None).prctl  # looked up before any fork: a child ma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCommand:
-    """How to start the host of one plugin.
+    """The command that starts the host of one plugin.
 
-    A host of ours takes the numbers of two inherited descriptors, one to read its lease key from and one to write
-    progress and logs to, and the id of its parent, to end with it. A foreign host knows none of these options; if it
-    enforces leases, ``issues_leases`` has them requested on the pipe.
+    Our host has options for two inherited descriptors (its lease key; progress and logs) and for the id of its parent,
+    to end with it. A foreign host has none of them; if it enforces leases, ``issues_leases`` requests them on the pipe.
     """
 
     argv: tuple[str, ...]
@@ -240,7 +235,7 @@ class HostCommand:
 
     @staticmethod
     def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-        """Return what a host needs of our environment; secrets are not among it."""
+        """Return the variables that a host inherits; secrets are not among them."""
         return {name: environ[name] for name in _INHERITED if name in environ}
 
 
@@ -252,8 +247,8 @@ class LaunchedHost(NamedTuple):
     progress: int | None
 
 
-def launch(command: HostCommand, *, heard: bool = True) -> LaunchedHost:
-    """Start the process; raises OSError. Its reports are discarded unless ``heard``.
+def launch(command: HostCommand, *, reports: bool = True) -> LaunchedHost:
+    """Start the process; raises OSError. Its reports are discarded unless ``reports``.
 
     Call it in a thread that outlives the host: the kernel takes the end of the *thread* that forked for the end of the
     parent.
@@ -261,23 +256,23 @@ def launch(command: HostCommand, *, heard: bool = True) -> LaunchedHost:
     argv = list(command.argv)
     if command.parent_option is not None:
         argv += [command.parent_option, str(os.getpid())]
-    theirs: list[int] = []
+    inherited_fds: list[int] = []
     progress: int | None = None
     lease_key: bytes | None = None
     try:
         if command.lease_key_option is not None:
             lease_key = secrets.token_bytes(32)
-            key_end, written = os.pipe()
-            theirs.append(key_end)
-            os.write(written, lease_key)
-            os.close(written)
+            key_end, our_end = os.pipe()
+            inherited_fds.append(key_end)
+            os.write(our_end, lease_key)
+            os.close(our_end)
             argv += [command.lease_key_option, str(key_end)]
         if command.progress_option is not None:
-            if heard:
+            if reports:
                 progress, events_end = os.pipe()
-            else:  # no wake-ups for what is discarded
+            else:  # no wake-ups for discarded reports
                 events_end = os.open(os.devnull, os.O_WRONLY)
-            theirs.append(events_end)
+            inherited_fds.append(events_end)
             argv += [command.progress_option, str(events_end)]
         process = subprocess.Popen(
             argv,
@@ -287,7 +282,7 @@ def launch(command: HostCommand, *, heard: bool = True) -> LaunchedHost:
             stderr=subprocess.PIPE,
             env=dict(command.environ),
             start_new_session=True,
-            pass_fds=theirs,
+            pass_fds=inherited_fds,
             # A preexec_fn forces a fork that copies our page tables, and blocks the loop meanwhile. Only a foreign host
             # needs it: ours sets its own parent death signal.
             preexec_fn=_dying_with(os.getpid()) if command.parent_option is None else None,
@@ -297,13 +292,13 @@ def launch(command: HostCommand, *, heard: bool = True) -> LaunchedHost:
             os.close(progress)
         raise
     finally:
-        for descriptor in theirs:
+        for descriptor in inherited_fds:
             os.close(descriptor)
     return LaunchedHost(process, lease_key, progress)
 
 
 def _dying_with(parent: int) -> Callable[[], None]:
-    """Return what the child runs before it becomes the host: no host outlives its parent."""
+    """Return a ``preexec_fn`` that ends the host with its parent."""
 
     def bind() -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

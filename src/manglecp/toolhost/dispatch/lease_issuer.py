@@ -1,12 +1,12 @@
-"""A lease for every call, and an audit event for each.
+"""Issues a lease for every call, and an audit event for each.
 
-A host of ours was given a key when it was started; its leases are minted here for every call, whatever its tier. A
-foreign host has no key of ours: above tier 0 its leases are requested on its pipe. It may rate an action higher than
-we do (the C++ host rates every effect with "process" tier 2): if it answers that a lease is required, one is requested
-then, and nothing has happened so far.
+Our hosts receive a key when they start; their leases are minted here for every call, at every tier. A foreign host has
+no key: above tier 0 its leases are requested on its pipe. It may assign a higher tier to an action (the C++ host
+assigns tier 2 to every effect with "process"): if it answers that a lease is required, the action has not run, and a
+lease is requested then.
 
-No lease is issued that the call has no authority for (:mod:`.rights`). None outlives ``not_after`` of its call: a call
-that was held up between the lease and the pipe is refused by the host.
+A lease is issued only for a call with authority (:mod:`.rights`), and expires at ``not_after`` of the call at the
+latest: the host refuses a call that was delayed between the lease and the pipe.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class LeaseIssuer:
     Audit events, each with ``aid``, ``call_id`` and ``tier``:
 
     ================ ====================================================================================
-    lease_granted    before anything is sent; if the auditor raises, nothing is sent
+    lease_granted    before the request is sent; if the auditor raises, it is not sent
     lease_used       the answer shows that the host took the token
-    lease_refused    the host refused it, or required one and got none; ``reason`` states which
-    lease_lost       the host was lost after it may have seen the token, which is spent
+    lease_refused    the host refused it, or requires one; ``reason`` states which
+    lease_lost       the host was lost after the token was sent; it is spent
     ================ ====================================================================================
     """
 
@@ -45,9 +45,9 @@ class LeaseIssuer:
     async def issue(
         self, host: HostProcess, call: HostCall, right: Right, deadline: float, required: Mapping[str, Any] | None
     ) -> str | None:
-        """Spend the authority of the call and return its token; None where the call goes without.
+        """Spend the authority of the call and return its token; None if it needs no token.
 
-        ``required`` is the answer of a foreign host that demands one. Raises :class:`.CallRefused` if the call may not
+        ``required`` is the answer of a foreign host that requires one. Raises :class:`.CallRefused` if the call may not
         be made, and :class:`.HostLost` if it is too late.
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)
@@ -56,7 +56,7 @@ class LeaseIssuer:
         if call.not_after is not None:
             ttl = min(ttl, call.not_after() - self._loop.time())
             if ttl <= 0:
-                raise HostLost("timeout", "the time to begin it is over; nothing was sent", sent=False, suspect=False)
+                raise HostLost("timeout", "the latest start has passed; nothing was sent", sent=False, suspect=False)
         effect = call.exclusive or required is not None
         right.spend(effect=effect)
         if host.lease_key is None:
@@ -74,7 +74,7 @@ class LeaseIssuer:
     async def _request(
         self, host: HostProcess, call: HostCall, ttl: float, deadline: float, required: Mapping[str, Any] | None
     ) -> str | None:
-        """Request a token from the host; None if it issues none."""
+        """Request a token from the host; None if it does not issue one."""
         tier = required.get("tier") if required else None
         request = {
             "aid": "_lease.issue",
@@ -96,13 +96,9 @@ class LeaseIssuer:
         return token
 
     def is_required(self, token: str | None, document: Mapping[str, Any]) -> bool:
-        """Return whether this answer to a call without a token only demands one."""
-        return (
-            self._on_pipe
-            and token is None
-            and document.get("ok") is False
-            and document.get("error") == "lease_required"
-        )
+        """Return whether this answer only states that the call requires a token."""
+        lacks_token = document.get("ok") is False and document.get("error") == "lease_required"
+        return self._on_pipe and token is None and lacks_token
 
     def audit_answer(self, call: HostCall, token: str | None, document: Mapping[str, Any]) -> None:
         if self._audit is None:
@@ -118,7 +114,7 @@ class LeaseIssuer:
             self._notify("lease_lost", _details(call))
 
     def _notify(self, event: str, details: Mapping[str, object]) -> None:
-        """Call the auditor. Its failure does not undo what happened: the caller still gets the result."""
+        """Call the auditor. An error of the auditor does not change the result of the call."""
         assert self._audit is not None
         try:
             self._audit(event, details)

@@ -1,12 +1,12 @@
-"""Calls, answers and errors, and how they are written as lines of JSON.
+"""Calls, results and errors of actions, and their encoding as lines of JSON.
 
-A request carries the *full* state of its run, ``{"slots": {}}`` if there is none, so that nothing another run left in a
-warm host is visible (IPC-13). A host of ours echoes ``call_id``.
+A request contains the *full* state of its run, ``{"slots": {}}`` if the state is empty, so that an action never sees
+the state that another run left in a warm host (IPC-13). Our hosts echo ``call_id``.
 
-An answer is interpreted by ``ok`` *and* ``status``: upstream sends ``ok: true`` for every tool that was started, also
-for those that failed. Members may be missing (OPEN-61): no status is ``TOOL_ERROR``, no output is ``{}``. Its state is
-applied to the state that was sent, with one exception: upstream answers a repeated idempotency key with
-``ds_state: {}``, which means that nothing changed.
+An answer is interpreted by ``ok`` *and* ``status``: upstream sends ``ok: true`` for every action that was started, also
+for failed ones. Members may be missing (OPEN-61): no status is ``TOOL_ERROR``, no output is ``{}``. The answered state
+is applied to the state that was sent, except for a repeated idempotency key: there upstream sends ``ds_state: {}``,
+which means no change.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ Status = Literal["OK", "TOOL_ERROR", "INVALID_PICK", "BREAKER_TRIP"]  # how a st
 ErrorType = Literal[
     "timeout",  # no answer before the deadline (IPC-28)
     "crash",  # the host process ended, or was ended because its answers could no longer be matched (IPC-29)
-    "parse_error",  # what came is not an answer: no JSON, no object, too long (IPC-30)
+    "parse_error",  # the line is not a valid answer: not JSON, not an object, or too long (IPC-30)
     "not_found",  # the host program is missing (IPC-31), or the host does not have the action
-    "exception",  # a fault on this side: an input that cannot be encoded, a full queue, a cancelled call (IPC-32)
+    "exception",  # an error of dispatch: an input that cannot be encoded, a full queue, a cancelled call (IPC-32)
     "tool_error",  # the host refused; ``status`` holds its verdict
 ]
 ErrorCode = Literal[
-    "outcome_unknown",  # the request was sent and no answer came: whether its effect happened has to be verified
+    "outcome_unknown",  # the request was sent and not answered: the caller has to verify whether its effect happened
     "oversize",
     "empty_output",
-    "bad_output",  # the action ended well, and what it returned is not JSON, or holds state that is none
+    "bad_output",  # the action succeeded, but its result is not JSON or holds an invalid state
     "cancelled",
     "breaker_open",
     "queue_full",
-    "lease_refused",  # the call has no authority, and nothing was sent
+    "lease_refused",  # the call has no authority and was not sent
 ]
 
 
 class DispatchError(TypedDict):
-    """What a caller gets instead of an answer, never an exception (IPC-27, IPC-33). ``code`` refines ``type``."""
+    """The error of a call, returned and never raised (IPC-27, IPC-33). ``code`` refines ``type``."""
 
     error: Literal[True]
     aid: str
@@ -61,7 +61,7 @@ class DispatchError(TypedDict):
 def failure(
     aid: str, kind: ErrorType, detail: str, *, code: ErrorCode | None = None, status: Status | None = None
 ) -> DispatchError:
-    """Return the error for one call, without members that are None."""
+    """Return the error of a call; ``code`` and ``status`` are omitted if None."""
     error: DispatchError = {"error": True, "aid": aid, "type": kind, "detail": detail}
     if code is not None:
         error["code"] = code
@@ -71,7 +71,7 @@ def failure(
 
 
 def is_failure(result: object) -> TypeGuard[DispatchError]:
-    """Return whether this is a :class:`DispatchError`."""
+    """Return whether the result of a call is a :class:`DispatchError`."""
     return isinstance(result, dict) and result.get("error") is True
 
 
@@ -92,16 +92,8 @@ _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
 
-class RequestError(ValueError):
-    """A call that cannot be sent. ``oversize`` if only its size is in the way."""
-
-    def __init__(self, message: str, *, oversize: bool = False) -> None:
-        super().__init__(message)
-        self.oversize = oversize
-
-
 class HostCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of an action. Defaults are the worst case: dangerous, and not to be repeated."""
+    """One call of an action. By default it is dangerous and not repeatable."""
 
     aid: str
     input_json: str = "{}"
@@ -111,14 +103,14 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds that the action may take."""
     patience: float | None = None
-    """Seconds that this caller waits. Running out of them is not a failure of the action."""
+    """Seconds that this caller waits. Their expiry does not count as a failure of the action."""
     idempotency_key: str | None = None
     identity: str = ""
     call_id: str = msgspec.field(default_factory=random_id)
     authority: MutationReady | ToolRequests | PlanPermit | None = None
-    """What permits it; above tier 0 there has to be a ``MutationReady``."""
+    """The permission; above tier 0 it has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
-    """Until when it may begin, on the monotonic clock; called when the lease is issued, since it may have moved."""
+    """Returns the latest start, on the monotonic clock; called when the lease is issued, since it may change."""
 
     @property
     def exclusive(self) -> bool:
@@ -127,7 +119,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionResult(msgspec.Struct, frozen=True):
-    """A call that succeeded: what the action returned, and the slots as they are after it."""
+    """The result of a successful call: the output of the action, and the slots after it."""
 
     aid: str
     output_json: str
@@ -136,7 +128,7 @@ class ActionResult(msgspec.Struct, frozen=True):
 
 
 def call_problem(call: HostCall) -> str | None:
-    """Return what is wrong with the members of a call; the rest shows when it is encoded."""
+    """Return the first invalid member of a call as a message, or None. Encoding checks the rest."""
     for name in ("aid", "call_id", "input_json", "identity"):
         if not isinstance(getattr(call, name), str):
             return f"{name} is not a text"
@@ -149,7 +141,7 @@ def call_problem(call: HostCall) -> str | None:
 
 
 def encode(call: HostCall, lease_token: str | None = None) -> bytes:
-    """Return the request line, with the full state. Raises :class:`RequestError`."""
+    """Return the request line, with the full state. Raises :class:`CallRefused`."""
     try:
         request: dict[str, Any] = {
             "aid": call.aid,
@@ -162,47 +154,40 @@ def encode(call: HostCall, lease_token: str | None = None) -> bytes:
         if lease_token is not None:
             request["_lease_token"] = lease_token
         line = _encoder.encode(request)
-    except (TypeError, ValueError) as error:  # a lone surrogate, a slot that is none
-        raise RequestError(f"the request cannot be encoded: {error}") from error
+    except (TypeError, ValueError) as error:  # a lone surrogate, an invalid slot
+        raise CallRefused("exception", f"the request cannot be encoded: {error}") from error
     if len(line) > MAX_REQUEST:
-        raise RequestError(f"the request has {len(line)} bytes; a host takes {MAX_REQUEST}", oversize=True)
+        raise CallRefused("exception", f"the request has {len(line)} bytes; a host takes {MAX_REQUEST}", "oversize")
     return line + b"\n"
 
 
 def _scoped(identity: str, aid: str, key: str) -> str:
-    """Return the key as its host sees it: a digest, so that no identity can reach the answers of another.
-
-    The parts are a JSON array, so that no two triples have the same text.
-    """
+    """Return the idempotency key for the host: a digest, so that one identity cannot read the answers of another."""
+    # A JSON array is injective: no two triples have the same text.
     return sha256(_encoder.encode((identity, aid, key))).hexdigest()
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Return one line of a host as an object; raises ValueError if it is none.
-
-    Bytes that are no UTF-8 are refused, not replaced: an output must not differ from what the action returned.
-    """
+    """Return one line of a host as an object; raises ValueError, also for bytes that are not UTF-8."""
     try:
         document = _decoder.decode(line)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(document, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     return document
 
 
 def is_unknown_action(aid: str, document: Mapping[str, Any]) -> bool:
-    """Return whether the host has no such action. No error of an action itself looks like this.
-
-    The C++ host gives no status; in run mode it writes "in plugin".
-    """
+    """Return whether the host does not have this action. Errors of actions have another form."""
+    # The C++ host sends no status; in run mode it writes "in plugin".
     if document.get("ok") is not False or document.get("status", "INVALID_PICK") != "INVALID_PICK":
         return False
     return document.get("error") in (f"tool not found: {aid}", f"tool not found in plugin: {aid}")
 
 
 def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResult | DispatchError:
-    """Return what an answer means for the caller."""
+    """Return the result or the error that an answer stands for."""
     status = document.get("status")
     if not isinstance(status, str) or status not in _STATUSES:
         status = "TOOL_ERROR"
@@ -226,7 +211,7 @@ def _unreadable(call: HostCall, detail: str) -> DispatchError:
 
 def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object) -> DispatchError:
     error = document.get("error")
-    detail = error if isinstance(error, str) and error else f"the host answered {status} and gave no reason"
+    detail = error if isinstance(error, str) and error else f"the host answered {status} without a reason"
     reason = document.get("reason")
     if isinstance(reason, str) and reason:
         detail = f"{detail}: {reason}"
@@ -234,7 +219,7 @@ def _refusal(aid: str, document: Mapping[str, Any], status: Any, output: object)
         detail = f"{detail}; output: {output[:1000]}"
     if is_unknown_action(aid, document):
         return failure(aid, "not_found", detail, status="INVALID_PICK")
-    if document.get("ok") is False and error == "oversize":  # as from a host that does not measure, but it lives on
+    if document.get("ok") is False and error == "oversize":  # the host itself refused to send it, and stays usable
         return failure(aid, "parse_error", detail, code="oversize")
     code: ErrorCode | None = "bad_output" if document.get("code") == "bad_output" else None
     return failure(aid, "tool_error", detail, code=code, status=status)

@@ -1,11 +1,11 @@
-"""The warm hosts of one plugin: exactly one result per call, whatever happens to a host.
+"""A pool of warm hosts for one plugin: exactly one result per call, also if hosts fail.
 
 A call passes the authority check, the circuit breaker of its action, its idempotency key, the host queue, the lease and
-the exchange. It sends its whole state, so that any host can take it.
+the exchange. It sends its whole state, so that any host can execute it.
 
-The breaker counts a call once, however often it was tried. It does not count calls that were lost to a neighbour, never
-sent, given less time than the action may take, or refused by the host. The time of a call is the least of the pool's,
-the action's and the caller's.
+The breaker counts a call once, also after retries. It does not count calls that were lost to a neighbour, never sent,
+given less time than the action may take, or refused by the host. The timeout of a call is the least of the pool's, the
+action's and the caller's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from manglecp.toolhost.dispatch.messages import (
     DispatchError,
     ErrorCode,
     HostCall,
-    RequestError,
     call_problem,
     encode,
     failure,
@@ -73,7 +72,7 @@ class Pool:
 
     async def __aenter__(self) -> Pool:
         if self._entered:
-            raise RuntimeError("a pool is entered once; make another one")
+            raise RuntimeError("a pool is entered once; create another one")
         self._entered = True
         self._supervisor.start()
         return self
@@ -83,7 +82,7 @@ class Pool:
 
     @property
     def healthy(self) -> int:
-        """The number of hosts that would take a call, now or after the one they have."""
+        """The number of hosts that accept calls, now or after the current one."""
         slots = self._queue.slots
         return sum(slot.host is not None and slot.host.alive and not slot.retiring for slot in slots)
 
@@ -150,7 +149,7 @@ class Pool:
             if call.call_id not in self._cancelled or task.uncancel() > cancelling:
                 raise
             return failure(call.aid, "exception", "the call was cancelled", code=attempt.code or "cancelled")
-        except Exception as error:  # IPC-32: the fault is on this side, and still a value
+        except Exception as error:  # IPC-32: errors of dispatch are returned, too
             return failure(call.aid, "exception", f"{type(error).__name__}: {error}", code=attempt.code)
         finally:
             if attempt.suspected:
@@ -161,7 +160,7 @@ class Pool:
             self._cancelled.discard(call.call_id)
 
     async def _try(self, attempt: _Attempt, deadline: float) -> ActionResult | DispatchError:
-        """Give the call to one host after the other until one answers, or the loss is final."""
+        """Send the call to one host after the other until one answers, or the loss is final."""
         call = attempt.call
         left = self._limits.attempts
         try:
@@ -186,20 +185,18 @@ class Pool:
                 attempt.suspected = False
                 attempt.breaker.succeeded(attempt.permit)
                 return result
-        except RequestError as error:
-            return failure(call.aid, "exception", str(error), code="oversize" if error.oversize else None)
         except CallRefused as refused:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
 
     async def _exchange(self, slot: HostSlot, attempt: _Attempt, deadline: float) -> dict[str, Any]:
-        """Send the call and return the answer. A foreign host may demand a lease for it first."""
+        """Send the call and return the answer. A foreign host may require a lease first."""
         host, call = slot.host, attempt.call
         assert host is not None
         required: dict[str, Any] | None = None
         while True:
             token = await self._leases.issue(host, call, attempt.right, deadline, required)
             line = encode(call, token)
-            attempt.sent = call.exclusive  # from here on a cancelled caller cannot know better
+            attempt.sent = call.exclusive  # from here on the outcome is unknown if the caller cancels
             try:
                 document = await host.exchange(
                     line,
@@ -215,13 +212,13 @@ class Pool:
             self._leases.audit_answer(call, token, document)
             if required is not None or not self._leases.is_required(token, document):
                 return document
-            attempt.sent = False  # the host refused, and did nothing
+            attempt.sent = False  # the host refused it without an effect
             required = document
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """A call on its way, and what is known of it if it has to be cancelled."""
+    """A call in progress, and its outcome so far in case it is cancelled."""
 
     call: HostCall
     right: Right
@@ -234,5 +231,5 @@ class _Attempt:
 
     @property
     def code(self) -> ErrorCode | None:
-        """The error code of a caller that gets no answer."""
+        """The error code if the call ends without an answer."""
         return "outcome_unknown" if self.sent and not self.call.idempotent else None

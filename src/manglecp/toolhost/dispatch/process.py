@@ -1,14 +1,13 @@
-"""One host process: requests to its stdin, answers from its stdout, and an end that leaves nothing behind.
+"""One host process: requests to its stdin, answers from its stdout, and the end of its whole process group.
 
-A request is lost only once the process is dead, so that nothing of it can happen after its caller was notified, also
-after a cancellation. A host whose answers can no longer be matched is ended.
-
-Requests that share a host have no effects. A caller that cancels, or whose deadline is shorter than the action's,
-leaves alone: the host goes on for the others. Only the request that the host works on ends it for all, when the time of
-its action is over.
+A request is reported as lost only after the process is dead, also after a cancellation, so that its effect cannot
+happen after the report. A host whose answers can no longer be matched is ended. Requests that share a host have no
+effects. If a caller cancels, or its deadline is shorter than the action's, the host continues for the other callers.
+Only a request that exceeds the time of its action while the host works on it ends the host for all.
 
 The process leads a session of its own. Its group gets SIGTERM and then SIGKILL, the latter also before a dead leader is
-reaped, while the group id cannot be reused."""
+reaped, while the group id cannot be reused.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +39,18 @@ STDERR_KEPT: Final = 8_192
 EVENT_LIMIT: Final = 65_536
 PIPE_SIZE: Final = 1_048_576
 _REPORTS: Final = frozenset({"progress", "log"})
-"""Events that are passed on as they are. Lease events of a host are claims: dispatch audits leases itself."""
+"""Events that are passed on unchanged. Lease events of a host are untrusted: dispatch audits leases itself."""
 _LATE: Final = "no answer before the deadline"
 _UNSENT: Final = "the deadline passed before the request could be sent"
 _AT_ONCE: Final = 64
 _CHUNK: Final = 65_536
-"""Bytes of a first read. Most answers have fewer, and so small a buffer is not mapped and unmapped each time."""
+"""Bytes of a first read. Most answers have fewer, and malloc does not mmap a buffer of this size each time."""
 _LONG_CHUNK: Final = 262_144  # bytes of the next read after a full one
 _F_SETPIPE_SZ: Final = 1031
 
 
 class HostProcess:
-    """A running host, made by :meth:`start`."""
+    """A running host; use :meth:`start` to create one."""
 
     def __init__(
         self,
@@ -102,20 +101,18 @@ class HostProcess:
         on_end: Callable[[], None] | None = None,
         on_late: Callable[[], None] | None = None,
     ) -> HostProcess:
-        """Start the process; raises OSError. It is not up yet, but may be written to.
+        """Start the process; raises OSError. Requests may be written before it is up.
 
-        ``on_late`` is called on answers to shared calls that were cancelled: until then the host was not idle.
+        ``on_late`` is called on the answer to a cancelled shared call, which has kept the host busy.
         """
-        return cls(launch(command, heard=on_event is not None), on_event, on_end, on_late)
+        return cls(launch(command, reports=on_event is not None), on_event, on_end, on_late)
 
     @property
     def alive(self) -> bool:
-        """Whether a request may still be answered."""
         return not self._ending
 
     @property
     def idle(self) -> bool:
-        """Whether no request is open, not even one whose caller has left."""
         return self._matcher.idle
 
     async def exchange(
@@ -128,16 +125,16 @@ class HostProcess:
         hasty: bool = False,
         work_time: float = WORK_TIME,
     ) -> dict[str, Any]:
-        """Send a line and return its answer; raises :class:`HostLost` if none comes.
+        """Send a line and return its answer; raises :class:`HostLost`.
 
         ``deadline`` is a time of the event loop, ``work_time`` the seconds that the action may take; ``hasty`` marks a
-        caller that waits for less. Cancelling a request that was sent ends the host, unless others share it.
+        caller that waits for less. Cancelling a request that was sent ends the host, unless other calls share it.
         """
         if deadline <= self._loop.time():
             raise HostLost("timeout", _UNSENT, sent=False, suspect=False)
         request = Request(line, self._loop.create_future(), call_id, shared=shared, hasty=hasty, work_time=work_time)
         if self._matcher.idle and self.alive:
-            self._read_stdout()  # a line that precedes its request is not an answer
+            self._read_stdout()  # drop lines that were written before the request
         if not self.alive:
             raise HostLost("crash", "the host is gone", sent=False, suspect=False)
         self._matcher.add(request)
@@ -157,7 +154,6 @@ class HostProcess:
             raise
 
     def end(self) -> None:
-        """End the whole group: SIGTERM, then SIGKILL."""
         if not self._ending:
             self._ending = True
             self._signal(signal.SIGTERM)
@@ -180,7 +176,7 @@ class HostProcess:
         await asyncio.shield(self._ended)
 
     async def _dead(self) -> None:
-        """As :meth:`wait`, shielded from cancellation: until then an effect may still happen."""
+        """Wait for the end, also if cancelled: until then an effect may still happen."""
         while not self._ended.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await self.wait()
@@ -192,8 +188,6 @@ class HostProcess:
                 return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
             return 0
-
-    # ------------------------------------------------------------------------------------------------ writing
 
     def _write(self) -> None:
         while self._unsent and self._stdin is not None:
@@ -224,8 +218,6 @@ class HostProcess:
             assert self._process.stdin is not None
             self._process.stdin.close()
 
-    # ------------------------------------------------------------------------------------------------ reading
-
     def _listen(self, descriptor: int, reader: Callable[[], object]) -> None:
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, reader)
@@ -238,7 +230,7 @@ class HostProcess:
             return False
         if not data:
             self._loop.remove_reader(self._stdout)
-            # Most likely it is exiting, with an informative code; if not, it is useless by now.
+            # Usually it is exiting: give it time to exit with its own code.
             self._loop.call_later(STOP_GRACE, self.end)
             return False
         self._chunk = _CHUNK if len(data) < _CHUNK else _LONG_CHUNK
@@ -267,7 +259,7 @@ class HostProcess:
                     self._report(decode(line))
 
     def _report(self, event: dict[str, Any]) -> None:
-        """Pass a report on; everything but progress and logs is marked as a claim of the host."""
+        """Pass a report on; all events but progress and logs are marked as claims of the host."""
         assert self._on_event is not None
         if event.get("event") not in _REPORTS:
             event["claimed_by"] = "host"
@@ -275,8 +267,6 @@ class HostProcess:
             self._on_event(event)
         except Exception as error:
             self._loop.call_exception_handler({"message": "on_event failed", "exception": error})
-
-    # ------------------------------------------------------------------------------------------------ losing
 
     def _overdue(self, request: Request) -> None:
         if request.left:
@@ -308,12 +298,11 @@ class HostProcess:
             self.end()
 
     def _left(self, request: Request) -> None:
-        """The caller left, and others still wait for this host."""
         if self._matcher.oldest is request:
             self._bound(request)
 
     def _bound(self, request: Request) -> None:
-        """The host works on a request without a caller: bound that by the time of its action."""
+        """Limit the time of a request whose caller has left to that of its action."""
         request.left = True
         self._set_deadline(request, self._loop.time() + request.work_time)
 
@@ -331,7 +320,8 @@ class HostProcess:
             os.killpg(self.pid, number)
 
     def _exited(self) -> None:
-        """The leader is a zombie: its group number is still ours, and what it wrote is still in the pipe."""
+        """Handle the exit of the leader. It is a zombie: its group id is not reused yet, and its output is in the
+        pipe."""
         self._loop.remove_reader(self._pidfd)
         self._signal(signal.SIGKILL)
         while self._read_stdout():
@@ -347,7 +337,7 @@ class HostProcess:
         self._close()
         try:
             self._lose_all(code)
-        finally:  # whatever goes wrong above, no caller waits for ever
+        finally:  # also after an error, so that no caller waits for ever
             self._ended.set_result(None)
             if self._on_end is not None:
                 self._on_end()
@@ -365,15 +355,15 @@ class HostProcess:
 
     def _lose_all(self, code: int) -> None:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        reason = _last_words((self._matcher.half() + b"\n" + self._stderr).strip())
+        reason = _exit_reason((self._matcher.half() + b"\n" + self._stderr).strip())
         self._matcher.lose_all(
             "crash" if code else "empty_output", f"the host {how}" + (f": {reason}" if reason else "")
         )
         self._unsent.clear()
 
 
-def _last_words(output: bytes) -> str:
-    """Return the reason that a host printed before it exited, or its last output."""
+def _exit_reason(output: bytes) -> str:
+    """Return the error that the host printed before it exited, or its last output."""
     with contextlib.suppress(ValueError, RecursionError):
         document = msgspec.json.decode(output)
         if isinstance(document, dict) and isinstance(document.get("error"), str):
@@ -382,7 +372,7 @@ def _last_words(output: bytes) -> str:
 
 
 def _read_some(descriptor: int) -> bytes | None:
-    """Read a chunk; empty at the end of the stream, None if nothing is there yet."""
+    """Read a chunk; empty at the end of the stream, None if no data is available."""
     try:
         return os.read(descriptor, _CHUNK)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Matching of a host's response lines to its requests, without I/O.
+"""Matches the response lines of a host to its requests, without I/O.
 
 The contract has no correlation id: the next line answers the oldest open request. A line that no request waits for, one
 that is not an answer, or one that names another call breaks that order: the stream is *spoiled*, and every open
@@ -53,7 +53,7 @@ Loss = Literal["timeout", "crash", "parse_error", "oversize", "empty_output", "c
 
 
 class HostLost(Exception):
-    """No answer will come."""
+    """A request that will not be answered."""
 
     def __init__(self, loss: Loss, detail: str, *, sent: bool, suspect: bool) -> None:
         super().__init__(loss, detail)
@@ -78,15 +78,13 @@ class Request:
     excused: bool = False
     loss: tuple[Loss, str] | None = None
     timer: asyncio.TimerHandle | None = None  # of its deadline
-    left: bool = False  # the host works on it, and no caller waits any more
+    left: bool = False  # the host works on it, and its caller has left
 
     def written(self, count: int) -> None:
-        """Record that so many more bytes were written."""
         self.sent = True
         self.rest = b"" if count == len(self.rest) else memoryview(self.rest)[count:]
 
     def settle(self) -> None:
-        """Stop the timer of its deadline."""
         if self.timer is not None:
             self.timer.cancel()
 
@@ -94,7 +92,7 @@ class Request:
 class ResponseMatcher:
     """The open requests of one host, oldest first.
 
-    A caller may leave while the host works for others: the request stays in its place, and its answer is dropped.
+    A caller may leave while other requests wait: its request stays in the queue, and the answer is dropped.
     """
 
     def __init__(
@@ -127,7 +125,6 @@ class ResponseMatcher:
         self._waiting.append(request)
 
     def withdraw(self, request: Request) -> None:
-        """Remove a request that was never sent."""
         request.settle()
         with contextlib.suppress(ValueError):  # it may have been lost in the meantime
             self._waiting.remove(request)
@@ -144,7 +141,7 @@ class ResponseMatcher:
             self._spoil("oversize", f"the answer has more than {self._lines.limit} bytes")
 
     def half(self) -> bytes:
-        """Return the line that the host never finished."""
+        """Return the incomplete last line."""
         return self._lines.half
 
     def lose_all(self, loss: Loss, detail: str) -> None:
@@ -171,9 +168,9 @@ class ResponseMatcher:
         except ValueError as error:
             self._spoil("parse_error", f"the answer is not a JSON object: {error}; it begins {line[:200]!r}")
             return
-        named = document.get("call_id")
-        if named is not None and request.call_id is not None and named != request.call_id:
-            self._spoil("crash", "the host answered another call than the one whose turn it was")
+        call_id = document.get("call_id")
+        if call_id is not None and request.call_id is not None and call_id != request.call_id:
+            self._spoil("crash", "the host answered another call than the oldest one")
             return
         if not request.sent or request.rest:
             self._spoil("crash", "the host answered before it had the whole request")
@@ -214,8 +211,8 @@ def may_repeat(call: HostCall, lost: HostLost, *, probe: bool) -> bool:
     """Return whether the call may be sent to another host.
 
     A request that was sent is repeated only if it has no effect (tier 0), and is idempotent or was lost to a neighbour:
-    the authority of an effect is spent when it is sent. What would fail on every host (a deadline, an answer that is
-    too long) is not repeated, nor is the probe of a half-open breaker.
+    the authority of an effect is spent when it is sent. Losses that every host would
+    repeat (a deadline, an oversize answer) are final, and so is the loss of the probe of a half-open breaker.
     """
     if lost.loss not in _REPEATABLE:
         return False
@@ -228,8 +225,6 @@ def loss_type(lost: HostLost) -> ErrorType:
 
 def loss_error(call: HostCall, lost: HostLost) -> DispatchError:
     kind, code = _MEANING[lost.loss]
-    if (
-        lost.sent and not call.idempotent and code != "oversize"
-    ):  # an answer that is too long shows at least that it ran
+    if lost.sent and not call.idempotent and code != "oversize":  # an oversize answer proves that the action ran
         code = "outcome_unknown"
     return failure(call.aid, kind, lost.detail, code=code)

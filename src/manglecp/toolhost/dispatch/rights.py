@@ -1,12 +1,10 @@
 """The right to make a call: its authority names the action, the input bytes and the call id.
 
-Above tier 0 there is one kind of right: a ``MutationReady`` of the harness whose mutation names the call. It is spent
-just before anything is sent, once, also under concurrency. A call that was sent is never sent again for it, because its
-effect may have happened. A retry takes a new turn and a new call id.
-A call of tier 0 needs no right. If it brings an authority (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a
-``MutationReady``), that has to permit it, once as well.
-
-A right is checked before the call waits for a host, and checked and spent when its lease is made.
+Above tier 0 the only right is a ``MutationReady`` of the harness whose mutation names the call. It is spent once, just
+before the request is sent, also under concurrency. A call that was sent is never sent again under the same right,
+because its effect may have happened; a retry needs a new turn and a new call id. A call of tier 0 needs no right. If it
+has an authority (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a ``MutationReady``), that has to permit it,
+once as well. A right is checked before the call waits for a host, and again, and spent, when its lease is issued.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from manglecp.toolhost.leases import input_digest
 
 @final
 class PlanPermit:
-    """The right to the tier 0 calls of an admitted plan, each once. It is not a right to anything above tier 0."""
+    """The right to the tier 0 calls of an admitted plan, each once. It permits no call above tier 0."""
 
     __slots__ = ("_unspent",)
 
@@ -44,41 +42,41 @@ class PlanPermit:
 class Right:
     """The right to one call, while dispatch works on it."""
 
-    __slots__ = ("_call", "_demanded", "_named", "_spent", "input_digest")
+    __slots__ = ("_call", "_checked", "_spent", "_subject", "input_digest")
 
     def __init__(self, call: HostCall) -> None:
         self.input_digest = input_digest(call.input_json)
         self._call = call
-        self._named = (call.call_id, call.aid, f"sha256:{self.input_digest}")
-        self._demanded: bool | None = None
+        self._subject = (call.call_id, call.aid, f"sha256:{self.input_digest}")
+        self._checked: bool | None = None
         self._spent = False
 
     def check(self) -> None:
-        """Raise :class:`.CallRefused` if the call may not be made. Nothing is spent."""
+        """Raise :class:`.CallRefused` if the call may not be made. The right is not spent."""
         call = self._call
-        self._demand(effect=call.exclusive)
+        self._check_kind(effect=call.exclusive)
         if call.authority is None:
             return
         try:
-            permitted = call.authority.permits(*self._named)
+            permitted = call.authority.permits(*self._subject)
         except ForgedState as forged:
             raise _refused(str(forged)) from None
         if not permitted:
-            raise _refused("its authority does not name this call, or was spent on it")
+            raise _refused("its authority does not name this call, or was spent")
 
     def spend(self, *, effect: bool) -> None:
         """Spend the right, if one is needed; raises :class:`.CallRefused`. ``effect``: above tier 0.
 
         If the call was then not sent, the spent right still covers the next attempt.
         """
-        self._demand(effect=effect)
+        self._check_kind(effect=effect)
         authority = self._call.authority
         if authority is None or self._spent:
             return
-        call_id, tool_name, digest = self._named
+        call_id, tool_name, digest = self._subject
         if isinstance(authority, PlanPermit):
             if not authority.spend(call_id, tool_name):
-                raise _refused("its plan does not have this call, or it was made already")
+                raise _refused("its plan does not have this call, or the call was made already")
             self._spent = True
             return
         try:
@@ -87,17 +85,17 @@ class Right:
             raise _refused(str(refusal)) from None
         self._spent = True
 
-    def _demand(self, *, effect: bool) -> None:
-        if effect is self._demanded:
+    def _check_kind(self, *, effect: bool) -> None:
+        if effect is self._checked:
             return
         authority = self._call.authority
         if authority is None:
             if effect:
-                raise _refused("above tier 0 it takes a MutationReady that names it")
+                raise _refused("above tier 0 a call needs a MutationReady that names it")
             return
         if not isinstance(authority, MutationReady if effect else (MutationReady, ToolRequests, PlanPermit)):
-            raise _refused(f"a {type(authority).__name__} is not a right to it")
-        self._demanded = effect
+            raise _refused(f"a {type(authority).__name__} does not permit it")
+        self._checked = effect
 
 
 def _refused(why: str) -> CallRefused:

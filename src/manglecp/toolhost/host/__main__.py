@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from manglecp.toolhost.context import SETTINGS, Reports, describe, trace
 from manglecp.toolhost.host.arguments import USAGE, Arguments, Usage, read
@@ -17,7 +17,7 @@ from manglecp.toolhost.host.confinement import ConfinementError, compile_all_bel
 from manglecp.toolhost.host.execution import Signals, Worker, default_interrupt
 from manglecp.toolhost.host.messages import MAX_ANSWER, OVERSIZE, encode, oversize, parse, refusal
 from manglecp.toolhost.host.session import Gate, HostSession, enforced
-from manglecp.toolhost.host.streams import Lost, Oversize, Streams, out_of_the_way, standard_descriptors
+from manglecp.toolhost.host.streams import Lost, Oversize, Streams, high_descriptor, standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
 
 _KEY_SIZE: Final = 32
@@ -35,29 +35,29 @@ def main(argv: list[str]) -> int:
         die_with(arguments.parent)
     reports = Reports(_moved(arguments.progress))
     try:
-        return _answer(arguments, Streams(), reports)
+        return _execute(arguments, Streams(), reports)
     except Lost as lost:
         return 7 if lost.closed else 0
 
 
 def _settings() -> dict[str, str]:
     """Return the settings of the pack. They are removed from the environment, so that children do not inherit them."""
-    given = parse(os.environb.pop(SETTINGS.encode(), b"{}"))
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+    settings = parse(os.environb.pop(SETTINGS.encode(), b"{}"))
+    if not isinstance(settings, dict) or not all(isinstance(value, str) for value in settings.values()):
         raise ValueError(f"{SETTINGS} is not a JSON object of texts")
-    return given
+    return settings
 
 
 def _moved(descriptor: int | None) -> int | None:
     if descriptor is None:
         return None
-    moved = out_of_the_way(descriptor)
+    moved = high_descriptor(descriptor)
     os.close(descriptor)
     return moved
 
 
-def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
-    sys.dont_write_bytecode = True  # to look at a plugin must not change its folder
+def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
+    sys.dont_write_bytecode = True  # loading a plugin must not write into its folder
     settings = _settings()
     mode, where, *rest = arguments.positions
     try:
@@ -74,7 +74,7 @@ def _answer(arguments: Arguments, streams: Streams, reports: Reports) -> int:
         return 6
     key = arguments.lease_key
     if key is None and mode == "--serve" and enforced(os.environ):
-        key = os.urandom(_KEY_SIZE)  # private: only leases issued on the pipe can open this gate
+        key = os.urandom(_KEY_SIZE)  # only leases issued on the pipe are valid then
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
     session = HostSession(plugin, gate, Worker(reports, Signals(), settings))
     match mode:
@@ -103,7 +103,7 @@ def _run(streams: Streams, plugin: Plugin, session: HostSession, rest: list[str]
         streams.write(encode(refusal(f"tool not found in plugin: {rest[0]}", status="INVALID_PICK")))
         return 4
     try:
-        request = parse(streams.everything())
+        request = parse(streams.read_all())
     except Oversize:
         streams.write(encode(refusal(OVERSIZE)))
         return 5
@@ -142,13 +142,8 @@ def _encoded(answer: dict[str, Any], session: HostSession) -> bytes:
         return encode(refusal(describe(error), status="TOOL_ERROR"))
     if len(line) <= MAX_ANSWER:
         return line
-    session.take_back()
+    session.restore_slots()
     return encode(oversize(answer, len(line)))
-
-
-def _end(status: int) -> NoReturn:
-    """Exit at once: a client waits 50 ms, and threads or exit handlers of a plugin may block."""
-    os._exit(status)
 
 
 if __name__ == "__main__":
@@ -157,4 +152,4 @@ if __name__ == "__main__":
     except BaseException as _error:
         trace(_error)
         _status = 1
-    _end(_status)
+    os._exit(_status)  # at once: a client waits 50 ms, and threads or exit handlers of a plugin may block

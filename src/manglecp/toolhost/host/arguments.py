@@ -73,7 +73,7 @@ def read(argv: list[str]) -> Arguments:
             if word in _ONCE and word in given:
                 raise Usage(f"{word} is given twice")
             given.setdefault(word, []).append(value)
-        elif positions and word.startswith("--"):  # the first position is the mode, whatever it is
+        elif positions and word.startswith("--"):  # the first position is the mode, also if it is unknown
             raise Usage(f"unknown option: {word}")
         else:
             positions.append(word)
@@ -94,9 +94,9 @@ def read(argv: list[str]) -> Arguments:
 def _confinement(given: dict[str, list[str]]) -> Confinement:
     profile = given.get("--sandbox", ["none"])[0]
     if profile not in _PROFILES:
-        raise Usage(f"--sandbox: {profile} is none of {', '.join(_PROFILES)}")
+        raise Usage(f"--sandbox: {profile} is not one of {', '.join(_PROFILES)}")
     if profile == "none" and (idle := [option for option in _ONLY_CONFINED if option in given]):
-        raise Usage(f"{idle[0]} means nothing without a sandbox: give --sandbox")
+        raise Usage(f"{idle[0]} needs a sandbox: give --sandbox")
     if profile != "spawn" and "--executable" in given:
         raise Usage("--executable: only the profile spawn starts programs")
     return Confinement(
@@ -127,9 +127,9 @@ def _limit(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     field = name.replace("-", "_")
     if field not in _LIMITS:
-        raise Usage(f"--limit: {name} is none of {', '.join(_LIMITS).replace('_', '-')}")
+        raise Usage(f"--limit: {name} is not one of {', '.join(_LIMITS).replace('_', '-')}")
     if not (value.isdecimal() and value.isascii() and 0 < len(value) < _DIGITS and int(value)):
-        raise Usage(f"--limit: {text} does not say how much")
+        raise Usage(f"--limit: {text} is not NAME=N with a positive whole number")
     return field, int(value)
 
 

@@ -27,7 +27,7 @@ def die_with(parent: int) -> None:
 
     The host does it itself: a ``preexec_fn`` in the parent would mean a slow fork.
     """
-    import ctypes  # takes its time to load, and a host that was started by hand does without
+    import ctypes  # slow to load, and a host that was started by hand does not need it
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0) != 0:
@@ -36,7 +36,7 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-class _Compiling(SourceFileLoader):
+class _SourceOnlyLoader(SourceFileLoader):
     """Loads a source file and ignores its bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
@@ -49,33 +49,33 @@ def compile_all_below(folder: str) -> None:
     """Make every later import from that folder compile from source.
 
     Bytecode in ``__pycache__`` is covered by no digest, so code written there would run unseen. The
-    interpreter's own libraries may lie in there too, and keep their bytecode. Nothing is imported from folders that the
-    digest of a pack leaves out.
+    interpreter's own libraries may lie in there too, and keep their bytecode. Folders that the digest of
+    a pack ignores are not searched.
     """
-    beginning = _beginning(folder)
-    libraries = tuple(path for path in map(_beginning, sys.path) if path.startswith(beginning) and path != beginning)
+    prefix = _with_slash(folder)
+    libraries = tuple(path for path in map(_with_slash, sys.path) if path.startswith(prefix) and path != prefix)
 
     def concerns(path: str) -> bool:
-        return _beginning(path).startswith(beginning) and not _beginning(path).startswith(libraries)
+        return _with_slash(path).startswith(prefix) and not _with_slash(path).startswith(libraries)
 
     def hook(path: str) -> FileFinder:
         if not concerns(path):
             raise ImportError(path)
-        if _is_apart(path[len(beginning) :]):
-            return FileFinder(path)  # which finds nothing
-        return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_Compiling, SOURCE_SUFFIXES))
+        if _is_ignored(path[len(prefix) :]):
+            return FileFinder(path)  # without loaders: no module is found
+        return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceOnlyLoader, SOURCE_SUFFIXES))
 
     sys.path_hooks.insert(0, hook)
     for path in list(filter(concerns, sys.path_importer_cache)):
         del sys.path_importer_cache[path]
 
 
-def _is_apart(path: str) -> bool:
+def _is_ignored(path: str) -> bool:
     """Return whether a folder belongs to tools and not to the pack, see :mod:`manglecp.pack.folder`."""
     return any(part in ("__pycache__", "node_modules") or part.startswith(".") for part in path.split("/"))
 
 
-def _beginning(folder: str) -> str:
+def _with_slash(folder: str) -> str:
     return f"{folder.rstrip('/')}/"
 
 
@@ -92,32 +92,33 @@ class ConfinementError(Exception):
         self.manifest = manifest
 
 
-def confine(asked: Confinement, source: Source) -> dict[str, Any]:
+def confine(requested: Confinement, source: Source) -> dict[str, Any]:
     """Sandbox this process; return the manifest for the listing."""
-    if asked.profile == "none":
+    profile = requested.profile
+    if profile == "none":
         return _manifest("none")
     from manglecp.toolhost.sandbox import Policy, SandboxUnavailable, apply
 
-    # By the name that it was given, too: a link that leads to a plugin must not lie where it could be replaced.
-    named = (os.path.abspath(source.where),) if os.path.isfile(source.where) else ()  # noqa: PTH100, PTH113  # pathlib is slow
-    code = (*_code(source), *named)
-    limits: dict[str, Any] = dict(asked.limits)
-    policy = Policy(asked.workspace, asked.readable, asked.executables, asked.user, code=code, **limits)
+    # Also under the given path: a link to a plugin must not be in a writable folder, where it could be replaced.
+    as_given = (os.path.abspath(source.where),) if os.path.isfile(source.where) else ()  # noqa: PTH100, PTH113  # pathlib is slow
+    code = (*_code(source), *as_given)
+    limits: dict[str, Any] = dict(requested.limits)
+    policy = Policy(requested.workspace, requested.readable, requested.executables, requested.user, code=code, **limits)
     try:
         if os.getpgrp() != os.getpid():
             os.setpgid(0, 0)
-        if asked.workspace:
-            os.chdir(asked.workspace[0])
-        enforcement = apply(asked.profile, policy, degrade=asked.degrade)
+        if requested.workspace:
+            os.chdir(requested.workspace[0])
+        enforcement = apply(profile, policy, degrade=requested.degrade)
     except SandboxUnavailable as error:
         found = error.enforcement
-        raise ConfinementError(str(error), _manifest(asked.profile, found.active, dict(found.missing))) from error
+        raise ConfinementError(str(error), _manifest(profile, found.active, dict(found.missing))) from error
     except (OSError, RuntimeError, ValueError) as error:  # a path that is missing or closed; threads that were started
-        raise ConfinementError(f"sandbox profile {asked.profile!r}: {error}", _manifest(asked.profile)) from error
-    manifest = _manifest(asked.profile, enforcement.active, dict(enforcement.missing))
+        raise ConfinementError(f"sandbox profile {profile!r}: {error}", _manifest(profile)) from error
+    manifest = _manifest(profile, enforcement.active, dict(enforcement.missing))
     _check_interpreter(manifest)
     sys.path[:] = filter(_is_open, sys.path)
-    _move_temporary_files(asked.workspace)
+    _move_temporary_files(requested.workspace)
     return manifest
 
 
@@ -161,7 +162,7 @@ def _is_open(folder: str) -> bool:
         os.scandir(folder or ".").close()
     except PermissionError:
         return False
-    except OSError:  # an archive, or nothing at all
+    except OSError:  # an archive, or missing
         pass
     return True
 

@@ -1,7 +1,7 @@
 """One call of one action: its input converted, its slots copied, its outcome caught.
 
-Whatever an action does, the host survives: every exception, ``SystemExit`` too, becomes ``TOOL_ERROR`` with its
-traceback on standard error. An action works on a copy of the slots, which counts if it succeeds.
+Every exception of an action, ``SystemExit`` too, becomes ``TOOL_ERROR`` with its traceback on standard error; the host
+survives. An action works on a copy of the slots, which is committed if it succeeds.
 
 No call affects the next: each has its own context variables, tasks that it leaves behind are cancelled, timers stopped
 and signal handlers restored. A child that an action forked ends where the action does.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     import signal
 else:
-    import _signal as signal  # what the module of the standard library is made of, without its enums
+    import _signal as signal  # the C module behind signal, without its enums
 
 
 _NUMBERS: Final = range(1, 32)
@@ -56,9 +56,9 @@ class Signals:
         for number in self._ending:
             signal.signal(number, signal.SIG_DFL)
         self._handlers: Final = _handlers()
-        self.put_back()
+        self.restore()
 
-    def lend(self) -> None:
+    def activate(self) -> None:
         """Activate the plugin's handlers for a call. Exceptions of pending signals are logged."""
         for number, handler in self._ending.items():
             signal.signal(number, handler)
@@ -68,14 +68,13 @@ class Signals:
             except BaseException as error:
                 trace(error)
 
-    def put_back(self) -> None:
-        """Restore handlers and stop timers."""
+    def restore(self) -> None:
         if self._waiting:
             signal.pthread_sigmask(signal.SIG_BLOCK, self._waiting)
         for timer in _TIMERS:
             signal.setitimer(timer, 0)
         now = _handlers()
-        if all(map(is_, self._handlers, now)):  # the usual case, after each call: not one step of it is Python's
+        if all(map(is_, self._handlers, now)):  # the usual case: compared in C
             return
         for number, before, after in zip(_NUMBERS, self._handlers, now, strict=True):
             if after is not before and before is not None:  # None: not Python's to set
@@ -94,14 +93,14 @@ class InvalidInput(Exception):
 
 
 class ActionOutcome(NamedTuple):
-    """A ToolResult, and the slots after it."""
+    """The result of an action, and the slots after it."""
 
     status: str
     output_json: str
     error: str
     slots: Slots
     returned: bool = False
-    """Of an error: the action itself ended well, and its result cannot be encoded."""
+    """Of an error: the action returned, but its result cannot be encoded."""
 
 
 class Worker:
@@ -128,14 +127,13 @@ class Worker:
         if tool.context is not None:
             arguments[tool.context] = Context(lent, self._reports, call, self._settings)
         if self._signals is not None:
-            self._signals.lend()
+            self._signals.activate()
         returned = False
         try:
             result = self._result(tool, arguments)
             returned = True
             output = encode_value(result)
-            kept = own_slots(lent)  # slots that could not be sent are the action's failure, not the host's
-            outcome = ActionOutcome("OK", output, "", kept)
+            outcome = ActionOutcome("OK", output, "", own_slots(lent))  # invalid slots are an error of the action
         except BaseException as error:
             if os.getpid() != self._process:
                 _end_child(error)
@@ -144,7 +142,7 @@ class Worker:
         if os.getpid() != self._process:
             _end_child(None)
         if self._signals is not None:
-            self._signals.put_back()
+            self._signals.restore()
         return outcome
 
     def _result(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
@@ -175,7 +173,7 @@ class Worker:
             task.cancel()
         try:
             _, running = runner.run(asyncio.wait(tasks, timeout=_CANCELLING))
-        except BaseException:  # what a task raised beyond all measure; its loop is in an unknown state
+        except BaseException:  # the loop is in an unknown state
             self._runner = None
         else:
             if running:

@@ -33,7 +33,7 @@ _canonical: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allo
 
 
 def parse(data: bytes | str) -> Any:
-    """Return one JSON value; raises ValueError for anything else, however deep or long."""
+    """Return one JSON value; raises ValueError, also for values that are too deep."""
     try:
         return _decode(data if isinstance(data, str) else data.decode())
     except RecursionError as error:
@@ -50,19 +50,19 @@ def encode(answer: dict[str, Any]) -> bytes:
 def oversize(answer: dict[str, Any], size: int) -> dict[str, Any]:
     """Return the error in place of an answer of so many bytes."""
     reason = f"the answer has {size} bytes; {MAX_ANSWER} are allowed"
-    return named(refusal("oversize", status="TOOL_ERROR", reason=reason), answer)
+    return with_call_id(refusal("oversize", status="TOOL_ERROR", reason=reason), answer)
 
 
 def refusal(error: str, **members: Any) -> dict[str, Any]:
-    """Return the answer to a request that led to no call."""
+    """Return the answer to a refused request."""
     return {"ok": False, "error": error, **members}
 
 
-def named(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def with_call_id(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     """Echo the call id of the request: it lets the client detect a lost line."""
-    name = request.get("call_id")
-    if isinstance(name, str):
-        answer["call_id"] = name
+    call_id = request.get("call_id")
+    if isinstance(call_id, str):
+        answer["call_id"] = call_id
     return answer
 
 

@@ -1,8 +1,8 @@
 """One request, in the order of the contract: parse, aid, ``_lease.*``, lookup, lease, cache, state, input types, run.
 
 The lease comes before the cache, so that no key can fetch what a lease guards; a hit spends its lease. The state of a
-request counts once it was applied, whatever then becomes of the input, as a client of upstream expects. An answer has a
-``ds_state`` if and only if it does. A hit changes the state as the call that it repeats. Every failure is answered, and
+request is applied also if the input is then refused, as clients of upstream expect. An answer has a ``ds_state`` if and
+only if the state was applied. A hit changes the state as the call that it repeats. Every failure is answered, and
 leaves the state as it was.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from manglecp.toolhost.context import Reports, describe, trace
 from manglecp.toolhost.host.execution import InvalidInput, Worker
-from manglecp.toolhost.host.messages import RequestError, input_text, named, parse, refusal
+from manglecp.toolhost.host.messages import RequestError, input_text, parse, refusal, with_call_id
 from manglecp.toolhost.idempotency import AnswerCache, canonical_digest
 from manglecp.toolhost.plugin import Plugin, PluginAction
 from manglecp.toolhost.state import Drift, Slots, StateError, apply_state, digest_state, full_state, state_delta
@@ -46,7 +46,7 @@ class Gate:
 
     A host that was started with a key enforces always, for every call. One that was started by hand follows the
     contract: ``MACHINA_LEASE_ENFORCE``, in serve mode, above tier 0. ``--pipe-leases`` allows ``_lease.issue`` and
-    ``_lease.gc`` for clients of the C++ toolhost: with them, every writer to the pipe can permit itself everything.
+    ``_lease.gc`` for clients of the C++ toolhost: with them, every writer to the pipe can issue itself leases.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Gate:
         self._outstanding: dict[object, Any] = {}
 
     def refusal(self, tool: PluginAction, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return why this call may not run; None if it may, and its token has been used."""
+        """Return the refusal of a call; None if it may run, and its token is then used."""
         tier = tool.declaration.tier
         if self._key is None or (tier == 0 and not self._every_call):
             return None
@@ -124,7 +124,7 @@ class Gate:
 
 
 def _size(value: object) -> int:
-    """Return about how many bytes an answer takes."""
+    """Return the approximate memory of an answer."""
     if isinstance(value, dict):
         return sum(_size(name) + _size(member) for name, member in value.items())
     return sys.getsizeof(value)
@@ -134,7 +134,7 @@ T = TypeVar("T")
 
 
 class HostSession:
-    """A plugin, and what it keeps between two requests: slots, and recent answers."""
+    """A plugin and its state between requests: slots, and a cache of answers."""
 
     def __init__(self, plugin: Plugin, gate: Gate, worker: Worker) -> None:
         self._tools = plugin.tools
@@ -142,14 +142,13 @@ class HostSession:
         self._worker = worker
         self._cache: AnswerCache[tuple[str, dict[str, Any]]] = AnswerCache()  # by action and idempotency key
         self._slots: Slots = {}
-        self._held: Slots = {}
+        self._before: Slots = {}
 
-    def take_back(self) -> None:
+    def restore_slots(self) -> None:
         """Restore the slots: the last answer cannot be sent."""
-        self._slots = self._held
+        self._slots = self._before
 
     def serve(self, line: bytes) -> dict[str, Any]:
-        """Return the answer to one line of serve mode."""
         try:
             request = parse(line)
         except ValueError:
@@ -159,28 +158,28 @@ class HostSession:
         aid = request.get("aid") if isinstance(request, dict) else None
         if not isinstance(aid, str) or not aid:
             return refusal("missing aid")
-        return named(self._answered(self._lookup, aid, request), request)
+        return with_call_id(self._run_step(self._lookup, aid, request), request)
 
     def run(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer in run mode: the only call of this process, with the whole state in it."""
         incoming = request.get("ds_state")
         if isinstance(incoming, dict) and incoming.get("delta") is True:
-            # There is nothing here to which it could be a difference; upstream, too, takes it for a whole state.
+            # There is no base for a delta; upstream, too, treats it as a whole state.
             request = {**request, "ds_state": {"slots": incoming.get("slots")}}
-        answer = self._answered(self._call, tool, request)
+        answer = self._run_step(self._call, tool, request)
         if "ds_state" in answer:
             answer["ds_state"] = full_state(self._slots)
-        return named(answer, request)
+        return with_call_id(answer, request)
 
-    def _answered(
+    def _run_step(
         self, step: Callable[[T, dict[str, Any]], dict[str, Any]], about: T, request: dict[str, Any]
     ) -> dict[str, Any]:
-        self._held = held = self._slots
+        self._before = before = self._slots
         try:
             return step(about, request)
         except BaseException as error:
             trace(error)
-            self._slots = held
+            self._slots = before
             return refusal(describe(error), status="TOOL_ERROR")
 
     def _lookup(self, aid: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -206,27 +205,27 @@ class HostSession:
         if not isinstance(key, str) or not key or wrong is not None:
             return self._run(tool, input_json, wrong, request)
         digest = canonical_digest(input_json)
-        kept = self._cache.find((tool.aid, key))
-        if kept is not None:
-            if kept[0] != digest:
+        cached = self._cache.find((tool.aid, key))
+        if cached is not None:
+            if cached[0] != digest:
                 return refusal("idempotency_conflict")
-            return self._hit(kept[1], request.get("ds_state"))
+            return self._hit(cached[1], request.get("ds_state"))
         answer = self._run(tool, input_json, wrong, request)
         if answer.get("status") == "OK":
             # Only successes are kept: a failure may be tried again.
             self._cache.keep((tool.aid, key), (digest, dict(answer)), _size(key) + _size(answer))
         return answer
 
-    def _hit(self, kept: dict[str, Any], incoming: object) -> dict[str, Any]:
-        change = {name: value for name, value in kept["ds_state"].items() if name != "base_digest"}
+    def _hit(self, cached: dict[str, Any], incoming: object) -> dict[str, Any]:
+        change = {name: value for name, value in cached["ds_state"].items() if name != "base_digest"}
         try:
             before = apply_state(incoming, self._slots)
-        except StateError:  # the cache comes before the state: what is wrong with it is not looked at, and not taken
-            return {**kept, "ds_state": change, "idempotent_hit": True}
+        except StateError:  # the cache is checked before the state: an invalid state is ignored
+            return {**cached, "ds_state": change, "idempotent_hit": True}
         self._slots = apply_state(change, before)
         if isinstance(incoming, dict) and "base_digest" in incoming:
             change["base_digest"] = digest_state(before)
-        return {**kept, "ds_state": change, "idempotent_hit": True}
+        return {**cached, "ds_state": change, "idempotent_hit": True}
 
     def _run(
         self, tool: PluginAction, input_json: str, wrong: RequestError | None, request: dict[str, Any]
@@ -245,8 +244,8 @@ class HostSession:
             outcome = self._worker.call(tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")})
         except InvalidInput as error:
             self._slots = before
-            taken = state_delta(before, before, name_base=knows_digests)
-            return refusal(str(error), status="INVALID_PICK", ds_state=taken)
+            unchanged = state_delta(before, before, name_base=knows_digests)
+            return refusal(str(error), status="INVALID_PICK", ds_state=unchanged)
         self._slots = outcome.slots
         return {
             "ok": True,

@@ -1,9 +1,9 @@
-"""Standard input and output, out of the reach of tools.
+"""Standard input and output, hidden from actions.
 
-A tool that prints must not write into the answers; one that reads must not consume requests. So the real streams move
-to private descriptors with high numbers (some code closes all low ones) that no child inherits. In their place are
-standard error for output, and nothing for input. Python's streams are unbuffered: a host that exits has nothing to
-flush.
+An action that prints must not write into the answers; one that reads must not consume requests. So the real streams
+move to private descriptors with high numbers (some code closes all low ones) that no child inherits. In their place are
+standard error for output, and the null device for input. Python's streams are unbuffered: a host exits without
+flushing.
 
 Lines are taken from a buffer of our own, so that an exception of a plugin's signal handler costs no byte of a request.
 """
@@ -23,7 +23,7 @@ _HIGH: Final = (512, 128, 3)  # where private descriptors begin; lower where a l
 
 
 class Oversize(Exception):
-    """A request that is too long. It was read to its end, so that the next one can be read."""
+    """A request that is too long. It was consumed, so that the next one can be read."""
 
 
 class Lost(Exception):
@@ -37,7 +37,7 @@ class Lost(Exception):
 
 
 def standard_descriptors() -> None:
-    """Open standard descriptors that the parent has closed, so that nothing else takes their numbers."""
+    """Open standard descriptors that the parent has closed, so that no other file gets their numbers."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -47,7 +47,7 @@ def standard_descriptors() -> None:
     sys.stderr = _unbuffered(2)
 
 
-def out_of_the_way(descriptor: int) -> int:
+def high_descriptor(descriptor: int) -> int:
     """Return a copy with a high number that no program inherits."""
     for least in _HIGH:
         try:
@@ -62,14 +62,14 @@ class Streams:
     """The private ends of the protocol."""
 
     def __init__(self) -> None:
-        self._input: Final = out_of_the_way(0)
-        self._output: Final = out_of_the_way(1)
+        self._input: Final = high_descriptor(0)
+        self._output: Final = high_descriptor(1)
         self._pending = bytearray()
         self._searched = 0
         self._oversize = False
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
         os.dup2(2, 1)
         sys.stdout = _unbuffered(1)
         os.register_at_fork(after_in_child=self._leave_to_parent)
@@ -95,8 +95,8 @@ class Streams:
             raise Oversize
         return line
 
-    def everything(self) -> bytes:
-        """Return all of the input, without a last newline."""
+    def read_all(self) -> bytes:
+        """Return the whole input; raises :class:`Oversize`."""
         data = bytearray()
         while chunk := self._read():
             if len(data) <= MAX_REQUEST + 1:
@@ -106,7 +106,6 @@ class Streams:
         return bytes(data)
 
     def write(self, data: bytes) -> None:
-        """Write all of it; raises :class:`Lost`."""
         try:
             written = os.write(self._output, data)
             while written < len(data):

@@ -1,7 +1,7 @@
 """Landlock: which files may be used, and which processes a signal reaches.
 
 A ruleset lists the access rights it handles; these are refused except below the paths that rules grant. The kernel
-checks the file that is really opened, so symbolic links, `..` and `/proc/self/root` gain nothing, and a file cannot be
+checks the file that is really opened, so symbolic links, `..` and `/proc/self/root` do not help, and a file cannot be
 linked or moved to a place where more is allowed.
 """
 
@@ -57,7 +57,6 @@ Rule = tuple[str, int]
 
 
 def version() -> int:
-    """Return the Landlock ABI of this kernel."""
     return call("landlock_create_ruleset", 0, 0, _CREATE_RULESET_VERSION)
 
 
@@ -94,7 +93,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            rights &= _OF_A_FILE  # the kernel refuses rights of folders for anything else
+            rights &= _OF_A_FILE  # the kernel refuses folder rights for other files
         rule = packed(struct.pack("=Qi", rights, descriptor))
         call("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, address(rule), 0)
     finally:

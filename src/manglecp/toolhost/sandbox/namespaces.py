@@ -56,11 +56,7 @@ def make_disk_read_only(writable: Iterable[str], shield: Shield = NOTHING) -> No
     _set_mount(root, set_=_MOUNT_ATTR_RDONLY, flags=_AT_RECURSIVE)
     for folder in folders:
         _set_mount(folder, set_=_ONLY_DATA, clear=_MOUNT_ATTR_RDONLY)
-    _enter_working_folder_again()
-
-
-def _enter_working_folder_again() -> None:
-    """Re-enter the working folder: the process is still in the folder below the new mount, which is read-only."""
+    # Re-enter the working folder: the process is still in the folder below the new mount, which is read-only.
     try:
         os.chdir(os.getcwd())  # noqa: PTH109  # pathlib would be the slowest import of a worker
     except OSError:  # closed to the user that root became

@@ -65,7 +65,7 @@ class SandboxUnavailable(RuntimeError):
         self.enforcement = enforcement
         reasons = "; ".join(f"{mechanism}: {reason}" for mechanism, reason in enforcement.missing.items())
         profile = f"sandbox profile {enforcement.profile!r}"
-        super().__init__(f"{profile} cannot be enforced here ({reasons}); --degrade goes on without")
+        super().__init__(f"{profile} cannot be enforced here ({reasons}); --degrade continues without them")
 
 
 class Closed(ValueError):

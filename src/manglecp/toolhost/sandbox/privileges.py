@@ -15,12 +15,15 @@ _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x2008_0522
-_MOST_CAPABILITIES = 64
+_MAX_CAPABILITIES = 64
 
 
 def become(user: int, group: int) -> None:
     """Change user and group for good, and drop supplementary groups."""
-    parent, signal = os.getppid(), _signal_of_parent()
+    parent = os.getppid()
+    death_signal = packed(bytes(4))
+    prctl(_PR_GET_PDEATHSIG, address(death_signal))
+    signal: int = struct.unpack("=i", death_signal.raw)[0]
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
@@ -32,25 +35,17 @@ def become(user: int, group: int) -> None:
             os._exit(1)
 
 
-def _signal_of_parent() -> int:
-    """Return the parent death signal; 0 for none."""
-    found = packed(bytes(4))
-    prctl(_PR_GET_PDEATHSIG, address(found))
-    signal: int = struct.unpack("=i", found.raw)[0]
-    return signal
-
-
 def drop_capabilities() -> None:
     """Drop all capabilities; the empty bounding set keeps programs of root from regaining any."""
-    for capability in range(_MOST_CAPABILITIES):
+    for capability in range(_MAX_CAPABILITIES):
         try:
             prctl(_PR_CAPBSET_DROP, capability)
         except OSError:
             break  # past the last one; or without CAP_SETPCAP, and then no_new_privs keeps others from coming back
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = packed(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
-    nothing = packed(bytes(24))
-    call("capset", address(header), address(nothing))
+    empty = packed(bytes(24))
+    call("capset", address(header), address(empty))
 
 
 def refuse_new_privileges() -> None:

@@ -25,7 +25,7 @@ PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
 _MODULE = __name__
 _PROBES = 3  # attempts with a probe child, which may be killed for lack of memory
 
-# Where systems keep what an interpreter loads late: libraries, time zones, randomness. No configuration, no names.
+# What an interpreter loads late: libraries, time zones, randomness. No configuration, no names.
 _LIBRARIES = (
     "/lib",
     "/lib64",
@@ -39,9 +39,9 @@ _LIBRARIES = (
     "/dev/zero",
 )
 
-# What `strict` also puts up where it can, but does not need: it has no children, and seccomp answers for its signals;
-# its threads are bounded by the memory that their stacks take.
-_SPARE: tuple[Mechanism, ...] = ("landlock_scopes", "process_limit")
+# Mechanisms that `strict` uses where available, but does not need: it has no children, seccomp filters its signals, and
+# its threads are bounded by the memory of their stacks.
+_OPTIONAL: tuple[Mechanism, ...] = ("landlock_scopes", "process_limit")
 
 _Step = tuple[Mechanism, Callable[[], None]]
 
@@ -66,12 +66,12 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
         try:
             step()
         except (OSError, Unsupported) as error:
-            if profile != "strict" or mechanism not in _SPARE:
+            if profile != "strict" or mechanism not in _OPTIONAL:
                 missing[mechanism] = str(error)
         else:
             active.append(mechanism)
     enforcement = Enforcement(profile, tuple(active), missing)
-    _check_reach(policy)
+    _check_access(policy)
     if missing and not degrade:
         raise SandboxUnavailable(enforcement)
     if "mount_namespace" in missing:
@@ -82,32 +82,29 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
 def probe(profile: Profile = "spawn", policy: Policy | None = None) -> Enforcement:
     """Return what :func:`apply` would achieve here, measured in a child process."""
     for _ in range(_PROBES):
-        answer = _asked(profile, policy)
+        answer = _run_probe(profile, policy)
         if isinstance(answer, list):
             active, missing = answer
             return Enforcement(profile, tuple(active), missing)
     raise RuntimeError(f"the probe of the sandbox ended without an answer: {answer or 'it was killed'}")
 
 
-def _asked(profile: Profile, policy: Policy | None) -> list[Any] | str:
-    """Return the result of the child, or why there is none.
-
-    A new interpreter, not a fork: some libraries start threads in every fork.
-    """
-    import subprocess  # only a probe pays for it
+def _run_probe(profile: Profile, policy: Policy | None) -> list[Any] | str:
+    """Return the result of the child process, or its error."""
+    # A new interpreter, not a fork: some libraries start threads in every fork.
+    import subprocess  # slow to import, and only needed here
 
     package = os.path.abspath(__file__).removesuffix(_MODULE.replace(".", os.sep) + ".py")  # noqa: PTH100
-    asking = f"import sys; sys.path.insert(0, sys.argv[1]); from {_MODULE} import _answer; _answer(sys.argv[2])"
-    told = json.dumps([profile, policy or Policy()])
-    command = [sys.executable, "-I", "-S", "-c", asking, package, told]
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); from {_MODULE} import _probe_child; _probe_child(sys.argv[2])"
+    argument = json.dumps([profile, policy or Policy()])
+    command = [sys.executable, "-I", "-S", "-c", code, package, argument]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    found: list[Any] | str = json.loads(done.stdout) if done.stdout else ""
-    return found
+    result: list[Any] | str = json.loads(done.stdout) if done.stdout else ""
+    return result
 
 
-def _answer(told: str) -> None:
-    """Run the probe in the child process."""
-    profile, policy = json.loads(told)
+def _probe_child(argument: str) -> None:
+    profile, policy = json.loads(argument)
     given = Policy._make(tuple(value) if isinstance(value, list) else value for value in policy)
     try:
         result = apply(profile, given, degrade=True)
@@ -115,7 +112,7 @@ def _answer(told: str) -> None:
     except BaseException as error:
         answer = f"{type(error).__name__}: {error}"
     os.write(1, json.dumps(answer).encode())
-    os._exit(0)  # an interpreter does things at its end that are forbidden by now
+    os._exit(0)  # a regular exit makes calls that the sandbox forbids
 
 
 def _steps(profile: Profile, policy: Policy, shielded: Shield) -> Iterator[_Step]:
@@ -183,14 +180,14 @@ def _check_shield(shielded: Shield) -> None:
         raise ValueError(f"{path!r} lies in a workspace and cannot be shielded there without a mount namespace")
 
 
-def _check_reach(policy: Policy) -> None:
+def _check_access(policy: Policy) -> None:
     """Check access again: root without capabilities, or the user it became, may lack access that root had."""
-    asked = (
+    required = (
         (policy.workspace, os.R_OK | os.W_OK | os.X_OK, "read and written"),
         ((*policy.code, *policy.readable), os.R_OK, "read"),
         (policy.executables, os.X_OK, "executed"),
     )
-    for paths, rights, what in asked:
+    for paths, rights, what in required:
         for path in paths:
             if not os.access(path, rights):
                 raise Closed(f"{path!r} cannot be {what} by user {os.geteuid()} without privileges")

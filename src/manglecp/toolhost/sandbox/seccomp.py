@@ -16,8 +16,6 @@ from typing import NamedTuple
 from .kernel import NEWEST, address, audit_architecture, call, number, packed
 from .policy import Profile, Unsupported
 
-# ---- what is refused ----------------------------------------------------------------------------------------------
-
 _TRACING = "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd migrate_pages move_pages"
 _MOUNTS = (
     "mount umount2 move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr pivot_root chroot"
@@ -48,8 +46,6 @@ _HIDDEN_PROGRAMS = "memfd_create memfd_secret execveat"
 _PROGRAMS = "execve execveat fork vfork"
 # Neither is needed by a process that has no children.
 _SIGNALS_BY_OTHER_NAMES = "tkill pidfd_send_signal"
-
-# ---- what is refused depending on an argument ---------------------------------------------------------------------
 
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET; and CLONE_PARENT: a child put under our parent.
 _NEVER_CLONED = 0x7E02_8000
@@ -124,8 +120,6 @@ _REFUSED: dict[Profile, str] = {
 }
 
 
-# ---- the filter as a program of the kernel's small machine --------------------------------------------------------
-
 _LOAD = 0x20  # a word of seccomp_data
 _AND = 0x54
 _JUMP = 0x05
@@ -148,11 +142,6 @@ def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -
     return struct.pack("=HBBI", code, if_true, if_false, operand)
 
 
-def _on(call_number: int, body: list[bytes]) -> list[bytes]:
-    """Return the body for one call; it always returns, so the number is still loaded for the next instruction."""
-    return [_instruction(_JUMP_EQUAL, call_number, 0, len(body)), *body]
-
-
 def _body(tests: tuple[_Test, ...]) -> Iterator[bytes]:
     for test in tests:
         yield _instruction(_LOAD, _ARGUMENTS_AT + 8 * test.argument)
@@ -167,7 +156,6 @@ def _body(tests: tuple[_Test, ...]) -> Iterator[bytes]:
 
 
 def program(profile: Profile, own_pid: int, machine: str | None = None) -> bytes:
-    """Return the BPF program of a profile."""
     architecture = audit_architecture(machine)
     if architecture is None:
         raise Unsupported("the filter is written for x86_64 and aarch64")
@@ -187,7 +175,8 @@ def program(profile: Profile, own_pid: int, machine: str | None = None) -> bytes
     for name, body in answers.items():
         found = number(name, machine)
         if found is not None:
-            lines += _on(found, body)
+            # A body always returns, so the number is still loaded for the next comparison.
+            lines += [_instruction(_JUMP_EQUAL, found, 0, len(body)), *body]
     lines.append(_instruction(_RETURN, _ALLOW))
     return b"".join(lines)
 

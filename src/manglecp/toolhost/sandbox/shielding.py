@@ -6,7 +6,7 @@ read-only.
 
 * A folder above a shielded one could be renamed and replaced. The kernel renames no mount point, so each folder between
   the workspace and the shielded one becomes a mount, too.
-* Refused are: a shielded path over a symbolic link in a workspace (links cannot be mounted); anything to shield without
+* Refused are: a shielded path over a symbolic link in a workspace (links cannot be mounted); any path to shield without
   a mount namespace (Landlock cannot revoke a right below a folder); a workspace inside a shielded folder.
 """
 
@@ -59,13 +59,13 @@ def _add(read_only: list[str], what: str, named: str, workspaces: tuple[str, ...
     for link in _links(named):
         if _inside(link, workspaces) and not _inside(link, read_only):
             raise ValueError(f"{what}, {named!r}, is reached by the link {link!r}, which lies in a workspace")
-    there = os.access(real, os.F_OK)
+    exists = os.access(real, os.F_OK)
     for workspace in workspaces:
-        if there and within(workspace, real):
+        if exists and within(workspace, real):
             raise ValueError(f"the workspace {workspace!r} lies in {what}, {real!r}")
     if _inside(real, workspaces) and not _inside(real, read_only):
-        if not there:
-            raise ValueError(f"{what}, {real!r}, is not there, and could be made in a workspace")
+        if not exists:
+            raise ValueError(f"{what}, {real!r}, does not exist, and could be created in a workspace")
         read_only[:] = [*(path for path in read_only if not within(path, real)), real]
 
 
@@ -116,7 +116,7 @@ def _links(path: str) -> Iterator[str]:
         here = os.path.join(here, part)
         try:
             target = os.readlink(here)
-        except OSError:  # no link, or nothing at all
+        except OSError:  # not a link, or missing
             continue
         yield here
         left -= 1
