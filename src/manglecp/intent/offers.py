@@ -192,8 +192,8 @@ def request_digest(
     """Return the digest of all inputs of an evaluation: pack, identity, request, time and generated facts."""
     payload: dict[str, Any] = msgspec.to_builtins(request.payload)
     principal = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
-    stored_before = {"facts": facts_version} if facts_version else {}
-    return digest({"pack": pack_digest, "identity": principal, "asked": payload, "now": str(now_ns), **stored_before})
+    generated = {"facts": facts_version} if facts_version else {}
+    return digest({"pack": pack_digest, "identity": principal, "asked": payload, "now": str(now_ns), **generated})
 
 
 class _Blank(msgspec.Struct, frozen=True):
