@@ -83,7 +83,7 @@ def test_what_one_tool_leads_to_is_what_the_next_one_takes(run: Run, work: Path,
         ["success", "replace_file"],
         ["success", "check_routes"],
     ]
-    assert changed == 'what changed\n  - fix_candidate("app/routes.toml", _)'
+    assert changed == 'delta\n  - fix_candidate("app/routes.toml", _)'
     assert following == "next\n  observe --param focus=network: See whether the failure is gone.\n"
     assert kinds(state) == ["run", "admission", "turn", "step", "turn", "end"]
 
@@ -94,7 +94,7 @@ def test_without_consent_nothing_happens(run: Run, work: Path, state: Path) -> N
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert shown.stderr.startswith("apply_fix: Changes the file in the workspace.")
     assert "error[confirmation_required]" in shown.stderr
-    assert shown.stderr.endswith("  add --confirm to agree to this\n")
+    assert shown.stderr.endswith("  add --confirm to approve this call\n")
     assert (work / ROUTES).read_text() == before
     assert kinds(state) == []
 
@@ -162,7 +162,7 @@ def test_whoever_calls_says_which_of_the_programs_that_a_pack_names_are_started(
     for allowed in (run(*asked), run(*asked, "--program", "echo")):
         assert (allowed.exit_code, "  printed: a\n" in allowed.stdout) == (0, True)
     both = run(*asked, "--program", "none", "--program", "echo")
-    assert (both.exit_code, "goes with no other" in both.stderr) == (2, True)
+    assert (both.exit_code, "cannot be combined" in both.stderr) == (2, True)
 
 
 def test_wrong_command_lines(run: Run, letters: str, write: Any) -> None:
@@ -170,7 +170,7 @@ def test_wrong_command_lines(run: Run, letters: str, write: Any) -> None:
     twice = run("call", letters, "t", "--intent", "i", "--arg", "a=1", "--arg", "a=2")
     assert (twice.exit_code, "a is given twice" in twice.stderr) == (2, True)
     short = run("call", letters, "t", "--intent", "i", "--store-key", str(write("key", b"short")))
-    assert (short.exit_code, "holds no key" in short.stderr) == (2, True)
+    assert (short.exit_code, "is not a key" in short.stderr) == (2, True)
     where = run("call", letters, "t", "--intent", "i", "--store", "ftp://x/y")
     assert (where.exit_code, where.stderr.startswith("error[store]: there is no store of the kind ftp://")) == (1, True)
     (Path(letters) / "pack.toml").write_text("[pack]\n")
@@ -219,7 +219,7 @@ def interrupted(letters: str, work: Path) -> subprocess.Popen[str]:
     calling.send_signal(signal.SIGINT)
     assert calling.stderr is not None
     assert calling.stderr.readline() == "\n"
-    assert calling.stderr.readline().startswith("cancelling after the step under way")
+    assert calling.stderr.readline().startswith("cancelling after the current step")
     return calling
 
 
@@ -240,7 +240,7 @@ def test_a_second_interrupt_ends_at_once(letters: str, work: Path) -> None:
     calling.send_signal(signal.SIGINT)
     _, err = calling.communicate(timeout=PATIENCE)
     assert calling.returncode == 130
-    assert "`manglecp runs list` shows what is left to do" in err
+    assert "`manglecp runs list` lists unfinished runs" in err
     assert (work / "cabinet.txt").exists()
 
 

@@ -80,7 +80,7 @@ def test_every_proof(run: Run) -> None:
 
 def test_a_fact_that_does_not_hold_has_no_proof(run: Run) -> None:
     shown = run("eval", "pets.mg", "--explain", "loved(/rex)")
-    assert (shown.exit_code, shown.stdout) == (1, "loved(/rex) does not hold; --why-not says what is missing\n")
+    assert (shown.exit_code, shown.stdout) == (1, "loved(/rex) does not hold; --why-not prints what is missing\n")
     shown = run("eval", "pets.mg", "--explain", "loved(/rex)", "--json")
     assert (shown.exit_code, json.loads(shown.stdout)) == (1, {"fact": "loved(/rex)", "proof": None})
 
@@ -138,7 +138,7 @@ def test_coverage_with_a_selector(run: Run, write: Write) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--explain", "loved(/tom)", "--coverage"], "two questions"),
+        (["--explain", "loved(/tom)", "--coverage"], "give either --explain or --coverage"),
         (["--json", "--show-plan"], "leave --json out"),
         (["--all"], "--all goes with --explain"),
         (["--selector", "x"], "--selector goes with --coverage"),

@@ -40,7 +40,7 @@ class TestCheck:
     def test_what_is_too_large_is_no_evidence(
         self, run: Run, turn: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(harness, "LARGEST_TURN", 100)
+        monkeypatch.setattr(harness, "MAX_EVIDENCE_BYTES", 100)
         for name, stdin in (("turn.json", None), ("-", json.dumps(turn))):
             shown = run("harness", "check", "--input", name, stdin=stdin)
             assert shown.exit_code == 2
@@ -160,7 +160,7 @@ class TestPolicy:
         shown = run("harness", "check", "--log", GOOD, "--from", "anthropic", "--policy", "policy.json")
         assert (shown.exit_code, shown.stderr.splitlines()[-1]) == (
             2,
-            "error: policy.json: /toolConstraints: an object belongs here",
+            "error: policy.json: /toolConstraints: expected an object",
         )
         assert run("harness", "check", "--log", GOOD, "--from", "anthropic", "--policy", "none").exit_code == 2
         (folder / "package").mkdir()

@@ -55,7 +55,7 @@ def document(shown: Result) -> dict[str, Any]:
 def test_tools_that_are_proven_and_do_not_fit_are_counted(intent: Run, limit: tuple[str, str]) -> None:
     shown = intent("diagnose_error", "--facts", DIAGNOSE, *limit)
     assert shown.exit_code == 0
-    assert shown.stdout.startswith("3 tools proven for this intent, but none fits: ")
+    assert shown.stdout.startswith("3 tools proven for this intent, but none fits the budget")
     shown = intent("diagnose_error", "--facts", DIAGNOSE, *limit, "--json")
     assert document(shown)["payload"]["diagnostics"]["x-tools_proven"] == 3
     shown = intent("diagnose_error", "--facts", DIAGNOSE, "--json")
@@ -91,7 +91,7 @@ def test_no_tool_is_an_answer(intent: Run) -> None:
     shown = intent("sing")
     assert shown.exit_code == 0
     assert shown.stdout.startswith("No tool is proven for this intent.\n")
-    assert "the pack announces no intent 'sing', only observe, diagnose_error, fix_error" in shown.stderr
+    assert "the pack has no intent 'sing', only observe, diagnose_error, fix_error" in shown.stderr
 
 
 def test_why_tells_reasons_exclusions_and_idle_facts(intent: Run) -> None:
@@ -109,13 +109,13 @@ def test_why_not_tells_what_would_bring_a_tool(intent: Run) -> None:
     assert "excluded" not in shown
     told = shown.partition("why not full_stack_diagnosis\n")[2]
     blocked, unknown, there = told.replace("why not list_failures\n", "why not reboot\n").split("why not reboot\n")
-    reasons, _, ways = blocked.partition("  it would be there with\n")
+    reasons, _, ways = blocked.partition("  it would be offered with\n")
     assert "relevant needs recent_error" in reasons
     assert ways.startswith(
         '    backend_log("api", "ERROR", _)@[2026-02-19T14:45:00Z]\n      and console_event(_, "error", '
     )
     assert unknown == "  no tool of this name could serve this intent\n\n"
-    assert there.startswith("  it is there\n\n")
+    assert there.startswith("  it is offered\n\n")
 
 
 def test_why_not_tells_what_only_the_server_knows_to_whoever_sits_there(intent: Run) -> None:
@@ -124,10 +124,10 @@ def test_why_not_tells_what_only_the_server_knows_to_whoever_sits_there(intent: 
     facts += ["--fact", 'network_request("r", "GET", "/api/users", 404)@[now]', "--now", "2026-02-19T14:30:10Z"]
     shown = intent("diagnose_error", *facts, "--why-not", "full_stack_diagnosis", "--as", "kim").stdout
     assert "failing_service needs backend_log, and there is no such fact" in shown
-    assert "no facts were found that would bring it and may be told" in shown
+    assert "no facts were found that would unlock it and may be disclosed" in shown
     shown = intent("diagnose_error", *facts, "--why-not", "full_stack_diagnosis").stdout
-    way = '  it would be there with\n    backend_log("api", "ERROR", _)@[2026-02-19T14:30:10Z]\n  and maybe otherwise\n'
-    assert way in shown
+    fact = 'backend_log("api", "ERROR", _)@[2026-02-19T14:30:10Z]'
+    assert f"  it would be offered with\n    {fact}\n  other facts may unlock it too\n" in shown
 
 
 def test_coverage_tells_what_became_of_the_rules(intent: Run) -> None:

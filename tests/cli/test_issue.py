@@ -93,7 +93,10 @@ def test_a_life_of_an_issue(run: Run, evidence: Evidence) -> None:
 
 def test_the_first_issue_makes_the_memory(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = refusal(run, "list", status=2)
-    assert "there is no .manglecp/issues.db here or above; `manglecp issue add` makes one, --db names one" in message
+    assert (
+        "there is no .manglecp/issues.db in this folder or above; create one with `manglecp issue add`, or give --db"
+        in message
+    )
     add(run, "a")
     assert (folder / ".manglecp" / "issues.db").is_file()
     (folder / "deep" / "down").mkdir(parents=True)
@@ -112,7 +115,7 @@ def test_another_place(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_place_that_cannot_be(run: Run, write: Write) -> None:
     write("file", "x")
-    assert "cannot make file: File exists" in refusal(run, "add", "t", "--db", "file/x.db", status=2)
+    assert "cannot create file: File exists" in refusal(run, "add", "t", "--db", "file/x.db", status=2)
 
 
 def test_a_fresh_id(run: Run) -> None:
@@ -179,7 +182,7 @@ def test_update(run: Run, evidence: Evidence) -> None:
     )
     names = ("title", "description", "priority", "status", "labels", "assignee")
     assert [changed[name] for name in names] == ["T", "D", 0, "blocked", ["x", "y"], "lou"]
-    assert run("issue", "blocked").stdout.endswith("    waits for set aside by hand\n")
+    assert run("issue", "blocked").stdout.endswith("    waits for an update of its status\n")
     changed = update("--label", "", "--assignee", "")
     assert (changed["labels"], changed["assignee"]) == ([], None)
     nothing = refusal(run, "update", "a", "--evidence", evidence("issue.update", "issue://a"), status=2)
@@ -201,7 +204,7 @@ def test_leases(run: Run) -> None:
     add(run, "a")
     assert "a  fence 1  kim  until 20" in run("issue", "claim", "a").stdout
     assert "error[lease_contention_active]: issue a is leased until" in refusal(run, "claim", "a", "--actor", "lou")
-    assert refusal(run, "claim", "--next") == "nothing can be claimed\n"
+    assert refusal(run, "claim", "--next") == "no issue can be claimed\n"
     assert "error[lease_owner_mismatch]" in refusal(run, "release", "a", "--fence", "1", "--actor", "lou")
     assert "error[lease_id_mismatch]" in refusal(run, "renew", "a", "--fence", "2")
     assert "ttl: a lease lasts from 30 to 86,400 seconds" in refusal(
@@ -209,7 +212,7 @@ def test_leases(run: Run) -> None:
     )
     assert run("issue", "release", "a", "--fence", "1").stdout == "a  P2 open         do a\n"
     for args in (["claim"], ["claim", "a", "--next"]):
-        assert "Name an issue, or say --next." in refusal(run, *args, status=2)
+        assert "Give an ID or --next." in refusal(run, *args, status=2)
 
 
 class TestEvidence:
@@ -263,7 +266,7 @@ class TestEvidence:
         write("turn.json", json.dumps(document))
         message = refusal(run, "close", "a", "--evidence", "turn.json")
         assert "  tool.use_missing at " in message
-        assert message.endswith("error[blocked]: JoinClosed is not reached: the evidence does not carry the change\n")
+        assert message.endswith("error[blocked]: JoinClosed is not reached: the evidence does not prove the change\n")
 
     def test_a_turn_that_wants_nothing(self, run: Run, write: Write) -> None:
         add(run, "a")
@@ -271,7 +274,7 @@ class TestEvidence:
         del document["evidence"]["mutation"]
         write("turn.json", json.dumps(document))
         message = refusal(run, "close", "a", "--evidence", "turn.json")
-        assert message == "error[blocked]: MutationReady is not reached: the turn asks for no mutation\n"
+        assert message == "error[blocked]: MutationReady is not reached: the turn requests no mutation\n"
 
     def test_the_policy_in_force(self, run: Run, evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
         add(run, "a")
@@ -281,7 +284,7 @@ class TestEvidence:
         assert "mutation.policy_digest_mismatch" in message
         monkeypatch.delenv("MANGLECP_ACTIVE_POLICY")
         message = refusal(run, "close", "a", "--evidence", file, status=2)
-        assert "say which mutation policy is in force" in message, "evidence does not speak for itself"
+        assert "the mutation policy in force is missing" in message, "evidence does not speak for itself"
         monkeypatch.setenv("MANGLECP_ACTIVE_POLICY", other)
         assert "mutation.policy_digest_mismatch" in refusal(run, "close", "a", "--evidence", file)
         assert run("issue", "close", "a", "--evidence", file, "--active-policy", POLICY).exit_code == 0
@@ -396,7 +399,7 @@ class TestLog:
             "findings": [finding, "event 2: the log does not contain the expected event"],
         }
         for head in ("x", "1", ":x", "9" * 30 + ":x"):
-            assert "--head is a number and a hash" in refusal(run, "verify", "--head", head, status=2)
+            assert "--head takes a number and a hash" in refusal(run, "verify", "--head", head, status=2)
 
     def test_history_for_people(self, run: Run, evidence: Evidence) -> None:
         add(run, "a")

@@ -113,7 +113,7 @@ class TestFiles:
             folder.joinpath("a.mg").touch()
             assert "a pack is checked on its own" in self.shown(run, verb, "a.mg", "rules")
             return
-        assert "'rules' is a folder, and a file is needed." in self.shown(run, verb, "rules")
+        assert "'rules' is a folder; give a file." in self.shown(run, verb, "rules")
 
     def test_unreadable(self, run: Run, folder: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(_: Path, mode: str) -> None:  # noqa: ARG001

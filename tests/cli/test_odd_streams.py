@@ -19,7 +19,7 @@ def test_closed_and_full_streams(tmp_path: Path) -> None:
     (tmp_path / "a.mg").write_text("p(1).\n")
     full = shell("manglecp eval a.mg > /dev/full", tmp_path)
     assert full.returncode == 2
-    assert full.stderr.startswith(b"Error: cannot write the answer")
+    assert full.stderr.startswith(b"Error: cannot write the result")
     assert shell("manglecp check a.mg >&-", tmp_path).stderr == b""
     closed = shell("manglecp eval - <&-", tmp_path)
     assert closed.returncode == 2

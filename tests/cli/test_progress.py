@@ -24,7 +24,7 @@ def wait_for(stream: io.StringIO, text: str) -> None:
 def test_a_terminal_is_told_after_a_while_and_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr(output, "PATIENCE", 0.01)
+    monkeypatch.setattr(output, "PROGRESS_DELAY", 0.01)
     with Progress("loading") as progress:
         wait_for(terminal, "\rloading … 0 s")
         progress.doing = "evaluating"
@@ -43,7 +43,7 @@ def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_a_terminal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)
-    monkeypatch.setattr(output, "PATIENCE", 0.0)
+    monkeypatch.setattr(output, "PROGRESS_DELAY", 0.0)
     with Progress("loading"):
         time.sleep(0.05)
     assert log.getvalue() == ""
@@ -52,7 +52,7 @@ def test_only_a_terminal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_leaves_the_terminal_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr(output, "PATIENCE", 0.0)
+    monkeypatch.setattr(output, "PROGRESS_DELAY", 0.0)
 
     def fail() -> None:
         with Progress("loading"):

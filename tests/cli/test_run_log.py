@@ -89,7 +89,7 @@ def test_a_forged_log_verifies_and_does_not_play(run: Run, played: Played, folde
     assert run("run-log", "verify", "forged.jsonl").exit_code == 0
     shown = run("run-log", "replay", "forged.jsonl")
     assert (shown.exit_code, shown.stdout) == (1, "")
-    assert shown.stderr.startswith("forged.jsonl:21: comes out differently\n  recorded: {")
+    assert shown.stderr.startswith("forged.jsonl:21: the replay differs from the record\n  recorded: {")
     document = answer(run, "replay", "forged.jsonl", status=1)
     assert (document["recorded"]["payload"]["reason"], document["replayed"]["payload"]["reason"]) == (
         "goal_done",
@@ -132,7 +132,7 @@ def test_a_log_is_read_line_by_line_and_not_without_end(run: Run) -> None:
 
 @pytest.mark.usefixtures("played")
 def test_a_log_may_have_so_many_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manglecp.cli.run_log._LONGEST_LOG", 1_000)
+    monkeypatch.setattr("manglecp.cli.run_log._MAX_LOG_BYTES", 1_000)
     for verb in ("verify", "replay"):
         shown = run("run-log", verb, "run.jsonl")
         assert shown.exit_code == 2

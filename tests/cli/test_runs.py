@@ -48,13 +48,13 @@ def test_runs_are_listed_the_newest_first(run: Run, store: Path) -> None:
     assert found[doubted][5:] == ["step", "2:", "outcome_unknown"]
     assert [one["run_id"] for one in document(run("runs", "list", "--json", "--state", "succeeded"))] == [done]
     assert len(run("runs", "list", "--limit", "1").stdout.splitlines()) == 2
-    assert run("runs", "list", "--state", "cancelled").stdout == "There are no such runs.\n"
+    assert run("runs", "list", "--state", "cancelled").stdout == "No such runs.\n"
 
 
 def test_a_run_is_shown_with_its_steps_and_what_to_decide(run: Run, store: Path) -> None:
     done, doubted = journal(store, "done", "unknown")
     shown = run("runs", "show", doubted).stdout
-    assert shown.startswith(f"run {doubted}: needs_decision, outcome_unknown\n  t for me, accepted 20")
+    assert shown.startswith(f"run {doubted}: needs_decision, outcome_unknown\n  t for me, admitted 20")
     assert [line.split() for line in shown.split("\n\n")[1].splitlines()] == [
         ["STEP", "ACTION", "STATE", "CODE", "BY"],
         ["1", "look", "done", "-", "-"],
@@ -129,8 +129,8 @@ def test_an_aborted_run_keeps_an_answer_that_says_so(run: Run, store: Path) -> N
 @pytest.mark.parametrize(
     ("said", "status", "told"),
     [
-        ((), 2, "decide one thing"),
-        (("--happened", "--did-not"), 2, "decide one thing"),
+        ((), 2, "give one of --happened"),
+        (("--happened", "--did-not"), 2, "give one of --happened"),
         (("--happened",), 2, "--step N"),
         (("--abort", "--step", "2"), 2, "leave --step out"),
         (("--did-not", "--step", "2", "--output", "-"), 2, "--output goes with --happened only"),
@@ -218,7 +218,7 @@ def test_a_step_that_happened_is_not_repeated(run: Run, letters: Letters) -> Non
 def test_a_run_goes_on_with_its_own_edition_of_the_pack_only(letters: Letters) -> None:
     letters.decide("--did-not")
     other = letters.resume("--set", "carrier=dove")
-    assert (other.exit_code, "belongs to another edition of the pack" in other.stderr) == (1, True)
+    assert (other.exit_code, "belongs to another pack revision" in other.stderr) == (1, True)
     assert (letters.work / "box.txt").read_text() == "A\n"
 
 
@@ -230,4 +230,4 @@ def test_a_run_that_somebody_carries_out_is_left_to_them(letters: Letters, store
     assert opened.runs.take_over("somebody", 60_000, [digest], 5) is not None
     opened.close()
     shown = letters.resume()
-    assert (shown.exit_code, "is carried out by somebody; if that process is gone" in shown.stderr) == (1, True)
+    assert (shown.exit_code, "is owned by somebody; if that process has ended" in shown.stderr) == (1, True)

@@ -124,7 +124,7 @@ def test_what_a_server_or_the_client_refuses(run: Run, url: str) -> None:
     shown = run("intent", url, "observe", "--fact", "nonsense(1)")
     assert "nonsense" in shown.stderr
     shown = run("intent", url, "wander")
-    assert "the server announces no intent 'wander', only observe, diagnose_error, fix_error" in shown.stderr
+    assert "the server has no intent 'wander', only observe, diagnose_error, fix_error" in shown.stderr
 
 
 def test_nobody_is_there(run: Run) -> None:
@@ -171,7 +171,7 @@ def test_a_server_has_a_clock_of_its_own(run: Run, url: str) -> None:
     shown = run("call", url, "full_stack_diagnosis", *then)
     assert shown.exit_code == 1
     assert "error[macro_expired]" in shown.stderr
-    assert "a matter of the server's clock: leave --now out" in shown.stderr
+    assert "checked against the server's clock: leave --now out" in shown.stderr
     assert run("call", url, "list_failures", *then, "--arg", "url_contains=users").exit_code == 0
 
 
@@ -194,13 +194,13 @@ def test_consent_is_signed_with_the_key_that_came_with_the_token(
     unknown = run(*fix).stderr
     assert unknown.startswith("error[auth_required]: ")
     assert unknown.endswith(": set MANGLECP_TOKEN, or give --token\n")
-    assert "what belongs into MANGLECP_TOKEN" in run(*fix, "--token", "guessed").stderr
+    assert "pass it in MANGLECP_TOKEN" in run(*fix, "--token", "guessed").stderr
     monkeypatch.setenv("MANGLECP_TOKEN", TOKEN)
     nobody = run(*fix)
     assert nobody.exit_code == 1
     assert "effects: filesystem" in nobody.stderr
     assert "it can be undone" in nobody.stderr
-    assert "add --confirm to agree to this" in nobody.stderr
+    assert "add --confirm to approve this call" in nobody.stderr
     unsigned = run(*fix, "--confirm")
     assert unsigned.exit_code == 1
     assert "error[confirmation_invalid]: The confirmation token does not hold" in unsigned.stderr

@@ -23,7 +23,7 @@ import pytest
 from click.testing import Result
 
 from manglecp.cli.intent_request import value_of
-from manglecp.cli.servers import Person, Server
+from manglecp.cli.servers import Approver, ServerOptions
 from manglecp.cli.shell_commands import LoopThread, Shell, candidates
 from manglecp.cli.tool_text import assignment
 from manglecp.client import Client
@@ -139,7 +139,7 @@ def test_what_there_is_to_ask(say: Say) -> None:
         in ended.stdout
     )
     assert "network_request(request_id, method, url, status)@[…]: A request of the page" in ended.stdout
-    assert ended.stdout.count("declare a suggested intent") == 2
+    assert ended.stdout.count("evaluate a suggested intent") == 2
 
 
 def test_facts_are_stated_and_taken_back(say: Say) -> None:
@@ -173,7 +173,7 @@ def test_facts_are_stated_and_taken_back(say: Say) -> None:
     ("line", "told"),
     [
         ("wander", "there is no command wander"),
-        ("tools", "declare an intent first"),
+        ("tools", "evaluate an intent first"),
         ("intent", "an intent is missing"),
         ("intent diagnose_error", "missing: console_event"),
         ("intent observe focus", "'focus' is not KEY=VALUE"),
@@ -185,7 +185,7 @@ def test_facts_are_stated_and_taken_back(say: Say) -> None:
         ("drop current_url", "there is no such fact"),
         ("drop 0", "there is no such fact"),
         ("load nowhere.json", "nowhere.json"),
-        ("quit now", "quit takes nothing"),
+        ("quit now", "quit takes no arguments"),
         ("help wander", "there is no command wander"),
     ],
 )
@@ -199,14 +199,14 @@ def test_the_first_line_that_fails_ends_it(say: Say, line: str, told: str) -> No
 
 def test_tools_that_are_not_there_and_suggestions_that_are_not(say: Say) -> None:
     ended = say("intent observe", "invoke apply_fix")
-    assert "the last intent brought no tool apply_fix; `why not apply_fix` asks why" in ended.stderr
+    assert "the last intent has no tool apply_fix; `why not apply_fix` explains why" in ended.stderr
     ended = say("intent observe", "invoke list_failures", "follow fix_error")
     assert "did not suggest the intent 'fix_error'" in ended.stderr
     ended = say("intent observe", "invoke list_failures depth=1")
     assert (ended.exit_code, "schema_validation_failed" in ended.stderr) == (1, True)
     ended = say("intent wander")
     assert ended.exit_code == 0
-    assert "announces no intent wander" in ended.stdout
+    assert "has no intent wander" in ended.stdout
 
 
 def test_nobody_at_the_other_end_of_a_pipe_agrees(say: Say, work: Path) -> None:
@@ -219,7 +219,7 @@ def test_nobody_at_the_other_end_of_a_pipe_agrees(say: Say, work: Path) -> None:
     )
     assert ended.exit_code == 1
     assert "effects: filesystem" in ended.stderr
-    assert "add --confirm to agree" in ended.stderr
+    assert "add --confirm to approve" in ended.stderr
     assert "/api/users" not in routes(work)
 
 
@@ -329,14 +329,14 @@ def test_a_person_completes_is_asked_and_leaves(state: Path, work: Path) -> None
         person.see("2 tools at")
         person.see("incident> ")
         person.type("invoke apply_fix\r")
-        asked = person.see("Do it? [y/N] ")
+        asked = person.see("Approve? [y/N] ")
         assert "effects: filesystem" in asked
         person.type("n\r")
         person.see("confirmation_declined")
         assert "/api/users" not in routes(work)
         person.see("incident> ")
         person.type("inv\tapp\t\r")
-        person.see("Do it? [y/N] ")
+        person.see("Approve? [y/N] ")
         person.type("y\r")
         person.see("Changed app/routes.toml.")
         person.see("incident> ")
@@ -385,7 +385,11 @@ def test_what_can_be_completed() -> None:
             Client(h.url) as client,
         ):
             shell = Shell(
-                client, LoopThread(), Person(None, Server(), None, lambda _: False), lambda _: False, clock=clock
+                client,
+                LoopThread(),
+                Approver(None, ServerOptions(), None, lambda _: False),
+                lambda _: False,
+                clock=clock,
             )
             client.state.add([{"pred": "done", "args": [1]}, {"pred": "held", "args": [1, "on"]}])
             assert candidates(shell, "invoke ", "") == []

@@ -35,13 +35,16 @@ def desk(folder: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["intnt"], "No such command 'intnt'. Did you mean 'intent'?"),
         (["runs", "lst"], "No such command 'lst'. Did you mean 'list'?"),
-        (["intent", "dsk", "help"], "there is no folder 'dsk'. Did you mean 'desk'? `manglecp new dsk` writes a pack"),
-        (["serve", "far/away"], "there is no folder 'far/away'. `manglecp new far/away` writes a pack"),
+        (
+            ["intent", "dsk", "help"],
+            "there is no folder 'dsk'. Did you mean 'desk'? `manglecp new dsk` creates",
+        ),
+        (["serve", "far/away"], "there is no folder 'far/away'. `manglecp new far/away` creates an example pack"),
         (["intent", "desk/actions.py", "help"], "is a file, and a pack is a folder. Did you mean 'desk'?"),
         (["intent", "ftp://desk", "help"], "the address of a server begins with http://, https://, ws:// or wss://."),
         (["worker", "http://desk"], "give a folder of this machine."),
-        (["eval", "desk"], "'desk' is a folder, and a file is needed. Its rules are files in rules/."),
-        (["serve", "desk", "--port", "80"], "say --http HOST:PORT"),
+        (["eval", "desk"], "'desk' is a folder; give a file. Its rules are files in rules/."),
+        (["serve", "desk", "--port", "80"], "use --http HOST:PORT"),
         (["serve", "desk", "--http", "80"], "'80' is not HOST:PORT, such as 127.0.0.1:8000."),
         (["new", "desk"], "'desk' exists already; choose another name"),
         (["new", "a b"], "'a b' is not a valid pack name; use letters, digits"),
@@ -72,7 +75,7 @@ def test_an_unknown_verb_that_resembles_none(run: Run) -> None:
 
 
 def test_an_intent_that_no_rule_is_about(run: Run, desk: Path) -> None:
-    warning = "warning: no rule is about the intent 'hepl', only about help\n"
+    warning = "warning: no rule names the intent 'hepl'; rules name help\n"
     assert run("intent", "desk", "hepl").stderr == warning
     assert run("intent", "desk", "help").stderr == ""
     (desk / "rules" / "any.mg").write_text('relevant("look_up", 1) :- intent(_).\n')
@@ -87,7 +90,7 @@ def test_an_argument_that_is_missing(run: Run) -> None:
 
 @pytest.mark.no_cover
 def test_a_folder_that_is_missing(run: Run, desk: Path) -> None:
-    hint = "  there is no folder to work in: --workspace DIR names one\n"
+    hint = "  the run has no workspace: give one with --workspace DIR\n"
     paid = (*REFUND, "--arg", "amount=1", "--confirm")
     assert run(*paid).stderr.endswith(hint)
     (desk.parent / "book").mkdir()
@@ -98,15 +101,15 @@ def test_a_folder_that_is_missing(run: Run, desk: Path) -> None:
 @pytest.mark.usefixtures("desk")
 def test_a_run_that_nobody_knows(run: Run) -> None:
     shown = run("runs", "resume", "r-1", "desk").stderr
-    assert shown.endswith("there is no run r-1\n  manglecp runs list shows those that there are\n")
+    assert shown.endswith("there is no run r-1\n  `manglecp runs list` lists the runs\n")
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("intent", "an intent is missing; `help` shows how it is said"),
+        ("intent", "an intent is missing; `help` shows the syntax"),
         ("drop complaint", "there is no such fact; `facts` lists them"),
-        ("add", "a fact is missing: `add FACT`, and `predicates` lists what can be said"),
+        ("add", "a fact is missing: `add FACT`, and `predicates` lists the predicates"),
         ("help hlep", "there is no command hlep; `help` lists them"),
     ],
 )
@@ -120,5 +123,5 @@ def test_a_server_that_is_not_there_is_told_in_a_few_lines(run: Run) -> None:
         port = taken.getsockname()[1]
     shown = run("conformance", f"http://127.0.0.1:{port}")
     assert shown.exit_code == 1
-    assert shown.stdout.endswith("the server did not answer. Is it running, and is that where it is?\n")
+    assert shown.stdout.endswith("the server did not answer. Is it running, and is the address right?\n")
     assert len(shown.stdout.splitlines()) < 15

@@ -61,10 +61,10 @@ def state_of(store: Path, run_id: str) -> RunState:
 def test_once_carries_out_what_is_there(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
     shown = run("worker", pack, "--workspace", str(work), "--once")
     assert shown.exit_code == 0
-    assert shown.stderr.endswith("1 run carried out\n")
+    assert shown.stderr.endswith("1 run resumed\n")
     assert state_of(store, left) == RunState.SUCCEEDED
     assert (work / "stamped.txt").read_text() == "n1\n"
-    assert run("worker", pack, "--once").stderr.endswith("0 runs carried out\n")
+    assert run("worker", pack, "--once").stderr.endswith("0 runs resumed\n")
 
 
 def test_once_says_what_is_left_to_a_decision(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
@@ -72,7 +72,7 @@ def test_once_says_what_is_left_to_a_decision(run: Run, store: Path, pack: str, 
     (work / "box.txt").unlink()
     shown = run("worker", pack, "--workspace", str(work), "--once")
     assert shown.exit_code == 0
-    assert shown.stderr.endswith(f"0 runs carried out\n1 run left to a decision: {left}\n"), shown.stderr
+    assert shown.stderr.endswith(f"0 runs resumed\n1 run in needs_decision: {left}\n"), shown.stderr
     assert "WARNING post: " in shown.stderr
     assert state_of(store, left) == RunState.NEEDS_DECISION
 
@@ -84,12 +84,12 @@ def test_once_says_what_still_belongs_to_somebody(run: Run, store: Path, pack: s
         database.execute("UPDATE runs SET owner = 'elsewhere', claim_until_ms = ? WHERE run_id = ?", (far, left))
     database.close()
     shown = run("worker", pack, "--workspace", str(work), "--once")
-    assert shown.stderr.endswith("0 runs carried out\n1 run still claimed, until its process was silent for 15 s\n")
+    assert shown.stderr.endswith("0 runs resumed\n1 run still owned, until 15 s without a heartbeat\n")
 
 
 def test_runs_of_other_editions_are_left_alone(run: Run, store: Path, pack: str, work: Path, left: str) -> None:
     shown = run("worker", pack, "--workspace", str(work), "--once", "--set", "carrier=dove")
-    assert shown.stderr.endswith("0 runs carried out\n")
+    assert shown.stderr.endswith("0 runs resumed\n")
     assert state_of(store, left) == RunState.RUNNING
 
 
@@ -99,7 +99,7 @@ def test_a_worker_that_is_told_to_stop_ends_what_it_began(store: Path, pack: str
     wait_for(work / "reached", worker)
     worker.send_signal(signal.SIGTERM)
     assert worker.stderr is not None
-    while "stopping when the runs under way are over" not in (line := worker.stderr.readline()):
+    while "stopping after the current runs" not in (line := worker.stderr.readline()):
         assert line, "it ended"
     assert state_of(store, left) == RunState.RUNNING
     (work / "go").touch()
@@ -127,7 +127,7 @@ def test_a_worker_goes_on_where_a_killed_call_stopped(
         tx.execute("UPDATE runs SET claim_until_ms = 0")
     opened.close()
     (work / "go").touch()
-    assert run("worker", pack, "--workspace", str(work), "--once").stderr.endswith("1 run carried out\n")
+    assert run("worker", pack, "--workspace", str(work), "--once").stderr.endswith("1 run resumed\n")
     assert (work / "box.txt").read_text() == "a\n"
     assert (work / "sealed.txt").read_text() == "wax"
     (done,) = json.loads(run("runs", "list", "--json").stdout)

@@ -338,5 +338,5 @@ def test_the_commands_of_the_page_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown[0].stdout.endswith("3 skills: ok\n")
     assert "full_stack_diagnosis  full" in shown[1].stdout
     assert "excluded\n  frontend_diagnosis" in shown[2].stdout
-    assert "it would be there with" in shown[3].stdout
+    assert "it would be offered with" in shown[3].stdout
     assert "apply_fix    full" in shown[4].stdout

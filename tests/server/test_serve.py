@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives import serialization
 
 from manglecp.cli import cli
-from manglecp.cli.serve import started_in
+from manglecp.cli.serve import announce_callback
 from manglecp.server.logs import configure_logging
 from tests.processes import Logging
 from tests.server.certificates import certificate
@@ -150,7 +150,7 @@ def test_where_it_serves_is_said_as_everything_else_is(
     monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
     monkeypatch.setattr(logging.getLogger("manglecp"), "level", logging.NOTSET)
     configure_logging("error", as_json=form == "json")
-    started_in(form)("http://127.0.0.1:1")
+    announce_callback(form)("http://127.0.0.1:1")
     said = capsys.readouterr().err
     if as_record:
         record = json.loads(said)
@@ -248,9 +248,9 @@ def test_an_address_that_cannot_be_listened_at_is_told_with_what_to_do(pack: Pat
         for verb in ("serve", "dev"):
             refused = run(verb, str(pack), "--http", f"127.0.0.1:{taken.getsockname()[1]}")
             assert refused.exit_code == 1
-            assert "another process has this port. Take another with --http" in refused.stderr
+            assert "another process uses this port. Choose another with --http" in refused.stderr
     for at, said in (
-        ("192.0.2.1:0", "no address of this machine"),
+        ("192.0.2.1:0", "does not have this address"),
         ("nobody.invalid:0", "a name or an address"),
     ):
         refused = run("serve", str(pack), "--http", at, "--open-demo")
@@ -498,11 +498,11 @@ def test_dev_serves_every_edit(pack: Path, tmp_path: Path) -> None:
         url = p.url()
         settings = (pack / "pack.toml").read_text()
         (pack / "pack.toml").write_text(settings.replace("1.0.0", "2.0.0"))
-        p.until(lambda: "serving the new edition" in p.said())
+        p.until(lambda: "serving the new pack revision" in p.said())
         shown = httpx.get(f"{url}{MANIFEST}", timeout=PATIENCE, trust_env=False).json()["payload"]
         assert shown["server_version"] == "2.0.0"
         (pack / "rules" / "a.mg").write_text("p(X) :- q(Y).")
-        p.until(lambda: "still serving the old edition" in p.said())
+        p.until(lambda: "still serving the old pack revision" in p.said())
         assert evaluated(url).status_code == 200
         assert p.end(signal.SIGINT) == 0
     with process(tmp_path, "dev", str(pack), "--http", "127.0.0.1:0", "--store", ":memory:") as p:

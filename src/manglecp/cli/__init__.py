@@ -21,44 +21,44 @@ __all__ = ["cli", "main"]
 VERBS: Final = {
     "eval": "Evaluate a program and print every fact.",
     "query": "Evaluate a program and print the facts that match an atom.",
-    "check": "Find what is wrong with a pack or a program.",
-    "fmt": "Lay out files in the usual way.",
-    "new": "Write a small pack to begin with.",
-    "intent": "Declare an intent, and see which tools are proven for it.",
+    "check": "Report the errors and warnings of a pack or a program.",
+    "fmt": "Format rule files.",
+    "new": "Create a small example pack.",
+    "intent": "Evaluate an intent, and print the tools that are proven for it.",
     "call": "Invoke a tool that is proven for an intent.",
-    "shell": "Talk to a server or a pack: intents, tools, reasons.",
+    "shell": "Use a server or a pack interactively.",
     "serve": "Serve a pack over HTTP and WebSocket, or standard streams.",
-    "dev": "Serve a pack on this machine, and serve every edit of it.",
-    "runs": "Show runs, take them up, and decide where a person has to.",
-    "worker": "Carry out runs that nobody carries out any more.",
-    "ledger": "Show, verify and export the record of what happened.",
-    "harness": "Make evidence of logs, and check the turns of an agent.",
-    "issue": "Keep issues, claim them, and change them on evidence.",
+    "dev": "Serve a pack on this machine, and reload it after each edit.",
+    "runs": "List, show and resume runs, and decide those in doubt.",
+    "worker": "Resume runs whose process ended.",
+    "ledger": "Show, verify and export the audit ledger.",
+    "harness": "Extract evidence from logs, and judge the turns of an agent.",
+    "issue": "Add, claim and change issues; changes need evidence.",
     "policy": "Show, pin, compare and promote policy packages.",
-    "conformance": "Test a server, and report by requirement.",
+    "conformance": "Test a server against the specification.",
     "schema": "Print the JSON Schemas of the messages.",
-    "run-log": "Check the log of a run, without running anything.",
-    "toolhost": "Serve the actions of a plugin from a process of their own.",
-    "completion": "Print a script that lets a shell complete these words.",
+    "run-log": "Verify and replay the log of a run.",
+    "toolhost": "Execute the actions of a plugin in this process.",
+    "completion": "Print the completion script of a shell.",
 }
 # The verbs that --help describes; the others are only named there, so that it fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "fmt", "eval", "query"),
-    "Ask and invoke": ("intent", "call", "shell"),
-    "Serve and carry out": ("serve", "dev", "runs", "worker"),
-    "Look back": ("ledger", "harness"),
+    "Evaluate and invoke": ("intent", "call", "shell"),
+    "Serve and execute": ("serve", "dev", "runs", "worker"),
+    "Audit": ("ledger", "harness"),
 }
 INTERRUPTED: Final = 130
 
 
-class Trouble(click.ClickException):
-    """An error that keeps a verb from giving a verdict; its exit status is that of no verdict."""
+class VerbError(click.ClickException):
+    """An error that ends a verb without a result, with exit status 2."""
 
     exit_code = 2
 
 
 class _Verbs(click.Group):
-    """A group that imports a verb when it is used; ``--help`` and completion need only its name and its line."""
+    """A group that imports a verb when it is used; ``--help`` and completion need only ``VERBS``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -79,7 +79,7 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete verbs without importing each of them for its help, as click would."""
+        """Complete verbs without importing them; click would import each one for its help."""
         from manglecp.cli.completion import verbs
 
         options = click.Command.shell_complete(self, ctx, incomplete)
@@ -95,9 +95,9 @@ class _Verbs(click.Group):
             formatter.write(f"{heading}:\n")
             for verb in verbs:
                 formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
-        shown = {verb for verbs in GROUPS.values() for verb in verbs}
-        formatter.write(f"Also {', '.join(verb for verb in VERBS if verb not in shown)}.\n")
-        formatter.write("manglecp COMMAND -h says more.\n")
+        grouped = {verb for verbs in GROUPS.values() for verb in verbs}
+        formatter.write(f"Also {', '.join(verb for verb in VERBS if verb not in grouped)}.\n")
+        formatter.write("manglecp COMMAND -h describes a command.\n")
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -105,15 +105,14 @@ class _Verbs(click.Group):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except MemoryError:
-            raise Trouble("out of memory; a smaller input, or for eval a smaller --limit, needs less") from None
+            raise VerbError("out of memory; use a smaller input, or for eval a smaller --limit") from None
 
 
 @click.group("manglecp", cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="manglecp", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Rules prove which tools an agent may use right now, and say why."""
+    """Prove by rules which tools an agent may use now, and explain why."""
 
 
 def main() -> None:
-    """Run the command line."""
     cli(prog_name="manglecp")

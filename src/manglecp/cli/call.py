@@ -10,15 +10,15 @@ import click
 from manglecp.cli.completion import intents
 from manglecp.cli.options import (
     CallerOptions,
+    IntentOptions,
     RuntimeOptions,
-    StatementOptions,
     assignments,
     caller_options,
-    refusing_packs,
+    intent_options,
+    report_pack_errors,
     runtime_options,
-    statement_options,
 )
-from manglecp.cli.servers import Server, server_options, target_argument
+from manglecp.cli.servers import ServerOptions, server_options, target_argument
 
 
 @click.command("call")
@@ -32,7 +32,7 @@ from manglecp.cli.servers import Server, server_options, target_argument
     shell_complete=intents,
     help="The intent that the tool is proven for.",
 )
-@statement_options
+@intent_options
 @click.option(
     "--arg",
     "args",
@@ -41,11 +41,11 @@ from manglecp.cli.servers import Server, server_options, target_argument
     callback=assignments,
     help="An argument of the tool; JSON, or else text.",
 )
-@click.option("--confirm", is_flag=True, help="Agree to what the tool does, without being asked.")
+@click.option("--confirm", is_flag=True, help="Approve the call without a prompt.")
 @click.option(
     "--request-key",
     metavar="KEY",
-    help="Names this call: repeated with the same key it gets the same answer, and nothing happens twice.",
+    help="An idempotency key: a second call with the same key returns the result of the first.",
 )
 @caller_options
 @runtime_options
@@ -57,33 +57,34 @@ def command(
     target: Path | str,
     tool: str,
     name: str,
-    statement: StatementOptions,
+    intent_values: IntentOptions,
     args: dict[str, str],
     confirm: bool,
     request_key: str | None,
     caller: CallerOptions,
     runtime: RuntimeOptions,
-    server: Server,
+    server: ServerOptions,
     as_json: bool,
 ) -> None:
-    """Prove TOOL for an intent with the rules of PACK, invoke it, and print what came of it.
+    """Prove TOOL for an intent with the rules of PACK, invoke it, and print the result.
 
-    A tool that needs consent says what it would do and asks, if somebody sits at a terminal; otherwise it takes
-    --confirm. Ctrl-C cancels between two steps and undoes what can be undone; a second one ends at once.
+    A tool that needs approval shows the call and prompts at a terminal; without a terminal, give --confirm. Ctrl-C
+    cancels the run after the current step and undoes the completed ones where possible; a second Ctrl-C exits
+    immediately.
 
-    For a URL (http, https, ws, wss) the server there proves and invokes it. --as is then the name that your consent is
-    signed with, where the server does not tell it.
+    For a URL (http, https, ws, wss) that server proves and invokes the tool. --as is then the identity that signs the
+    approval, if the server does not send one.
 
-    --now, or the time of a recorded request, also is what the clock shows when the tool's validity is checked. A server
-    checks that by its own clock: a tool that holds only for a while can be invoked there now, or not at all.
+    --now, or the time of a recorded request, is also the clock that the validity of the tool is checked against. A
+    server uses its own clock for that: only tools that are valid now can be invoked there.
 
-    The exit status is 0 if the tool did it, 1 if it was refused or failed, 130 if it was cancelled.
+    The exit status is 0 if the tool succeeded, 1 if it was refused or failed, 130 if it was cancelled.
     """
     from manglecp.cli.invocation import CallRequest, call, call_server
 
     server.check_options(context, target)
     request = CallRequest(
-        intent=statement.of(name),
+        intent=intent_values.of(name),
         tool=tool,
         args=args,
         confirm=confirm,
@@ -91,8 +92,8 @@ def command(
         as_json=as_json,
     )
     if isinstance(target, str):
-        raise click.exceptions.Exit(call_server(target, server, request, caller.who))
+        raise click.exceptions.Exit(call_server(target, server, request, caller.caller_name))
     identity = caller.identity
-    with refusing_packs():
+    with report_pack_errors():
         status = asyncio.run(call(target, request, identity, runtime))
     raise click.exceptions.Exit(status)

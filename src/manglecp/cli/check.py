@@ -17,7 +17,7 @@ from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, p
 from manglecp.cli.output import GeneratorProgress, Progress, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
-if TYPE_CHECKING:  # rule files are checked without what knows packs
+if TYPE_CHECKING:  # rule files are checked without loading the pack package
     from manglecp.pack import Pack
     from manglecp.toolhost import FactGenerators
 
@@ -30,12 +30,11 @@ _FILE_OR_PACK.name = "file"
 @group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as one JSON document.")
 def command(files: tuple[str, ...], runtime: RuntimeOptions, as_json: bool) -> None:
-    """Find what is wrong with the program in FILEs, or with a pack, which is a folder.
+    """Report the errors and warnings of the program in FILEs, or of a pack, which is a folder.
 
-    A program is parsed, analysed and stratified, and not evaluated: everything is reported that is wrong at the first
-    stage where something is, and warnings. Of a pack everything is looked at: settings, rules behind the kernel's, fact
-    files, skills, actions, what they say about each other, and what the pack finds out. The exit status is 1 if there
-    is an error.
+    A program is parsed, analysed and stratified, and not evaluated. All errors of the first stage that fails are
+    reported, and all warnings. The check of a pack covers settings, rules, fact files, skills, actions, references
+    between them, and generated facts. The exit status is 1 if there is an error.
     """
     folders = [file for file in files if file != STDIN and Path(file).is_dir()]
     if folders and len(files) > 1:
@@ -107,7 +106,7 @@ def _serve(options: RuntimeOptions, pack: Pack) -> AbstractContextManager[FactGe
 
 
 def _as_json(diagnostic: Diagnostic) -> dict[str, Any]:
-    """Lines and columns count from 1; the end is behind the last character."""
+    """Encode with lines and columns counted from 1; the end is after the last character."""
     span = diagnostic.span
     end_line, end_column = (None, None) if span is None else span.source.position(span.end)
     return {

@@ -25,12 +25,12 @@ def packs(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def intents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the intents that the pack's settings announce; its code is not run."""
-    # Behind an option that still lacks its value, click does not get to the arguments: they are all that it has left.
+    """Complete the intents of the pack's settings, without running its code."""
+    # After an option without its value, click has not parsed the arguments: they are in context.args.
     settings = _settings(context.params.get("target") or next(iter(context.args), None))
     if settings is None:
         return []
-    # One line each: zsh would take a second one for a word of its own.
+    # One line each: zsh would complete a second line as another word.
     return [
         CompletionItem(one.name, help=" ".join(one.description.split()))
         for one in settings.intents
@@ -55,11 +55,11 @@ _VARIABLE = "_MANGLECP_COMPLETE"
 @click.command("completion")
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print a script with which SHELL (bash, zsh or fish) completes verbs, options and intents.
+    """Print a script for SHELL (bash, zsh or fish) that completes verbs, options and intents.
 
     \b
     bash  eval "$(manglecp completion bash)"          in ~/.bashrc
-    zsh   eval "$(manglecp completion zsh)"           in ~/.zshrc, behind compinit
+    zsh   eval "$(manglecp completion zsh)"           in ~/.zshrc, after compinit
     fish  manglecp completion fish > ~/.config/fish/completions/manglecp.fish
     """
     kind = get_completion_class(shell)

@@ -1,4 +1,4 @@
-"""``manglecp conformance``: test a server from outside, and report by requirement."""
+"""``manglecp conformance``: test a server as a client, and report by requirement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from manglecp.base.extras import missing_extra
-from manglecp.cli import Trouble
+from manglecp.cli import VerbError
 from manglecp.cli.output import Progress, json_text, write_lines
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _SCHEMES = ("http://", "https://", "ws://", "wss://")
 
 @click.command("conformance")
 @click.argument("url", metavar="[URL]", required=False)
-@click.option("--stdio", metavar="CMD", help="Start this server instead, and talk to it over its standard streams.")
+@click.option("--stdio", metavar="CMD", help="Start the server with this command, and test its standard streams.")
 @click.option(
     "--level", type=click.IntRange(1, 3), default=3, show_default=True, help="The level of conformance to test."
 )
@@ -37,9 +37,9 @@ _SCHEMES = ("http://", "https://", "ws://", "wss://")
     type=click.FloatRange(min=0.1),
     default=20.0,
     show_default=True,
-    help="How long one check may take; those with many requests have some times as long.",
+    help="The time limit of a check; checks with many requests have a multiple of it.",
 )
-@click.option("--row", "rows", metavar="ID", multiple=True, help="Only checks that show this requirement.")
+@click.option("--row", "rows", metavar="ID", multiple=True, help="Run only checks of this requirement.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def command(
@@ -52,10 +52,10 @@ def command(
     rows: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Test the MangleCP server at URL, and print what holds and what does not, by requirement.
+    """Test the MangleCP server at URL, and print the outcome of each requirement.
 
-    URL begins with http://, https://, ws:// or wss://. Without a plan nothing is invoked, and with one only the tools
-    that it names. The exit status is 0 if nothing failed, and 1 if something did.
+    URL begins with http://, https://, ws:// or wss://. Only tools that the plan names are invoked. The exit status is
+    0 if no requirement failed, else 1.
     """
     if (url is None) == (stdio is None):
         raise click.UsageError("Give either a URL or --stdio CMD.")
@@ -72,11 +72,11 @@ def command(
     try:
         from manglecp.conformance import PlanError, read_plan, run
     except ModuleNotFoundError as error:
-        raise Trouble(missing_extra(error.name, "client")) from None
+        raise VerbError(missing_extra(error.name, "client")) from None
     try:
         plan = None if plan_file is None else read_plan(plan_file)
     except PlanError as error:
-        raise Trouble(str(error)) from None
+        raise VerbError(str(error)) from None
     with Progress("testing"):
         report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
     write_lines([json_text(report.document())] if as_json else _lines(report))
@@ -84,9 +84,9 @@ def command(
 
 
 def _lines(report: Report) -> list[str]:
-    """Shorten the report about a server that never answered."""
+    """Return the report, shortened if the server never responded."""
     lines = report.lines()
     if report.of("passed") or not any("the server did not answer" in row.reasons for row in report.rows):
         return lines
-    silent = "Nothing else was tested: the server did not answer. Is it running, and is that where it is?"
+    silent = "Nothing else was tested: the server did not answer. Is it running, and is the address right?"
     return [*lines[: lines.index("Not tested:")], silent]

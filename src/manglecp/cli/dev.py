@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from manglecp.cli.options import RuntimeOptions, pack_argument, runtime_options
-from manglecp.cli.serve import DEFAULT, address, bound_at, foreign_address_options, report_failures, started
+from manglecp.cli.serve import DEFAULT, address, announce, bind_socket, foreign_address_options, report_failures
 from manglecp.server import ListenOptions, ServeError, configure_logging, is_loopback
 
 if TYPE_CHECKING:
     from manglecp.server import Core
 
 _MESSAGES: Final = {
-    "swapped": "serving the new edition",
-    "same": "serving the same edition, read again",
-    "broken": "still serving the old edition",
+    "swapped": "serving the new pack revision",
+    "same": "serving the same pack revision, read again",
+    "broken": "still serving the old pack revision",
 }
 
 
 @click.command("dev")
 @pack_argument
-@click.option("--http", "at", metavar="HOST:PORT", callback=address, help="Where to listen; 127.0.0.1:8000 by default.")
+@click.option("--http", "at", metavar="HOST:PORT", callback=address, help="The address; 127.0.0.1:8000 by default.")
 @foreign_address_options
 @runtime_options
 def command(folder: Path, at: tuple[str, int] | None, runtime: RuntimeOptions) -> None:
-    """Serve PACK on this machine, and serve every edit of it as soon as it is saved.
+    """Serve PACK on this machine, and reload it when a file is saved.
 
-    A broken edit is reported, and what was served before is served on, if anything was. Clients with a session are
-    told of new editions.
+    Errors of an edit are printed, and the previous pack revision stays in service. Clients with a session receive the
+    manifest of each new revision.
     """
     configure_logging("info", as_json=False)
     report_failures(lambda: _serve(folder, at or DEFAULT, runtime))
@@ -39,8 +39,8 @@ def command(folder: Path, at: tuple[str, int] | None, runtime: RuntimeOptions) -
 
 def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
     if not is_loopback(at[0]):
-        raise ServeError(f"{at[0]} can be reached by others; `manglecp serve` is for that")
-    bound = bound_at(*at)
+        raise ServeError(f"{at[0]} can be reached from other machines; use `manglecp serve`")
+    bound = bind_socket(*at)
 
     import uvloop
 
@@ -58,12 +58,12 @@ def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
         except PackError as error:
             for problem in error.diagnostics:
                 _print(problem.render())
-            _print("waiting for a pack that works")
+            _print("waiting for a valid pack")
         await watching
 
     with bound:
         pack = runtime.of_pack(folder)
-        uvloop.run(serve_http(pack, runtime.open_store, listening, AuthConfig(), bound, watch=watch, started=started))
+        uvloop.run(serve_http(pack, runtime.open_store, listening, AuthConfig(), bound, watch=watch, started=announce))
 
 
 def _print(text: str) -> None:

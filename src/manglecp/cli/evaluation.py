@@ -42,8 +42,8 @@ def json_facts(texts: Iterable[str], program: Program) -> Iterator[str]:
     return (json_text(write_fact(fact, schemas)) for fact in read)
 
 
-class Evaluated(NamedTuple):
-    """A result, with its cost."""
+class TimedResult(NamedTuple):
+    """The result of an evaluation, with its duration."""
 
     result: Result
     compiled: CompiledProgram
@@ -59,10 +59,10 @@ class EvaluationOptions(NamedTuple):
     bounds: Literal["error", "off"]
 
     @contextmanager
-    def evaluated(self, files: Sequence[str], accept: Callable[[Program], object]) -> Iterator[Evaluated]:
-        """Evaluate the program with the facts of the files; ``accept`` may refuse it before that.
+    def evaluate(self, files: Sequence[str], accept: Callable[[Program], object]) -> Iterator[TimedResult]:
+        """Evaluate the program with the facts of the files; ``accept`` may raise before the evaluation.
 
-        An error of the program, also one in the block, ends the verb with status 1.
+        An error of the program, also one raised in the ``with`` block, ends the verb with status 1.
         """
         warnings: tuple[Diagnostic, ...] = ()
         check, limits = self.bounds == "error", Limits(derived_facts=self.limit)
@@ -72,19 +72,19 @@ class EvaluationOptions(NamedTuple):
                 program = Program.load(read_sources(files), bounds=self.bounds)
                 warnings = program.warnings
                 accept(program)
-                given = read_fact_files(self.fact_files, program, check=check) if self.fact_files else None
+                facts = read_fact_files(self.fact_files, program, check=check) if self.fact_files else None
                 loaded = time.perf_counter()
                 progress.doing = "evaluating"
-                if given is not None:
-                    base = program.base(given, check=check, limits=limits)
+                if facts is not None:
+                    base = program.base(facts, check=check, limits=limits)
                     compiled = base.compiled
                     result = base.evaluate(now=self.now, limits=limits)
                 else:
                     compiled = CompiledProgram(program)
                     result = evaluate(program, now=self.now, limits=limits, compiled=compiled)
                 ended = time.perf_counter()
-                progress.doing = "answering"
-                yield Evaluated(result, compiled, warnings, loaded - started, ended - loaded)
+                progress.doing = "printing"
+                yield TimedResult(result, compiled, warnings, loaded - started, ended - loaded)
         except MangleError as error:
             refuse(error, warnings)
 

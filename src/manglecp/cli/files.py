@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-if TYPE_CHECKING:  # verbs that read no program start without the language
+if TYPE_CHECKING:  # verbs that read no program do not load the mangle package
     from manglecp.base.diagnostic import Diagnostic
     from manglecp.mangle import Fact, Program, Source
     from manglecp.pack.factfiles import FactFile
@@ -34,18 +34,18 @@ def combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 def group(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return a decorator that adds options to a verb, which gets their values as one argument: ``name=make(...)``."""
+    """Return a decorator that adds options to a verb and passes their values as one argument: ``name=make(...)``."""
     add = combine(*options)
 
-    def nothing() -> None: ...
+    def placeholder() -> None: ...
 
-    members = [one.name for one in getattr(add(nothing), "__click_params__", ())]
+    members = [one.name for one in getattr(add(placeholder), "__click_params__", ())]
 
     def decorate(function: Any) -> Any:
         @wraps(function)
-        def grouped(*args: Any, **given: Any) -> Any:
-            values = {member: given.pop(member) for member in members}
-            return function(*args, **given, **{name: make(**values)})
+        def grouped(*args: Any, **kwargs: Any) -> Any:
+            values = {member: kwargs.pop(member) for member in members}
+            return function(*args, **kwargs, **{name: make(**values)})
 
         return add(grouped)
 
@@ -53,13 +53,13 @@ def group(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]) -
 
 
 class _File(click.Path):
-    """A file. The refusal of a folder that is a pack names the pack's rules."""
+    """The type of a file argument. Its error for the folder of a pack names the folder of the rules."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if Path(os.fspath(value)).is_dir():
             shown = click.format_filename(value)
             rules = " Its rules are files in rules/." if (Path(os.fspath(value)) / "rules").is_dir() else ""
-            self.fail(f"{shown!r} is a folder, and a file is needed.{rules}", param, ctx)
+            self.fail(f"{shown!r} is a folder; give a file.{rules}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -82,24 +82,24 @@ def open_binary(file: str) -> Iterator[IO[bytes]]:
         raise click.UsageError(f"cannot read {click.format_filename(file)}: {error.strerror}") from None
 
 
-def read(file: str, most: int = -1) -> bytes:
-    """Return the bytes of a file. Raises ``UsageError`` for more than ``most``, unless that is negative."""
+def read(file: str, max_bytes: int = -1) -> bytes:
+    """Return the bytes of a file. Raises ``UsageError`` for more than ``max_bytes``, unless that is negative."""
     with open_binary(file) as stream:
-        data = stream.read(most + 1 if most >= 0 else -1)
-    if 0 <= most < len(data):
-        raise click.UsageError(f"{click.format_filename(file)} has more than {most:,} bytes")
+        data = stream.read(max_bytes + 1 if max_bytes >= 0 else -1)
+    if 0 <= max_bytes < len(data):
+        raise click.UsageError(f"{click.format_filename(file)} has more than {max_bytes:,} bytes")
     return data
 
 
-def read_json(file: str, most: int = -1) -> Any:
-    """Decode a JSON file. Raises :class:`manglecp.wire.Fault` where it is none."""
+def read_json(file: str, max_bytes: int = -1) -> Any:
+    """Decode a JSON file. Raises :class:`manglecp.wire.Fault` for invalid JSON."""
     from manglecp.wire import decode
 
-    return decode(read(file, most))
+    return decode(read(file, max_bytes))
 
 
 def replace(path: Path, lines: Iterable[bytes], *, mode: int = 0o600) -> None:
-    """Replace a file atomically, or write to what is no regular file. Raises ``UsageError`` where that fails."""
+    """Replace a file atomically; write into a path that is not a regular file. Raises ``UsageError`` on failure."""
     try:
         if path.exists() and not path.is_file():
             with path.open("wb") as out:
@@ -112,7 +112,7 @@ def replace(path: Path, lines: Iterable[bytes], *, mode: int = 0o600) -> None:
 
 def replace_file(path: Path, lines: Iterable[bytes], mode: int) -> None:
     """Write a temporary file and rename it, so that readers see the old file or the new one. Raises ``OSError``."""
-    from tempfile import NamedTemporaryFile  # most verbs write no file, and it is slow to load
+    from tempfile import NamedTemporaryFile  # slow to import, and most verbs write no file
 
     with NamedTemporaryFile(dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as new:
         try:
@@ -140,19 +140,19 @@ def _instant(context: click.Context, parameter: click.Parameter, text: str | Non
         example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
         raise click.BadParameter(f"{text!r} is not a time such as {example}.", context, parameter)
     if not INT_MIN < ns < INT_MAX:
-        message = f"{text!r} is out of range: times lie between 1677-09-21 and 2262-04-11."
+        message = f"{text!r} is out of range: use a time between 1677-09-21 and 2262-04-11."
         raise click.BadParameter(message, context, parameter)
     return ns
 
 
-def _fact_files(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[FactFile, ...]:
+def _fact_files(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[FactFile, ...]:
     """Convert ``FILE``, or ``NAME=FILE`` for a table that is not named after its predicate."""
-    if not given:
+    if not texts:
         return ()
     from manglecp.pack.factfiles import FactFile
 
     found = []
-    for text in given:
+    for text in texts:
         name, equals, file = text.partition("=")
         named = bool(equals) and not Path(text).exists()
         path = Path(file if named else text)
@@ -168,14 +168,14 @@ now_option: Final = click.option(
     "--now",
     metavar="TIME",
     callback=_instant,
-    help="The evaluation time in RFC 3339; by default the clock, read once.",
+    help="The evaluation time in RFC 3339; by default the current time.",
 )
 limit_option: Final = click.option(
     "--limit",
     metavar="N",
     type=click.IntRange(min=0),
     default=10_000_000,
-    help="How many facts may be derived; by default 10,000,000.",
+    help="Maximum of derived facts; by default 10,000,000.",
 )
 facts_option: Final = click.option(
     "--facts",
@@ -183,18 +183,18 @@ facts_option: Final = click.option(
     metavar="[NAME=]FILE",
     multiple=True,
     callback=_fact_files,
-    help="Facts of the server: .mg, .jsonl, .csv, .parquet or .sc, also with .gz. May be given several times.",
+    help="A file of facts: .mg, .jsonl, .csv, .parquet or .sc, also with .gz. May be given several times.",
 )
 bounds_option: Final = click.option(
     "--bounds",
     type=click.Choice(["error", "off"]),
     default="error",
-    help="Whether a violated type bound refuses the program (error) or is not looked for (off).",
+    help="Whether type bounds are checked, and a violation is an error (error), or not checked (off).",
 )
 
 
 def read_sources(names: Iterable[str]) -> list[Source]:
-    """Read program text. If one file is no text, raise a ``ParseError`` with every error of all files."""
+    """Read program text. If a file is not valid text, raise a ``ParseError`` with the errors of all files."""
     from manglecp.mangle import ParseError, decode, parse
 
     sources: list[Source] = []
@@ -214,12 +214,12 @@ def read_sources(names: Iterable[str]) -> list[Source]:
     return sources
 
 
-def read_fact_files(given: Sequence[FactFile], program: Program, *, check: bool) -> list[Fact]:
-    """Read the facts in these files. Raises ``UsageError`` for one that cannot be opened."""
+def read_fact_files(files: Sequence[FactFile], program: Program, *, check: bool) -> list[Fact]:
+    """Read the facts in these files. Raises ``UsageError`` for a file that cannot be opened."""
     from manglecp.pack.factfiles import read_facts
 
     try:
-        return read_facts(given, program, check=check)
+        return read_facts(files, program, check=check)
     except OSError as error:
         name = click.format_filename(error.filename) if error.filename else "a fact file"
         raise click.UsageError(f"cannot read {name}: {error.strerror or error}") from None

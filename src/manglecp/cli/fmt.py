@@ -1,4 +1,4 @@
-"""``manglecp fmt``: files in the usual layout."""
+"""``manglecp fmt``: format rule files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class _Formatted:
 @click.command("fmt")
 @files_argument
 @click.option(
-    "--check", is_flag=True, help="Change nothing; list the files that would change, exit 1 if there are any."
+    "--check", is_flag=True, help="Write nothing; list the files that would change, and exit with 1 if there are any."
 )
 def command(files: tuple[str, ...], check: bool) -> None:
-    """Rewrite FILEs in the usual layout. Comments stay, and so does the meaning.
+    """Format FILEs in place. Comments and meaning do not change.
 
-    Standard input (-) is written to standard output. A file that is no program is left alone.
+    Standard input (-) is formatted to standard output. A file with a syntax error is not changed.
     """
     formatted: list[_Formatted] = []
     broken: list[Diagnostic] = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REJECTED: Final = 1
 INVALID: Final = 2
-LARGEST_TURN: Final = 64 * 1024 * 1024  # bytes of evidence
+MAX_EVIDENCE_BYTES: Final = 64 * 1024 * 1024
 SOURCES: Final = ("anthropic", "openai", "mcp", "jsonl")
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -25,21 +25,21 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 @click.group("harness")
 def command() -> None:
-    """Check the turns of an agent: whether what they did is accounted for.
+    """Judge the turns of an agent: whether each result and change is backed by evidence.
 
-    Exit status: 0 accepted, 1 rejected, 2 a file cannot be read as what it should be.
+    Exit status: 0 accepted, 1 rejected, 2 a file is not valid.
     """
 
 
-def _of_a_log(*, required: bool) -> Callable[[_Command], _Command]:
+def _log_options(*, required: bool) -> Callable[[_Command], _Command]:
     return combine(
-        click.option("--from", "source", type=click.Choice(SOURCES), required=required, help="Who wrote the log."),
+        click.option("--from", "source", type=click.Choice(SOURCES), required=required, help="The format of the log."),
         click.option(
             "--policy",
             metavar="PACKAGE",
             help="A policy package, or a JSON file of CallSpec fields and constraints; by default `observe`.",
         ),
-        click.option("--strict", is_flag=True, help="Leave out what is derived from the log and not recorded in it."),
+        click.option("--strict", is_flag=True, help="Leave out evidence that is inferred and not recorded in the log."),
     )
 
 
@@ -48,14 +48,17 @@ def _of_a_log(*, required: bool) -> Callable[[_Command], _Command]:
 
 @command.command("ingest")
 @click.argument("log", metavar="LOG", type=FILE)
-@_of_a_log(required=True)
+@_log_options(required=True)
 @click.option(
-    "--out", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Where to; else standard output."
+    "--out",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file; by default standard output.",
 )
 def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | None) -> None:
     """Print the turns of LOG as evidence, one JSON document per line.
 
-    Each line is what `harness check --input` takes, and all of them are a log `--from jsonl`.
+    Each line is valid for `harness check --input`; the whole output is a log for `--from jsonl`.
     """
     import msgspec
 
@@ -76,12 +79,12 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
 @command.command("check")
 @click.option("--input", "file", metavar="FILE", type=FILE, help="The evidence of one turn; - is standard input.")
 @click.option("--log", metavar="LOG", type=FILE, help="A whole log; one line for each turn.")
-@_of_a_log(required=False)
+@_log_options(required=False)
 @click.option(
     "--witness",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write the witness of the turn, which `harness verify` judges again.",
+    help="A file to write the witness of the turn to, for `harness verify`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, or with --log one for each turn.")
 def check(
@@ -112,7 +115,7 @@ def check(
 
 
 def _check_turn(file: str, witness: Path | None, as_json: bool) -> None:
-    judgement = judged(read_object(file), source_name(file))
+    judgement = judge_document(read_object(file), source_name(file))
     if witness is not None:
         from manglecp.harness import witness_of
 
@@ -135,13 +138,13 @@ def _lines(judgement: Judgement) -> Iterator[str]:
 def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json: bool) -> None:
     counted = {"accepted": 0, "rejected": 0, "invalid": 0}
 
-    def shown() -> Iterator[str]:
+    def verdict_lines() -> Iterator[str]:
         for document in documents(log, source, policy, strict):
             turn = document["turn"]
             where = f"turn {turn['number']} (line {turn['line']})"
             try:
-                judgement = judged(document, where)
-            except UnreadableFile as error:  # of one turn; the others have a verdict all the same
+                judgement = judge_document(document, where)
+            except UnreadableFile as error:  # of one turn; the others are judged
                 counted["invalid"] += 1
                 click.echo(f"error: {error}", err=True)
                 yield json_text({**turn, **error.as_json()}) if as_json else f"{where}: invalid"
@@ -153,10 +156,10 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
                 yield f"{where}: {' '.join([judgement.result, *judgement.failure_classes])}"
 
     try:
-        write_lines(shown())
+        write_lines(verdict_lines())
     finally:
-        told = [f"{number} {verdict}" for verdict, number in counted.items() if number]
-        click.echo(f"{count(sum(counted.values()), 'turn')}: {', '.join(told) or 'nothing to check'}", err=True)
+        summary = [f"{number} {verdict}" for verdict, number in counted.items() if number]
+        click.echo(f"{count(sum(counted.values()), 'turn')}: {', '.join(summary) or 'nothing to check'}", err=True)
     if counted["invalid"]:
         raise click.exceptions.Exit(INVALID)
     if counted["rejected"]:
@@ -166,18 +169,18 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
 # --- verify ----------------------------------------------------------------------------------------------------------
 
 
-@command.command("verify", short_help="Judge a witness again, and say what differs.")
+@command.command("verify", short_help="Judge the rows of a witness again.")
 @click.argument("file", metavar="FILE", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def verify(file: str, as_json: bool) -> None:
-    """Judge the rows of the witness in FILE again and say what differs from what it claims.
+    """Judge the rows of the witness in FILE again, and print each difference from its claims.
 
-    Exit status: 0 nothing differs, 1 something does, 2 FILE is no witness.
+    Exit status: 0 no difference, 1 at least one, 2 FILE is not a witness.
     """
-    from manglecp.harness import InvalidEvidence, verify as verified
+    from manglecp.harness import InvalidEvidence, verify as verify_witness
 
     try:
-        outcome = verified(read_object(file))
+        outcome = verify_witness(read_object(file))
     except InvalidEvidence as error:
         UnreadableFile(source_name(file), error.path, error.message).report(as_json=as_json)
     except UnreadableFile as error:
@@ -196,7 +199,7 @@ def verify(file: str, as_json: bool) -> None:
 
 
 class UnreadableFile(Exception):
-    """A file, a JSON pointer into it, perhaps a line number, and what is wrong there."""
+    """An error at a JSON pointer of a file, with a line number for logs."""
 
     def __init__(self, name: str, path: str, message: str, line: int | None = None) -> None:
         super().__init__(f"{name}: {'' if line is None else f'line {line}: '}{path or '/'}: {message}")
@@ -216,7 +219,7 @@ class UnreadableFile(Exception):
         raise click.exceptions.Exit(INVALID)
 
 
-def judged(document: Mapping[str, Any], name: str) -> Judgement:
+def judge_document(document: Mapping[str, Any], name: str) -> Judgement:
     from manglecp.harness import InvalidEvidence, judge
 
     try:
@@ -229,11 +232,11 @@ def read_object(file: str) -> dict[str, Any]:
     from manglecp.wire import Fault
 
     try:
-        value = read_json(file, LARGEST_TURN)
+        value = read_json(file, MAX_EVIDENCE_BYTES)
     except Fault as fault:
         raise UnreadableFile(source_name(file), "", fault.message) from None
     if not isinstance(value, dict):
-        raise UnreadableFile(source_name(file), "", "an object belongs here")
+        raise UnreadableFile(source_name(file), "", "expected an object")
     return value
 
 
@@ -244,7 +247,7 @@ def documents(log: str, source: str, policy: str | None, strict: bool) -> Iterat
     bound, pinned = _policy(policy)
     try:
         with open_binary(log) as stream:
-            # A line that is too long arrives as a piece that is too long, and is refused as that.
+            # Bounded: of a line that is too long, one byte more than the limit arrives, and is refused.
             lines = iter(lambda: stream.readline(limits.line + 1), b"")
             yield from turns_of(lines, source, bound, pinned=pinned, strict=strict, limits=limits)
     except LogError as error:
@@ -261,7 +264,7 @@ def _policy(name: str | None) -> tuple[Any, str | None]:
         given = read_object(name)
         for member, value in given.items():
             if member in CONSTRAINTS and not isinstance(value, dict):
-                raise UnreadableFile(source_name(name), f"/{member}", "an object belongs here")
+                raise UnreadableFile(source_name(name), f"/{member}", "expected an object")
         return given, None
     from manglecp.cli.policy import default_pin, load_package, load_pin
     from manglecp.harness.policy import PolicyError

@@ -12,43 +12,43 @@ import click
 from manglecp.cli.completion import intents
 from manglecp.cli.options import (
     CallerOptions,
+    IntentOptions,
     RuntimeOptions,
-    StatementOptions,
     bold,
     caller_options,
+    intent_options,
     pack_options,
     refuse_pack,
     refuse_request,
-    statement_options,
 )
 from manglecp.cli.output import Progress, write_lines, write_text
-from manglecp.cli.servers import Server, talk, target_argument, token_options
+from manglecp.cli.servers import ServerOptions, run_with_client, target_argument, token_options
 
-if TYPE_CHECKING:  # a wrong command line is refused before anything is loaded
+if TYPE_CHECKING:  # the command line is checked before these packages are loaded
     from manglecp.intent import Domain, Identity
 
 
 @click.command("intent")
 @target_argument
 @click.argument("name", metavar="NAME", shell_complete=intents)
-@statement_options
-@click.option("--budget", metavar="N", type=click.IntRange(min=0), help="How many tokens the tools may cost.")
-@click.option("--max-tools", metavar="N", type=click.IntRange(min=0), help="How many tools at most.")
+@intent_options
+@click.option("--budget", metavar="N", type=click.IntRange(min=0), help="The token budget of the tools.")
+@click.option("--max-tools", metavar="N", type=click.IntRange(min=0), help="Maximum of tools.")
 @click.option(
     "--level",
     type=click.Choice(["full", "condensed", "minimal", "adaptive"]),
     default="adaptive",
-    help="How much to tell of each tool; by default as its score says.",
+    help="The detail level of the tools; by default it depends on their scores.",
 )
-@click.option("--why", is_flag=True, help="Also say why each tool is there, and why others are not.")
+@click.option("--why", is_flag=True, help="Also print why each tool is offered, and why others are not.")
 @click.option(
     "--why-not",
     "absent",
     metavar="TOOL",
     multiple=True,
-    help="Say what blocks this tool, and which facts would bring it.",
+    help="Print what blocks this tool, and which facts would unlock it.",
 )
-@click.option("--coverage", is_flag=True, help="Also say what became of the rules.")
+@click.option("--coverage", is_flag=True, help="Also print for each rule whether it fired.")
 @caller_options
 @pack_options
 @token_options
@@ -58,7 +58,7 @@ def command(
     context: click.Context,
     target: Path | str,
     name: str,
-    statement: StatementOptions,
+    intent_values: IntentOptions,
     budget: int | None,
     max_tools: int | None,
     level: str,
@@ -67,32 +67,32 @@ def command(
     coverage: bool,
     caller: CallerOptions,
     runtime: RuntimeOptions,
-    server: Server,
+    server: ServerOptions,
     as_json: bool,
 ) -> None:
     """Evaluate the intent NAME with the rules of PACK, and print the tools that are proven for it.
 
-    For a URL (http, https, ws, wss) the server there is asked, and says what it discloses.
+    For a URL (http, https, ws, wss) that server evaluates the intent, and decides what it discloses.
 
-    The exit status is 0 also if there are none, and 1 if the pack or the request is refused.
+    The exit status is 0, also without a tool, and 1 if the pack or the request is refused.
     """
-    server.check_options(context, target, "who")
+    server.check_options(context, target, "caller_name")
     constraints = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
     options: dict[str, Any] = {"include_proof_hints": why, "disclosure_preference": level, "x-rule_coverage": coverage}
     if absent:
         options["x-why_not"] = list(absent)
     payload = {
-        **statement.of(name),
-        "constraints": {key: most for key, most in constraints.items() if most is not None},
+        **intent_values.of(name),
+        "constraints": {key: limit for key, limit in constraints.items() if limit is not None},
         "options": options,
     }
     if isinstance(target, str):
-        _ask_server(target, server, payload, as_json=as_json)
+        _evaluate_at_server(target, server, payload, as_json=as_json)
     else:
-        _answer(target, runtime, payload, caller.identity, as_json=as_json)
+        _evaluate_locally(target, runtime, payload, caller.identity, as_json=as_json)
 
 
-def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: bool) -> None:
+def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any], *, as_json: bool) -> None:
     import msgspec
 
     from manglecp.client import Client, EvaluationResult
@@ -100,11 +100,11 @@ def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: b
     from manglecp.wire import WireError, encode
     from manglecp.wire.messages import Constraints, IntentResponse, Options
 
-    async def ask(client: Client) -> EvaluationResult:
+    async def evaluate(client: Client) -> EvaluationResult:
         intent = payload["intent"]
         announced = [one.name for one in client.manifest.intents]
         if announced and intent["name"] not in announced and not as_json:
-            warn_of_intent("the server", intent["name"], announced)
+            _warn_of_intent("the server", intent["name"], announced)
         return await client.evaluate(
             intent["name"],
             intent["params"],
@@ -115,8 +115,8 @@ def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: b
         )
 
     try:
-        with Progress("asking"):
-            found = talk(url, server, ask)
+        with Progress("waiting for the server"):
+            found = run_with_client(url, server, evaluate)
     except WireError as error:
         refuse_request(error, ANONYMOUS, as_json=as_json)
     if as_json:
@@ -130,13 +130,13 @@ def _ask_server(url: str, server: Server, payload: dict[str, Any], *, as_json: b
     write_lines(result_lines(found.result, why=payload["options"]["include_proof_hints"], bold=bold()))
 
 
-def warn_of_intent(who: str, name: str, known: list[str]) -> None:
+def _warn_of_intent(source: str, name: str, known: list[str]) -> None:
     from manglecp.base.text import escape_invisible
 
-    click.echo(escape_invisible(f"warning: {who} announces no intent {name!r}, only {', '.join(known)}"), err=True)
+    click.echo(escape_invisible(f"warning: {source} has no intent {name!r}, only {', '.join(known)}"), err=True)
 
 
-def _answer(
+def _evaluate_locally(
     folder: Path, runtime: RuntimeOptions, payload: dict[str, Any], identity: Identity, *, as_json: bool
 ) -> None:
     from manglecp.intent import request_message, respond
@@ -164,10 +164,10 @@ def _answer(
     name = payload["intent"]["name"]
     known = [intent.name for intent in pack.settings.intents]
     if known and name not in known:
-        warn_of_intent("the pack", name, known)
+        _warn_of_intent("the pack", name, known)
     elif not known and name not in (mentioned := _mentioned(domain)) and mentioned:
         click.echo(
-            escape_invisible(f"warning: no rule is about the intent {name!r}, only about {', '.join(mentioned)}"),
+            escape_invisible(f"warning: no rule names the intent {name!r}; rules name {', '.join(mentioned)}"),
             err=True,
         )
     write_lines(lines(answer, why=payload["options"]["include_proof_hints"], bold=bold()))
@@ -181,7 +181,7 @@ def _mentioned(domain: Domain) -> list[str]:
     names = set()
     for rule in domain.program.rules:
         if rule.clause.span is not None and rule.clause.span.source.name in own:
-            asked = (one.atom for one in rule.clause.premises if isinstance(one, Literal))
-            names |= {atom.args[0] for atom in asked if atom.predicate == "intent"}
+            atoms = (one.atom for one in rule.clause.premises if isinstance(one, Literal))
+            names |= {atom.args[0] for atom in atoms if atom.predicate == "intent"}
     known = [name for name in names if isinstance(name, str)]
     return sorted(known) if len(known) == len(names) else []

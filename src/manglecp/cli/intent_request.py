@@ -24,7 +24,7 @@ _MILLISECOND: Final = 1_000_000
 
 
 def value_of(text: str) -> Any:
-    """Decode JSON; other text stands for itself, so that ``depth=quick`` needs no quotes."""
+    """Decode JSON; return other text unchanged, so that ``depth=quick`` needs no quotes."""
     try:
         return decode_json(text.encode())
     except (Fault, UnicodeEncodeError):
@@ -32,33 +32,33 @@ def value_of(text: str) -> Any:
 
 
 def clock_from(at: str) -> Callable[[], int]:
-    """Return a clock that starts at this time, so that a recorded situation can be replayed."""
-    start, begun = read_instant(at), time.monotonic_ns()
-    return lambda: start + time.monotonic_ns() - begun
+    """Return a clock that starts at this time, for the replay of recorded facts."""
+    start, started = read_instant(at), time.monotonic_ns()
+    return lambda: start + time.monotonic_ns() - started
 
 
 def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:
     """Return the evaluation time and the facts. ``now`` in a fact is that time."""
-    written: list[Any] = []
+    found: list[Any] = []
     recorded_at: Any = None
     programs = []
     for file in files:
         if file.endswith(".mg"):
             programs.append(file)
             continue
-        found, at = _recorded(file)
-        written += found
+        recorded, at = _read_recorded(file)
+        found += recorded
         recorded_at = recorded_at or at
     instant = _instant(now or recorded_at or "now")
     try:
         for file in programs:
-            written += parse_fact_objects(decode(source_name(file), read(file)), instant)
+            found += parse_fact_objects(decode(source_name(file), read(file)), instant)
         for text in facts:
-            written += parse_fact_argument("--fact", text, instant)
+            found += parse_fact_argument("--fact", text, instant)
     except MangleError as error:
         report(error.diagnostics)
         raise click.exceptions.Exit(2) from None
-    return instant_text(instant), written
+    return instant_text(instant), found
 
 
 def _instant(at: Any) -> int:
@@ -71,7 +71,7 @@ def _instant(at: Any) -> int:
         raise click.BadParameter(message, param_hint="'--now'") from None
 
 
-def _recorded(file: str) -> tuple[list[Any], Any]:
+def _read_recorded(file: str) -> tuple[list[Any], Any]:
     try:
         document = read_json(file)
     except Fault as fault:

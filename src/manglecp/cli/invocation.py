@@ -1,7 +1,7 @@
-"""One invocation from the shell, of a pack on this machine or at a server.
+"""One invocation from the command line, of a pack on this machine or at a server.
 
-The user at the terminal approves: the challenge is shown here, and signed with the secret of this machine's user.
-With a request key, a run of an earlier call whose process is gone is resumed.
+The user at the terminal is the approver: the approval request is printed, and signed with the secret of this user.
+With a request key, the run of an earlier call whose process ended is resumed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,15 @@ from manglecp.cli import INTERRUPTED
 from manglecp.cli.intent_request import clock_from, value_of
 from manglecp.cli.options import LOCAL, RuntimeOptions, bold
 from manglecp.cli.output import Progress, write_lines, write_text
-from manglecp.cli.servers import Person, Server, agreed, asked_at_terminal, talk
-from manglecp.cli.tool_text import answer_lines, failure_lines, what_to_state
+from manglecp.cli.servers import (
+    CONFIRM_HINT,
+    Approver,
+    ServerOptions,
+    approve_at_terminal,
+    prompt_for_approval,
+    run_with_client,
+)
+from manglecp.cli.tool_text import answer_lines, failure_lines, missing_fact_lines
 from manglecp.client import ApprovalRequest, Client, Tool
 from manglecp.intent import Identity, request_message
 from manglecp.invoke import Invoker, OpenPacks, RunObserver, RunResponse, open_packs, progress_reporter, with_approval
@@ -45,7 +52,7 @@ from manglecp.wire.messages import (
 )
 
 _POLL_SECONDS: Final = 1.0  # for a run that an earlier call began
-_MAX_LINES: Final = 20
+_MAX_HOST_LINES: Final = 20
 _NO_FOLDER: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # not found, not permitted, read-only
 
 
@@ -62,12 +69,12 @@ class CallRequest:
 
 
 async def call(folder: Path, request: CallRequest, identity: Identity, runtime: RuntimeOptions) -> int:
-    overheard: list[str] = []
-    telling = keep_failures(overheard) if identity.trust == LOCAL else None
+    host_lines: list[str] = []
+    on_failure = keep_failures(host_lines) if identity.trust == LOCAL else None
     clock = clock_from(request.intent["eval_time"])
     with contextlib.ExitStack() as loading:
         progress = loading.enter_context(Progress("loading"))
-        opening = open_packs([runtime.of_pack(folder)], runtime.open_store, clock=clock, on_failure=telling)
+        opening = open_packs([runtime.of_pack(folder)], runtime.open_store, clock=clock, on_failure=on_failure)
         async with opening as opened:
             progress.doing = "evaluating"
             session = _Session(request, identity, opened)
@@ -77,7 +84,7 @@ async def call(folder: Path, request: CallRequest, identity: Identity, runtime: 
                 answer: RunResponse = await session.invoke(tool)
             except WireError as error:
                 answer = error
-    print_answer(answer, as_json=request.as_json, overheard=overheard, workspace=bool(runtime.workspace))
+    print_answer(answer, as_json=request.as_json, host_lines=host_lines, workspace=bool(runtime.workspace))
     return status_of(answer)
 
 
@@ -85,7 +92,7 @@ def keep_failures(lines: list[str]) -> Callable[[str, str], None]:
     """Return a callback that appends the last lines which hosts write about failed calls."""
 
     def keep(action: str, detail: str) -> None:
-        lines.extend(escape_invisible(f"  {action}: {line}") for line in detail.strip().splitlines()[-_MAX_LINES:])
+        lines.extend(escape_invisible(f"  {action}: {line}") for line in detail.strip().splitlines()[-_MAX_HOST_LINES:])
 
     return keep
 
@@ -130,7 +137,7 @@ class _Session:
         return await with_approval(self._send, payload, self._identity.name, self._opened.secrets, self._approve)
 
     def _approve(self, challenge: Mapping[str, Any]) -> bool | None:
-        return self._request.confirm or agreed(str(challenge["text"]).splitlines())
+        return self._request.confirm or prompt_for_approval(str(challenge["text"]).splitlines())
 
     async def _send(self, payload: Mapping[str, Any]) -> InvokeResult:
         request = request_message("invoke_request", payload, self._invoker.domain.pack, "shell")
@@ -143,7 +150,7 @@ class _Session:
                 resuming.cancel()
 
     async def _resume_earlier_run(self) -> None:
-        """Resume what an earlier call with this key began, if its process is gone: there may be no worker."""
+        """Resume the run of an earlier call with this key if its process ended; a worker may not exist."""
         key = self._request.request_key
         while key is not None:
             await asyncio.sleep(_POLL_SECONDS)
@@ -155,7 +162,7 @@ class _Session:
 
 
 class NotProven(WireError):
-    """The tool is not proven; ``why`` are lines of text with the reasons."""
+    """The error of a tool that is not proven; ``why`` are lines of text with the reasons."""
 
     def __init__(self, request: CallRequest, proven: Sequence[str], hints: ProofHints | UnsetType) -> None:
         others = f"; proven are {', '.join(proven)}" if proven else ""
@@ -166,7 +173,7 @@ class NotProven(WireError):
 
 
 def arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
-    """Decode arguments. What the schema declares as text stays text, even if it reads like JSON."""
+    """Decode arguments. An argument of type string is not decoded, even if it is valid JSON."""
     schema = {} if tool.input_schema is UNSET else tool.input_schema
     properties = schema.get("properties", {})
     textual = {name for name, one in properties.items() if isinstance(one, dict) and one.get("type") == "string"}
@@ -184,16 +191,16 @@ def progress_callback(progress: Progress) -> Callable[[ProgressPayload], None]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[asyncio.Event]:
-    """Yield an event that Ctrl-C sets. A second Ctrl-C ends the process at once; the journal allows a resume later."""
+    """Yield an event that Ctrl-C sets. A second Ctrl-C ends the process; the run can be resumed from its journal."""
     cancel = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
         if cancel.is_set():
-            click.echo("\nended; `manglecp runs list` shows what is left to do", err=True)
+            click.echo("\nended; `manglecp runs list` lists unfinished runs", err=True)
             os._exit(INTERRUPTED)
         cancel.set()
-        click.echo("\ncancelling after the step under way; Ctrl-C again ends at once", err=True)
+        click.echo("\ncancelling after the current step; press Ctrl-C again to exit immediately", err=True)
 
     try:
         loop.add_signal_handler(signal.SIGINT, interrupt)
@@ -207,29 +214,29 @@ def interruptible() -> Iterator[asyncio.Event]:
 
 
 def print_answer(
-    answer: RunResponse, *, as_json: bool, overheard: Sequence[str] = (), workspace: bool | None = None
+    answer: RunResponse, *, as_json: bool, host_lines: Sequence[str] = (), workspace: bool | None = None
 ) -> None:
-    """Print the result or the error. ``workspace`` is whether there was one, if known."""
+    """Print the result or the error. ``workspace`` is whether the run had one; None if unknown."""
     if as_json:
         if isinstance(answer, WireError):
-            said = encode(answer.answering("shell"))
+            message = encode(answer.answering("shell"))
         else:
-            said = encode(InvokeResponse(id="shell", payload=answer))
-        write_text(said.decode() + "\n")
+            message = encode(InvokeResponse(id="shell", payload=answer))
+        write_text(message.decode() + "\n")
         return
     if isinstance(answer, InvokeResult):
         write_lines(answer_lines(answer, bold=bold()))
         return
     why = answer.why if isinstance(answer, NotProven) else ()
-    for line in (*failure_lines(answer, overheard), *what_to_state(answer), *why):
+    for line in (*failure_lines(answer, host_lines), *missing_fact_lines(answer), *why):
         click.echo(line, err=True)
     if answer.code == "confirmation_required" and (answer.details or {}).get("challenge") is not None:
-        click.echo("  add --confirm to agree to this", err=True)
+        click.echo(f"  {CONFIRM_HINT}", err=True)
     if answer.code == "schema_validation_failed":
         for name in _missing(answer):
             click.echo(escape_invisible(f"  add --arg {name}=VALUE"), err=True)
-    if workspace is False and any(_NO_FOLDER.search(line) for line in overheard):
-        click.echo("  there is no folder to work in: --workspace DIR names one", err=True)
+    if workspace is False and any(_NO_FOLDER.search(line) for line in host_lines):
+        click.echo("  the run has no workspace: give one with --workspace DIR", err=True)
 
 
 def _missing(error: WireError) -> Iterator[str]:
@@ -239,10 +246,10 @@ def _missing(error: WireError) -> Iterator[str]:
 
 
 _NOT_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
-_CLOCKS_DIFFER_NS: Final = 60_000_000_000
+_CLOCK_SKEW_NS: Final = 60_000_000_000
 
 
-def call_server(url: str, server: Server, request: CallRequest, who: str | None) -> int:
+def call_server(url: str, server: ServerOptions, request: CallRequest, caller_name: str | None) -> int:
     at = request.intent["eval_time"]
 
     async def work(client: Client) -> InvokeResult:
@@ -250,9 +257,9 @@ def call_server(url: str, server: Server, request: CallRequest, who: str | None)
         with ExitStack() as line:
             progress = line.enter_context(Progress("running"))
 
-            def ask(question: ApprovalRequest) -> bool:
+            def decide(question: ApprovalRequest) -> bool:
                 line.close()  # the progress line would overwrite a prompt
-                return request.confirm or asked_at_terminal(question)
+                return request.confirm or approve_at_terminal(question)
 
             outcome = await client.invoke(
                 found,
@@ -260,33 +267,33 @@ def call_server(url: str, server: Server, request: CallRequest, who: str | None)
                 request_key=request.request_key,
                 eval_time=at,
                 on_progress=progress_callback(progress),
-                on_confirm=Person(url, server, who, ask).on_confirm(),
+                on_confirm=Approver(url, server, caller_name, decide).on_confirm(),
             )
         return outcome.response
 
     try:
-        answer: RunResponse = talk(url, server, work)
+        answer: RunResponse = run_with_client(url, server, work)
     except WireError as error:
-        answer = _at_another_time(error, at)
+        answer = _explain_expiry(error, at)
     print_answer(answer, as_json=request.as_json)
     return status_of(answer)
 
 
-def _at_another_time(error: WireError, at: str) -> WireError:
-    """Explain an expired tool: rules use the time of the request, validity the server's clock."""
-    if error.code not in _NOT_NOW or abs(read_instant(at) - time.time_ns()) < _CLOCKS_DIFFER_NS:
+def _explain_expiry(error: WireError, at: str) -> WireError:
+    """Extend the error of an expired tool: rules use the time of the request, validity the server's clock."""
+    if error.code not in _NOT_NOW or abs(read_instant(at) - time.time_ns()) < _CLOCK_SKEW_NS:
         return error
-    why = f"it was proven for {at}, and whether it holds is a matter of the server's clock: leave --now out"
-    return WireError(error.code, f"{error.message}; {why}, or take facts without a recorded time", error.details)
+    why = f"it was proven for {at}, and its validity is checked against the server's clock: leave --now out"
+    return WireError(error.code, f"{error.message}; {why}, or use facts without a recorded time", error.details)
 
 
 async def _find(client: Client, request: CallRequest) -> Tool:
     """Return the tool. Raises :class:`NotProven` with the reasons that the server discloses."""
     intent, at = request.intent["intent"], request.intent["eval_time"]
-    asked = (intent["name"], intent["params"], request.intent["facts"])
-    found = await client.evaluate(*asked, eval_time=at, options=Options(disclosure_preference="full"))
+    given = (intent["name"], intent["params"], request.intent["facts"])
+    found = await client.evaluate(*given, eval_time=at, options=Options(disclosure_preference="full"))
     if request.tool in found:
         return found[request.tool]
     options = Options(why_not=(request.tool,), disclosure_preference="minimal")
-    hints = (await client.evaluate(*asked, eval_time=at, options=options)).result.proof_hints
+    hints = (await client.evaluate(*given, eval_time=at, options=options)).result.proof_hints
     raise NotProven(request, [tool.name for tool in found], hints)

@@ -22,13 +22,10 @@ from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, Iss
 
 @click.group("issue")
 def command() -> None:
-    """Work that is known of: issues, what they wait for, who is on them.
+    """The issue memory: issues, their dependencies and their leases.
 
-    update, discover, close and dep change what is known: they take the evidence of a turn, and no other way exists.
+    update, discover, close and dep change issues, and require the evidence of a turn.
     """
-
-
-# --- questions -------------------------------------------------------------------------------------------------------
 
 
 @command.command("list")
@@ -47,9 +44,9 @@ def list_(status: str | None, label: str | None, assignee: str | None, as_of: in
 @options.as_of
 @issue_options
 def ready(as_of: int | None, issues: IssueOptions) -> None:
-    """Print what can be claimed, in the order of claiming.
+    """Print the issues that can be claimed, in the order of claiming.
 
-    Issues that are open, or whose lease ran out, and that wait for no other.
+    They are open, or their lease has expired, and they depend on no open issue.
     """
     with issues.view(as_of) as view:
         issues.print_issues(view.ready())
@@ -59,7 +56,7 @@ def ready(as_of: int | None, issues: IssueOptions) -> None:
 @options.as_of
 @issue_options
 def blocked(as_of: int | None, issues: IssueOptions) -> None:
-    """Print what cannot be begun, and why."""
+    """Print the blocked issues, each with its blockers."""
     with issues.view(as_of) as view:
         found = view.blocked()
     issues.print(lambda: [text.blocked_document(one) for one in found], lambda: map(text.blocked_line, found))
@@ -70,7 +67,7 @@ def blocked(as_of: int | None, issues: IssueOptions) -> None:
 @options.as_of
 @issue_options
 def show(issue: str, as_of: int | None, issues: IssueOptions) -> None:
-    """Print everything about one issue."""
+    """Print one issue with its lease and dependencies."""
     with issues.view(as_of) as view:
         detail = view.show(issue)
     issues.print(lambda: text.detail_document(detail), lambda: text.detail_lines(detail))
@@ -80,13 +77,13 @@ def show(issue: str, as_of: int | None, issues: IssueOptions) -> None:
 @click.argument("issue", metavar="[ID]", required=False)
 @issue_options
 def history(issue: str | None, issues: IssueOptions) -> None:
-    """Print what happened, to one issue or to all."""
+    """Print the events of one issue, or of all."""
     with issues.view() as view:
         events = view.history(issue)
         issues.print(lambda: [msgspec.to_builtins(one) for one in events], lambda: map(text.event_line, events))
 
 
-# --- work, which needs no evidence ------------------------------------------------------------------------------------
+# --- work without evidence --------------------------------------------------------------------------------------------
 
 
 @command.command("add")
@@ -104,7 +101,7 @@ def add(
     labels: tuple[str, ...],
     issues: IssueOptions,
 ) -> None:
-    """Add an issue. The first one makes the memory."""
+    """Add an issue. The first one creates the database."""
     change = Add(title=title, description=description, priority=priority, labels=tuple(sorted(set(labels))))
     with issues.memory(create=True) as memory:
         added = memory.add(issues.actor, change, issue)
@@ -117,16 +114,16 @@ def add(
 @options.ttl
 @actor_options
 def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> None:
-    """Become the only one who works on an issue, for a time.
+    """Lease an issue to the actor for a limited time.
 
-    A lease that ran out is taken over. The fencing token that is printed has to be shown to change the issue.
+    An expired lease is taken over. Pass the printed fencing token to commands that change the issue.
     """
     if (issue is None) is not next_:
-        raise click.UsageError("Name an issue, or say --next.")
+        raise click.UsageError("Give an ID or --next.")
     with issues.memory() as memory:
         lease = memory.claim_next(issues.actor, ttl) if issue is None else memory.claim(issues.actor, issue, ttl)
     if lease is None:
-        click.echo("nothing can be claimed", err=True)
+        click.echo("no issue can be claimed", err=True)
         raise click.exceptions.Exit(1)
     issues.print_lease(lease)
 
@@ -137,7 +134,7 @@ def claim(issue: str | None, next_: bool, ttl: int, issues: IssueOptions) -> Non
 @options.ttl
 @actor_options
 def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
-    """Make a lease last longer, from now on."""
+    """Extend a lease; its new duration starts now."""
     with issues.memory() as memory:
         lease = memory.renew(issues.actor, issue, fence, ttl)
     issues.print_lease(lease)
@@ -148,7 +145,7 @@ def renew(issue: str, fence: int, ttl: int, issues: IssueOptions) -> None:
 @click.option("--fence", metavar="N", type=int, required=True, help="The fencing token of the lease.")
 @actor_options
 def release(issue: str, fence: int, issues: IssueOptions) -> None:
-    """Give an issue back."""
+    """End the lease of an issue."""
     with issues.memory() as memory:
         released = memory.release(issues.actor, issue, fence)
     issues.print_issue(released)
@@ -166,10 +163,10 @@ _edge = click.option(
 @click.argument("issue", metavar="ID")
 @click.option("--title", metavar="TEXT")
 @click.option("--description", metavar="TEXT")
-@click.option("--status", type=click.Choice(["open", "blocked"]), help="A claim leads to in_progress, close to closed.")
+@click.option("--status", type=click.Choice(["open", "blocked"]), help="A claim sets in_progress, close sets closed.")
 @click.option("--priority", metavar="0-4", type=int)
-@click.option("--label", "labels", metavar="LABEL", multiple=True, help="All labels it shall have; one '' takes all.")
-@click.option("--assignee", metavar="NAME", help="Who shall do it; '' is nobody.")
+@click.option("--label", "labels", metavar="LABEL", multiple=True, help="Replaces all labels; '' removes them.")
+@click.option("--assignee", metavar="NAME", help="The new assignee; '' removes the assignee.")
 @options.note
 @options.fence
 @gated
@@ -229,7 +226,7 @@ def close(gate: Gate, issue: str, note: str, fence: int | None) -> Issue:
 
 @command.group("dep")
 def dep() -> None:
-    """Say what an issue depends on, on the evidence of a turn."""
+    """Add or remove a dependency of an issue, on the evidence of a turn."""
 
 
 @dep.command("add")
@@ -239,7 +236,7 @@ def dep() -> None:
 @options.fence
 @gated
 def dep_add(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | None) -> Issue:
-    """Let ID depend on ON."""
+    """Make ID depend on ON."""
     change = AddDependency(edge=edge, depends_on=depends_on, fence=fence)
     return gate.memory.mutate(gate.right, gate.actor, issue, change)
 
@@ -251,7 +248,7 @@ def dep_add(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | Non
 @options.fence
 @gated
 def dep_remove(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | None) -> Issue:
-    """Let ID no longer depend on ON."""
+    """Remove the dependency of ID on ON."""
     change = RemoveDependency(edge=edge, depends_on=depends_on, fence=fence)
     return gate.memory.mutate(gate.right, gate.actor, issue, change)
 
@@ -278,9 +275,9 @@ def export(file: str, db: str | None) -> None:
 @click.argument("file", metavar="FILE", type=files.FILE)
 @issue_options
 def import_(file: str, issues: IssueOptions) -> None:
-    """Fill an empty memory with the events that were exported to FILE.
+    """Import the events that were exported to FILE into an empty memory.
 
-    All of them, or none: then everything that is wrong with the file is said.
+    An invalid file is not imported, and all its errors are printed.
     """
     from manglecp.issues import InvalidLog, import_log
 
@@ -298,13 +295,13 @@ def import_(file: str, issues: IssueOptions) -> None:
     )
 
 
-@command.command("verify", short_help="Compute chain and state again, and say what differs.")
-@click.option("--head", metavar="N:HASH", help="An event that the log has to have, as an earlier run printed it.")
+@command.command("verify", short_help="Verify the hash chain and the stored state.")
+@click.option("--head", metavar="N:HASH", help="A head of an earlier verification, which must be in the log.")
 @issue_options
 def verify(head: str | None, issues: IssueOptions) -> None:
-    """Compute the hash chain and the state again from the events, and say what differs.
+    """Recompute the hash chain and the state from the events, and print each difference.
 
-    Rows that were cut off at the end are found with --head only.
+    Only --head detects that the last events were removed.
     """
     from manglecp.issues import audit
 

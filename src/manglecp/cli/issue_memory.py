@@ -14,7 +14,7 @@ import msgspec
 
 from manglecp.cli import issue_text as text
 from manglecp.cli.files import group
-from manglecp.cli.options import as_json, refusing, user_name
+from manglecp.cli.options import as_json, report_store_errors, user_name
 from manglecp.cli.output import json_text, write_lines
 from manglecp.issues import DEFAULT_PRIORITY, DEFAULT_TTL, StoredIssues, open_issues, system_clock
 from manglecp.store import parse_location
@@ -36,20 +36,20 @@ actor = click.option(
     metavar="NAME",
     envvar="MANGLECP_ACTOR",
     default=user_name,
-    help="Who does it; by default $MANGLECP_ACTOR or the user.",
+    help="The actor of the change; by default $MANGLECP_ACTOR or the user.",
 )
-as_of = click.option("--as-of", metavar="N", type=click.IntRange(min=1), help="As it was just after event N.")
+as_of = click.option("--as-of", metavar="N", type=click.IntRange(min=1), help="The state after event N.")
 fence = click.option("--fence", metavar="N", type=int, help="The fencing token of the lease, if there is one.")
 ttl = click.option(
-    "--ttl", metavar="SECONDS", type=int, default=DEFAULT_TTL, help="How long the lease lasts; 3,600 by default."
+    "--ttl", metavar="SECONDS", type=int, default=DEFAULT_TTL, help="The duration of the lease; 3,600 by default."
 )
-issue_id = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a fresh one.")
-description = click.option("--description", metavar="TEXT", default="", help="What it is about.")
+issue_id = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a random one.")
+description = click.option("--description", metavar="TEXT", default="", help="The description of the issue.")
 priority = click.option(
     "--priority", metavar="0-4", type=int, default=DEFAULT_PRIORITY, help="0 is the most urgent; 2 by default."
 )
 labels = click.option("--label", "labels", metavar="LABEL", multiple=True, help="May be given several times.")
-note = click.option("--note", metavar="TEXT", default="", help="Added to the notes.")
+note = click.option("--note", metavar="TEXT", default="", help="A text to append to the notes.")
 
 
 PLACE: Final = Path(".manglecp", "issues.db")
@@ -57,7 +57,7 @@ _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look li
 
 
 class IssueOptions(NamedTuple):
-    """Where the memory is, how answers are printed, and for changes the actor."""
+    """The output format, the location of the memory, and for changes the actor."""
 
     as_json: bool
     db: str | None
@@ -65,8 +65,8 @@ class IssueOptions(NamedTuple):
 
     @contextmanager
     def store(self, *, create: bool = False) -> Iterator[StoredIssues]:
-        """Open the store. An error of the store ends the verb, with status 1 or 2."""
-        with refusing():
+        """Open the store. A store error ends the verb with status 1 or 2."""
+        with report_store_errors():
             store = open_issues(_locate(self.db, create=create))
             try:
                 yield store
@@ -113,16 +113,18 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
         here = Path.cwd()
         path = next((place for folder in (here, *here.parents) if (place := folder / PLACE).is_file()), here / PLACE)
         if not create and not path.exists():
-            raise click.UsageError(f"there is no {PLACE} here or above; `manglecp issue add` makes one, --db names one")
+            raise click.UsageError(
+                f"there is no {PLACE} in this folder or above; create one with `manglecp issue add`, or give --db"
+            )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.UsageError(f"cannot make {click.format_filename(path.parent)}: {error.strerror}") from None
+        raise click.UsageError(f"cannot create {click.format_filename(path.parent)}: {error.strerror}") from None
     return path
 
 
 def _new_id() -> str:
-    """Return eight random letters, about 10^12 ids; the memory draws again for one that is taken."""
+    """Return an id of eight random characters, one of about 10^12; the memory retries if it is taken."""
     return "i-" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
 
 
@@ -132,7 +134,7 @@ _evidence = click.option(
     metavar="FILE",
     required=True,
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="The turn that carries the change, as `manglecp harness check` takes it; - is standard input.",
+    help="The evidence of the turn, in the format of `manglecp harness check --input`; - is standard input.",
 )
 _active_policy = click.option(
     "--active-policy",
@@ -151,7 +153,7 @@ _pin = click.option(
 
 
 def gated(change: Callable[..., Issue]) -> Callable[..., None]:
-    """Return the verb that makes this change on evidence, and prints the changed issue."""
+    """Return a verb that judges the evidence, applies the change, and prints the changed issue."""
 
     @_evidence
     @_active_policy
@@ -175,7 +177,7 @@ def gated(change: Callable[..., Issue]) -> Callable[..., None]:
 
 
 class Gate(NamedTuple):
-    """The memory, the right to change it, and the actor of a change. Only evidence creates one."""
+    """The memory, the right to change it, and the actor. Created only from accepted evidence."""
 
     memory: IssueMemory
     right: MutationReady
@@ -183,7 +185,7 @@ class Gate(NamedTuple):
 
 
 def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
-    """Return the digest of the mutation policy in force. Never taken from the evidence, which could choose its own."""
+    """Return the digest of the mutation policy in force. Not taken from the evidence, which could choose its own."""
     from manglecp.cli.policy import load_pin
     from manglecp.harness.policy import PolicyError
 
@@ -191,8 +193,8 @@ def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
         return active_policy
     if pin_file is None:
         raise click.UsageError(
-            "say which mutation policy is in force: --pin FILE (MANGLECP_PIN) names the pin of the policy package, "
-            "--active-policy DIGEST (MANGLECP_ACTIVE_POLICY) the policy itself"
+            "the mutation policy in force is missing: give --pin FILE (MANGLECP_PIN), the pin of the policy package, "
+            "or --active-policy DIGEST (MANGLECP_ACTIVE_POLICY)"
         )
     try:
         pin = load_pin(pin_file)
@@ -203,7 +205,7 @@ def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
 
 
 def _right(file: str, active_policy: str) -> MutationReady:
-    """Return the right that the evidence carries, or end the verb with every finding."""
+    """Return the right to mutate that the evidence proves, or print all findings and end the verb."""
     from manglecp.cli.files import read_json, source_name
     from manglecp.harness import InvalidEvidence, TurnBlocked, replay_turn
     from manglecp.wire import Fault
@@ -218,6 +220,6 @@ def _right(file: str, active_policy: str) -> MutationReady:
             click.echo(
                 f"  {finding.failure.name} at {finding.where}: {finding.message}; {finding.failure.remedy}", err=True
             )
-        why = "the evidence does not carry the change" if blocked.findings else "the turn asks for no mutation"
+        why = "the evidence does not prove the change" if blocked.findings else "the turn requests no mutation"
         click.echo(f"error[blocked]: {blocked.state.title} is not reached: {why}", err=True)
         raise click.exceptions.Exit(1) from None

@@ -30,7 +30,7 @@ def blocked_document(blocked: BlockedIssue) -> Any:
 def blocked_line(blocked: BlockedIssue) -> str:
     reasons = [f"{edge.depends_on} ({edge.type}, {end.status})" for edge, end in blocked.blockers]
     if blocked.issue.status == "blocked":
-        reasons.append("set aside by hand")
+        reasons.append("an update of its status")
     return f"{issue_line(blocked.issue)}\n    waits for {', '.join(reasons)}" if reasons else issue_line(blocked.issue)
 
 

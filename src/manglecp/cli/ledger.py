@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from manglecp.cli.files import FILE, STDIN, open_binary, replace
-from manglecp.cli.options import as_json, opened, read_head, store_option
+from manglecp.cli.options import as_json, open_existing_store, read_head, store_option
 from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ _PAGE = 1_000
 
 @click.group("ledger")
 def command() -> None:
-    """Admissions, turns, steps, ends and decisions, in one chain that is only ever added to.
+    """The audit ledger: an append-only hash chain of admissions, turns, steps, ends and decisions.
 
-    Entries hold digests, names and codes, never arguments or results.
+    Entries contain digests, names and codes, never arguments or results.
     """
 
 
 @command.command("list", short_help="List entries, by default the newest.")
 @click.option("--since", metavar="N", type=click.IntRange(min=0), help="The first entries after number N.")
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="How many at most; 20 by default.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum of entries; 20 by default.")
 @click.option("--kind", metavar="KIND", help="Only entries of this kind, such as step or decision.")
 @click.option("--run", metavar="RUN", help="Only entries about this run.")
 @click.option("--identity", metavar="NAME", help="Only entries about this identity.")
@@ -50,9 +50,9 @@ def list_(
     from manglecp.store import KINDS
 
     if kind is not None and kind not in KINDS:
-        raise click.BadParameter(f"it is one of {', '.join(sorted(KINDS))}.", param_hint="'--kind'")
+        raise click.BadParameter(f"choose one of {', '.join(sorted(KINDS))}.", param_hint="'--kind'")
     wanted = {"kind": kind, "run": run, "identity": identity}
-    with opened(where) as store, store.read_transaction() as tx:
+    with open_existing_store(where) as store, store.read_transaction() as tx:
         if since is not None:
             found = store.ledger.rows(tx, since, limit, **wanted)
         else:
@@ -73,12 +73,12 @@ def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str |
 @as_json
 @store_option
 def show(number: int, as_json: bool, where: str | None) -> None:
-    """Show entry N with all that it holds."""
+    """Show all members of entry N."""
     import json
 
     import msgspec
 
-    with opened(where) as store, store.read_transaction() as tx:
+    with open_existing_store(where) as store, store.read_transaction() as tx:
         entry = store.ledger.entry(tx, number)
         last = store.ledger.head(tx).seq
     if entry is None:
@@ -93,16 +93,16 @@ def show(number: int, as_json: bool, where: str | None) -> None:
     )
 
 
-@command.command("verify", short_help="Compute the hash chain again, and say what differs.")
+@command.command("verify", short_help="Verify the hash chain.")
 @click.argument("file", metavar="[FILE]", type=FILE, required=False)
-@click.option("--expect", metavar="N:HASH", help="An entry that the ledger has to have, as it was noted earlier.")
+@click.option("--expect", metavar="N:HASH", help="A head of an earlier verification, which must be in the ledger.")
 @as_json
 @store_option
 def verify(file: str | None, expect: str | None, as_json: bool, where: str | None) -> None:
-    """Compute the hash chain again, of the ledger or of an export in FILE, and say what differs.
+    """Verify the hash chain of the ledger, or of an export in FILE, and print each difference.
 
-    Whoever can write to the database can write a whole new chain. That shows with --expect: note the head that is
-    printed somewhere else, and ask for it later. The exit status is 1 if anything differs.
+    A writer of the database can replace the whole chain. To detect that, store the printed head elsewhere, and pass
+    it later with --expect. The exit status is 1 if there is a difference.
     """
     from manglecp.store import verify_export
 
@@ -111,7 +111,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
         with open_binary(file) as lines, Progress("verifying"):
             result = verify_export(lines, expect=head)
     else:
-        with opened(where) as store, store.read_transaction() as tx, Progress("verifying"):
+        with open_existing_store(where) as store, store.read_transaction() as tx, Progress("verifying"):
             result = store.ledger.verify(tx, expect=head)
     last = f"{result.head.seq}:{result.head.row_hash}"
     if as_json:
@@ -129,7 +129,7 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
 @store_option
 def export(file: str, where: str | None) -> None:
     """Write the entries to FILE, one JSON document per line; - is standard output."""
-    with opened(where) as store, store.read_transaction() as tx:
+    with open_existing_store(where) as store, store.read_transaction() as tx:
         lines = store.ledger.export(tx)
         if file == STDIN:
             write_lines(line.decode().removesuffix("\n") for line in lines)
@@ -149,6 +149,6 @@ def _line(entry: LedgerEntry) -> str:
 
 
 def _gist(body: dict[str, Any]) -> str:
-    said = [f"step {body['step']}"] if "step" in body else []
-    said += [str(body[name]) for name in ("tool", "action", "verdict", "status", "state", "code") if body.get(name)]
-    return " ".join(said)
+    parts = [f"step {body['step']}"] if "step" in body else []
+    parts += [str(body[name]) for name in ("tool", "action", "verdict", "status", "state", "code") if body.get(name)]
+    return " ".join(parts)

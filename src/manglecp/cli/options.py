@@ -41,13 +41,12 @@ key_option: Final = click.option(
     envvar="MANGLECP_STORE_KEY_FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     callback=lambda _context, _parameter, file: _store_key(file),
-    help="The key that values of runs are sealed with: 32 bytes, or 64 hexadecimal digits.",
+    help="A file with the key that seals the values of runs: 32 bytes, or 64 hexadecimal digits.",
 )
-as_json: Final = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON document.")
+as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 def user_name() -> str:
-    """Return the name of this process's user, or the number of an account without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # an account without a name
@@ -59,12 +58,12 @@ operator_option: Final = click.option(
     metavar="NAME",
     envvar="MANGLECP_ACTOR",
     default=user_name,
-    help="Who decides; by default $MANGLECP_ACTOR or the user.",
+    help="The name under which the decision is recorded; by default $MANGLECP_ACTOR or the user.",
 )
 
 
 def _store_key(file: Path | None) -> bytes | None:
-    """Read the 32 bytes of the key, raw or as hexadecimal digits. Raises ``UsageError`` for anything else."""
+    """Read the 32 bytes of the key, raw or as hexadecimal digits. Raises ``UsageError`` for other content."""
     if file is None:
         return None
     try:
@@ -78,13 +77,13 @@ def _store_key(file: Path | None) -> bytes | None:
     except ValueError:
         key = b""
     if len(key) != _KEY_BYTES:
-        raise click.UsageError(f"{click.format_filename(file)} holds no key: 32 bytes, or 64 hexadecimal digits")
+        raise click.UsageError(f"{click.format_filename(file)} is not a key: 32 bytes, or 64 hexadecimal digits")
     return key
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Report errors of the store, and end the verb with status 1, or 2 for an invalid value."""
+def report_store_errors() -> Iterator[None]:
+    """Print an error of the store, and end the verb with status 1, or 2 for an invalid value."""
     from manglecp.store import ChangeRefused, Invalid, StoreError
 
     try:
@@ -92,7 +91,7 @@ def refusing() -> Iterator[None]:
     except ChangeRefused as error:
         click.echo(f"error[{error.code}]: {error}", err=True)
         if error.code == "no_run":
-            click.echo("  manglecp runs list shows those that there are", err=True)
+            click.echo("  `manglecp runs list` lists the runs", err=True)
         raise click.exceptions.Exit(1) from None
     except Invalid as error:
         raise click.UsageError(str(error)) from None
@@ -102,14 +101,13 @@ def refusing() -> Iterator[None]:
 
 
 @contextmanager
-def opened(where: str | None, key: bytes | None = None) -> Iterator[Store]:
-    """Open an existing store."""
+def open_existing_store(where: str | None, key: bytes | None = None) -> Iterator[Store]:
     from manglecp.store import Unusable, open_store, parse_location
 
-    with refusing():
+    with report_store_errors():
         path = parse_location(where)
         if isinstance(path, Path) and not path.exists():
-            raise Unusable(f"there is no store {path}; `manglecp call` makes one, --store names another")
+            raise Unusable(f"there is no store {path}; `manglecp call` creates it, --store selects another")
         store = open_store(where, key=key)
         try:
             yield store
@@ -117,13 +115,13 @@ def opened(where: str | None, key: bytes | None = None) -> Iterator[Store]:
             store.close()
 
 
-def read_head(option: str, given: str) -> Head:
+def read_head(option: str, text: str) -> Head:
     """Parse ``N:HASH``, the head of a hash chain."""
     from manglecp.base.hash_chain import Head
 
-    number, colon, row_hash = given.partition(":")
+    number, colon, row_hash = text.partition(":")
     if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:
-        raise click.UsageError(f"{option} is a number and a hash, such as 12:sha256:4f53…")
+        raise click.UsageError(f"{option} takes a number and a hash, such as 12:sha256:4f53…")
     return Head(int(number), row_hash)
 
 
@@ -131,7 +129,7 @@ _ADDRESSES: Final = "http://, https://, ws:// or wss://"
 
 
 class PackFolder(click.Path):
-    """A folder that exists. Whether it is a pack is checked where it is loaded."""
+    """The type of an existing folder. The loader of packs checks whether it is a pack."""
 
     def __init__(self, *, or_url: bool = False) -> None:
         super().__init__(file_okay=False, path_type=Path)
@@ -139,23 +137,23 @@ class PackFolder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(value)
-        if not os.path.isdir(path):  # noqa: PTH112 - a folder that may not be looked at is none
-            self.fail(self._refusal(os.fspath(value), path), param, ctx)
+        if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a folder without access
+            self.fail(self._explain(os.fspath(value), path), param, ctx)
         return path
 
-    def _refusal(self, given: str, path: Path) -> str:
+    def _explain(self, text: str, path: Path) -> str:
         shown = click.format_filename(path)
-        if "://" in given:
+        if "://" in text:
             server = f"the address of a server begins with {_ADDRESSES}."
             return server if self._or_url else "give a folder of this machine."
         if os.path.isfile(path):  # noqa: PTH113 - as above
-            holder = next((str(one) for one in path.absolute().parents if (one / "rules").is_dir()), None)
-            pack = "" if holder is None else f" Did you mean {click.format_filename(os.path.relpath(holder))!r}?"
+            parent = next((str(one) for one in path.absolute().parents if (one / "rules").is_dir()), None)
+            pack = "" if parent is None else f" Did you mean {click.format_filename(os.path.relpath(parent))!r}?"
             return f"{shown!r} is a file, and a pack is a folder.{pack}"
-        return f"there is no folder {shown!r}.{_sibling(path)} `manglecp new {shown}` writes a pack to begin with."
+        return f"there is no folder {shown!r}.{_suggest_sibling(path)} `manglecp new {shown}` creates an example pack."
 
 
-def _sibling(path: Path) -> str:
+def _suggest_sibling(path: Path) -> str:
     try:
         others = [one.name for one in path.parent.iterdir() if one.is_dir()]
     except OSError:
@@ -166,13 +164,13 @@ def _sibling(path: Path) -> str:
 PACK: Final = PackFolder()
 LOCAL: Final = "local"
 _EXPLAIN_POLICY: Final = "explain_policy"
-_EVERY: Final = "*"  # each program that the pack names, as toolhost spells it
+_ALL_PROGRAMS: Final = "*"  # toolhost's wildcard for the programs that the pack names
 
 
-def assignments(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def assignments(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """Parse ``NAME=VALUE``, each name once."""
     found: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE.", context, parameter)
@@ -186,7 +184,7 @@ pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)
 
 
 @dataclass(frozen=True, slots=True)
-class StatementOptions:
+class IntentOptions:
     """The parameters, facts and time of an intent."""
 
     params: dict[str, str]
@@ -195,24 +193,24 @@ class StatementOptions:
     now: str | None
 
     def of(self, intent: str) -> dict[str, Any]:
-        """Return the statement as a client sends it."""
+        """Return the members of an ``intent_request`` payload."""
         from manglecp.cli.intent_request import given_facts, value_of
 
-        at, stated = given_facts(self.facts, self.fact_files, self.now)
+        at, facts = given_facts(self.facts, self.fact_files, self.now)
         params = {key: value_of(text) for key, text in self.params.items()}
-        return {"intent": {"name": intent, "params": params}, "facts": stated, "eval_time": at}
+        return {"intent": {"name": intent, "params": params}, "facts": facts, "eval_time": at}
 
 
-statement_options: Final = group(
-    "statement",
-    StatementOptions,
+intent_options: Final = group(
+    "intent_values",
+    IntentOptions,
     click.option(
         "--param",
         "params",
         metavar="KEY=VALUE",
         multiple=True,
         callback=assignments,
-        help="A parameter of the intent; JSON, or else text.",
+        help="A parameter of the intent: JSON, or text.",
     ),
     click.option(
         "--fact", "facts", metavar="FACT", multiple=True, help="A fact of the client, such as 'p(\"a\", 1)@[now]'."
@@ -223,12 +221,12 @@ statement_options: Final = group(
         metavar="FILE",
         multiple=True,
         type=FILE,
-        help="More of them: .mg, a JSON array of facts, or a recorded intent_request.",
+        help="A file of client facts: .mg, a JSON array, or a recorded intent_request.",
     ),
     click.option(
         "--now",
         metavar="TIME",
-        help="The evaluation time in RFC 3339; by default that of a recorded request, or the clock.",
+        help="The evaluation time in RFC 3339; by default that of a recorded request, or the current time.",
     ),
 )
 
@@ -237,47 +235,52 @@ statement_options: Final = group(
 class CallerOptions:
     """The name and the permissions of the caller."""
 
-    who: str | None
+    caller_name: str | None
     permissions: tuple[str, ...]
 
     @property
     def identity(self) -> Identity:
-        """The caller: by default the owner of the machine, to whom everything is disclosed."""
+        """The caller: by default the owner of the machine, with full disclosure."""
         from manglecp.intent import ANONYMOUS, Identity
 
-        if self.who is None:
+        if self.caller_name is None:
             return Identity(LOCAL, frozenset({_EXPLAIN_POLICY, *self.permissions}), LOCAL)
-        if self.who == ANONYMOUS.name:
+        if self.caller_name == ANONYMOUS.name:
             if self.permissions:
-                raise click.UsageError("Nobody in particular has no permissions: leave --permission out.")
+                raise click.UsageError("An anonymous caller has no permissions: leave --permission out.")
             return ANONYMOUS
-        return Identity(self.who, frozenset(self.permissions), "user")
+        return Identity(self.caller_name, frozenset(self.permissions), "user")
 
 
 caller_options: Final = group(
     "caller",
     CallerOptions,
-    click.option("--as", "who", metavar="NAME", help="Who asks; by default 'local', who may have policy explained."),
-    click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of whoever asks."),
+    click.option(
+        "--as",
+        "caller_name",
+        metavar="NAME",
+        help="The identity of the caller; by default 'local', with the permission explain_policy.",
+    ),
+    click.option("--permission", "permissions", metavar="P", multiple=True, help="A permission of the caller."),
 )
 degrade_option: Final = click.option(
-    "--degrade", is_flag=True, help="Also on a machine that cannot lock the pack's Python files in completely."
+    "--degrade", is_flag=True, help="Start although this machine lacks sandbox mechanisms, and report the missing ones."
 )
 program_option: Final = click.option(
     "--program",
     "programs",
     metavar="NAME",
     multiple=True,
-    callback=lambda _context, _parameter, given: _programs(given),
-    help="A program that the pack may start, if it names it too: locked in as its hosts are. By default each that it "
-    "names and that is there; 'none' for none.",
+    callback=lambda _context, _parameter, names: _programs(names),
+    help="A program that the pack may start in its sandbox, if the pack names it too. By default all installed "
+    "programs that it names; 'none' for none.",
 )
 cache_option: Final = click.option(
     "--facts-cache",
     "cache",
     metavar="DIR|none",
-    callback=lambda _context, _parameter, given: _cache(given),
-    help="Where the pack keeps what it found out; by default in your cache.",
+    callback=lambda _context, _parameter, folder: _cache(folder),
+    help="The cache folder of generated facts; by default in your cache directory.",
 )
 set_option: Final = click.option(
     "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=assignments, help="A parameter of the pack."
@@ -286,7 +289,7 @@ set_option: Final = click.option(
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """The options of a verb that loads a pack; only one that calls actions has a workspace and a store."""
+    """The options of a verb that loads a pack; only verbs that call actions have a workspace and a store."""
 
     settings: dict[str, str]
     programs: tuple[str, ...]
@@ -306,9 +309,9 @@ class RuntimeOptions:
     def of_pack(self, folder: Path) -> PackOptions:
         from manglecp.invoke import PackOptions
 
-        told = GeneratorProgress()
+        progress = GeneratorProgress()
         return PackOptions(
-            folder, self.settings, self.workspace, self.programs, self.sandbox, self.cache, on_progress=told
+            folder, self.settings, self.workspace, self.programs, self.sandbox, self.cache, on_progress=progress
         )
 
     def open_store(self) -> Store:
@@ -317,18 +320,18 @@ class RuntimeOptions:
         return open_store(self.where, key=self.key)
 
 
-_of_packs: Final = (
+_pack_options: Final = (
     set_option,
     degrade_option,
     click.option(
         "--allow-weaker",
         is_flag=True,
-        help="Lock the pack's Python files in only as far as it wishes: none or standard of its [sandbox].",
+        help="Use the weaker sandbox, none or standard, that the pack sets in its [sandbox].",
     ),
     program_option,
     cache_option,
 )
-pack_options: Final = group("runtime", RuntimeOptions, *_of_packs)
+pack_options: Final = group("runtime", RuntimeOptions, *_pack_options)
 runtime_options: Final = group(
     "runtime",
     RuntimeOptions,
@@ -337,28 +340,28 @@ runtime_options: Final = group(
         metavar="DIR",
         multiple=True,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="A folder that actions may write; they work in the first. By default there is none.",
+        help="A folder that actions may write; the first is their working directory. By default none.",
     ),
     store_option,
     key_option,
-    *_of_packs,
+    *_pack_options,
 )
 
 
-def _programs(given: tuple[str, ...]) -> tuple[str, ...]:
-    if "none" not in given:
-        return given or (_EVERY,)
-    if len(given) > 1:
-        raise click.UsageError("--program none goes with no other program")
+def _programs(names: tuple[str, ...]) -> tuple[str, ...]:
+    if "none" not in names:
+        return names or (_ALL_PROGRAMS,)
+    if len(names) > 1:
+        raise click.UsageError("--program none cannot be combined with other programs")
     return ()
 
 
-def _cache(given: str | None) -> Path | bool:
-    return given != "none" if given in (None, "none") else Path(given or "")
+def _cache(folder: str | None) -> Path | bool:
+    return folder != "none" if folder in (None, "none") else Path(folder or "")
 
 
 def bold() -> Callable[[str], str]:
-    """Return a function that makes text bold on a terminal, and leaves it as it is elsewhere or with NO_COLOR."""
+    """Return a function that makes text bold on a terminal without NO_COLOR, and elsewhere returns it unchanged."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if sys.stdout is not None and sys.stdout.isatty() and wanted:
         return lambda text: click.style(text, bold=True)
@@ -373,11 +376,11 @@ def refuse_pack(error: PackError) -> NoReturn:
 
 
 @contextmanager
-def refusing_packs() -> Iterator[None]:
-    """End the verb with what the pack or the store refuses."""
+def report_pack_errors() -> Iterator[None]:
+    """Print errors of the pack or the store, and end the verb with status 1 or 2."""
     from manglecp.pack import PackError
 
-    with refusing():
+    with report_store_errors():
         try:
             yield
         except PackError as error:
@@ -385,15 +388,15 @@ def refusing_packs() -> Iterator[None]:
 
 
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:
-    from manglecp.cli.tool_text import refusal, what_to_state
+    from manglecp.cli.tool_text import missing_fact_lines, wire_error_lines
     from manglecp.mangle import MangleError
     from manglecp.wire import encode
 
     if identity.trust == LOCAL and isinstance(error.__cause__, MangleError):
-        click.echo(error.__cause__.render(), err=True)  # the owner of the machine may see which rule it was
+        click.echo(error.__cause__.render(), err=True)  # only the owner of the machine may see the rule
     if as_json:
         write_text(encode(error.answering(error.id or "shell")).decode() + "\n")
     else:
-        for line in (*refusal(error), *what_to_state(error)):
+        for line in (*wire_error_lines(error), *missing_fact_lines(error)):
             click.echo(line, err=True)
     raise click.exceptions.Exit(1)

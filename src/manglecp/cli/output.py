@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, Self
 
 import click
 
-from manglecp.cli import Trouble
+from manglecp.cli import VerbError
 
 if TYPE_CHECKING:
     from manglecp.base.diagnostic import Diagnostic
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from manglecp.toolhost import PassProgress
 
 
-PATIENCE: Final = 2.0  # seconds before progress is shown
-_REPEAT: Final = 5.0  # seconds between two lines of progress without a terminal
-_BAR: Final = 24
+PROGRESS_DELAY: Final = 2.0  # seconds before progress is shown
+_LINE_INTERVAL: Final = 5.0  # seconds between two lines of progress without a terminal
+_BAR_WIDTH: Final = 24
 
 
 def write_text(text: str) -> None:
@@ -48,17 +48,17 @@ def _write(texts: Iterable[str]) -> None:
     except BrokenPipeError:  # the verb ends with the status that it would have had
         _discard_output()
     except OSError as error:
-        sys.stdout = None  # there is no use in flushing it again at the end
-        raise Trouble(f"cannot write the answer: {error.strerror}") from None
+        sys.stdout = None  # a second flush at exit would fail again
+        raise VerbError(f"cannot write the result: {error.strerror}") from None
 
 
 def _discard_output() -> None:
     """Redirect standard output to /dev/null; otherwise the interpreter would flush into the broken pipe at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(null, sys.stdout.fileno())
     finally:
-        os.close(nowhere)
+        os.close(null)
 
 
 def json_text(document: object) -> str:
@@ -86,7 +86,7 @@ def _scalar(value: object) -> str:
 
 
 class _Value(NamedTuple):
-    """A value in the stack that is not encoded yet."""
+    """A value on the stack that is not encoded yet."""
 
     value: object
 
@@ -111,7 +111,7 @@ def refuse(error: MangleError, warnings: Iterable[Diagnostic] = ()) -> NoReturn:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 fact``, ``2 facts``, ``1,000 facts``: for nouns whose plural ends in s."""
+    """Return ``1 fact``, ``2 facts``, ``1,000 facts``: for nouns whose plural ends in s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -124,7 +124,7 @@ def columns(rows: Sequence[Sequence[str]], right: int | None = None) -> Iterator
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return a question to append to a sentence, if a known word is similar."""
+    """Return " Did you mean …?" if a known word is similar, else an empty text."""
     from manglecp.base.suggestions import closest_match
 
     similar = closest_match(word, known)
@@ -157,7 +157,7 @@ class Progress:
 
     def _show(self) -> None:
         started = time.monotonic()
-        if self._done.wait(PATIENCE):
+        if self._done.wait(PROGRESS_DELAY):
             return
         while True:
             seconds = round(time.monotonic() - started)
@@ -179,19 +179,19 @@ def generator_text(looking: PassProgress, *, bar: bool = True) -> str:
     if not looking.total:
         return escape_invisible(f"{looking.generator}: {looking.done:,}{what}")
     done = min(max(looking.done, 0), looking.total)
-    filled = _BAR * done // looking.total
-    drawn = f"[{'#' * filled}{'.' * (_BAR - filled)}] " if bar else ""
-    return escape_invisible(f"{looking.generator}: {drawn}{done:,} of {looking.total:,}{what}")
+    filled = _BAR_WIDTH * done // looking.total
+    shown_bar = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] " if bar else ""
+    return escape_invisible(f"{looking.generator}: {shown_bar}{done:,} of {looking.total:,}{what}")
 
 
 class GeneratorProgress:
-    """Shows the progress of fact generators, from any thread: a bar on a terminal, else a line now and then."""
+    """Shows the progress of fact generators, from any thread: a bar on a terminal, else a line every few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: PassProgress | None = None
-        self._said = 0.0
-        self._drawn = False
+        self._last_line_at = 0.0
+        self._bar_visible = False
 
     def __call__(self, looking: PassProgress) -> None:
         with self._lock:
@@ -199,7 +199,7 @@ class GeneratorProgress:
             if looking.done is None and last is not None and last.generator == looking.generator:
                 looking = looking._replace(done=last.done, total=last.total, what=last.what)
             self._last = None if looking.over else looking
-            if looking.seconds >= PATIENCE or self._drawn:
+            if looking.seconds >= PROGRESS_DELAY or self._bar_visible:
                 self._show(looking)
 
     def _show(self, looking: PassProgress) -> None:
@@ -207,18 +207,18 @@ class GeneratorProgress:
         if progress is not None:
             progress.about = "" if looking.over else generator_text(looking)
         elif sys.stderr.isatty():
-            self._drawn = not looking.over
+            self._bar_visible = not looking.over
             sys.stderr.write("\r\x1b[K" if looking.over else f"\r{generator_text(looking)}\x1b[K")
             sys.stderr.flush()
-        elif looking.over or time.monotonic() - self._said >= _REPEAT:
-            self._said = time.monotonic()
+        elif looking.over or time.monotonic() - self._last_line_at >= _LINE_INTERVAL:
+            self._last_line_at = time.monotonic()
             text = generator_text(looking, bar=False)
             if looking.over:
                 text = f"{looking.generator}: {looking.facts:,} facts in {looking.seconds:.1f} s"
-            _say(text)
+            _log_or_echo(text)
 
 
-def _say(text: str) -> None:
+def _log_or_echo(text: str) -> None:
     import logging
 
     log = logging.getLogger("manglecp.facts")

@@ -41,18 +41,18 @@ def load_package(name: str) -> PolicyPackage:
         if name == "observe":
             return observe_package()
         shown = click.format_filename(name)
-        raise click.UsageError(f"there is no folder {shown}; `observe` is a package that is built in")
+        raise click.UsageError(f"there is no folder {shown}; the built-in package is `observe`")
     files = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     return read_package({path.name: read(str(path)) for path in files})
 
 
 def default_pin(package: str) -> Path:
-    """Return the path beside the folder: a package must not vouch for itself."""
+    """Return the path of the pin, beside the folder: a package must not contain its own pin."""
     folder = Path(package)
-    if folder.name in ("", ".."):  # written as a way there, not as a name
+    if folder.name in ("", ".."):  # such as . or ..
         folder = folder.resolve()
     if not folder.name:
-        raise click.UsageError("say with --pin where the pin is")
+        raise click.UsageError("give the path of the pin with --pin")
     return folder.with_name(f"{folder.name}.pin.json")
 
 
@@ -71,7 +71,7 @@ def locked(path: Path) -> Iterator[None]:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(folder)  # which gives up the lock
+        os.close(folder)  # releases the lock
 
 
 def write_pin(path: Path, pin: Pin) -> None:
@@ -89,8 +89,8 @@ P = ParamSpec("P")
 def command() -> None:
     """Show, pin, compare and promote policy packages.
 
-    PACKAGE is a folder of documents, TOML or JSON, or `observe`, the package that is built in. Exit status: 0 it
-    worked, or nothing differs; 1 it was refused, or something differs; 2 a file cannot be read as what it should be.
+    PACKAGE is a folder of documents, TOML or JSON, or `observe`, the built-in package. Exit status: 0 success, or no
+    difference; 1 refused, or a difference; 2 a file is not valid.
     """
 
 
@@ -105,8 +105,8 @@ _pin = click.option(
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
-def _strictly(verb: Callable[P, None]) -> Callable[P, None]:
-    """Report every problem of a file, with exit status 2."""
+def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
+    """Return the verb with errors of files printed, and exit status 2."""
 
     @wraps(verb)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -133,7 +133,7 @@ def _invalid(error: PolicyError, *, as_json: bool) -> NoReturn:
 @command.command("show")
 @_package
 @_json
-@_strictly
+@_report_invalid_files
 def show(package: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
     found = load_package(package)
@@ -145,14 +145,14 @@ def show(package: str, as_json: bool) -> None:
 # --- diff ----------------------------------------------------------------------------------------------------------
 
 
-@command.command("diff", short_help="Say exactly what differs from what is pinned.")
+@command.command("diff", short_help="Compare a package with the pinned one, or with another.")
 @_package
 @click.argument("other", metavar="[OTHER]", required=False)
 @_pin
 @_json
-@_strictly
+@_report_invalid_files
 def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) -> None:
-    """Say exactly what differs between what is pinned and PACKAGE, or between PACKAGE and OTHER."""
+    """Print each difference between the pinned package and PACKAGE, or between PACKAGE and OTHER."""
     if other is not None and pin_file is not None:
         raise click.UsageError("give either OTHER or --pin")
     if other is not None:
@@ -161,7 +161,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
         path = pin_file or default_pin(package)
         pin = load_pin(path)
         if pin is None:
-            raise click.UsageError(f"nothing is pinned in {click.format_filename(path)}; `manglecp policy pin` does it")
+            raise click.UsageError(f"{click.format_filename(path)} does not exist; `manglecp policy pin` creates it")
         before, after = pin.package, load_package(package)
     found = compare_packages(before, after)
     if as_json:
@@ -180,11 +180,11 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
 @_package
 @_pin
 @_json
-@_strictly
+@_report_invalid_files
 def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
     """Record the digests of PACKAGE as those in force.
 
-    Where something is pinned already, PACKAGE has to be that: a changed one is promoted, not pinned.
+    If a pin exists, PACKAGE must equal the pinned package: promote a changed one with `policy promote`.
     """
     path = pin_file or default_pin(package)
     found = load_package(package)
@@ -216,7 +216,7 @@ def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifferenc
 # --- promote -------------------------------------------------------------------------------------------------------
 
 
-@command.command("promote", short_help="Put a package in force, if the one that is pinned admits it.")
+@command.command("promote", short_help="Replace the pinned package, if its own rules admit that.")
 @_package
 @click.option("--eval", "evaluation", metavar="FILE", type=FILE, required=True, help="The evaluation of PACKAGE.")
 @click.option("--redteam", "red_team", metavar="FILE", type=FILE, required=True, help="The red-team report on PACKAGE.")
@@ -225,18 +225,18 @@ def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifferenc
     metavar="FILE",
     type=FILE,
     multiple=True,
-    help="The instruction to promote, and the approval where one is demanded. May be given several times.",
+    help="The instruction to promote, and the approval where one is required. May be given several times.",
 )
 @_pin
 @_json
-@_strictly
+@_report_invalid_files
 def promote_command(
     package: str, evaluation: str, red_team: str, evidence: tuple[str, ...], pin_file: Path | None, as_json: bool
 ) -> None:
-    """Put PACKAGE in force in place of what is pinned, if the package that is pinned admits it.
+    """Replace the pinned package with PACKAGE, if the pinned package admits that.
 
-    The promotion is a turn of its own and is judged under the pinned package: its floors, its required attacks, its
-    risk tiers, its mutation policy. Only if it may mutate is the pin written.
+    The promotion is judged as a turn under the pinned package: its floors, required attacks, risk tiers and mutation
+    policy. The pin is written only if the turn reaches MutationReady.
     """
     path = pin_file or default_pin(package)
     candidate = load_package(package)
@@ -244,7 +244,7 @@ def promote_command(
     with locked(path):
         pinned = load_pin(path)
         if pinned is None:
-            raise click.UsageError(f"nothing is pinned in {click.format_filename(path)}: use `policy pin` first")
+            raise click.UsageError(f"{click.format_filename(path)} does not exist; `manglecp policy pin` creates it")
         try:
             promoted = promote(pinned, candidate, reports, at=_now())
         except PackageUnchanged:
@@ -309,9 +309,9 @@ def _differing(found: Iterable[DocumentDifference]) -> list[str]:
         what = "added" if one.before is None else "removed" if one.after is None else "changed"
         lines.append(f"{one.document}: {what}")
         if what == "changed":
-            lines += [f"  {c.pointer}: {_shown(c.before)} -> {_shown(c.after)}" for c in one.changes]
+            lines += [f"  {c.pointer}: {_value_text(c.before)} -> {_value_text(c.after)}" for c in one.changes]
     return lines
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     return "nothing" if value is None else json_text(value)

@@ -16,18 +16,18 @@ from manglecp.mangle import read_query
 @click.argument("files", metavar="FILE...", nargs=-1, type=FILE)
 @click.argument("query", metavar="QUERY")
 @evaluation_options
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON, one a line, as a .jsonl file has them.")
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON, one per line, as in .jsonl files.")
 def command(files: tuple[str, ...], query: str, options: EvaluationOptions, as_json: bool) -> None:
     """Evaluate the program in FILEs and print the facts that match QUERY.
 
-    QUERY is an atom such as 'p(X, _)'. A variable that stands twice must match the same value, _ matches anything.
-    Facts come in canonical text, sorted, one per line; if nothing matches, nothing is printed.
+    QUERY is an atom such as 'p(X, _)'. All occurrences of a variable must match the same value; _ matches any value.
+    Facts are printed in canonical text, sorted, one per line; without a match the output is empty.
     """
     if query == STDIN or Path(query).is_file():
         raise click.UsageError(f"{query!r} is a file, and the last argument is the query, such as 'p(X, _)'.")
     if not files:
         raise click.UsageError("Missing argument 'FILE...' in front of the query.")
-    with options.evaluated(files, lambda program: read_query(query, program.predicates)) as found:
+    with options.evaluate(files, lambda program: read_query(query, program.predicates)) as found:
         facts = found.result.query(query)
         lines = list(json_facts(facts, found.result.program)) if as_json else facts
     write_lines(lines)

@@ -19,30 +19,31 @@ from manglecp.cli.output import Progress, count, json_text, print_json, write_li
 if TYPE_CHECKING:
     from manglecp.runner import VerifiedLog
 
-_LONGEST_KEY: Final = 4_096
-_LONGEST_LOG: Final = 1 << 30  # bytes; the records are held in memory
+_MAX_KEY_BYTES: Final = 4_096
+_MAX_LOG_BYTES: Final = 1 << 30  # the records are held in memory
 
 
 @click.group("run-log")
 def command() -> None:
-    """Check the log of a run, without running anything."""
+    """Verify and replay the log of a run. No action is executed."""
 
 
-_of_a_log = combine(
+_log_options = combine(
     click.argument("file", metavar="FILE", type=files.FILE),
-    click.option("--head", metavar="HASH", help="The last hash, as it was kept elsewhere."),
-    click.option("--key-file", metavar="FILE", type=files.FILE, help="Its bytes are the key that sealed the log."),
+    click.option("--head", metavar="HASH", help="The expected last hash, from a copy stored elsewhere."),
+    click.option("--key-file", metavar="FILE", type=files.FILE, help="A file with the key that sealed the log."),
     as_json,
 )
 
 
-@command.command("verify", short_help="Compute every hash again, and look for what was changed.")
-@_of_a_log
-@click.option("--no-end", is_flag=True, help="Take a log without an end, such as one of the C++ runner.")
+@command.command("verify", short_help="Verify the hash chain.")
+@_log_options
+@click.option("--no-end", is_flag=True, help="Accept a log without an end record, such as one of the C++ runner.")
 def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_end: bool) -> None:
-    """Compute every hash again, and look for what was changed, taken out or moved.
+    """Verify the hash chain: report a record that was changed, removed or moved.
 
-    Whoever can write the file can write another chain into it. Against that helps a key, or a hash kept elsewhere.
+    A writer of the file can replace the whole chain. Detect that with --key-file, or with --head and a hash that is
+    stored elsewhere.
     """
     from manglecp.runner import BrokenLog, verify as verified
 
@@ -56,11 +57,11 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
 
 
 @command.command("replay")
-@_of_a_log
+@_log_options
 def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> None:
-    """Verify the log, then play the run again with the answers of then.
+    """Verify the log, then replay the run with the recorded responses.
 
-    Menus, selections, patches, states and the end have to come out as they were logged.
+    Menus, selections, patches, states and the end must equal the recorded ones.
     """
     import asyncio
 
@@ -75,7 +76,7 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
         different = outcome.divergence
         assert different is not None
         more = {"step": different.step, "recorded": different.recorded, "replayed": different.replayed}
-        _refuse(file, different.line, "comes out differently", as_json, **more)
+        _refuse(file, different.line, "the replay differs from the record", as_json, **more)
     document = {"ok": True, **outcome.result.members()}
     steps = count(outcome.result.steps, "step")
     write_lines([json_text(document) if as_json else f"ok: {outcome.result.reason} after {steps}"])
@@ -87,11 +88,11 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
     from manglecp.runner import LONGEST
 
     def read(stream: IO[bytes]) -> Iterator[bytes]:
-        left = _LONGEST_LOG
+        left = _MAX_LOG_BYTES
         while line := stream.readline(LONGEST + 1):
             left -= len(line)
             if left < 0:
-                raise click.UsageError(f"{files.source_name(file)} has more than {_LONGEST_LOG:,} bytes")
+                raise click.UsageError(f"{files.source_name(file)} has more than {_MAX_LOG_BYTES:,} bytes")
             yield line
 
     with files.open_binary(file) as stream:
@@ -101,9 +102,9 @@ def _lines(file: str) -> Iterator[Iterator[bytes]]:
 def _key(file: str | None) -> bytes | None:
     if file is None:
         return None
-    key = files.read(file, _LONGEST_KEY)
+    key = files.read(file, _MAX_KEY_BYTES)
     if not key:
-        raise click.UsageError(f"{files.source_name(file)} is empty, and no key is")
+        raise click.UsageError(f"{files.source_name(file)} is empty; a key has at least one byte")
     return key
 
 

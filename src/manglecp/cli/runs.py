@@ -14,9 +14,9 @@ from manglecp.cli.options import (
     RuntimeOptions,
     as_json,
     key_option,
-    opened,
+    open_existing_store,
     operator_option,
-    refusing_packs,
+    report_pack_errors,
     runtime_options,
     store_option,
 )
@@ -33,36 +33,36 @@ STATES = ("running", "needs_decision", "succeeded", "failed", "cancelled")
 
 @click.group("runs")
 def command() -> None:
-    """Runs with effects: which there are, how far they came, and which of them wait for a person.
+    """List and show runs with effects, resume them, and decide those that wait for a decision.
 
-    A run waits for a decision if it is not known whether one of its effects happened, or if it may not go on.
+    A run waits for a decision if the outcome of one of its effects is unknown, or if a rule stopped it.
     """
 
 
 @command.command("list")
 @click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="How many at most; 20 by default.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), default=20, help="Maximum of runs; 20 by default.")
 @as_json
 @store_option
 def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> None:
     """List runs, the newest first."""
     from manglecp.store import RunState
 
-    with opened(where) as store, store.read_transaction() as tx:
+    with open_existing_store(where) as store, store.read_transaction() as tx:
         found = store.runs.list(tx, None if state is None else RunState(state), limit)
         shown = [one for run in found if (one := store.runs.show(tx, run.run_id)) is not None]
     write_lines([json_text([_document(one) for one in shown])] if as_json else _table(shown))
 
 
-@command.command("show", short_help="Show one run: its steps, and what to decide.")
+@command.command("show", short_help="Show one run: its steps, and the decision it needs.")
 @click.argument("run", metavar="RUN")
 @as_json
 @store_option
 def show(run: str, as_json: bool, where: str | None) -> None:
-    """Show one run: its steps, how each of them ended, and what to decide."""
+    """Show one run: its steps with their outcomes, and the decision it needs."""
     from manglecp.store import NoRun
 
-    with opened(where) as store, store.read_transaction() as tx:
+    with open_existing_store(where) as store, store.read_transaction() as tx:
         found = store.runs.show(tx, run)
         if found is None:
             raise NoRun(run)
@@ -71,10 +71,10 @@ def show(run: str, as_json: bool, where: str | None) -> None:
 
 @command.command("decide")
 @click.argument("run", metavar="RUN")
-@click.option("--step", metavar="N", type=click.IntRange(min=1), help="The step that the decision is about.")
+@click.option("--step", metavar="N", type=click.IntRange(min=1), help="The step to decide.")
 @click.option("--happened", is_flag=True, help="The effect of the step happened.")
-@click.option("--did-not", is_flag=True, help="It did not happen: the step is tried again.")
-@click.option("--abort", is_flag=True, help="The run is over. What happened stays as it is.")
+@click.option("--did-not", is_flag=True, help="The effect did not happen: the step is retried.")
+@click.option("--abort", is_flag=True, help="End the run without undoing its effects.")
 @click.option("--output", "file", metavar="FILE", type=FILE, help="With --happened: the JSON that the action returned.")
 @operator_option
 @as_json
@@ -92,31 +92,31 @@ def decide(
     where: str | None,
     key: bytes | None,
 ) -> None:
-    """Decide how a run goes on that waits for a person.
+    """Decide a run that waits for a decision.
 
-    Say of the step in doubt whether it happened, or end the run. The decision is an entry in the ledger under your
-    name. Afterwards a worker takes the run up, or `manglecp runs resume` does.
+    State whether the effect of the step in doubt happened, or end the run. The decision is recorded in the ledger
+    under your name. Afterwards a worker resumes the run, or you do with `manglecp runs resume`.
     """
     from manglecp.invoke import decide as decide_run
 
     if happened + did_not + abort != 1:
-        raise click.UsageError("decide one thing: --happened, --did-not or --abort")
+        raise click.UsageError("give one of --happened, --did-not and --abort")
     verdict: Verdict = "happened" if happened else "did_not" if did_not else "abort"
     if verdict == "abort" and step is not None:
-        raise click.UsageError("--abort is about the whole run: leave --step out")
+        raise click.UsageError("--abort ends the whole run: leave --step out")
     if verdict != "abort" and step is None:
-        raise click.UsageError("say which step it is about, with --step N; `manglecp runs show` tells")
+        raise click.UsageError("give the step with --step N; `manglecp runs show` lists the steps")
     if file is not None and verdict != "happened":
         raise click.UsageError("--output goes with --happened only")
     output = None if file is None else _output(file)
-    with opened(where, key) as store:
+    with open_existing_store(where, key) as store:
         state = decide_run(store, run, verdict, by, step=step, output=output)
     if as_json:
         print_json({"run": run, "verdict": verdict, "state": state.value})
         return
     lines = [f"run {run}: {state.value}"]
     if state.value == "running":
-        lines.append(f"a worker of its pack takes it up, or: manglecp runs resume {run} PACK")
+        lines.append(f"a worker of its pack resumes it, or: manglecp runs resume {run} PACK")
     elif state.value == "needs_decision":
         lines.append(f"another step is in doubt: manglecp runs show {run}")
     write_lines(lines)
@@ -136,7 +136,7 @@ def _output(file: str) -> bytes:
 # --- resume -----------------------------------------------------------------------------------------------------------
 
 
-@command.command("resume", short_help="Carry out a run here that nobody else carries out.")
+@command.command("resume", short_help="Execute a run that has no owner.")
 @click.argument("run", metavar="RUN")
 @click.argument("folder", metavar="PACK", type=PACK)
 @operator_option
@@ -149,15 +149,15 @@ def resume(
     runtime: RuntimeOptions,
     as_json: bool,
 ) -> None:
-    """Carry out RUN here, with the PACK that it belongs to, if nobody else does; print what came of it.
+    """Execute RUN in this process, with the PACK that it belongs to, if it has no owner; print the result.
 
-    A run that waits for a decision with nothing in doubt is let go on: that is a decision too, and an entry in the
-    ledger under your name. Ctrl-C cancels between two steps. The exit status is 0 if the run succeeded, 130 if it was
+    A run that waits for a decision without a step in doubt continues: that decision is recorded in the ledger under
+    your name. Ctrl-C cancels the run after the current step. The exit status is 0 if the run succeeded, 130 if it was
     cancelled, else 1.
     """
     import asyncio
 
-    with refusing_packs():
+    with report_pack_errors():
         status = asyncio.run(_resume(run, folder, by, runtime, as_json=as_json))
     raise click.exceptions.Exit(status)
 
@@ -169,32 +169,32 @@ async def _resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, *, a
     from manglecp.cli.output import Progress
     from manglecp.invoke import decode_response, open_packs
 
-    overheard: list[str] = []
-    opening = open_packs([runtime.of_pack(folder)], runtime.open_store, on_failure=keep_failures(overheard))
+    host_lines: list[str] = []
+    opening = open_packs([runtime.of_pack(folder)], runtime.open_store, on_failure=keep_failures(host_lines))
     with Progress("loading") as progress:
         async with opening as opened:
             (invoker,) = opened.invokers
             identity = _ready(opened.store, run, invoker.domain.digest, by)
             progress.doing = "running"
             with interruptible() as cancel:
-                asking = asyncio.create_task(_ask_to_cancel(cancel, opened.store, run, identity))
+                cancelling = asyncio.create_task(_forward_cancel(cancel, opened.store, run, identity))
                 try:
                     taken = await invoker.take_over(run)
                 finally:
-                    asking.cancel()
+                    cancelling.cancel()
             if taken is None:
                 _ready(opened.store, run, invoker.domain.digest, by)
-                raise click.ClickException(f"run {run} was taken up by somebody else just now")
+                raise click.ClickException(f"another process has just resumed run {run}")
             with opened.store.read_transaction() as tx:
-                kept = opened.store.runs.answer(tx, run)
-    if kept is None:
-        raise click.ClickException(f"run {run} is over, and its answer is kept no longer")
-    answer = decode_response(kept)
-    print_answer(answer, as_json=as_json, overheard=overheard)
+                stored = opened.store.runs.answer(tx, run)
+    if stored is None:
+        raise click.ClickException(f"run {run} is over, and its result is no longer stored")
+    answer = decode_response(stored)
+    print_answer(answer, as_json=as_json, host_lines=host_lines)
     return status_of(answer)
 
 
-async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity: str) -> None:
+async def _forward_cancel(cancel: asyncio.Event, store: Store, run: str, identity: str) -> None:
     """Record the request to cancel in the store, which the executor reads before the next step."""
     await cancel.wait()
     with store.write_transaction() as tx:
@@ -202,7 +202,7 @@ async def _ask_to_cancel(cancel: asyncio.Event, store: Store, run: str, identity
 
 
 def _ready(store: Store, run: str, digest: str, by: str) -> str:
-    """Return the identity of a run that can be claimed here. Raises ``NotOpen`` with what to do otherwise."""
+    """Return the identity of a run that this process can own. Raises ``NotOpen`` with what to do otherwise."""
     from manglecp.invoke import decide, find_undecided_step
     from manglecp.store import NoRun, NotOpen, RunState
 
@@ -216,21 +216,21 @@ def _ready(store: Store, run: str, digest: str, by: str) -> str:
         raise NotOpen(f"run {run} is over: it {found.state.value.replace('cancelled', 'was cancelled')}")
     if found.pack_digest != digest:
         raise NotOpen(
-            f"run {run} belongs to another edition of the pack, or to another pack: {found.pack_digest}. "
-            "Give the files as they were then, with the same --set"
+            f"run {run} belongs to another pack revision, or to another pack: {found.pack_digest}. "
+            "Restore the files of that revision, and give the same --set"
         )
     if found.state == RunState.NEEDS_DECISION:
         doubted = find_undecided_step(shown)
         if doubted is not None:
-            raise NotOpen(f"step {doubted} of run {run} is in doubt: see `manglecp runs show {run}`, and decide first")
+            raise NotOpen(f"step {doubted} of run {run} is in doubt; see `manglecp runs show {run}`, and decide first")
         decide(store, run, "resume", by)
     elif found.claim_until_ms > now_ms:
         seconds = -(-(found.claim_until_ms - now_ms) // 1_000)
-        raise NotOpen(f"run {run} is carried out by {found.owner}; if that process is gone, try again in {seconds} s")
+        raise NotOpen(f"run {run} is owned by {found.owner}; if that process has ended, retry in {seconds} s")
     return found.identity
 
 
-# --- text, without the values of steps: those may be sealed -----------------------------------------------------------
+# --- text; without the values of steps, which may be sealed -----------------------------------------------------------
 
 
 def _time(at_ms: int) -> str:
@@ -255,7 +255,7 @@ def _document(shown: RunView, *, steps: bool = False) -> dict[str, Any]:
 
 def _table(runs: Sequence[RunView]) -> Iterable[str]:
     headings = ("RUN", "STATE", "TOOL", "FOR", "SINCE", "ABOUT")
-    return _columns(headings, map(_row, runs)) if runs else ["There are no such runs."]
+    return _columns(headings, map(_row, runs)) if runs else ["No such runs."]
 
 
 def _row(shown: RunView) -> tuple[str, ...]:
@@ -266,30 +266,30 @@ def _row(shown: RunView) -> tuple[str, ...]:
 
 def _detail(shown: RunView) -> Iterator[str]:
     from manglecp.base.text import escape_invisible
-    from manglecp.cli.tool_text import what_to_decide
+    from manglecp.cli.tool_text import decision_lines
     from manglecp.invoke import find_undecided_step
     from manglecp.store import RunState
 
     run = shown.run
     yield escape_invisible(f"run {run.run_id}: {run.state.value}{f', {run.code}' if run.code else ''}")
-    yield escape_invisible(f"  {_tool(shown)} for {run.identity}, accepted {_time(run.created_ms)}")
+    yield escape_invisible(f"  {_tool(shown)} for {run.identity}, admitted {_time(run.created_ms)}")
     yield f"  pack {run.pack_digest}"
     if run.ended_ms is not None:
         yield f"  ended {_time(run.ended_ms)}"
     elif run.owner is not None:
-        yield escape_invisible(f"  carried out by {run.owner}, claimed until {_time(run.claim_until_ms)}")
+        yield escape_invisible(f"  owned by {run.owner} until {_time(run.claim_until_ms)}")
     elif run.state == RunState.RUNNING:
-        yield "  carried out by nobody; a worker of its pack takes it up"
+        yield "  without an owner; a worker of its pack resumes it"
     if run.takeovers:
-        yield f"  taken over {count(run.takeovers, 'time')} since a step of it was last done"
+        yield f"  taken over {count(run.takeovers, 'time')} since its last completed step"
     if run.cancel:
-        yield "  somebody asked to cancel it"
+        yield "  cancellation requested"
     if shown.steps:
         yield ""
         yield from _columns(("STEP", "ACTION", "STATE", "CODE", "BY"), map(_step_row, shown.steps))
     if run.state == RunState.NEEDS_DECISION:
         yield ""
-        yield from (line.removeprefix("  ") for line in what_to_decide(run.run_id, find_undecided_step(shown)))
+        yield from (line.removeprefix("  ") for line in decision_lines(run.run_id, find_undecided_step(shown)))
 
 
 def _step_row(step: StepRecord) -> tuple[str, ...]:

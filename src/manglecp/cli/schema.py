@@ -13,9 +13,9 @@ from manglecp.wire.messages import CLIENT_TYPES
 
 @click.command("schema")
 @click.argument("type_", metavar="[TYPE]", required=False)
-@click.option("--all", "everything", is_flag=True, help="Print one schema that takes every message.")
+@click.option("--all", "everything", is_flag=True, help="Print one schema for all messages.")
 def command(type_: str | None, everything: bool) -> None:
-    """Print the JSON Schema (draft 2020-12) of a message type; without TYPE, list the types and who sends them."""
+    """Print the JSON Schema (draft 2020-12) of a message type; without TYPE, list the types with their senders."""
     if everything and type_ is not None:
         raise click.UsageError("give a TYPE or --all, not both")
     if everything:
@@ -27,7 +27,7 @@ def command(type_: str | None, everything: bool) -> None:
         write_lines([_text(schema(type_))])
     else:
         suggestion = did_you_mean(type_, TYPES) or f"Types: {', '.join(TYPES)}."
-        raise click.UsageError(f"{type_} is no message type. {suggestion}")
+        raise click.UsageError(f"{type_} is not a message type. {suggestion}")
 
 
 def _text(document: object) -> str:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from manglecp.base.extras import missing_extra
-from manglecp.cli import Trouble
+from manglecp.cli import VerbError
 from manglecp.cli.files import combine, group
-from manglecp.cli.options import RuntimeOptions, pack_argument, refusing_packs, runtime_options
+from manglecp.cli.options import RuntimeOptions, pack_argument, report_pack_errors, runtime_options
 from manglecp.server import ListenOptions, ServeError, check_exposure
 
 if TYPE_CHECKING:
@@ -25,38 +25,38 @@ if TYPE_CHECKING:
     from manglecp.server import AuthConfig, Network, ServerSettings
 
 
-_HELP: Final = {
-    errno.EADDRINUSE: "; another process has this port. Take another with --http HOST:PORT (port 0 is a free one)",
-    errno.EACCES: "; ports below 1024 are for administrators. Take a higher one with --http HOST:PORT",
-    errno.EADDRNOTAVAIL: "; it is no address of this machine. 127.0.0.1 is, and 0.0.0.0 stands for all of them",
+_REMEDIES: Final = {
+    errno.EADDRINUSE: "; another process uses this port. Choose another with --http HOST:PORT (port 0 is a free one)",
+    errno.EACCES: "; ports below 1024 are for administrators. Choose a higher one with --http HOST:PORT",
+    errno.EADDRNOTAVAIL: "; this machine does not have this address. Use 127.0.0.1, or 0.0.0.0 for all addresses",
 }
 DEFAULT: Final = ("127.0.0.1", 8_000)
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def address(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[str, int] | None:
-    if given is None:
+def address(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, int] | None:
+    if text is None:
         return None
-    host, colon, port = given.rpartition(":")
+    host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise click.BadParameter(f"{given!r} is not HOST:PORT, such as 127.0.0.1:8000.", context, parameter)
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:8000.", context, parameter)
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     return host or DEFAULT[0], int(port)
 
 
-def _refuse_foreign(context: click.Context, _parameter: click.Parameter, given: str | None) -> None:
-    if given is not None:
-        raise click.UsageError("host and port are one option here: say --http HOST:PORT", context)
+def _refuse_foreign(context: click.Context, _parameter: click.Parameter, text: str | None) -> None:
+    if text is not None:
+        raise click.UsageError("host and port are one option: use --http HOST:PORT", context)
 
 
-# The names that other servers give to --http; the error names the right one.
+# Names of the option in other servers; the error names --http.
 foreign_address_options: Final = click.option(
     "--port", "--host", "--bind", hidden=True, expose_value=False, callback=_refuse_foreign
 )
 
 
-def bound_at(host: str, port: int) -> socket.socket:
-    """Return a listening socket. The error names a remedy where the address cannot be bound."""
+def bind_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ``ClickException`` with a remedy if the address cannot be bound."""
     import socket
 
     from manglecp.server import bind
@@ -65,10 +65,10 @@ def bound_at(host: str, port: int) -> socket.socket:
         return bind(host, port)
     except OSError as error:
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        what = _HELP.get(error.errno or 0, "")
+        remedy = _REMEDIES.get(error.errno or 0, "")
         if isinstance(error, socket.gaierror):
-            what = "; it has to be a name or an address of this machine"
-        raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{what}") from None
+            remedy = "; use a name or an address of this machine"
+        raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{remedy}") from None
 
 
 def _format() -> str:
@@ -81,20 +81,20 @@ log_options: Final = combine(
         type=click.Choice(["debug", "info", "warning", "error"]),
         default="info",
         envvar="MANGLECP_LOG_LEVEL",
-        help="What is logged to standard error; info by default.",
+        help="The lowest level that is logged to standard error; info by default.",
     ),
     click.option(
         "--log-format",
         type=click.Choice(["json", "text"]),
         default=_format,
         envvar="MANGLECP_LOG_FORMAT",
-        help="One JSON object a line, or text for people, which is the default at a terminal.",
+        help="One JSON object per line, or text, which is the default at a terminal.",
     ),
 )
 
 
-def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
-    """Return the authentication: none where neither is given. Raises ``UsageError`` for bad tokens or keys."""
+def auth_config(tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
+    """Return the authentication of the server. Raises ``UsageError`` for invalid tokens or keys."""
     from manglecp.server import AuthConfig
 
     if tokens is None and jwt is None:
@@ -107,13 +107,13 @@ def who_of(tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
         raise click.UsageError(str(error)) from None
 
 
-def _networks(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> tuple[Network, ...]:
-    if not given:
+def _networks(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Network, ...]:
+    if not texts:
         return ()
     from manglecp.server import parse_network
 
     try:
-        return tuple(map(parse_network, given))
+        return tuple(map(parse_network, texts))
     except ValueError as error:
         raise click.BadParameter(f"{error}.", context, parameter) from None
 
@@ -140,35 +140,35 @@ class LimitOptions(NamedTuple):
 limit_options: Final = group(
     "limits",
     LimitOptions,
-    click.option("--config", metavar="FILE", type=FILE, help="Limits and times of the server: server.toml."),
+    click.option("--config", metavar="FILE", type=FILE, help="The limits and timeouts of the server: server.toml."),
     click.option(
         "--trusted-proxy",
         "proxies",
         metavar="ADDRESS|NET",
         multiple=True,
         callback=_networks,
-        help="A proxy that is believed when it says where a request came from (X-Forwarded-For and -Proto).",
+        help="A proxy whose X-Forwarded-For and X-Forwarded-Proto headers are trusted.",
     ),
     click.option(
         "--drain-seconds",
         metavar="SECONDS",
         type=click.IntRange(1, 3_600),
-        help="How long what is under way has to end after SIGTERM; 30 by default.",
+        help="The time limit of the drain after SIGTERM; 30 by default.",
     ),
 )
 
 
-def started(url: str) -> None:
+def announce(url: str) -> None:
     click.echo(f"serving at {url}", err=True)
 
 
-def started_in(log_format: str) -> Callable[[str], None]:
-    """Return the callback that announces the address: as text, or as a JSON record where logs are JSON."""
+def announce_callback(log_format: str) -> Callable[[str], None]:
+    """Return the callback that announces the address: as text, or as a JSON record if logs are JSON."""
     at_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return _logged if log_format == "json" and not at_terminal else started
+    return _log_address if log_format == "json" and not at_terminal else announce
 
 
-def _logged(url: str) -> None:
+def _log_address(url: str) -> None:
     import logging
 
     at = ("manglecp.server", logging.INFO, "", 0, "serving at %s", (url,), None)
@@ -176,7 +176,7 @@ def _logged(url: str) -> None:
 
 
 def report_failures(work: Callable[[], None]) -> None:
-    with refusing_packs():
+    with report_pack_errors():
         try:
             work()
         except ServeError as error:
@@ -185,8 +185,8 @@ def report_failures(work: Callable[[], None]) -> None:
             raise click.ClickException(missing_extra(error.name, "server")) from None
 
 
-def status_of(work: Callable[[], None]) -> int:
-    """Run in a forked process: print an error, and return the exit status."""
+def exit_status(work: Callable[[], None]) -> int:
+    """Run ``work`` in a forked process: print an error, and return the exit status."""
     try:
         work()
     except click.exceptions.Exit as end:
@@ -199,7 +199,7 @@ def status_of(work: Callable[[], None]) -> int:
 
 @contextlib.contextmanager
 def shared_metrics() -> Iterator[Callable[[int], None]]:
-    """Share metrics between processes in a folder; yields what to call with the pid of one that ended."""
+    """Share metrics between processes in a folder. Yield a function to call with the pid of a process that ended."""
     import tempfile
 
     variable = "PROMETHEUS_MULTIPROC_DIR"
@@ -218,22 +218,22 @@ def shared_metrics() -> Iterator[Callable[[int], None]]:
 
 @click.command("serve")
 @pack_argument
-@click.option("--http", "at", metavar="HOST:PORT", callback=address, help="Where to listen; 127.0.0.1:8000 by default.")
+@click.option("--http", "at", metavar="HOST:PORT", callback=address, help="The address; 127.0.0.1:8000 by default.")
 @foreign_address_options
-@click.option("--stdio", is_flag=True, help="Talk over the standard streams instead, to whoever started this.")
-@click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="How many processes listen.")
-@click.option("--host-name", "hosts", metavar="NAME", multiple=True, help="A name that clients know this server by.")
-@click.option("--origin", "origins", metavar="URL", multiple=True, help="An origin whose web pages may ask.")
-@click.option("--tls-cert", "certificate", metavar="FILE", type=FILE, help="The certificate, with those that sign it.")
-@click.option("--tls-key", metavar="FILE", type=FILE, help="Its key, if it is not in that file.")
-@click.option("--tokens", metavar="FILE", type=FILE, envvar="MANGLECP_TOKENS", help="Who may ask: hashes of tokens.")
-@click.option("--jwt-issuer", metavar="URL", help="Who may ask: those with access tokens of this issuer.")
-@click.option("--jwt-audience", metavar="URL", help="The address of this server that access tokens name.")
-@click.option("--jwt-keys", metavar="URL", help="Where the issuer publishes its keys (JWKS).")
-@click.option("--token-url", metavar="URL", help="Where clients get access tokens.")
+@click.option("--stdio", is_flag=True, help="Serve the parent process on the standard streams instead.")
+@click.option("--workers", metavar="N", type=click.IntRange(1, 256), default=1, help="The number of server processes.")
+@click.option("--host-name", "hosts", metavar="NAME", multiple=True, help="A name of this server in Host headers.")
+@click.option("--origin", "origins", metavar="URL", multiple=True, help="An origin whose web pages may send requests.")
+@click.option("--tls-cert", "certificate", metavar="FILE", type=FILE, help="The certificate, with its chain.")
+@click.option("--tls-key", metavar="FILE", type=FILE, help="The key of the certificate, if it is in another file.")
+@click.option("--tokens", metavar="FILE", type=FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens.")
+@click.option("--jwt-issuer", metavar="URL", help="The issuer of the accepted access tokens.")
+@click.option("--jwt-audience", metavar="URL", help="The audience of the accepted access tokens: this server.")
+@click.option("--jwt-keys", metavar="URL", help="The address of the issuer's keys (JWKS).")
+@click.option("--token-url", metavar="URL", help="The address where clients get access tokens.")
 @click.option("--jwt-algorithm", "algorithms", metavar="NAME", multiple=True, help="RS256 and ES256 by default.")
-@click.option("--open-demo", is_flag=True, help="Let everybody ask who can reach the address.")
-@click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="How long the manifest may be kept.")
+@click.option("--open-demo", is_flag=True, help="Accept all clients without authentication.")
+@click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="The max-age of the manifest.")
 @limit_options
 @log_options
 @runtime_options
@@ -261,15 +261,15 @@ def command(
 ) -> None:
     """Serve PACK: HTTP and WebSocket (at /ws) on one address, or the standard streams.
 
-    An address that others can reach needs --tokens or --jwt-issuer, unless --open-demo says that everybody may ask.
+    An address that other machines can reach needs --tokens, --jwt-issuer or --open-demo.
 
-    SIGTERM and Ctrl-C take nothing new and answer what is under way; a second one ends at once. SIGHUP reads the pack
-    and the tokens again; what is broken leaves what held before.
+    SIGTERM and Ctrl-C drain the server: no new requests, current ones are finished; a second signal exits immediately.
+    SIGHUP reloads the pack and the tokens; after an error the previous ones stay in service.
     """
     if stdio and (at is not None or workers > 1):
         raise click.UsageError("--stdio has one client and no address: leave --http and --workers out.")
     if workers > 1 and runtime.where == ":memory:":
-        raise click.UsageError("Several processes need a store that they can share; :memory: is not.")
+        raise click.UsageError("Several processes need a shared store; :memory: is not shared.")
     if tls_key is not None and certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
     jwt = _jwt(jwt_issuer, jwt_audience, jwt_keys, token_url, algorithms)
@@ -318,17 +318,17 @@ def _listen(
     if listening.certificate is not None:
         from manglecp.server import Tls
 
-        Tls(listening.certificate, listening.key or listening.certificate).context()  # raises what is wrong
-    bound = bound_at(listening.host, listening.port)
+        Tls(listening.certificate, listening.key or listening.certificate).context()  # raises for an invalid file
+    bound = bind_socket(listening.host, listening.port)
 
     def serve() -> None:
         import uvloop
 
         from manglecp.server import serve_http
 
-        pack, who, settings = runtime.of_pack(folder), who_of(tokens, jwt), limits.settings(processes=workers)
-        announce = started_in(log_format)
-        uvloop.run(serve_http(pack, runtime.open_store, listening, who, bound, settings=settings, started=announce))
+        pack, auth, settings = runtime.of_pack(folder), auth_config(tokens, jwt), limits.settings(processes=workers)
+        started = announce_callback(log_format)
+        uvloop.run(serve_http(pack, runtime.open_store, listening, auth, bound, settings=settings, started=started))
 
     if workers == 1:
         with bound:
@@ -337,7 +337,7 @@ def _listen(
     from manglecp.server import run_workers
 
     with bound, shared_metrics() as forget:
-        raise click.exceptions.Exit(run_workers(workers, lambda: status_of(lambda: report_failures(serve)), forget))
+        raise click.exceptions.Exit(run_workers(workers, lambda: exit_status(lambda: report_failures(serve)), forget))
 
 
 def _streams(
@@ -347,28 +347,28 @@ def _streams(
     jwt: dict[str, object] | None,
     limits: LimitOptions,
     level: str,
-    form: str,
+    log_format: str,
 ) -> None:
-    """Serve standard streams. The manifest is written before the engine is loaded."""
+    """Serve the standard streams. The manifest is written before the engine is loaded."""
     from manglecp.pack import outline_manifest, read_outline
     from manglecp.server import Streams, describe_auth
     from manglecp.wire import encode
 
     if sys.stdin is None or sys.stdout is None:  # closed by the parent process
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
-    outline, who = read_outline(folder), who_of(tokens, jwt)
+    outline, auth = read_outline(folder), auth_config(tokens, jwt)
     streams = Streams.claim()
-    said = encode(outline_manifest(outline, "booting", None, describe_auth(who.auth)))
+    manifest = encode(outline_manifest(outline, "booting", None, describe_auth(auth.auth)))
     try:
-        streams.write(said)
+        streams.write(manifest)
     except BrokenPipeError:
         raise click.exceptions.Exit(1) from None  # the parent process is gone
     except OSError as error:
-        raise Trouble(f"cannot write the manifest: {error.strerror}") from None
+        raise VerbError(f"cannot write the manifest: {error.strerror}") from None
 
     from manglecp.server import configure_logging
 
-    configure_logging(level, as_json=form == "json")
+    configure_logging(level, as_json=log_format == "json")
 
     import asyncio
 
@@ -376,7 +376,9 @@ def _streams(
 
     pack, settings = runtime.of_pack(folder), limits.settings()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        serving = serve_streams(pack, runtime.open_store, who, streams, outline=outline, said=said, settings=settings)
+        serving = serve_streams(
+            pack, runtime.open_store, auth, streams, outline=outline, said=manifest, settings=settings
+        )
         runner.run(serving)
 
 

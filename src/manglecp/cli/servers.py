@@ -1,4 +1,4 @@
-"""A server in place of a pack: its address, the caller's credential, and the signature of approvals."""
+"""Verbs against a server: its address, the credential of the client, and the signature of approvals."""
 
 from __future__ import annotations
 
@@ -31,26 +31,27 @@ _PACK_OPTIONS: Final = (
     *("permissions", "workspace", "programs", "where", "key"),
     *("settings", "degrade", "cache", "allow_weaker"),
 )
-_LEAST_SECRET: Final = 32
+_MIN_SECRET_BYTES: Final = 32
 _CREDENTIALS: Final = {
     "auth_required": ": set MANGLECP_TOKEN, or give --token",
-    "auth_invalid": "; whoever runs the server hands out what belongs into MANGLECP_TOKEN or --token",
+    "auth_invalid": "; get a token from the operator of the server, and pass it in MANGLECP_TOKEN or --token",
 }
-_HERE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+CONFIRM_HINT: Final = "add --confirm to approve this call"
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def _target(context: click.Context, parameter: click.Parameter, given: str) -> Path | str:
-    if _ADDRESS.match(given) or context.resilient_parsing:  # during completion
-        return given
-    return _PACK.convert(given, parameter, context)
+def _target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
+    if _ADDRESS.match(text) or context.resilient_parsing:  # during completion
+        return text
+    return _PACK.convert(text, parameter, context)
 
 
 target_argument: Final = click.argument("target", metavar="PACK|URL", callback=_target, shell_complete=packs)
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """The options about a server."""
+class ServerOptions:
+    """The credential and the signing secret for a server."""
 
     token: str | None = field(default=None, repr=False)
     secret_file: Path | None = None
@@ -58,9 +59,9 @@ class Server:
     def check_options(self, context: click.Context, target: Path | str, *local: str) -> None:
         """Refuse options of packs for a server, and the reverse; ``local`` are further options of packs only."""
         if isinstance(target, str):
-            _refuse(context, "A server decides this itself", *_PACK_OPTIONS, *local)
+            _refuse(context, "The server decides this itself", *_PACK_OPTIONS, *local)
         else:
-            _refuse(context, "A pack on this machine knows who asks", "token", "secret_file")
+            _refuse(context, "A pack on this machine needs no credential", "token", "secret_file")
 
 
 def _refuse(context: click.Context, why: str, *names: str) -> None:
@@ -71,7 +72,10 @@ def _refuse(context: click.Context, why: str, *names: str) -> None:
 
 
 token_option: Final = click.option(
-    "--token", metavar="TOKEN", envvar="MANGLECP_TOKEN", help="What a server knows you by; $MANGLECP_TOKEN is safer."
+    "--token",
+    metavar="TOKEN",
+    envvar="MANGLECP_TOKEN",
+    help="Your token at a server; $MANGLECP_TOKEN is safer.",
 )
 _secret: Final = click.option(
     "--confirmation-key",
@@ -79,19 +83,19 @@ _secret: Final = click.option(
     metavar="FILE",
     envvar="MANGLECP_CONFIRMATION_KEY_FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The secret that your consent is signed with for a server, in hexadecimal.",
+    help="A file with the secret that signs your approvals for a server, in hexadecimal.",
 )
 
 
-server_options: Final = group("server", Server, token_option, _secret)
-token_options: Final = group("server", Server, token_option)
+server_options: Final = group("server", ServerOptions, token_option, _secret)
+token_options: Final = group("server", ServerOptions, token_option)
 
 
 # --- approval --------------------------------------------------------------------------------------------------------
 
 
-def agreed(lines: Iterable[str]) -> bool | None:
-    """Show these lines and prompt; None without a terminal."""
+def prompt_for_approval(lines: Iterable[str]) -> bool | None:
+    """Print these lines and prompt for approval. Return None without a terminal."""
     from manglecp.base.text import escape_invisible
 
     for line in lines:
@@ -100,46 +104,47 @@ def agreed(lines: Iterable[str]) -> bool | None:
         return None
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C interrupts the prompt at once
     try:
-        return click.confirm("Do it?", default=False, err=True)
+        return click.confirm("Approve?", default=False, err=True)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
-    """The approver. ``ask`` shows an approval request and returns the decision. ``url`` is None for a local pack."""
+class Approver:
+    """The user as approver. ``decide`` shows an approval request and returns the decision; ``url`` is for a server."""
 
     url: str | None
-    server: Server
-    who: str | None
-    ask: Callable[[ApprovalRequest], bool | Awaitable[bool]]
+    server: ServerOptions
+    name: str | None
+    decide: Callable[[ApprovalRequest], bool | Awaitable[bool]]
     clock: Callable[[], int] = time.time_ns
 
     def on_confirm(self) -> OnConfirm:
         """Return the callback for one invocation, which prompts at most once."""
         from manglecp.client import RequestRefused
 
-        asked: list[ApprovalRequest] = []
+        prompted = False
 
-        async def agree(question: ApprovalRequest) -> str | bool | None:
+        async def confirm(question: ApprovalRequest) -> str | bool | None:
+            nonlocal prompted
             refusal = question.refusal
             if refusal is not None:
-                why = "consent is signed with --confirmation-key and the name of --as"
+                why = "an approval is signed with --confirmation-key and the name of --as"
                 raise RequestRefused(refusal.code, f"{refusal.message}; {why}") from refusal
-            if asked:
-                why = "the server wants consent that is signed: --confirmation-key names the file of your secret"
+            if prompted:
+                why = "the server requires a signed approval: give the file of your secret with --confirmation-key"
                 raise RequestRefused("confirmation_required", why)
-            asked.append(question)
-            agreed = self.ask(question)
-            if not (await agreed if inspect.isawaitable(agreed) else agreed):
+            prompted = True
+            approved = self.decide(question)
+            if not (await approved if inspect.isawaitable(approved) else approved):
                 return None
-            name = self.who or question.identity or "anonymous"
+            name = self.name or question.identity or "anonymous"
             secret = self._secret(name)
-            return True if secret is None else self._signed(secret, name, question)
+            return True if secret is None else self._sign(secret, name, question)
 
-        return agree
+        return confirm
 
-    def _signed(self, secret: bytes, name: str, question: ApprovalRequest) -> str:
+    def _sign(self, secret: bytes, name: str, question: ApprovalRequest) -> str:
         from manglecp.client import Signer
 
         signer = Signer(secret, name, approve=lambda _: True, clock_ms=lambda: self.clock() // 1_000_000)
@@ -151,8 +156,8 @@ class Person:
         from manglecp.invoke import SECRET_FILE, local_secrets
         from manglecp.store import state_directory
 
-        here = self.url is None or urlsplit(self.url).hostname in _HERE
-        return local_secrets().of(name) if here and (state_directory() / SECRET_FILE).exists() else None
+        local = self.url is None or urlsplit(self.url).hostname in _LOOPBACK
+        return local_secrets().of(name) if local and (state_directory() / SECRET_FILE).exists() else None
 
 
 def _read_secret(file: Path) -> bytes:
@@ -160,8 +165,8 @@ def _read_secret(file: Path) -> bytes:
         secret = bytes.fromhex(file.read_text("ascii"))
     except (OSError, ValueError):
         secret = b""
-    if len(secret) < _LEAST_SECRET:
-        raise click.UsageError(f"{click.format_filename(file)} holds no secret: 64 hexadecimal digits or more")
+    if len(secret) < _MIN_SECRET_BYTES:
+        raise click.UsageError(f"{click.format_filename(file)} is not a secret: 64 hexadecimal digits or more")
     return secret
 
 
@@ -172,24 +177,21 @@ def question_lines(question: ApprovalRequest) -> Iterator[str]:
     yield f"{tool.name}: {question.text}" if question.text else tool.name
     for name, value in question.args.items():
         yield f"  {name}: {json.dumps(value, ensure_ascii=False)}"
-    yield f"  effects: {', '.join(question.effects) or 'not told'}"
+    yield f"  effects: {', '.join(question.effects) or 'not disclosed'}"
     if question.reversible is not None:
         yield "  it can be undone" if question.reversible else "  it cannot be undone"
 
 
-def asked_at_terminal(question: ApprovalRequest) -> bool:
-    said = agreed(question_lines(question))
-    if said is None:
-        click.echo("  add --confirm to agree to this", err=True)
-    return said is True
+def approve_at_terminal(question: ApprovalRequest) -> bool:
+    approved = prompt_for_approval(question_lines(question))
+    if approved is None:
+        click.echo(f"  {CONFIRM_HINT}", err=True)
+    return approved is True
 
 
-# --- asking ----------------------------------------------------------------------------------------------------------
-
-
-def talk(url: str, server: Server, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+def run_with_client(url: str, server: ServerOptions, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """Return the result of ``work`` with a connected client. Raises ``WireError``, also without a connection."""
-    import asyncio  # imported late: slow
+    import asyncio  # slow to import
 
     from manglecp.client import Client, ClientError
 
@@ -209,7 +211,7 @@ def as_wire_error(error: Exception) -> WireError:
     from manglecp.wire import CODES, WireError
 
     if not isinstance(error, ServerError | RequestRefused):
-        return WireError("x-no_answer", str(error) or "there is no answer")
+        return WireError("x-no_answer", str(error) or "the server did not respond")
     known = error.code in CODES or error.code.startswith("x-")
     message = f"{error.message.removesuffix(': give token')}{_CREDENTIALS.get(error.code, '')}"
     return WireError(error.code if known else f"x-{error.code}", message, dict(error.details))

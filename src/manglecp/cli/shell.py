@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from manglecp.cli.options import CallerOptions, RuntimeOptions, bold, caller_options, refusing_packs, runtime_options
-from manglecp.cli.servers import Server, question_lines, server_options, target_argument
+from manglecp.cli.options import (
+    CallerOptions,
+    RuntimeOptions,
+    bold,
+    caller_options,
+    report_pack_errors,
+    runtime_options,
+)
+from manglecp.cli.servers import CONFIRM_HINT, ServerOptions, question_lines, server_options, target_argument
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import Shell
@@ -24,8 +31,8 @@ if TYPE_CHECKING:
 
 @click.command("shell")
 @target_argument
-@click.option("--confirm", is_flag=True, help="Agree to what tools do, without being asked.")
-@click.option("--now", metavar="TIME", help="The evaluation time in RFC 3339, from which a pack's clock goes on.")
+@click.option("--confirm", is_flag=True, help="Approve calls without a prompt.")
+@click.option("--now", metavar="TIME", help="The evaluation time in RFC 3339; the clock of a pack starts there.")
 @caller_options
 @runtime_options
 @server_options
@@ -37,24 +44,24 @@ def command(
     now: str | None,
     caller: CallerOptions,
     runtime: RuntimeOptions,
-    server: Server,
+    server: ServerOptions,
 ) -> None:
-    """Declare intents, see tools, ask why and why not, invoke, follow suggestions; `help` lists the commands.
+    """Evaluate intents, show and explain tools, invoke them, follow suggestions; `help` lists the commands.
 
-    The server is at a URL (http, https, ws, wss), or it is made of PACK, here and for as long as the shell lasts.
+    The shell connects to the server at a URL (http, https, ws, wss), or serves PACK in its own process.
 
-    At a terminal the tab key completes names, Ctrl-C cancels what is under way, and Ctrl-D leaves. Otherwise lines come
-    from standard input until one of them fails: the exit status is 0 if all went well, and 1 if one did not.
+    At a terminal the tab key completes names, Ctrl-C cancels the current command, and Ctrl-D exits. Without a terminal
+    the shell executes the lines of standard input until one fails. The exit status is 0 if all succeeded, else 1.
     """
     server.check_options(context, target)
-    with refusing_packs():
-        status = _talk(target, server, runtime, caller, now, confirm=confirm)
+    with report_pack_errors():
+        status = _run_shell(target, server, runtime, caller, now, confirm=confirm)
     raise click.exceptions.Exit(status)
 
 
-def _talk(
+def _run_shell(
     target: Path | str,
-    server: Server,
+    server: ServerOptions,
     runtime: RuntimeOptions,
     caller: CallerOptions,
     now: str | None,
@@ -62,14 +69,14 @@ def _talk(
     confirm: bool,
 ) -> int:
     from manglecp.cli.output import Progress
-    from manglecp.cli.servers import Person
+    from manglecp.cli.servers import Approver
     from manglecp.cli.shell_commands import LoopThread, Shell
     from manglecp.client import Client, ClientError
 
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     clock = _clock(now)
 
-    def agree(question: ApprovalRequest) -> bool:
+    def approve(question: ApprovalRequest) -> bool:
         if confirm:
             return True
         from manglecp.base.text import escape_invisible
@@ -77,9 +84,9 @@ def _talk(
         for line in question_lines(question):
             click.echo(escape_invisible(line), err=True)
         if not interactive:
-            click.echo("  add --confirm to agree to this", err=True)
+            click.echo(f"  {CONFIRM_HINT}", err=True)
             return False
-        return input("Do it? [y/N] ").strip().lower() in ("y", "yes")
+        return input("Approve? [y/N] ").strip().lower() in ("y", "yes")
 
     with LoopThread() as loop:
         url = target if isinstance(target, str) else None
@@ -93,10 +100,10 @@ def _talk(
         except ClientError as error:
             _print_error(error)
             return 1
-        name = caller.who if url is not None else caller.identity.name
-        # Another server has its own clock.
-        person = Person(url, server, name, loop.ask, clock if url is None else time.time_ns)
-        shell = Shell(client, loop, person, agree, clock=clock, timed=now is not None, bold=bold())
+        name = caller.caller_name if url is not None else caller.identity.name
+        # A remote server has its own clock.
+        approver = Approver(url, server, name, loop.request_approval, clock if url is None else time.time_ns)
+        shell = Shell(client, loop, approver, approve, clock=clock, timed=now is not None, bold=bold())
         return _interact(shell) if interactive else _run_lines(shell)
 
 
@@ -106,9 +113,6 @@ def _clock(now: str | None) -> Callable[[], int]:
     from manglecp.cli.intent_request import clock_from, given_facts
 
     return clock_from(given_facts((), (), now)[0])
-
-
-# --- servers ---------------------------------------------------------------------------------------------------------
 
 
 def _local(folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]) -> Any:
@@ -143,16 +147,13 @@ class _FixedIdentity:
         return self._identity
 
 
-# --- lines -----------------------------------------------------------------------------------------------------------
-
-
 def _interact(shell: Shell) -> int:
     from manglecp.base.text import escape_invisible
     from manglecp.cli.shell_commands import Quit
     from manglecp.store import state_directory
 
     name = escape_invisible(shell.client.manifest.domain.id)[:40]
-    click.echo(f"{name}: `help` lists the commands, Ctrl-D leaves")
+    click.echo(f"{name}: `help` lists the commands, Ctrl-D exits")
     with readline_session(shell, state_directory()):
         while True:
             try:
@@ -217,12 +218,12 @@ def _print_error(error: Exception) -> None:
 
 
 HISTORY_FILE: Final = "shell_history"
-_MOST_LINES: Final = 1_000
+_MAX_HISTORY_LINES: Final = 1_000
 
 
 @contextmanager
 def readline_session(shell: Shell, folder: Path) -> Iterator[None]:
-    """Set up completion and history, where readline is installed. Only the owner can read the history."""
+    """Set up completion and history if readline is installed. Only the owner can read the history file."""
     try:
         import readline
     except ImportError:
@@ -231,7 +232,7 @@ def readline_session(shell: Shell, folder: Path) -> Iterator[None]:
     file = folder / HISTORY_FILE
     with contextlib.suppress(OSError):
         readline.read_history_file(file)
-    readline.set_history_length(_MOST_LINES)
+    readline.set_history_length(_MAX_HISTORY_LINES)
     readline.set_completer_delims(" \t\n")
     readline.set_completer(_completer(shell, readline.get_line_buffer, readline.get_begidx))
     readline.parse_and_bind("bind ^I rl_complete" if "libedit" in (readline.__doc__ or "") else "tab: complete")

@@ -18,7 +18,7 @@ from manglecp.base.text import escape_invisible
 from manglecp.cli.intent_request import given_facts, value_of
 from manglecp.cli.invocation import arguments, progress_callback
 from manglecp.cli.output import Progress, count
-from manglecp.cli.servers import Person
+from manglecp.cli.servers import Approver
 from manglecp.cli.tool_text import answer_lines, argument_schemas, assignment, result_lines, tool_lines
 from manglecp.client import ApprovalRequest, Client, EvaluationResult, InvocationResult
 from manglecp.mangle import instant_text
@@ -36,10 +36,10 @@ _Pending: TypeAlias = tuple[ApprovalRequest, "asyncio.Future[bool]"]
 
 
 class LoopThread:
-    """An event loop in a thread, so that the main thread can read lines and receives Ctrl-C.
+    """An event loop in a thread, so that the main thread can read lines and receive Ctrl-C.
 
-    A context manager: ``stack`` is closed on the loop at the end. While :meth:`wait` blocks the main thread, it handles
-    approval requests from the loop.
+    A context manager: ``stack`` is closed on the loop at the end. :meth:`wait` blocks the main thread, and handles the
+    approval requests of the loop meanwhile.
     """
 
     def __init__(self) -> None:
@@ -55,13 +55,13 @@ class LoopThread:
         with self._end:
             self.wait(self.stack.aclose())
 
-    async def ask(self, question: ApprovalRequest) -> bool:
-        """Pass an approval request to the main thread. Called on the loop."""
-        answer: asyncio.Future[bool] = self._loop.create_future()
-        self._events.put((question, answer))
-        return await answer
+    async def request_approval(self, question: ApprovalRequest) -> bool:
+        """Pass an approval request to the main thread, and return its decision. Called on the loop."""
+        decision: asyncio.Future[bool] = self._loop.create_future()
+        self._events.put((question, decision))
+        return await decision
 
-    def wait(self, work: Coroutine[Any, Any, T], answering: Callable[[ApprovalRequest], bool] = lambda _: False) -> T:
+    def wait(self, work: Coroutine[Any, Any, T], approve: Callable[[ApprovalRequest], bool] = lambda _: False) -> T:
         """Return the result of ``work``; an exception in the main thread cancels it."""
         events: SimpleQueue[_Pending | None] = SimpleQueue()
         self._events = events
@@ -69,63 +69,62 @@ class LoopThread:
         future.add_done_callback(lambda _: events.put(None))
         try:
             while (event := events.get()) is not None:
-                question, answer = event
-                agreed = answering(question)
-                self._loop.call_soon_threadsafe(_settle, answer, agreed)
+                question, decision = event
+                self._loop.call_soon_threadsafe(_settle, decision, approve(question))
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
 
-def _settle(answer: asyncio.Future[bool], agreed: bool) -> None:
-    if not answer.done():
-        answer.set_result(agreed)
+def _settle(decision: asyncio.Future[bool], approved: bool) -> None:
+    if not decision.done():
+        decision.set_result(approved)
 
 
 COMMANDS: Final = {
-    "intents": ("", "what can be asked for"),
-    "predicates": ("", "which facts the server takes"),
-    "intent": ("NAME [KEY=VALUE]...", "declare an intent, with the working facts"),
-    "tools": ("", "the tools of the last intent again"),
-    "show": ("TOOL", "all that is told of a tool"),
-    "why": ("[not] TOOL", "why a tool is there, or what blocks it"),
-    "coverage": ("", "what became of the rules"),
+    "intents": ("", "list the intents of the server"),
+    "predicates": ("", "list the predicates that clients may assert"),
+    "intent": ("NAME [KEY=VALUE]...", "evaluate an intent with the working facts"),
+    "tools": ("", "print the tools of the last intent"),
+    "show": ("TOOL", "describe a tool in full"),
+    "why": ("[not] TOOL", "explain why a tool is offered, or what blocks it"),
+    "coverage": ("", "print for each rule whether it fired"),
     "invoke": ("TOOL [KEY=VALUE]...", "invoke a tool"),
-    "next": ("", "what to ask for next"),
-    "follow": ("[NUMBER | NAME]", "declare a suggested intent, with the facts to go on with"),
-    "facts": ("", "the working facts"),
-    "add": ("FACT", 'state a fact, such as p("a", 1)@[now]'),
-    "load": ("FILE", "state the facts of a file: .mg, a JSON array, or a recorded request"),
-    "drop": ("NUMBER | PREDICATE | FACT", "take facts back; _ stands for any argument"),
-    "clear": ("", "take all facts back"),
-    "server": ("", "who is asked, and as whom"),
-    "help": ("[COMMAND]", "this"),
-    "quit": ("", "leave"),
+    "next": ("", "list the intents that the last result suggests"),
+    "follow": ("[NUMBER | NAME]", "evaluate a suggested intent with the continuation facts"),
+    "facts": ("", "list the working facts"),
+    "add": ("FACT", 'add a fact, such as p("a", 1)@[now]'),
+    "load": ("FILE", "add the facts of a file: .mg, a JSON array, or a recorded request"),
+    "drop": ("NUMBER | PREDICATE | FACT", "remove facts; _ matches any argument"),
+    "clear": ("", "remove all facts"),
+    "server": ("", "print the server and your identity"),
+    "help": ("[COMMAND]", "print this list"),
+    "quit": ("", "exit"),
 }
 _ALIASES: Final = {"call": "invoke", "exit": "quit", "?": "help"}
 
 
 class CommandError(Exception):
-    """A line that is no valid command."""
+    """A line that is not a valid command."""
 
 
 class Quit(Exception):
-    """The user leaves the shell."""
+    """The user exits the shell."""
 
 
 class Shell:
     """The last evaluation, the last outcome, and the client's working facts.
 
-    ``clock`` is ``now`` in facts, and with ``timed`` the evaluation time, which is the server's clock otherwise.
+    ``clock`` is ``now`` in facts. With ``timed`` it is also the evaluation time; otherwise that is the server's clock.
     """
 
     def __init__(
         self,
         client: Client,
         loop: LoopThread,
-        person: Person,
-        answering: Callable[[ApprovalRequest], bool],
+        approver: Approver,
+        approve: Callable[[ApprovalRequest], bool],
         *,
         clock: Callable[[], int],
         timed: bool = False,
@@ -135,14 +134,14 @@ class Shell:
         self.evaluation: EvaluationResult | None = None
         self.outcome: InvocationResult | None = None
         self._loop = loop
-        self._person = person
-        self._answering = answering
+        self._approver = approver
+        self._approve = approve
         self._clock = clock
         self._timed = timed
         self._bold = bold
 
     def run(self, line: str) -> Iterator[str]:
-        """Run a line and return the lines to print. Raises :class:`CommandError`, or what the client raises."""
+        """Run a line and return the lines to print. Raises :class:`CommandError`, or an exception of the client."""
         word, _, rest = line.strip().partition(" ")
         if not word or word.startswith("#"):
             return iter(())
@@ -151,11 +150,11 @@ class Shell:
             raise CommandError(f"there is no command {word}; `help` lists them")
         takes: bool = bool(COMMANDS[name][0])
         if rest.strip() and not takes:
-            raise CommandError(f"{name} takes nothing")
+            raise CommandError(f"{name} takes no arguments")
         method: Callable[[str], Iterable[str]] = getattr(self, f"_{name}")
         return iter(method(rest.strip()))
 
-    # --- what there is ---------------------------------------------------------------------------------------------
+    # --- the server ------------------------------------------------------------------------------------------------
 
     def _intents(self, _: str) -> Iterator[str]:
         for intent in self.client.manifest.intents:
@@ -168,17 +167,17 @@ class Shell:
         for one in self.client.manifest.facts_profile.predicates:
             names = [f"_{n}" for n in range(one.arity)] if one.arg_names is UNSET else one.arg_names
             timed = "@[…]" if one.temporal else ""
-            said = "" if one.description is UNSET else f": {one.description}"
-            yield escape_invisible(f"{one.predicate}({', '.join(names)}){timed}{said}")
+            description = "" if one.description is UNSET else f": {one.description}"
+            yield escape_invisible(f"{one.predicate}({', '.join(names)}){timed}{description}")
 
     def _server(self, _: str) -> Iterator[str]:
-        manifest, known = self.client.manifest, self.client.identity
+        manifest, identity = self.client.manifest, self.client.identity
         yield escape_invisible(
             f"{manifest.server_name} {manifest.server_version}, {manifest.status}: {manifest.domain.description}"
         )
-        if known is not None:
-            permissions = f", with {', '.join(known.permissions)}" if known.permissions else ""
-            yield escape_invisible(f"you are {known.identity} ({known.trust_level}){permissions}")
+        if identity is not None:
+            permissions = f", with {', '.join(identity.permissions)}" if identity.permissions else ""
+            yield escape_invisible(f"you are {identity.identity} ({identity.trust_level}){permissions}")
 
     def _help(self, name: str) -> Iterator[str]:
         name = _ALIASES.get(name, name)
@@ -196,7 +195,7 @@ class Shell:
     # --- intents ---------------------------------------------------------------------------------------------------
 
     def _intent(self, rest: str) -> Iterator[str]:
-        name, params = _words(rest, "an intent")
+        name, params = _parse_words(rest, "an intent")
         yield from self._unannounced(name)
         given = {key: value_of(text) for key, text in params.items()}
         self.evaluation = self._wait(self.client.evaluate(name, given, eval_time=self._at()))
@@ -205,7 +204,7 @@ class Shell:
     def _unannounced(self, name: str) -> Iterator[str]:
         announced = [intent.name for intent in self.client.manifest.intents]
         if announced and name not in announced:
-            yield escape_invisible(f"(the server announces no intent {name}, only {', '.join(announced)})")
+            yield escape_invisible(f"(the server has no intent {name}, only {', '.join(announced)})")
 
     def _tools(self, _: str) -> Iterator[str]:
         return result_lines(self._evaluated().result, bold=self._bold)
@@ -217,48 +216,48 @@ class Shell:
     def _why(self, rest: str) -> Iterator[str]:
         first, _, name = rest.partition(" ")
         if first == "not" and name.strip():
-            hints = self._again(why_not=(name.strip(),)).result.proof_hints
+            hints = self._repeat(why_not=(name.strip(),)).result.proof_hints
             blocked = () if hints is UNSET or hints.why_not is UNSET else hints.why_not
             lines = [line for one in blocked for line in why_not_lines(one)]
         else:
             tool = self._tool(rest)
-            hints = self._again(include_proof_hints=True).result.proof_hints
+            hints = self._repeat(include_proof_hints=True).result.proof_hints
             found = () if hints is UNSET else hints.derivations
             lines = [line for one in found if one.macro_id == tool for line in derivation_lines(rest, one)]
         if not lines:
-            raise CommandError("the server does not say")
+            raise CommandError("the server does not disclose it")
         return map(escape_invisible, lines)
 
     def _coverage(self, _: str) -> Iterator[str]:
-        told = self._again(rule_coverage=True).result.diagnostics
-        if told is UNSET or told.rule_coverage is UNSET:
-            raise CommandError("the server does not say")
-        return map(escape_invisible, coverage_lines(told.rule_coverage))
+        diagnostics = self._repeat(rule_coverage=True).result.diagnostics
+        if diagnostics is UNSET or diagnostics.rule_coverage is UNSET:
+            raise CommandError("the server does not disclose it")
+        return map(escape_invisible, coverage_lines(diagnostics.rule_coverage))
 
-    def _again(self, **options: Any) -> EvaluationResult:
+    def _repeat(self, **options: Any) -> EvaluationResult:
         """Repeat the last evaluation with other options."""
-        asked = self._evaluated().request
-        question = self.client.evaluate(
-            asked.intent.name,
-            asked.intent.params,
-            asked.facts,
-            eval_time=asked.eval_time,
-            options=replace(asked.options, **options),
+        last = self._evaluated().request
+        evaluation = self.client.evaluate(
+            last.intent.name,
+            last.intent.params,
+            last.facts,
+            eval_time=last.eval_time,
+            options=replace(last.options, **options),
             from_state="none",
         )
-        return self._wait(question)
+        return self._wait(evaluation)
 
     # --- invocations -----------------------------------------------------------------------------------------------
 
     def _invoke(self, rest: str) -> Iterator[str]:
-        name, given = _words(rest, "a tool")
+        name, given = _parse_words(rest, "a tool")
         macro_id = self._tool(name)
         with ExitStack() as line:
             progress = line.enter_context(Progress("running"))
 
-            def answer(question: ApprovalRequest) -> bool:
-                line.close()  # a question is not written over
-                return self._answering(question)
+            def approve(question: ApprovalRequest) -> bool:
+                line.close()  # the progress line would overwrite a prompt
+                return self._approve(question)
 
             async def invoked() -> InvocationResult:
                 tool = await self.client.upgrade(macro_id)
@@ -266,10 +265,10 @@ class Shell:
                     tool,
                     arguments(given, tool.definition),
                     on_progress=progress_callback(progress),
-                    on_confirm=self._person.on_confirm(),
+                    on_confirm=self._approver.on_confirm(),
                 )
 
-            self.outcome = self._loop.wait(invoked(), answer)
+            self.outcome = self._loop.wait(invoked(), approve)
         return answer_lines(self.outcome.response, bold=self._bold)
 
     def _next(self, _: str) -> Iterator[str]:
@@ -295,7 +294,7 @@ class Shell:
 
     def _add(self, text: str) -> Iterator[str]:
         if not text:
-            raise CommandError("a fact is missing: `add FACT`, and `predicates` lists what can be said")
+            raise CommandError("a fact is missing: `add FACT`, and `predicates` lists the predicates")
         self.client.state.add(parse_fact_argument("fact", text, self._clock()))
         return iter(())
 
@@ -314,19 +313,17 @@ class Shell:
             wanted = [fact for fact in facts if fact["pred"] == text]
         else:
             wanted = parse_fact_argument("fact", text, self._clock(), wildcards=True) if text else []
-        gone = self.client.state.retract(wanted)
-        if not gone:
+        removed = self.client.state.retract(wanted)
+        if not removed:
             raise CommandError("there is no such fact; `facts` lists them")
-        return (escape_invisible(f"- {fact_text(fact)}") for fact in gone)
+        return (escape_invisible(f"- {fact_text(fact)}") for fact in removed)
 
     def _clear(self, _: str) -> Iterator[str]:
         self.client.state.clear()
         return iter(())
 
-    # --- small things ----------------------------------------------------------------------------------------------
-
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        with Progress("asking"):
+        with Progress("waiting for the server"):
             return self._loop.wait(work)
 
     def _at(self) -> str | None:
@@ -334,7 +331,7 @@ class Shell:
 
     def _evaluated(self) -> EvaluationResult:
         if self.evaluation is None:
-            raise CommandError("declare an intent first: `intent NAME`, and `intents` lists them")
+            raise CommandError("evaluate an intent first: `intent NAME`, and `intents` lists them")
         return self.evaluation
 
     def _ended(self) -> InvocationResult:
@@ -347,20 +344,20 @@ class Shell:
             if tool.name == name:
                 return tool.macro_id
         raise CommandError(
-            f"the last intent brought no tool {name}; `why not {name}` asks why"
+            f"the last intent has no tool {name}; `why not {name}` explains why"
             if name
             else "a tool is missing; `tools` lists them"
         )
 
 
-def _words(rest: str, what: str) -> tuple[str, Mapping[str, str]]:
+def _parse_words(rest: str, expected: str) -> tuple[str, Mapping[str, str]]:
     """Split a name and ``KEY=VALUE`` pairs, quoted as in a shell."""
     try:
         words = shlex.split(rest)
     except ValueError as error:
         raise CommandError(str(error).lower()) from None
     if not words:
-        raise CommandError(f"{what} is missing; `help` shows how it is said")
+        raise CommandError(f"{expected} is missing; `help` shows the syntax")
     given: dict[str, str] = {}
     for word in words[1:]:
         name, equals, value = word.partition("=")

@@ -34,8 +34,8 @@ def _score(tool: MacroTool) -> int | float | None:
     return None if metadata is UNSET or metadata.score is UNSET else metadata.score
 
 
-def _text(said: str | UnsetType, default: str = "") -> str:
-    return default if said is UNSET else said
+def _text(text: str | UnsetType, default: str = "") -> str:
+    return default if text is UNSET else text
 
 
 HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
@@ -43,7 +43,7 @@ _RIGHT: Final = 2
 
 
 def lines(answer: ToolSelection, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
-    """Render the result of a pack. ``why`` includes derivations, exclusions and unused facts."""
+    """Render the response of a local pack. ``why`` adds derivations, exclusions and unused facts."""
     from manglecp.intent import describe_fully
 
     proven = {one.macro_id: describe_fully(one) for one in answer.definitions}
@@ -58,12 +58,12 @@ def result_lines(
     bold: Callable[[str], str] = str,
     flaws: int = 0,
 ) -> Iterator[str]:
-    """Render a result message; ``known`` are tools by id of which more is known than the message discloses.
+    """Render a result message; ``known`` are full definitions of tools by id, beyond what the message discloses.
 
-    Facts may hold any text, such as a page's console output, so invisible characters are escaped.
+    Facts may contain any text, such as a page's console output, so invisible characters are escaped.
     """
-    told = {tool.macro_id: tool for tool in result.macro_tools}
-    return _styled(_answered(result, {**told, **(known or {})}, why, flaws), bold)
+    sent = {tool.macro_id: tool for tool in result.macro_tools}
+    return _styled(_result_lines(result, {**sent, **(known or {})}, why, flaws), bold)
 
 
 def tool_lines(tool: MacroTool, *, bold: Callable[[str], str] = str) -> Iterator[str]:
@@ -75,7 +75,7 @@ def _styled(lines: Iterable[str], bold: Callable[[str], str]) -> Iterator[str]:
         yield bold(escape_invisible(line)) if isinstance(line, Heading) else escape_invisible(line)
 
 
-def _answered(result: IntentResult, known: Mapping[str, MacroTool], why: bool, flaws: int) -> Iterator[str]:
+def _result_lines(result: IntentResult, known: Mapping[str, MacroTool], why: bool, flaws: int) -> Iterator[str]:
     tools = result.macro_tools
     if tools:
         headings, *rows = columns([HEADINGS, *(_row(tool, known[tool.macro_id]) for tool in tools)], right=_RIGHT)
@@ -85,7 +85,7 @@ def _answered(result: IntentResult, known: Mapping[str, MacroTool], why: bool, f
         yield ""
         yield from _described(known[best.macro_id])
     else:
-        yield _nothing(result, flaws)
+        yield _no_tools_text(result, flaws)
     hints = result.proof_hints
     if hints is not UNSET:
         if why:
@@ -109,14 +109,14 @@ def _cost(tokens: Mapping[str, Any]) -> str:
     return f", {spent:,} tokens by {tokens.get('by')}" if isinstance(spent, int) else ""
 
 
-def _nothing(result: IntentResult, flaws: int) -> str:
+def _no_tools_text(result: IntentResult, flaws: int) -> str:
     diagnostics = result.diagnostics
     if diagnostics is UNSET or diagnostics.tools_proven is UNSET:
         return "No tool is proven for this intent."
     proven = diagnostics.tools_proven
     if proven == flaws:
-        return f"{count(proven, 'tool')} proven for this intent, but what the rules say of them makes no tool."
-    return f"{count(proven, 'tool')} proven for this intent, but none fits: mind the budget, --max-tools and scores."
+        return f"{count(proven, 'tool')} proven for this intent, but none has a valid definition."
+    return f"{count(proven, 'tool')} proven for this intent, but none fits the budget, --max-tools and the scores."
 
 
 def _row(tool: MacroTool, known: MacroTool) -> tuple[str, ...]:
@@ -132,10 +132,10 @@ def _row(tool: MacroTool, known: MacroTool) -> tuple[str, ...]:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    said = schema.get("type")
-    if said is None and isinstance(either := schema.get("anyOf"), list):
-        said = [one.get("type") for one in either if isinstance(one, Mapping)]
-    kinds = said if isinstance(said, list) else [said]
+    declared = schema.get("type")
+    if declared is None and isinstance(options := schema.get("anyOf"), list):
+        declared = [one.get("type") for one in options if isinstance(one, Mapping)]
+    kinds = declared if isinstance(declared, list) else [declared]
     return " or ".join(dict.fromkeys(kind for kind in kinds if isinstance(kind, str) and kind != "null")) or "any"
 
 
@@ -147,14 +147,14 @@ def _described(tool: MacroTool) -> Iterator[str]:
     required = () if tool.input_schema is UNSET else tool.input_schema.get("required", ())
     for name, schema in sorted(argument_schemas(tool).items()):
         optional = "" if name in required else ", optional"
-        said = f": {schema['description']}" if "description" in schema else ""
-        yield f"  {name} ({_kind(schema)}{optional}){said}"
+        argument = f": {schema['description']}" if "description" in schema else ""
+        yield f"  {name} ({_kind(schema)}{optional}){argument}"
     if context is not UNSET and context.skills is not UNSET:
         yield f"  skills: {', '.join(one.skill_id for one in context.skills)}"
     if context is not UNSET and context.context_resources is not UNSET:
         yield from (f"  read {one.uri}: {_text(one.relevance)}" for one in context.context_resources)
     if tool.safety is not UNSET and tool.safety.requires_user_confirmation:
-        yield "  a person has to confirm"
+        yield "  needs approval"
 
 
 def _why(hints: ProofHints, known: Mapping[str, MacroTool]) -> Iterator[str]:
@@ -172,29 +172,29 @@ def _why(hints: ProofHints, known: Mapping[str, MacroTool]) -> Iterator[str]:
         yield from (f"  {fact.pred}: {fact.reason}" for fact in hints.unmatched_facts)
 
 
-def refusal(error: WireError) -> Iterator[str]:
+def wire_error_lines(error: WireError) -> Iterator[str]:
     yield from map(escape_invisible, error_lines(error.code, error.message, error.details))
 
 
-def what_to_state(error: WireError) -> Iterator[str]:
-    """Name the options that supply missing facts."""
+def missing_fact_lines(error: WireError) -> Iterator[str]:
+    """Yield the options that supply missing facts."""
     for name in (error.details or {}).get("missing_facts", ()):
         yield escape_invisible(f"  add --fact '{name}(…)'")
 
 
-_WIDTH: Final = 100
+_MAX_WIDTH: Final = 100
 _DECIDE: Final = "manglecp runs decide"
 
 
 def answer_lines(answer: InvokeResult, *, bold: Callable[[str], str] = str) -> Iterator[str]:
-    told = answer.observability
-    yield bold(escape_invisible(told.summary or "It is done."))
+    observed = answer.observability
+    yield bold(escape_invisible(observed.summary or "Done."))
     if answer.result:
         yield ""
         yield bold("result")
         for name, value in answer.result.items():
             yield from _value(name, value)
-    yield from _events(msgspec.to_builtins(told.events), bold)
+    yield from _events(msgspec.to_builtins(observed.events), bold)
     yield from _delta(answer.state_delta.asserts, answer.state_delta.retract, bold)
     following = answer.next
     if following.suggested_intents or following.continuation_facts:
@@ -209,20 +209,20 @@ def answer_lines(answer: InvokeResult, *, bold: Callable[[str], str] = str) -> I
         yield escape_invisible(f"  with {fact_text(fact)}")
 
 
-def failure_lines(error: WireError, overheard: Sequence[str] = ()) -> Iterator[str]:
-    """Render the error of an invocation. ``overheard`` are lines that hosts wrote."""
-    yield from refusal(error)
+def failure_lines(error: WireError, host_lines: Sequence[str] = ()) -> Iterator[str]:
+    """Render the error of an invocation. ``host_lines`` are lines that hosts wrote about failed calls."""
+    yield from wire_error_lines(error)
     details: Mapping[str, Any] = error.details or {}
     for wrong in details.get("schema_errors", ()):
         yield escape_invisible(f"  {wrong['path'] or '/'}: {wrong['message']}")
     if details.get("failure_classes"):
         yield escape_invisible(f"  {', '.join(details['failure_classes'])}")
     for effect in details.get("effects", ()):
-        yield escape_invisible(f"  step {effect['step']}, {effect['action']}: {_STANDING[effect['status']]}")
+        yield escape_invisible(f"  step {effect['step']}, {effect['action']}: {_EFFECT_TEXT[effect['status']]}")
     for event in details.get("events", ()):
         if event["status"] == "failure" and "detail" in event:
             yield escape_invisible(f"  {event['action']}: {event['detail']}")
-    yield from overheard
+    yield from host_lines
     delta = details.get("state_delta") or {}
     yield from _delta(delta.get("assert", ()), delta.get("retract", ()), str)
     run = details.get("run_id")
@@ -230,20 +230,20 @@ def failure_lines(error: WireError, overheard: Sequence[str] = ()) -> Iterator[s
         yield f"  run {run}"
         if details.get("reason") == "needs_decision":
             doubted = {one["step"] for one in details.get("effects", ()) if one["status"] == "unknown"}
-            yield from what_to_decide(run, next(iter(sorted(doubted)), None))
+            yield from decision_lines(run, next(iter(sorted(doubted)), None))
 
 
-_STANDING: Final = {"done": "it happened", "undone": "it happened and was undone", "unknown": "it may have happened"}
+_EFFECT_TEXT: Final = {"done": "it happened", "undone": "it happened and was undone", "unknown": "it may have happened"}
 
 
-def what_to_decide(run: str, step: int | None) -> Iterator[str]:
-    """Name the commands that decide a run; ``step`` is the one in doubt, if one is."""
+def decision_lines(run: str, step: int | None) -> Iterator[str]:
+    """Yield the commands that decide a run; ``step`` is the step in doubt, if there is one."""
     if step is not None:
-        yield f"  Find out whether step {step} happened. Then say so, with one of"
+        yield f"  Find out whether step {step} happened. Then decide with one of"
         yield f"    {_DECIDE} {run} --step {step} --happened [--output FILE]"
         yield f"    {_DECIDE} {run} --step {step} --did-not"
     else:
-        yield "  Nothing is in doubt. Let it go on, or end it, with one of"
+        yield "  No step is in doubt. Resume the run, or end it, with one of"
         yield f"    manglecp runs resume {run} PACK"
     yield f"    {_DECIDE} {run} --abort"
 
@@ -254,7 +254,7 @@ def _value(name: str, value: Any) -> Iterator[str]:
         yield from (f"    {escape_invisible(line)}" for line in value.splitlines())
         return
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) <= _WIDTH or isinstance(value, str):
+    if len(text) <= _MAX_WIDTH or isinstance(value, str):
         yield escape_invisible(f"  {name}: {text}")
         return
     yield escape_invisible(f"  {name}:")
@@ -271,8 +271,8 @@ def _events(events: Sequence[Mapping[str, Any]], bold: Callable[[str], str]) -> 
     width = max(len(event["action"]) for event in events)
     for event in events:
         took = f"{event['duration_ms']} ms" if "duration_ms" in event else ""
-        said = f"  {event['detail']}" if "detail" in event else ""
-        yield escape_invisible(f"  {event['status']:<7}  {event['action']:<{width}}  {took}{said}").rstrip()
+        detail = f"  {event['detail']}" if "detail" in event else ""
+        yield escape_invisible(f"  {event['status']:<7}  {event['action']:<{width}}  {took}{detail}").rstrip()
 
 
 def _delta(
@@ -280,12 +280,12 @@ def _delta(
 ) -> Iterator[str]:
     if asserted or retracted:
         yield ""
-        yield bold("what changed")
+        yield bold("delta")
     yield from (escape_invisible(f"  + {fact_text(fact)}") for fact in asserted)
     yield from (escape_invisible(f"  - {fact_text(fact)}") for fact in retracted)
 
 
 def assignment(name: str, value: Any) -> str:
-    """Return ``NAME=VALUE`` quoted for a shell. Text that reads like JSON is encoded, to be read back as text."""
+    """Return ``NAME=VALUE`` quoted for a shell. Text that is valid JSON is encoded, so that it decodes to itself."""
     plain = isinstance(value, str) and value_of(value) == value
     return shlex.quote(f"{name}={value if plain else json.dumps(value, ensure_ascii=False)}")

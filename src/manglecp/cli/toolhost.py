@@ -11,20 +11,20 @@ import click
 @click.command("toolhost", context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, metavar="MODE PLUGIN [AID]", type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Serve the actions of a plugin from a process of their own.
+    """Execute the actions of a plugin in this process, the host.
 
     MODE is --list, --run or --serve; only --run takes an AID. PLUGIN is a Python file or an importable module.
-    --sha256 HEX pins its content, --lease-key-fd N enforces leases minted with the key on that descriptor,
-    --progress-fd N takes progress, logs and audit events, and --pipe-leases allows _lease.issue on the pipe, for
-    clients of the C++ toolhost. --parent PID has the host end with its parent.
+    --sha256 HEX pins its content. --lease-key-fd N enforces leases signed with the key on that descriptor.
+    --progress-fd N receives progress, logs and audit events. --pipe-leases allows _lease.issue on the pipe, for
+    clients of the C++ toolhost. --parent PID ends the host with that process.
 
-    --sandbox none|standard|spawn|strict locks the host in before it runs the plugin; none is what it does by itself.
-    --workspace PATH is a folder that may be written, --readable PATH what may be read besides the plugin's own folder,
-    --executable PATH a program that may be started (spawn only); each can be given several times. --user UID:GID
-    is whom root becomes, --limit NAME=N one of memory, file-size, open-files, processes, cpu-seconds. A profile
-    that this machine cannot enforce ends the host with status 6, unless --degrade is given: then the listing says what
-    is missing.
+    --sandbox none|standard|spawn|strict selects the sandbox that is entered before the plugin is loaded; none by
+    default. --workspace PATH is a writable folder, --readable PATH a readable path besides the plugin's folder,
+    --executable PATH a program that may be started (spawn only); each may be given several times. --user UID:GID drops
+    root privileges to that user. --limit NAME=N sets memory, file-size, open-files, processes or cpu-seconds. If the
+    machine cannot enforce the profile, the host exits with status 6; with --degrade it starts, and the listing
+    reports the missing mechanisms.
     """
-    # Exec, so that the host has no module of the command line loaded. -P: the working directory, which may be a
-    # workspace, must not be imported from before the sandbox is entered.
+    # Exec, so that no module of the command line is loaded in the host. -P: modules must not be imported from the
+    # working directory, which may be a workspace, before the sandbox is entered.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "manglecp.toolhost.host", *arguments])

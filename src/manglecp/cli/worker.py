@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from manglecp.cli.options import PACK, RuntimeOptions, refusing_packs, runtime_options
+from manglecp.cli.options import PACK, RuntimeOptions, report_pack_errors, runtime_options
 
 if TYPE_CHECKING:
     from manglecp.invoke import OpenPacks
     from manglecp.store import Store
 
-_MOST_CLAIMED: Final = 100
-_LONGEST: Final = 2_000  # characters of a failure's detail, from its end
+_MAX_LISTED: Final = 100
+_MAX_DETAIL: Final = 2_000  # characters of a failure's detail, from its end
 
 
 @click.command("worker")
 @click.argument("folders", metavar="PACK...", nargs=-1, required=True, type=PACK)
 @click.option(
-    "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="How many runs at a time; 4 by default."
+    "--at-once", metavar="N", type=click.IntRange(min=1), default=4, help="Maximum of concurrent runs; 4 by default."
 )
-@click.option("--once", is_flag=True, help="Carry out what is there now, then end.")
+@click.option("--once", is_flag=True, help="Resume the runs that are available now, then exit.")
 @runtime_options
 def command(
     folders: tuple[Path, ...],
@@ -35,13 +35,13 @@ def command(
     once: bool,
     runtime: RuntimeOptions,
 ) -> None:
-    """Carry out runs of these PACKs that nobody carries out any more, until it is told to stop.
+    """Resume runs of these PACKs whose process ended, until a signal stops the worker.
 
-    Start as many workers as you like, on as many machines as see the store: a run is claimed by one of them at a time.
-    A worker takes up runs of exactly the editions of the packs that it has loaded. SIGTERM and Ctrl-C end it when the
-    runs under way are over; a second one ends it at once, and another worker goes on.
+    Any number of workers may share a store, also from several machines: one worker at a time owns a run. A worker
+    resumes only runs of the pack revisions that it has loaded. After SIGTERM or Ctrl-C it finishes its current runs;
+    a second signal ends it immediately, and another worker resumes them.
     """
-    with _logged(), refusing_packs():
+    with _logged(), report_pack_errors():
         asyncio.run(_work(folders, runtime, at_once=at_once, once=once))
 
 
@@ -79,11 +79,11 @@ async def _work(folders: tuple[Path, ...], runtime: RuntimeOptions, *, at_once: 
             drained = await asyncio.gather(*(worker.drain() for _ in range(at_once)))
             taken = {run for runs in drained for run in runs}
             waiting = await asyncio.to_thread(_undecided, opened.store, taken)
-            click.echo(f"{count(len(taken - waiting), 'run')} carried out", err=True)
+            click.echo(f"{count(len(taken - waiting), 'run')} resumed", err=True)
             if waiting:
-                click.echo(f"{count(len(waiting), 'run')} left to a decision: {', '.join(sorted(waiting))}", err=True)
-            elif not taken and (claimed := await asyncio.to_thread(_claimed, opened)):
-                click.echo(f"{count(claimed, 'run')} still claimed, until its process was silent for 15 s", err=True)
+                click.echo(f"{count(len(waiting), 'run')} in needs_decision: {', '.join(sorted(waiting))}", err=True)
+            elif not taken and (owned := await asyncio.to_thread(_count_owned, opened)):
+                click.echo(f"{count(owned, 'run')} still owned, until 15 s without a heartbeat", err=True)
             return
         names = ", ".join(f"{one.domain.pack.name} {one.domain.digest}" for one in opened.invokers)
         click.echo(f"waiting for runs of {names}", err=True)
@@ -95,7 +95,7 @@ def _log_failure(action: str, detail: str) -> None:
     from manglecp.base.text import escape_invisible
 
     logging.getLogger("manglecp.worker").warning(
-        "%s: %s", action, escape_invisible(" ".join(detail.split())[-_LONGEST:])
+        "%s: %s", action, escape_invisible(" ".join(detail.split())[-_MAX_DETAIL:])
     )
 
 
@@ -107,27 +107,27 @@ def _undecided(store: Store, runs: Collection[str]) -> set[str]:
     return {one.run.run_id for one in found if one is not None and one.run.state == RunState.NEEDS_DECISION}
 
 
-def _claimed(opened: OpenPacks) -> int:
-    """Count the runs of these packs that a process owns, which may be gone."""
+def _count_owned(opened: OpenPacks) -> int:
+    """Count the runs of these packs that have an owner, whose process may have ended."""
     from manglecp.store import RunState
 
     digests = {one.domain.digest for one in opened.invokers}
     with opened.store.read_transaction() as tx:
-        return sum(run.pack_digest in digests for run in opened.store.runs.list(tx, RunState.RUNNING, _MOST_CLAIMED))
+        return sum(run.pack_digest in digests for run in opened.store.runs.list(tx, RunState.RUNNING, _MAX_LISTED))
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
     """Drain on the first signal; the second has its default effect."""
     loop = asyncio.get_running_loop()
-    asking = (signal.SIGTERM, signal.SIGINT)
+    signals = (signal.SIGTERM, signal.SIGINT)
 
-    def ask() -> None:
-        click.echo("stopping when the runs under way are over", err=True)
-        for one in asking:
+    def drain() -> None:
+        click.echo("stopping after the current runs", err=True)
+        for one in signals:
             loop.remove_signal_handler(one)
             signal.signal(one, signal.SIG_DFL)
         stop()
 
     with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
-        for one in asking:
-            loop.add_signal_handler(one, ask)
+        for one in signals:
+            loop.add_signal_handler(one, drain)

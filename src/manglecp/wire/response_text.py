@@ -20,7 +20,7 @@ def fact_text(fact: Mapping[str, Any]) -> str:
     args, named = fact.get("args"), fact.get("named_args")
     if isinstance(args, list | tuple):
         inside = ", ".join(map(_argument, args))
-    else:  # of a server that writes names
+    else:  # a server may send named arguments
         inside = ", ".join(f"{name}: {_argument(arg)}" for name, arg in (named or {}).items())
     return f"{fact.get('pred', '?')}({inside}){_annotation(fact.get('t'))}"
 
@@ -56,19 +56,19 @@ def why_not_lines(blocked: WhyNot) -> Iterator[str]:
         yield "  no tool of this name could serve this intent"
         return
     if blocked.would_unlock == ((),):
-        yield "  it is there"
+        yield "  it is offered"
         return
     yield from (f"  {reason}" for reason in blocked.blocked_by)
     if blocked.would_unlock:
-        yield "  it would be there with"
+        yield "  it would be offered with"
         for facts in blocked.would_unlock:
             yield "    " + "\n      and ".join(fact_text(fact) for fact in facts)
         if not blocked.complete:
-            yield "  and maybe otherwise"
+            yield "  other facts may unlock it too"
     elif blocked.complete:
-        yield "  no fact that a client may state would bring it"
+        yield "  no fact that a client may assert would unlock it"
     else:
-        yield "  no facts were found that would bring it and may be told"
+        yield "  no facts were found that would unlock it and may be disclosed"
 
 
 def coverage_lines(coverage: RuleCoverage) -> Iterator[str]:
