@@ -1,9 +1,9 @@
-"""A plan: what a server may be asked beyond what its manifest says, in TOML.
+"""Test plans in TOML: intents, facts, credentials and invocations that the manifest does not supply.
 
     [credentials]
     token = "…"                       # or token_env = "NAME"
     scheme = "bearer"                 # or "api_key"
-    identity = "ada"                  # with secret or secret_env (hexadecimal): whoever confirms
+    identity = "ada"                  # the approver, with secret or secret_env (hexadecimal)
     secret_env = "SECRET"
 
     [[intents]]
@@ -20,8 +20,8 @@
     args = {}
     wrong_args = { lines = "many" }
 
-``$now``, ``$now-30s``, ``$now+2h`` stand for instants around the begin of the test. Only tools that a plan names are
-ever invoked.
+``$now``, ``$now-30s``, ``$now+2h`` are instants relative to the start of the test. Only tools that the plan names are
+invoked.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class PlanError(Exception):
     """A plan that cannot be read."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlanTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of a plan."""
 
 
-class Credentials(Part, frozen=True, kw_only=True):
+class Credentials(PlanTable, frozen=True, kw_only=True):
     """The identity of the checks. ``secret``, hexadecimal, signs confirmation tokens for ``identity``."""
 
     token: str | None = None
@@ -69,7 +69,7 @@ class Credentials(Part, frozen=True, kw_only=True):
         return {"Authorization": f"Bearer {self.token}"}
 
 
-class Stated(Part, frozen=True, kw_only=True):
+class Stated(PlanTable, frozen=True, kw_only=True):
     """An intent and its facts. ``rivals``: pairs of which one at most is offered; ``needs``: a tool and its need."""
 
     label: str
@@ -93,7 +93,7 @@ class Stated(Part, frozen=True, kw_only=True):
         return {name: value for name, value in made.items() if value is not ...}
 
 
-class Invocation(Part, frozen=True, kw_only=True):
+class Invocation(PlanTable, frozen=True, kw_only=True):
     """A tool that may be invoked.
 
     ``expired``: its window is over; ``confirm``: it needs consent; ``fails``: it cannot succeed; ``slow``: it takes
@@ -111,7 +111,7 @@ class Invocation(Part, frozen=True, kw_only=True):
     slow: bool = False
 
 
-class Window(Part, frozen=True, kw_only=True):
+class Window(PlanTable, frozen=True, kw_only=True):
     """A tool that is offered at ``inside`` and not at ``outside``, with the same facts."""
 
     intent: Stated
@@ -120,7 +120,7 @@ class Window(Part, frozen=True, kw_only=True):
     outside: str
 
 
-class Denied(Part, frozen=True, kw_only=True):
+class Denied(PlanTable, frozen=True, kw_only=True):
     """An intent that policy refuses, for the plan's credentials or for this token."""
 
     intent: Stated
@@ -128,7 +128,7 @@ class Denied(Part, frozen=True, kw_only=True):
     token: str | None = None
 
 
-class Plan(Part, frozen=True, kw_only=True):
+class Plan(PlanTable, frozen=True, kw_only=True):
     """Without a file (``given`` is false) only what the manifest lists is requested."""
 
     credentials: Credentials = Credentials()

@@ -33,7 +33,7 @@ UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
     "DATA-18": (1, "a float64 of the same value looks alike"),
     "DATA-23": (1, "no message of a server has variables"),
     "ERR-30": (1, "no limit of requests was met"),
-    "ERR-11": (1, "nobody was refused for want of a permission"),
+    "ERR-11": (1, "no request was refused for a missing permission"),
     "TRANS-09": (1, "it takes longer than a run"),
     "SEC-34": (1, "the address says whether there is TLS"),
     "WIRE-28": (1, "there is one version only"),

@@ -101,7 +101,7 @@ class Pack:
         """Return the pack with another caller, with exactly these permissions; ``anonymous`` has none."""
         if who == ANONYMOUS.name:
             if permissions:
-                raise ValueError("nobody in particular has no permissions")
+                raise ValueError("an anonymous caller has no permissions")
             return replace(self, identity=ANONYMOUS)
         return replace(self, identity=Identity(who, frozenset(permissions), trust))
 

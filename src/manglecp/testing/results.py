@@ -349,7 +349,7 @@ class Answer:
         for derivation in hints.derivations:
             if derivation.macro_id == tool.definition.macro_id:
                 return Proof(name, derivation)
-        raise AssertionError(f"{name} is there only as long as nobody may have policy explained")
+        raise AssertionError(f"{name} is offered only to callers without the permission explain_policy")
 
     def why_not(self, name: str) -> WhyNot:
         """Return what blocks the tool, and which facts would lead to it."""

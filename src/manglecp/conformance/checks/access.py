@@ -38,7 +38,7 @@ async def credentials_on_http(b: Bench) -> None:
 
 @check("SEC-12", access=False)
 async def keys_and_tokens(b: Bench) -> None:
-    """Who takes API keys takes bearer tokens too"""
+    """A server that accepts API keys accepts bearer tokens too"""
     schemes = member(b.manifest, "auth", "schemes")
     if not isinstance(schemes, list) or "api_key" not in schemes:
         raise Untested("the server takes no API keys")
@@ -63,13 +63,13 @@ async def credentials_on_sessions(b: Bench) -> None:
 
 @check("SEC-14", "SEC-15", transports=SESSIONS)
 async def authenticating(b: Bench) -> None:
-    """A credential that holds is answered with who it is"""
+    """A valid credential is answered with its identity"""
     b.require_auth()
     async with b.other_session() as line:
         answer = await b.authenticate(line)
         b.that("SEC-14", answer.type == "authenticate_response", "authenticate_response", answer)
-        said = answer.payload.get("status") == "authenticated" and isinstance(answer.payload.get("permissions"), list)
-        b.that("SEC-15", said, "status authenticated, and permissions", answer.payload)
+        fits = answer.payload.get("status") == "authenticated" and isinstance(answer.payload.get("permissions"), list)
+        b.that("SEC-15", fits, "status authenticated, and permissions", answer.payload)
 
 
 @check("OPEN-40", "SEC-04")

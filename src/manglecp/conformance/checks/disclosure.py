@@ -70,10 +70,10 @@ async def budgets(b: Bench) -> None:
 @check("SKILL-03", "SKILL-05", "CONF-09", level=2)
 async def skills(b: Bench) -> None:
     """A skill comes with the tools that are proven to need it, and not otherwise"""
-    told = [one for one in b.plan.intents if one.skills or one.no_skills]
-    if not told:
+    planned = [one for one in b.plan.intents if one.skills or one.no_skills]
+    if not planned:
         raise Untested("the plan names no skills")
-    for stated in told:
+    for stated in planned:
         answer = await b.answered(stated, options={"disclosure_preference": "full"})
         given: dict[str, Any] = {str(one.get("skill_id")): one for one in answer.payload.get("required_skills") or ()}
         for tool in tools_of(answer):
@@ -118,8 +118,8 @@ async def upgrades(b: Bench) -> None:
             )
             b.that(("EVAL-38", "EVAL-39", "CONF-11"), level == "full", f"{tool['name']} in full", level)
         if less:
-            nobody = {"pred": "disclosure_upgrade", "args": ["conformance-none"]}
-            other = await b.state(stated, facts=[*stated.facts, nobody])
+            unknown = {"pred": "disclosure_upgrade", "args": ["conformance-none"]}
+            other = await b.state(stated, facts=[*stated.facts, unknown])
             b.that("OPEN-16", other.type == "intent_response", "an unknown macro_id passed over", other)
             return
     raise Untested("every tool is shown in full already")
@@ -189,7 +189,7 @@ async def hints_give_nothing_away(b: Bench) -> None:
 
 @check("COV-01", "COV-03", "COV-04", "COV-05", "COV-10", level=3)
 async def rule_coverage(b: Bench) -> None:
-    """Whoever asks for it by the extension is told what became of the rules"""
+    """The extension returns the rule coverage on request"""
     extensions = b.manifest.get("extensions")
     if not isinstance(extensions, dict) or "x-rule_coverage" not in extensions:
         raise Untested("the manifest has no extension x-rule_coverage")

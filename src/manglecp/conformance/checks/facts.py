@@ -31,7 +31,7 @@ def violations(answer: Answer) -> list[dict[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def told(b: Bench, answer: Answer, index: int, issue: str, *rows: str) -> None:
+def record_violation(b: Bench, answer: Answer, index: int, issue: str, *rows: str) -> None:
     """Record whether a violation names the fact, the predicate and the issue."""
     for one in violations(answer):
         if one.get("fact_index") == index and one.get("issue") == issue:
@@ -47,7 +47,7 @@ async def unknown_predicates(b: Bench) -> None:
     b.predicate()
     answer, index = await sent(b, {"pred": "conformance_no_such_predicate", "args": []})
     b.refused(answer, "unknown_predicate", about="a predicate that the manifest does not have")
-    told(b, answer, index, "unknown_predicate", "ERR-34", "ERR-35", "CONF-10")
+    record_violation(b, answer, index, "unknown_predicate", "ERR-34", "ERR-35", "CONF-10")
 
 
 @check("ERR-14", "ERR-34", "ERR-35", "ERR-36")
@@ -57,7 +57,7 @@ async def wrong_arity(b: Bench) -> None:
     arity = int(schema["arity"])
     answer, index = await sent(b, {"pred": schema["predicate"], "args": [*sample(schema), "one more"]})
     b.refused(answer, "arity_mismatch", about=f"{arity + 1} arguments instead of {arity}")
-    told(b, answer, index, "arity_mismatch", "ERR-34", "ERR-35")
+    record_violation(b, answer, index, "arity_mismatch", "ERR-34", "ERR-35")
     for one in violations(answer):
         if "expected_arity" in one or "actual_arity" in one:
             fits = (one.get("expected_arity"), one.get("actual_arity")) == (arity, arity + 1)
@@ -73,7 +73,7 @@ async def wrong_types(b: Bench) -> None:
     args[position] = _OTHERS[schema["arg_types"][position]]
     answer, index = await sent(b, {"pred": schema["predicate"], "args": args})
     b.refused(answer, ("type_mismatch", "invalid_facts"), "ERR-15", about=f"argument {position} of {schema}")
-    told(b, answer, index, "type_mismatch", "ERR-34", "ERR-35")
+    record_violation(b, answer, index, "type_mismatch", "ERR-34", "ERR-35")
     for one in violations(answer):
         if "argument_index" in one and one.get("issue") == "type_mismatch":
             known = isinstance(one["argument_index"], int) and 0 <= one["argument_index"] < int(schema["arity"])
@@ -87,7 +87,7 @@ async def reserved_predicates(b: Bench) -> None:
         answer, index = await sent(b, {"pred": name, "args": ["conformance"]})
         b.refused(answer, "reserved_predicate", "DATA-04", "SEC-02", about=f"the predicate {name}")
         if violations(answer):
-            told(b, answer, index, "reserved_predicate", "ERR-35")
+            record_violation(b, answer, index, "reserved_predicate", "ERR-35")
 
 
 @check("DATA-01", "DATA-02", "ERR-12")
@@ -132,7 +132,7 @@ async def provenance_is_checked(b: Bench) -> None:
 
 @check("ERR-38", "ERR-34", "OPEN-04", "OPEN-05", level=2)
 async def several_violations(b: Bench) -> None:
-    """All that is wrong is told at once, and mixed violations are invalid_facts"""
+    """All violations are reported at once, and mixed ones are invalid_facts"""
     schema = b.predicate()
     wrong = {"pred": schema["predicate"], "args": [*sample(schema), "one more"]}
     answer, index = await sent(b, wrong, {"pred": "_manglecp_internal", "args": []})

@@ -71,7 +71,7 @@ async def nothing_is_kept(b: Bench) -> None:
 
 @check("CONF-16", "CONF-17", "EVAL-20", "EVAL-17", "EVAL-24", "ERR-19", "ERR-40", "MANI-24", "EVAL-05")
 async def derivation_limit(b: Bench) -> None:
-    """Derivation stops at max_facts_created, and the budget is told"""
+    """Derivation stops at max_facts_created, and the error has the budget"""
     stated = await b.intent()
     answer = await b.answered(stated)
     derived = member(answer.payload, "diagnostics", "facts_derived")
@@ -125,7 +125,7 @@ async def fewer_tools(b: Bench) -> None:
 
 @check("EVAL-25", "DATA-32", "DATA-33", "EVAL-04")
 async def evaluation_time(b: Bench) -> None:
-    """The time of the client is used, or else the clock of the server, and is told"""
+    """The time of the client is used, or else the clock of the server, and is returned"""
     stated = await b.intent()
     used = (await b.answered(stated)).payload.get("eval_time_used")
     b.that(("EVAL-25", "DATA-32"), moment(used) == moment(stated.eval_time), stated.eval_time, used)
@@ -140,10 +140,10 @@ async def evaluation_time(b: Bench) -> None:
 @check("EVAL-15", "EVAL-16", "CONF-07", "OPEN-21", level=2)
 async def rivals_and_needs(b: Bench) -> None:
     """Of rivals one is returned, and with a tool what it needs"""
-    told = [one for one in b.plan.intents if one.rivals or one.needs]
-    if not told:
+    planned = [one for one in b.plan.intents if one.rivals or one.needs]
+    if not planned:
         raise Untested("the plan names no rivals and no needs")
-    for stated in told:
+    for stated in planned:
         for most in (None, 1, 2):
             found = await b.tools(stated, constraints={"max_tools_returned": most})
             names = [tool.get("name") for tool in found]
@@ -230,7 +230,7 @@ async def temporal_reasoning(b: Bench) -> None:
 
 @check("TOOL-17", "TOOL-18", "TOOL-19", "CONF-11", level=3)
 async def validity(b: Bench) -> None:
-    """A tool that rests on recent facts says until when, and is gone then"""
+    """A tool that depends on recent facts has an expiry, and is not offered afterwards"""
     if not b.plan.windows:
         raise Untested("the plan has no windows")
     options = {"disclosure_preference": "full"}

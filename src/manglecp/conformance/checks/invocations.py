@@ -19,7 +19,7 @@ from manglecp.wire import sign_confirmation
 
 @check("INVK-06", "ERR-23", "INVK-05")
 async def unknown_tools(b: Bench) -> None:
-    """A macro_id that nobody was given is not found"""
+    """A macro_id that was never offered is not found"""
     for macro_id in ("conformance-none", "m-0000000000000000", ""):
         answer = await b.invoke(macro_id, {"conformance": [1]})
         b.refused(answer, "macro_not_found", "INVK-06", "INVK-05", about=f"the macro_id {macro_id!r}")
@@ -42,7 +42,7 @@ async def whole_requests(b: Bench) -> None:
 
 @check("INVK-08", "ERR-25", "ERR-39", "INVK-05", "INVK-02")
 async def wrong_arguments(b: Bench) -> None:
-    """Arguments that do not fit the schema are refused, and told why"""
+    """Arguments that do not fit the schema are refused, with the reasons"""
     for invocation in b.invocations(lambda one: one.wrong_args is not None and not one.expired):
         answer = await b.invoke(await b.macro_id(invocation), invocation.wrong_args)
         about = f"{invocation.wrong_args} for {invocation.tool}"
@@ -246,10 +246,10 @@ async def failures(b: Bench) -> None:
 @check("PROG-02", "PROG-05", "PROG-06", "PROG-08", transports=SESSIONS, patience=5)
 async def progress(b: Bench) -> None:
     """Progress has the id of its request, and an answer comes after it and nothing after that"""
-    told = 0
+    reported = 0
     for _, _, answer in await _ran(b):
         for one in answer.progress:
-            told += 1
+            reported += 1
             b.that("PROG-05", one.get("id") == answer.message.get("id"), "the id of the invocation", one.get("id"))
             status = one.get("payload", {}).get("status")
             b.that("PROG-02", status in ("started", "running", "finalizing"), "a status", status)
@@ -259,5 +259,5 @@ async def progress(b: Bench) -> None:
     await b.invoke(await b.macro_id(invocation), dict(invocation.args))
     await b.state(invocation.intent)  # whatever is late has come when this is answered
     b.that("PROG-08", not line.late, "no progress after the terminal message", line.late)
-    if not told:
-        raise Untested("no invocation of the plan tells of its progress")
+    if not reported:
+        raise Untested("no invocation of the plan reports progress")

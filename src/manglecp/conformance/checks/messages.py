@@ -104,15 +104,16 @@ async def requests_have_ids(b: Bench) -> None:
 
 @check("WIRE-09", "WIRE-11", "ERR-05", "ERR-41")
 async def versions_are_checked(b: Bench) -> None:
-    """Other versions are refused, and which are taken is said"""
+    """Other versions are refused, with the list of supported ones"""
     for version in ("1999-01-draft", "2026-02-DRAFT", ""):
         answer = await b.ask(_request(manglecp=version))
         b.refused(answer, "unsupported_version", "WIRE-11", about=f"the version {version!r}")
         if answer.code == "unsupported_version":
-            said = answer.details.get("requested_version") == version
+            repeated = answer.details.get("requested_version") == version
             listed = answer.details.get("supported_versions")
             known = isinstance(listed, list) and VERSION in listed
-            b.that(("WIRE-11", "ERR-41"), said and known, "requested_version and supported_versions", answer.details)
+            fits = repeated and known
+            b.that(("WIRE-11", "ERR-41"), fits, "requested_version and supported_versions", answer.details)
     answer = await b.ask(_request(manglecp=...))
     b.that("WIRE-09", answer.type == "error", "no answer to a message without a version", answer)
 
@@ -196,7 +197,7 @@ async def too_large_messages(b: Bench) -> None:
     about = f"{limit + 1} bytes, one more than limits.max_message_bytes"
     try:
         answer = await b.ask(_of_size(limit + 1))
-    except Closed as error:  # whoever sends too much may lose the connection
+    except Closed as error:  # the server may close the connection
         b.that(("WIRE-22", "MANI-24", "CONF-03"), True, "", error)
         await b.drop()
         return

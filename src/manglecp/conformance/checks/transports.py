@@ -70,7 +70,7 @@ async def extensions_are_announced(b: Bench) -> None:
 
 @check("MANI-20", "MANI-22", level=3, access=False)
 async def external_predicates(b: Bench) -> None:
-    """External predicates say what they are"""
+    """External predicates are described"""
     listed = member(b.manifest, "capabilities", "external_predicates")
     if not listed:
         raise Untested("the server declares no external predicates")
@@ -122,7 +122,7 @@ async def caching(b: Bench) -> None:
 
 @check("TRANS-13", transports=HTTP)
 async def bodies_are_json(b: Bench) -> None:
-    """A body that says it is something else than JSON is refused"""
+    """A body with a content type other than JSON is refused"""
     line = await b.http()
     data = dumped(message("intent_request", _REQUEST))
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
