@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 
 class RunObserver(msgspec.Struct, kw_only=True):
+    """The caller's view of a run: cancellation, progress, and whether its process is leaving."""
+
     cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     progress: Callable[[str, int, int], None] = lambda *_: None
     """Called with the action that begins, the number of settled steps, and the number of steps."""

@@ -33,8 +33,7 @@ class SchemaPart(NamedTuple):
 
 
 def append_only(table: str, rows: str) -> ByDialect:
-    """Return triggers that refuse to change or delete rows. A database owner can bypass them; the hash chain shows
-    it."""
+    """Return triggers that refuse changes of rows; a database owner can bypass them, but not the hash chain."""
     return ByDialect(
         sqlite=[
             f"CREATE TRIGGER {table}_stays BEFORE UPDATE ON {table}"

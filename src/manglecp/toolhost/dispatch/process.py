@@ -320,8 +320,7 @@ class HostProcess:
             os.killpg(self.pid, number)
 
     def _exited(self) -> None:
-        """Handle the exit of the leader. It is a zombie: its group id is not reused yet, and its output is in the
-        pipe."""
+        """Handle the exit of the leader, a zombie: its group id is not reused yet, and its output is in the pipe."""
         self._loop.remove_reader(self._pidfd)
         self._signal(signal.SIGKILL)
         while self._read_stdout():
