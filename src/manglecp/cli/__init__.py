@@ -115,4 +115,5 @@ def cli() -> None:
 
 
 def main() -> None:
+    """Run the command line interface."""
     cli(prog_name="manglecp")
