@@ -506,7 +506,7 @@ def test_dev_serves_every_edit(pack: Path, tmp_path: Path) -> None:
         assert evaluated(url).status_code == 200
         assert p.end(signal.SIGINT) == 0
     with process(tmp_path, "dev", str(pack), "--http", "127.0.0.1:0", "--store", ":memory:") as p:
-        p.until(lambda: "waiting for a pack that works" in p.said())
+        p.until(lambda: "waiting for a valid pack" in p.said())
         assert "a.mg:1" in p.said()
         (pack / "rules" / "a.mg").write_text("seen(X) :- intent(X).")
         assert evaluated(p.url()).status_code == 200
