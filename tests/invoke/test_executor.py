@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from manglecp.invoke.executor import TRANSITIONS, ExecutorEvent, ExecutorState, RunExecutor
 
@@ -59,3 +62,19 @@ async def test_a_cancellation_reaches_reads_under_way() -> None:
     Observer.cancelled.set()
     await task
     assert cancelled == ["one", "other"]
+
+
+async def test_all_parallel_calls_end_before_an_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An effect must not go on after its run was released."""
+    ended = []
+
+    async def dispatch_one(_: RunExecutor, call: Any, _permit: Any) -> Any:
+        if call == "fails":
+            raise OSError("the journal cannot be written")
+        await asyncio.sleep(0.01)
+        ended.append(call)
+
+    monkeypatch.setattr(RunExecutor, "_dispatch_one", dispatch_one)
+    with pytest.raises(OSError, match="journal"):
+        await object.__new__(RunExecutor)._dispatch(["fails", "slow"], None)  # type: ignore[arg-type, list-item]
+    assert ended == ["slow"]
