@@ -50,13 +50,13 @@ def canonical(value: Any) -> bytes:
 
     A :class:`msgspec.Raw` in it must hold canonical JSON. Raises :class:`Uncanonical`.
     """
-    if _is_plain(value):
+    if is_plain(value):
         return _encode(value)
-    _check(value)
+    check_canonical(value)
     return _write(value)
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Return whether the JSON encoder writes the value canonically. A fast path: most values are plain."""
     level = [value]
     for _ in range(_MAX_DEPTH):
@@ -89,7 +89,7 @@ def _is_plain(value: Any) -> bool:
     return False
 
 
-def _check(value: Any) -> None:
+def check_canonical(value: Any) -> None:
     """Raise :class:`Uncanonical` if the value has no canonical form.
 
     Iterative: the depth of the value is an untrusted input.
