@@ -73,7 +73,6 @@ _CS, _RQ, _RS, _JC, _MR = (
 _E, _T, _N = RetryKind.EVIDENCE, RetryKind.TURN, RetryKind.NEVER
 
 _TABLE: Final = (
-    # --- tool ------------------------------------------------------------------------------------------------------
     FailClass(
         "tool.schema_invalid", _RQ, _T,
         "a call, a result or a use row is not of the shape that the policy, the mode or the row's own kind demands",
@@ -149,7 +148,6 @@ _TABLE: Final = (
         "a payload is over the budget, or was cut without metadata or otherwise than the policy requires",
         "cut the payload as the policy requires, and record sizes, marker and strategy",
     ),
-    # --- protocol, runtime, context, coordination ------------------------------------------------------------------
     FailClass(
         "protocol.stop_reason_unhandled", _JC, _T,
         "the stop reason is not handled or forbids a continuation, or a turn budget or checkpoint is due",
@@ -190,7 +188,6 @@ _TABLE: Final = (
         "the work was split, looped or fanned out in a way that the decomposition policy does not admit",
         "choose an admitted pattern and width; give autonomous patterns their measured trigger",
     ),
-    # --- governance ------------------------------------------------------------------------------------------------
     FailClass(
         "governance.claim_id_invalid", _CS, _N,
         "the governance profile claims an identity that is not known",
@@ -256,7 +253,6 @@ _TABLE: Final = (
         "the risk tier is unknown, has no control profile, or lacks the human approval it demands",
         "bind the control profile of the tier and record the approval",
     ),
-    # --- handoff and mutation --------------------------------------------------------------------------------------
     FailClass(
         "handoff.required_artifact_missing", _JC, _E,
         "an artifact or packet field that the contract requires is missing",
@@ -290,9 +286,6 @@ _TABLE: Final = (
 )  # fmt: skip
 
 CLASSES: Final = {one.name: one for one in _TABLE}
-
-
-# --- findings ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,12 +353,6 @@ def sort_findings(findings: Iterable[Finding], call_id: str, join_digest: str | 
     )
 
 
-# --- retries ----------------------------------------------------------------------------------------------------------
-#
-# Of several failures the strictest decides; upstream takes the first class by name that has a rule. A policy may change
-# the number of attempts and the escalation. It cannot allow a retry of a class that is never retried. The backoff is a
-# label; the caller has the clock.
-
 BACKOFFS: Final = ("none", "fixed_short", "exponential_short")
 
 
@@ -424,10 +411,14 @@ class RetryDecision:
 
 
 class RetryPolicy:
-    """The rules of the table of classes, with the changes of a policy document."""
+    """The rules of the table of classes, with the changes of ``document``, a validated ``retry`` document.
+
+    Of several failures the strictest decides; upstream takes the first class by name that has a rule. A document may
+    change the number of attempts and the escalation, but cannot allow a retry of a class that is never retried. The
+    backoff is a label; the caller has the clock.
+    """
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
-        """``document`` is a validated ``retry`` document of a package."""
         self.rules: Final[dict[str, RetryRule]] = {name: _RULES[one.retry] for name, one in CLASSES.items()}
         for rule in (document or {"rules": ()})["rules"]:
             for name in rule["classes"]:

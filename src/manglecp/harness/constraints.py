@@ -42,8 +42,6 @@ from manglecp.harness.readers import (
     reader_of,
 )
 
-# --- vocabularies -----------------------------------------------------------------------------------------------------
-
 STAGES: Final = ("pre_flight", "input", "output")
 """The guardrail stages, in order."""
 ROLES: Final = ("orchestrator", "specialist")
@@ -56,8 +54,6 @@ PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers
 AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")
 """Patterns in which the model decides when to stop."""
 UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")
-
-# --- explicit constraints ---------------------------------------------------------------------------------------------
 
 OptionalTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_texts)]
 """A set of texts that may also not be given."""
@@ -258,9 +254,6 @@ class Constraints(JsonRecord, frozen=True):
     mutation_constraints: Annotated[MutationConstraints, object_member(MutationConstraints)] = MutationConstraints()
 
 
-# --- policy documents -------------------------------------------------------------------------------------------------
-
-
 class CatalogEntry(JsonRecord, frozen=True):
     tool_name: Text = None
     schema_digest: Text = None
@@ -359,8 +352,6 @@ class VerifiedDocuments:
                 raise bad.under(name).under("policyDocuments") from None
         self.drifted = tuple(drifted)
 
-
-# --- terms in force ---------------------------------------------------------------------------------------------------
 
 R = TypeVar("R", bound=JsonRecord)
 

@@ -45,8 +45,6 @@ from manglecp.harness.readers import (
     reader_of,
 )
 
-# --- error envelope ---------------------------------------------------------------------------------------------------
-
 ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessageDigest", "rawError", "errorSummary")
 """The members of a row that describe an error."""
 
@@ -129,9 +127,6 @@ def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
     )
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
-
-
 def _query_digest(row: dict[str, Any]) -> str | None:
     query = read_member(row, "query", read_text)
     return read_member(row, "queryDigest", read_text) if query is None else digest_text(query)
@@ -184,8 +179,6 @@ class ToolRequest(JsonRecord, frozen=True):
     search_fits: Annotated[bool | None, ComputedMember(_search_fits)] = None
     example_digest: Text = None
 
-
-# --- results ----------------------------------------------------------------------------------------------------------
 
 Status: TypeAlias = Literal["ok", "error", "pending", "running", "streaming"]
 _STATUS: Final[dict[str | None, Status]] = {
@@ -303,8 +296,6 @@ class ToolResult(JsonRecord, frozen=True):
         return self.status in ("ok", "error")
 
 
-# --- uses -------------------------------------------------------------------------------------------------------------
-
 Disposition: TypeAlias = Literal["consumed", "observed_only", "discarded_with_reason", "discarded", "retry_scheduled"]
 _DISPOSITION: Final[dict[str | None, Disposition]] = {
     "consumed": "consumed",
@@ -351,9 +342,6 @@ class ToolUse(JsonRecord, frozen=True):
         return tuple(ref for ref in refs if ref is not None)
 
 
-# --- rendering --------------------------------------------------------------------------------------------------------
-
-
 class ToolRender(JsonRecord, frozen=True):
     """The rendering of a result for the operator and, as a reminder, for the model."""
 
@@ -391,9 +379,6 @@ class StateView(JsonRecord, frozen=True):
     view_digest: RequiredText
     policy_digest: RequiredText
     source_refs: Texts = ()
-
-
-# --- guardrails, artifacts, protocol, handoff, mutation ---------------------------------------------------------------
 
 
 def _required_whole(row: dict[str, Any]) -> int:
@@ -532,8 +517,6 @@ class Mutation(JsonRecord, frozen=True):
     calls: Annotated[tuple[NamedCall, ...], Member(_named_calls)] = ()
     """For the kind ``effect``: the calls it may make, each once."""
 
-
-# --- evidence ---------------------------------------------------------------------------------------------------------
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=JsonRecord)

@@ -42,8 +42,6 @@ class InvalidEvidence(ValueError):
         return self
 
 
-# --- readers ----------------------------------------------------------------------------------------------------------
-
 _MAX_ENTRIES: Final = 10_000
 """Entries of one list or object."""
 _MAX_TEXT: Final = 4 << 20
@@ -69,9 +67,6 @@ class ComputedMember:
     """A field computed from several members of the object."""
 
     read: Reader[Any]
-
-
-# --- scalars ----------------------------------------------------------------------------------------------------------
 
 
 def _refuse_container(value: Any, wanted: str) -> None:
@@ -119,9 +114,6 @@ def read_integer(value: Any) -> int | None:
 def _read_number(value: Any) -> float | None:
     number = value if type(value) is float else read_integer(value)
     return None if number is None or not math.isfinite(number) else float(number)
-
-
-# --- lists and objects ------------------------------------------------------------------------------------------------
 
 
 def checked_list(value: Any) -> list[Any] | tuple[Any, ...]:
@@ -232,8 +224,6 @@ OrderedWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
 Numbers: TypeAlias = Annotated[dict[str, float] | None, Member(read_numbers_by_name)]
 VerbatimObject: TypeAlias = Annotated[dict[str, Any] | None, Member(read_verbatim)]
 
-
-# --- records ----------------------------------------------------------------------------------------------------------
 
 R = TypeVar("R", bound=JsonRecord)
 

@@ -170,8 +170,6 @@ def check_schemas(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
     }
 
 
-# --- turn under construction ------------------------------------------------------------------------------------------
-
 _CALL_SPEC: Final = "callSpec"
 _REQUESTS: Final = "toolRequests"
 _OF_EVIDENCE: Final = {name: how for name, how in member_readers(Evidence).items() if name != _CALL_SPEC}

@@ -188,8 +188,6 @@ def _format_path(path: KeyPath) -> str:
     return text or "the file"
 
 
-# --- positions of keys ------------------------------------------------------------------------------------------------
-
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")

@@ -46,8 +46,6 @@ _MAX_UNREADABLE: Final = 100
 OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
 """Called for a parked run inside the parking transaction, to append a ledger entry."""
 
-# --- tables ----------------------------------------------------------------------------------------------------------
-#
 # The unique index steps_once enforces at-most-once: a step is started again only if no attempt at it is under way, done
 # or skipped, and none that must not be repeated is in doubt. There are no other constraints: PostgreSQL prepares them
 # anew for every statement, which made a step a tenth slower.
@@ -152,8 +150,6 @@ RUNS: Final = SchemaPart(
     ),
 )
 
-# --- SQL: runs -------------------------------------------------------------------------------------------------------
-
 _ACCEPT: Final = """
     INSERT INTO runs (run_id, identity, macro_id, pack_digest, request_key, request_digest, state, fence, owner,
         claim_until_ms, takeovers, cancel, revision, created_ms, touched_ms, slots)
@@ -203,8 +199,6 @@ _OLD_ANSWERS: Final = """
 """
 _OLD_RUNS: Final = "SELECT run_id FROM runs WHERE ended_ms IS NOT NULL AND ended_ms <= ? ORDER BY ended_ms LIMIT ?"
 
-# --- SQL: ownership --------------------------------------------------------------------------------------------------
-
 _LAPSED: Final = """
     SELECT run_id, takeovers + CASE WHEN owner IS NULL THEN 0 ELSE 1 END FROM runs
     WHERE state = 'running' AND claim_until_ms <= ? AND pack_digest IN ({digests}) {which}
@@ -244,8 +238,6 @@ _HOLD: Final[dict[Dialect, str]] = {
     for dialect, now in _NOW.items()
 }
 
-# --- SQL: steps ------------------------------------------------------------------------------------------------------
-
 # The row comes from a SELECT, where PostgreSQL does not infer the type of a value that is missing.
 _START: Final = """
     INSERT INTO steps (run_id, kind, number, attempt, seq, state, call_id, action, tier, repeatable, input_digest,
@@ -271,8 +263,6 @@ _IN_DOUBT: Final = """
     SELECT number, kind FROM steps WHERE run_id = ? AND state = 'unknown' AND repeatable = 0 ORDER BY seq LIMIT 1
 """
 _ERASE_STEPS: Final = "UPDATE steps SET input = NULL, output = NULL, note = NULL WHERE run_id = ?"
-
-# --- SQL: decisions --------------------------------------------------------------------------------------------------
 
 _LOCK_UNDECIDED: Final = """
     UPDATE runs SET fence = fence + 1, revision = revision + 1, touched_ms = ?
@@ -346,8 +336,6 @@ class RunStore:
             raise NotOpen(f"there is a run {run_id} already")
         raise KeyTaken(earlier.run_id, earlier.request_digest)
 
-    # --- ownership ---------------------------------------------------------------------------------------------------
-
     def take_over(
         self,
         owner: str,
@@ -410,8 +398,6 @@ class RunStore:
         now_ms = tx.now_ms()
         if tx.execute(_RELEASE, (now_ms + after_ms, now_ms, run_id, fence)).rowcount != 1:
             raise Fenced(run_id, fence)
-
-    # --- progress ----------------------------------------------------------------------------------------------------
 
     def started(
         self,
@@ -536,8 +522,6 @@ class RunStore:
         changed = (one.state.value, one.output_digest, one.code, output, note)
         return _Statement(_FINISH, changed, place, f"{_attempt_name(*place)} is not under way")
 
-    # --- decisions of people and clients -----------------------------------------------------------------------------
-
     def decide(self, tx: Transaction, run_id: str, decision: Decision, by: str) -> RunState:
         """Apply a person's decision about a run in ``needs_decision``; return its new state.
 
@@ -583,8 +567,6 @@ class RunStore:
     def request_cancel(self, tx: Transaction, run_id: str, identity: str) -> bool:
         """Request that the owner stop. Return False if this identity has no such run, or it is over."""
         return tx.execute(_REQUEST_CANCEL, (run_id, identity)).rowcount == 1
-
-    # --- queries -----------------------------------------------------------------------------------------------------
 
     def run(self, tx: Transaction, run_id: str) -> Run:
         row = tx.execute(f"{_SELECT_RUN} WHERE run_id = ?", (run_id,)).fetchone()
@@ -669,9 +651,6 @@ def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
     while True:
         yield pause
         pause = min(2 * pause, longest)
-
-
-# --- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _hold(

@@ -12,8 +12,6 @@ from manglecp.harness.constraints import AUTONOMOUS, HANDLED_STOP_REASONS, PATTE
 from manglecp.harness.evidence import Shell, ToolRequest, ToolResult
 from manglecp.harness.turn import Turn
 
-# --- protocol: stop reasons, budgets, order ---------------------------------------------------------------------------
-
 _STOP: Final = CLASSES["protocol.stop_reason_unhandled"]
 _ORDER: Final = CLASSES["protocol.parallel_transport_order_invalid"]
 
@@ -89,8 +87,6 @@ def _check_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
         if ordinal == next_ordinal or sequence >= next_sequence:
             yield Finding(_ORDER, row_pointer("toolResults", name), "the output is not in the order of its call")
 
-
-# --- runtime: shell boundary, compaction ------------------------------------------------------------------------------
 
 _BOUNDARY: Final = CLASSES["runtime.shell_boundary_violation"]
 _COMPACTION: Final = CLASSES["runtime.compaction_state_invalid"]
@@ -184,8 +180,6 @@ def check_compaction(turn: Turn) -> Iterator[Finding]:
     if dropped:
         yield Finding(_COMPACTION, "compaction", f"dropped the calls {', '.join(sorted(dropped))}")
 
-
-# --- context: rendering, queues, views, scopes ------------------------------------------------------------------------
 
 _QUEUE: Final = CLASSES["context.queue_policy_violation"]
 _INJECTION: Final = CLASSES["context.injection_point_missing"]
@@ -290,8 +284,6 @@ def check_scope(turn: Turn) -> Iterator[Finding]:
         if artifact.written and artifact.owner_role not in (None, role):
             yield Finding(_SCOPE, where, f"{role} wrote what {artifact.owner_role} owns")
 
-
-# --- coordination: decomposition, fan-out -----------------------------------------------------------------------------
 
 _DECOMPOSITION: Final = CLASSES["coordination.decomposition_policy_violation"]
 

@@ -15,8 +15,6 @@ from manglecp.harness.constraints import DOCUMENTS
 from manglecp.harness.evidence import Mutation
 from manglecp.harness.turn import Turn
 
-# --- handoff packets --------------------------------------------------------------------------------------------------
-
 _ARTIFACT: Final = CLASSES["handoff.required_artifact_missing"]
 _TARGET: Final = CLASSES["handoff.target_not_allowed"]
 _RETURN: Final = CLASSES["handoff.return_path_missing"]
@@ -102,8 +100,6 @@ def check_descent(turn: Turn) -> Iterator[Finding]:
         )
         yield Finding(_ARTIFACT, "continuity", f"{ref} does not exist")
 
-
-# --- mutations --------------------------------------------------------------------------------------------------------
 
 _POLICY: Final = CLASSES["mutation.policy_digest_mismatch"]
 _CLAIM: Final = CLASSES["mutation.capability_claim_missing"]

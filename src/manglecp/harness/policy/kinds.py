@@ -36,8 +36,6 @@ from manglecp.harness.policy.shapes import (
     words,
 )
 
-# --- kinds ------------------------------------------------------------------------------------------------------------
-
 METRICS: Final = ("precision", "recall", "f1")
 CONTROLS: Final = (
     "policyProvenance",
@@ -357,8 +355,6 @@ _TABLE: Final = (
 
 KINDS: Final = {kind.name: kind for kind in _TABLE}
 
-
-# --- consistency ------------------------------------------------------------------------------------------------------
 
 Documents: TypeAlias = Mapping[str, Any]
 Contradictions: TypeAlias = Iterator[tuple[str, str]]

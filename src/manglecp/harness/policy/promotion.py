@@ -53,9 +53,6 @@ def candidate_ref(package: PolicyPackage) -> str:
     return f"policy-package://{package.digest}"
 
 
-# --- differences ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ValueChange:
     """One changed value of a document; None if absent."""
@@ -97,9 +94,6 @@ def _find_changes(pointer: str, before: Any, after: Any) -> Iterator[ValueChange
             yield from _find_changes(f"{pointer}/{name}", before.get(name), after.get(name))
     elif canonical(before) != canonical(after):  # for Python, 1 and true are equal
         yield ValueChange(pointer, before, after)
-
-
-# --- pin --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +246,6 @@ def _pinned_package(found: Mapping[str, Any], place: FileLocation, problems: Pro
         problems.add(place / "packageDigest", f"the digest of the documents is {package.digest}")
     return package
 
-
-# --- reports ----------------------------------------------------------------------------------------------------------
 
 _MOST: Final = 2**53
 
@@ -432,8 +424,6 @@ def _why_approval_inapplicable(pin: Pin, candidate: PolicyPackage, reports: Repo
         return "the approval was used before; a repeated promotion needs a new approval"
     return None
 
-
-# --- promotion --------------------------------------------------------------------------------------------------------
 
 MODEL_REF: Final = "manglecp:policy-promotion@1"
 """The model of a promotion turn: this module."""

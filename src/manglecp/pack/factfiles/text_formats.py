@@ -15,11 +15,9 @@ from manglecp.pack.factfiles.files import SPLIT, FileErrors, FileLimits, lines
 from manglecp.pack.factfiles.tables import Cells, literal
 from manglecp.wire import Fault, Schema, Schemas, checked_interval, decode, read_fact, read_name
 
-# --- JSON lines: each line is a fact object, as on the wire -----------------------------------------------------------
-
 
 def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
-    """Return the facts. Raises :class:`ParseError` with all diagnostics."""
+    """Return the facts; each line is a fact object, as on the wire. Raises :class:`ParseError` with all diagnostics."""
     problems = FileErrors(source, limits.errors)
     facts: list[Fact] = []
     for number, line in enumerate(lines(source.text), 1):
@@ -36,9 +34,6 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool
             problems.refuse()
     problems.settle()
     return facts
-
-
-# --- Mangle text of facts only ---------------------------------------------------------------------------------------
 
 
 def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
@@ -79,13 +74,6 @@ def _report(problems: FileErrors, text: FactText, index: int, fault: Fault) -> N
     problems.add(fault.message, start, start + len(written), fault.fix)
 
 
-# --- simplecolumn -----------------------------------------------------------------------------------------------------
-#
-# The format of other Mangle implementations (language reference, section 10.4). The first line is the number of
-# predicates; as many lines `name arity count` follow; then come the arguments, predicate by predicate and column by
-# column, one constant to a line, as Mangle writes it. A name may be percent-encoded. Floats without a fraction were
-# written like numbers: where /float64 is declared they are floats again.
-
 MAX_PREDICATES: Final = 1 << 16
 MAX_ARGUMENTS: Final = 1 << 10
 
@@ -102,6 +90,13 @@ def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, chec
 
 
 class _SimpleColumnReader:
+    """A reader of a format of other Mangle implementations (language reference, section 10.4).
+
+    The first line is the number of predicates; as many lines ``name arity count`` follow; then the arguments, predicate
+    by predicate and column by column, one constant per line, as Mangle writes it. A name may be percent-encoded. Floats
+    without a fraction were written like numbers: where ``/float64`` is declared they are floats again.
+    """
+
     def __init__(self, source: Source, limits: FileLimits, check: bool) -> None:
         self.limits = limits
         self.check = check
