@@ -7,13 +7,15 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 _CHUNK: Final = 65_536
 _STDERR: Final = 8_192
+_STOP_INTERVAL: Final = 0.02  # seconds between two checks of ``stop``
 
 
 class ChildOutput(NamedTuple):
@@ -26,18 +28,26 @@ class ChildOutput(NamedTuple):
 
 
 def capture(
-    argv: Sequence[str], environ: Mapping[str, str], *, seconds: float, limit: int, folder: Path | None = None
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    seconds: float,
+    limit: int,
+    folder: Path | None = None,
+    stdin: IO[bytes] | None = None,
+    stop: threading.Event | None = None,
 ) -> ChildOutput:
-    """Run a process without input and return its output; raises OSError. Its process group is gone afterwards.
+    """Run a process and return its output; raises OSError. Its process group is gone afterwards.
 
-    The end of the process counts, not the end of its streams: a grandchild may hold them open.
+    The end of the process counts, not the end of its streams: a grandchild may hold them open. Setting ``stop`` kills
+    the process early. Without ``stdin`` there is no input.
     """
     deadline = time.monotonic() + seconds
     process = subprocess.Popen(
         argv,
         cwd=folder,
         env=dict(environ),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -57,7 +67,9 @@ def capture(
                 os.set_blocking(stream, False)
                 selector.register(stream, selectors.EVENT_READ)
             while not ended and len(captured[stdout]) <= limit and (left := deadline - time.monotonic()) > 0:
-                ready = {key.fd for key, _ in selector.select(left)}
+                if stop is not None and stop.is_set():
+                    break
+                ready = {key.fd for key, _ in selector.select(left if stop is None else min(left, _STOP_INTERVAL))}
                 ended = pidfd in ready
                 for stream in ready & captured.keys():
                     if not _take(stream, captured[stream]):

@@ -128,8 +128,6 @@ def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[objec
     return after
 
 
-# --- actions of plugins -----------------------------------------------------------------------------------------------
-#
 # A run has one set of inputs; each action gets those that its schema names. Members with a leading underscore steer the
 # runner and reach no action. The state of a run travels whole with every step, and no host is kept between steps: a
 # selector may take long. An action with effects needs an authority per call; without one, dispatch refuses. A refusal

@@ -12,21 +12,18 @@ import asyncio
 import json
 import os
 import resource
-import selectors
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
+from manglecp.base.child import capture
 from manglecp.runner.execution import resolve
 from manglecp.runner.log import PolicyRefused, canonical
 from manglecp.runner.selection import Menu, MenuAction, Selection, SelectionKind, parse_selection
@@ -133,7 +130,6 @@ def _has_required_inputs(situation: Situation, offer: MenuAction) -> bool:
 
 
 _INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_POLL_INTERVAL: Final = 0.01  # seconds between two checks whether a silent child is alive
 _NOT_STARTED: Final = 127
 _NOT_STARTED_MARK: Final = b"not started: "
 _LAUNCHER: Final = """
@@ -175,37 +171,24 @@ def run_child(
 ) -> ChildResult:
     """Run a child process within its limits, or until ``stop`` is set; failures of the child are returned.
 
-    The child leads a process group, which is killed before the child is reaped, while its id cannot be reused. A small
-    launcher sets the limits and then becomes the program: code between fork and exec would be unsafe with threads. Its
-    input is a file, so that a child that does not read cannot block us.
+    A small launcher sets the limits and then becomes the program: code between fork and exec would be unsafe with
+    threads. The input is a file, so that a child that does not read cannot block us.
     """
     own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    deadline = time.monotonic() + limits.seconds
+    launched = [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(_resource_limits(limits)), *argv]
     try:
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(_resource_limits(limits)), *argv],
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**own, **env},
-            start_new_session=True,
-            shell=False,
+        output, _, code = capture(
+            launched, {**own, **env}, seconds=limits.seconds, limit=limits.output_bytes, stdin=stdin, stop=stop
         )
     except (OSError, ValueError) as error:
         return ChildResult(b"", f"not started: {type(error).__name__}")
-    try:
-        output, failure = _read_output(child, deadline, limits, stop)
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        code = child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
-    if not failure and code == _NOT_STARTED and output.startswith(_NOT_STARTED_MARK):
+    if len(output) > limits.output_bytes:
+        return ChildResult(b"", f"printed more than {limits.output_bytes} bytes")
+    if code is None:
+        return ChildResult(b"", f"no selection within {limits.seconds:g} s")
+    if code == _NOT_STARTED and output.startswith(_NOT_STARTED_MARK):
         return ChildResult(b"", output.decode("ascii", "replace"))
-    if not failure and code != 0:
-        failure = f"exit code {code}" if code > 0 else f"signal {-code}"
-    return ChildResult(output, failure)
+    return ChildResult(output, "" if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}")
 
 
 def _resource_limits(limits: PolicyLimits) -> list[tuple[int, int]]:
@@ -216,43 +199,6 @@ def _resource_limits(limits: PolicyLimits) -> list[tuple[int, int]]:
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_CORE, 0),
     ]
-
-
-def _read_output(
-    child: subprocess.Popen[bytes], deadline: float, limits: PolicyLimits, stop: threading.Event
-) -> tuple[bytes, str]:
-    assert child.stdout is not None
-    source = child.stdout.fileno()
-    os.set_blocking(source, False)
-    output = bytearray()
-    is_open = True
-    with selectors.DefaultSelector() as selector:
-        selector.register(source, selectors.EVENT_READ)
-        while True:
-            # Checked before reading: the output of an exited child is then complete.
-            gone = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-            while is_open:
-                try:
-                    chunk = os.read(source, 65_536)
-                except BlockingIOError:
-                    break
-                output += chunk
-                if len(output) > limits.output_bytes:
-                    return b"", f"printed more than {limits.output_bytes} bytes"
-                if not chunk:
-                    selector.unregister(source)
-                    is_open = False
-            if gone:
-                return bytes(output), ""
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return b"", f"no selection within {limits.seconds:g} s"
-            if stop.is_set():
-                return b"", "the selection was cancelled"
-            if is_open:
-                selector.select(min(left, _POLL_INTERVAL))
-            else:
-                time.sleep(min(left, _POLL_INTERVAL))
 
 
 class Payload(StrEnum):
