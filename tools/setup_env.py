@@ -76,7 +76,8 @@ def set_up(wanted: str) -> None:
     pins = ROOT / "requirements" / f"{wanted}.txt"
     count = len(re.findall(r"^[\w.-]+==", pins.read_text(encoding="utf-8"), re.MULTILINE))
     say(f"installing {count} pinned packages from {pins.relative_to(ROOT)} with {name}")
-    run([*install, "--require-hashes", "-r", str(pins)])
+    # The pins are complete. Resolving them again would fail when a newer version of a package with an extra appears.
+    run([*install, "--no-deps", "--require-hashes", "-r", str(pins)])
     say("installing manglecp itself, editable")
     run([*install, "--no-build-isolation", "--no-deps", "--editable", str(ROOT)])
 
