@@ -78,9 +78,7 @@ def test_unknown_members_are_skipped() -> None:
 
 def test_the_wildcard_stands_only_where_it_may() -> None:
     pattern = {"pred": "owner", "args": ["api", None]}
-    found = read_fact(pattern, SCHEMAS, wildcards=True)
-    assert found.args == ("api", WILDCARD)
-    assert write_fact(found, SCHEMAS, wildcards=True) == pattern
+    assert write_fact(Fact("owner", ("api", WILDCARD)), SCHEMAS, wildcards=True) == pattern
     with pytest.raises(Fault, match="null"):
         read_fact(pattern, SCHEMAS)
 

@@ -127,9 +127,6 @@ def replace_file(path: Path, lines: Iterable[bytes], mode: int) -> None:
             raise
 
 
-# --- programs ---------------------------------------------------------------------------------------------------------
-
-
 def _instant(context: click.Context, parameter: click.Parameter, text: str | None) -> int:
     if text is None:
         return time.time_ns()

@@ -43,9 +43,6 @@ def _log_options(*, required: bool) -> Callable[[_Command], _Command]:
     )
 
 
-# --- ingest ----------------------------------------------------------------------------------------------------------
-
-
 @command.command("ingest")
 @click.argument("log", metavar="LOG", type=FILE)
 @_log_options(required=True)
@@ -71,9 +68,6 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
                 replace(out, (f"{line}\n".encode() for line in lines), mode=0o644)
     except UnreadableFile as error:
         error.report(as_json=False)
-
-
-# --- check -----------------------------------------------------------------------------------------------------------
 
 
 @command.command("check")
@@ -166,9 +160,6 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
         raise click.exceptions.Exit(REJECTED)
 
 
-# --- verify ----------------------------------------------------------------------------------------------------------
-
-
 @command.command("verify", short_help="Judge the rows of a witness again.")
 @click.argument("file", metavar="FILE", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -193,9 +184,6 @@ def verify(file: str, as_json: bool) -> None:
         write_lines([*lines, f"taken on record: {len(outcome.on_record)}"])
     if not outcome.holds:
         raise click.exceptions.Exit(REJECTED)
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
 
 
 class UnreadableFile(Exception):

@@ -110,8 +110,6 @@ class _Session:
         self._opened = opened
         self._invoker: Invoker = opened.invokers[0]
 
-    # --- the tool -----------------------------------------------------------------------------------------------------
-
     async def find(self) -> MacroTool:
         """Return the tool. Raises :class:`NotProven` with the reasons."""
         answer = await self._evaluate({"disclosure_preference": "full"})
@@ -126,8 +124,6 @@ class _Session:
         pack = self._invoker.domain.pack
         request = request_message("intent_request", {**self._request.intent, "options": options}, pack, "shell")
         return await self._invoker.offers.evaluate(request, self._identity)
-
-    # --- the invocation -----------------------------------------------------------------------------------------------
 
     async def invoke(self, tool: MacroTool) -> InvokeResult:
         """Invoke the tool; a second time where approval is required and given."""

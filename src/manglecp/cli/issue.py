@@ -83,9 +83,6 @@ def history(issue: str | None, issues: IssueOptions) -> None:
         issues.print(lambda: [msgspec.to_builtins(one) for one in events], lambda: map(text.event_line, events))
 
 
-# --- work without evidence --------------------------------------------------------------------------------------------
-
-
 @command.command("add")
 @click.argument("title")
 @options.issue_id
@@ -149,9 +146,6 @@ def release(issue: str, fence: int, issues: IssueOptions) -> None:
     with issues.memory() as memory:
         released = memory.release(issues.actor, issue, fence)
     issues.print_issue(released)
-
-
-# --- changes, each on the evidence of a turn --------------------------------------------------------------------------
 
 
 _edge = click.option(
@@ -251,9 +245,6 @@ def dep_remove(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | 
     """Remove the dependency of ID on ON."""
     change = RemoveDependency(edge=edge, depends_on=depends_on, fence=fence)
     return gate.memory.mutate(gate.right, gate.actor, issue, change)
-
-
-# --- the event log ----------------------------------------------------------------------------------------------------
 
 
 @command.command("export")

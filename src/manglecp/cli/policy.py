@@ -127,9 +127,6 @@ def _invalid(error: PolicyError, *, as_json: bool) -> NoReturn:
     raise click.exceptions.Exit(INVALID)
 
 
-# --- show ----------------------------------------------------------------------------------------------------------
-
-
 @command.command("show")
 @_package
 @_json
@@ -140,9 +137,6 @@ def show(package: str, as_json: bool) -> None:
     documents = {"documents": found.digests, "policyDocuments": found.documents(), "constraints": found.constraints()}
     rows = [(found.ref, found.digest), *((f"  {kind}", digest) for kind, digest in found.digests.items())]
     write_lines([json_text({"result": "valid", **_named(found), **documents})] if as_json else columns(rows))
-
-
-# --- diff ----------------------------------------------------------------------------------------------------------
 
 
 @command.command("diff", short_help="Compare a package with the pinned one, or with another.")
@@ -171,9 +165,6 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
         write_lines(_differing(found) or [f"{after.ref} {after.digest}: nothing differs"])
     if found:
         raise click.exceptions.Exit(REFUSED)
-
-
-# --- pin -----------------------------------------------------------------------------------------------------------
 
 
 @command.command("pin")
@@ -211,9 +202,6 @@ def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifferenc
         message = f"{documents} not as in {click.format_filename(path)}; a changed package needs `policy promote`"
         click.echo(f"refused: {message}", err=True)
     raise click.exceptions.Exit(REFUSED)
-
-
-# --- promote -------------------------------------------------------------------------------------------------------
 
 
 @command.command("promote", short_help="Replace the pinned package, if its own rules admit that.")
@@ -267,9 +255,6 @@ def _refuse_promotion(blocked: TurnBlocked, notes: Sequence[str], *, as_json: bo
         for note in notes:
             click.echo(f"note: {note}", err=True)
     raise click.exceptions.Exit(REFUSED)
-
-
-# --- texts ---------------------------------------------------------------------------------------------------------
 
 
 def _now() -> str:

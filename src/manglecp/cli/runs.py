@@ -133,9 +133,6 @@ def _output(file: str) -> bytes:
         raise click.UsageError(f"{click.format_filename(file)}: {fault}") from None
 
 
-# --- resume -----------------------------------------------------------------------------------------------------------
-
-
 @command.command("resume", short_help="Execute a run that has no owner.")
 @click.argument("run", metavar="RUN")
 @click.argument("folder", metavar="PACK", type=PACK)
@@ -228,9 +225,6 @@ def _ready(store: Store, run: str, digest: str, by: str) -> str:
         seconds = -(-(found.claim_until_ms - now_ms) // 1_000)
         raise NotOpen(f"run {run} is owned by {found.owner}; if that process has ended, retry in {seconds} s")
     return found.identity
-
-
-# --- text; without the values of steps, which may be sealed -----------------------------------------------------------
 
 
 def _time(at_ms: int) -> str:

@@ -91,9 +91,6 @@ server_options: Final = group("server", ServerOptions, token_option, _secret)
 token_options: Final = group("server", ServerOptions, token_option)
 
 
-# --- approval --------------------------------------------------------------------------------------------------------
-
-
 def prompt_for_approval(lines: Iterable[str]) -> bool | None:
     """Print these lines and prompt for approval. Return None without a terminal."""
     from manglecp.base.text import escape_invisible

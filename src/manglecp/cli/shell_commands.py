@@ -154,8 +154,6 @@ class Shell:
         method: Callable[[str], Iterable[str]] = getattr(self, f"_{name}")
         return iter(method(rest.strip()))
 
-    # --- the server ------------------------------------------------------------------------------------------------
-
     def _intents(self, _: str) -> Iterator[str]:
         for intent in self.client.manifest.intents:
             needs = () if intent.required_facts is UNSET else intent.required_facts
@@ -191,8 +189,6 @@ class Shell:
 
     def _quit(self, _: str) -> Iterator[str]:
         raise Quit
-
-    # --- intents ---------------------------------------------------------------------------------------------------
 
     def _intent(self, rest: str) -> Iterator[str]:
         name, params = _parse_words(rest, "an intent")
@@ -247,8 +243,6 @@ class Shell:
         )
         return self._wait(evaluation)
 
-    # --- invocations -----------------------------------------------------------------------------------------------
-
     def _invoke(self, rest: str) -> Iterator[str]:
         name, given = _parse_words(rest, "a tool")
         macro_id = self._tool(name)
@@ -284,8 +278,6 @@ class Shell:
         place: int | str = int(which or 1) - 1 if which.isdecimal() or not which else which
         self.evaluation = self._wait(self.client.follow(outcome, place, eval_time=self._at()))
         return self._tools("")
-
-    # --- facts -----------------------------------------------------------------------------------------------------
 
     def _facts(self, _: str) -> Iterator[str]:
         return (
@@ -365,9 +357,6 @@ def _parse_words(rest: str, expected: str) -> tuple[str, Mapping[str, str]]:
             raise CommandError(f"{word!r} is not KEY=VALUE")
         given[name] = value
     return words[0], given
-
-
-# --- completion -------------------------------------------------------------------------------------------------------
 
 
 def candidates(shell: Shell, before: str, word: str) -> list[str]:

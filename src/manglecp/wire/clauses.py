@@ -21,7 +21,7 @@ from manglecp.base.text import quote, truncate
 from manglecp.mangle import Bytes, Float, List, Map, Name, RepeatedKey, Value, ValueFault
 from manglecp.mangle.syntax import Apply, Atom, Clause, Literal, Term, Variable
 from manglecp.wire.messages import Part
-from manglecp.wire.strict_json import JSON, Fault
+from manglecp.wire.strict_json import JSON, Fault, faults_at
 from manglecp.wire.validation import convert, split_error
 from manglecp.wire.values import MAX_NESTING, to_json, to_value
 
@@ -108,10 +108,8 @@ def fact_object(data: JSON) -> AsClause:
     if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the profile reports unknown predicates
         return stated
     for place, arg in enumerate(_atom(clause.head, "head").args):
-        try:
+        with faults_at("head", "args", place):
             stated["args"].append(to_json(_value(arg)))
-        except Fault as fault:
-            raise fault.inside("head", "args", place) from None
     stated.update((name, beside[name]) for name in _BESIDE if name in beside)
     return stated
 
@@ -145,10 +143,8 @@ def _atom(atom: StructuredAtom, *steps: str | int) -> Atom:
         raise Fault(f"{quote(atom.predicate)} is not the name of a predicate").inside(*steps, "predicate")
     args = []
     for place, arg in enumerate(atom.args):
-        try:
+        with faults_at(*steps, "args", place):
             args.append(_term(arg, 0))
-        except Fault as fault:
-            raise fault.inside(*steps, "args", place) from None
     return Atom(atom.predicate, tuple(args))
 
 
@@ -174,19 +170,15 @@ def _term(term: AnyTerm, depth: int) -> Term:
 
 
 def _part(term: AnyTerm, depth: int, *steps: str | int) -> Term:
-    try:
+    with faults_at(*steps):
         return _term(term, depth + 1)
-    except Fault as fault:
-        raise fault.inside(*steps) from None
 
 
 def _constant(data: JSON, kinds: tuple[type, ...], wanted: str) -> Value:
-    try:
+    with faults_at("value"):
         value = to_value(data)
-    except Fault as fault:
-        raise fault.inside("value") from None
-    if type(value) not in kinds:
-        raise Fault(f"the value is not {wanted}").inside("value")
+        if type(value) not in kinds:
+            raise Fault(f"the value is not {wanted}")
     return value
 
 

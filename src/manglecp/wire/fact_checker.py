@@ -25,9 +25,9 @@ from manglecp.wire.values import SAFE_INTEGER, to_value, usual_instant
 Vocabulary: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity
 Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]
 
-_MOST_SUGGESTIONS: Final = 20  # a fuzzy search is slow, and a request may have many unknown names
+_MAX_SUGGESTIONS: Final = 20  # a fuzzy search is slow, and a request may have many unknown names
 _ARG_TYPES: Final[Mapping[type, ArgType]] = {bool: "boolean", int: "number", float: "number", str: "string"}
-_MAX_REMEMBERED: Final = 1_000
+_MAX_CACHED_VALUES: Final = 1_000
 _as_fact: Final = partial(tuple.__new__, Fact)  # without the checks of its constructor
 
 
@@ -54,17 +54,17 @@ class FactChecker:
         if isinstance(data, RefusedClause):
             self._predicate = truncate(data.predicate, LONGEST_NAME)
             message = f"Clause of predicate '{self._predicate}': {data.fault.message}"
-            self._wrong("invalid_clause", message, path=data.fault.path, suggestion=data.fault.fix)
+            self._report("invalid_clause", message, path=data.fault.path, suggestion=data.fault.fix)
             return None
         if not isinstance(data, dict):
-            self._wrong("invalid_fact", "A fact is an object", suggestion='Write {"pred": "…", "args": […]}')
+            self._report("invalid_fact", "A fact is an object", suggestion='Write {"pred": "…", "args": […]}')
             return None
-        fact = self._stated(data)
+        fact = self._fact(data)
         self._try("invalid_source", "source", lambda: check_source(data.get("source"), self.now))
         self._try("invalid_category", "category", lambda: check_category(data.get("category")))
         return fact if len(self.violations) == before else None
 
-    def _wrong(self, issue: str, message: str, **more: Any) -> None:
+    def _report(self, issue: str, message: str, **more: Any) -> None:
         known = {key: value for key, value in more.items() if value is not None}
         self.violations.append(
             Violation(fact_index=self._index, predicate=self._predicate, issue=issue, message=message, **known)
@@ -76,10 +76,8 @@ class FactChecker:
         except Fault as fault:
             path = fault.inside(member).path
             message = f"'{member}' of predicate '{self._predicate}': {fault.message}"
-            self._wrong(issue, message, path=path, suggestion=fault.fix)
+            self._report(issue, message, path=path, suggestion=fault.fix)
             return None
-
-    # --- the fast path -----------------------------------------------------------------------------------------------
 
     def _read_plain(self, data: Any) -> Fact | None:
         if type(data) is not dict:
@@ -141,60 +139,53 @@ class FactChecker:
         value = known.get(data)
         if value is None:
             value = _accepted(data, shape)
-            if len(known) < _MAX_REMEMBERED:
+            if len(known) < _MAX_CACHED_VALUES:
                 known[data] = value
         return value
 
-    # --- the predicate -----------------------------------------------------------------------------------------------
-
-    def _stated(self, data: dict[str, Any]) -> Fact | None:
+    def _fact(self, data: dict[str, Any]) -> Fact | None:
         name = data.get("pred")
         if type(name) is not str:
             message = "'pred' is missing, or is not a string"
-            self._wrong("invalid_fact", message, path="$.pred", suggestion='Write {"pred": "…", "args": […]}')
+            self._report("invalid_fact", message, path="$.pred", suggestion='Write {"pred": "…", "args": […]}')
             return None
         self._predicate = truncate(name, LONGEST_NAME)
-        by_arity = self._known(name)
-        return None if by_arity is None else self._of_predicate(by_arity, data)
-
-    def _known(self, name: str) -> Mapping[int, PublishedPredicate] | None:
-        if name.startswith(RESERVED_PREFIX):  # before the pattern, which no such name fits (OPEN-06)
-            message = f"Predicates starting with '{RESERVED_PREFIX}' are reserved for protocol use"
-            self._wrong("reserved_predicate", message)
-        elif not is_name(name):
-            message = f"{quote(name)} is not a predicate name: lower-case letters, digits and underscores, at most 128"
-            self._wrong("invalid_predicate_name", message)
-        elif name not in self.vocabulary:
-            message = f"Predicate '{name}' is not declared in the server's facts profile"
-            self._wrong("unknown_predicate", message, suggestion=self._similar(name))
-        else:
-            by_arity = self.vocabulary[name]
-            if any(entry.readable for entry in by_arity.values()):
-                return by_arity
-            message = f"Predicate '{name}' is derived by the server and cannot be asserted"
-            self._wrong("direction_violation", message)
-        return None
-
-    def _similar(self, name: str) -> str | None:
-        """Return a suggestion, only of names that the manifest lists (OPEN-49)."""
-        if name not in self._suggestions and len(self._suggestions) < _MOST_SUGGESTIONS:
-            readable = (n for n, entries in self.vocabulary.items() if any(e.readable for e in entries.values()))
-            self._suggestions[name] = closest_match(name, readable)
-        similar = self._suggestions.get(name)
-        return None if similar is None else f"Did you mean '{similar}'?"
-
-    def _of_predicate(self, by_arity: Mapping[int, PublishedPredicate], data: dict[str, Any]) -> Fact | None:
+        by_arity = self._readable(name)
+        if by_arity is None:
+            return None
         entry, given = self._given(by_arity, data)
         timed = entry or (next(iter(by_arity.values())) if len(by_arity) == 1 else None)
         between = None
         if timed is not None:
             between = self._try("invalid_time", "t", lambda: interval(data.get("t"), timed.schema, self.now))
-        if entry is None:
-            return None
-        args = self._arguments(entry, given, data)
-        return None if args is None else Fact(entry.schema.predicate, args, between)
+        args = None if entry is None else self._arguments(entry, given, data)
+        return None if args is None else Fact(name, args, between)
 
-    # --- arguments ---------------------------------------------------------------------------------------------------
+    def _readable(self, name: str) -> Mapping[int, PublishedPredicate] | None:
+        """Return the predicates of this name by arity, or None if clients may assert none of them."""
+        by_arity = self.vocabulary.get(name)
+        if by_arity is not None:
+            if any(entry.readable for entry in by_arity.values()):
+                return by_arity
+            self._report("direction_violation", f"Predicate '{name}' is derived by the server and cannot be asserted")
+        elif name.startswith(RESERVED_PREFIX):  # before the pattern, which no such name fits (OPEN-06)
+            message = f"Predicates starting with '{RESERVED_PREFIX}' are reserved for protocol use"
+            self._report("reserved_predicate", message)
+        elif not is_name(name):
+            message = f"{quote(name)} is not a predicate name: lower-case letters, digits and underscores, at most 128"
+            self._report("invalid_predicate_name", message)
+        else:
+            message = f"Predicate '{name}' is not declared in the server's facts profile"
+            self._report("unknown_predicate", message, suggestion=self._similar(name))
+        return None
+
+    def _similar(self, name: str) -> str | None:
+        """Return a suggestion, only of names that the manifest lists (OPEN-49)."""
+        if name not in self._suggestions and len(self._suggestions) < _MAX_SUGGESTIONS:
+            readable = (n for n, entries in self.vocabulary.items() if any(e.readable for e in entries.values()))
+            self._suggestions[name] = closest_match(name, readable)
+        similar = self._suggestions.get(name)
+        return None if similar is None else f"Did you mean '{similar}'?"
 
     def _given(
         self, by_arity: Mapping[int, PublishedPredicate], data: dict[str, Any]
@@ -202,20 +193,20 @@ class FactChecker:
         by_name = data.get("named_args") is not None
         if (data.get("args") is not None) == by_name:
             message = f"Predicate '{self._predicate}': a fact has either 'args' or 'named_args'"
-            self._wrong("invalid_fact", message, suggestion="Give one of the two")
+            self._report("invalid_fact", message, suggestion="Give one of the two")
             return None, []
         if by_name:
             return self._named(by_arity, data["named_args"])
         args = data["args"]
         if type(args) is not list:
-            self._wrong("invalid_fact", f"Predicate '{self._predicate}': 'args' is an array", path="$.args")
+            self._report("invalid_fact", f"Predicate '{self._predicate}': 'args' is an array", path="$.args")
             return None, []
         entry = by_arity.get(len(args))
         if entry is None:
             self._wrong_arity(by_arity, len(args))
         elif not entry.readable:
             message = f"Predicate '{self._predicate}' with {len(args)} arguments is derived by the server"
-            self._wrong("direction_violation", message)
+            self._report("direction_violation", message)
             return None, []
         return entry, args
 
@@ -225,28 +216,28 @@ class FactChecker:
         listed = f" ({', '.join(names)})" if names else ""
         message = f"Predicate '{self._predicate}' expects {expected} argument{'' if expected == '1' else 's'}{listed}"
         only = next(iter(by_arity)) if len(by_arity) == 1 else None
-        self._wrong("arity_mismatch", f"{message}, got {actual}", expected_arity=only, actual_arity=actual)
+        self._report("arity_mismatch", f"{message}, got {actual}", expected_arity=only, actual_arity=actual)
 
     def _named(
         self, by_arity: Mapping[int, PublishedPredicate], data: Any
     ) -> tuple[PublishedPredicate | None, list[Any]]:
         subject = f"Predicate '{self._predicate}'"
         if type(data) is not dict:
-            self._wrong("invalid_named_args", f"{subject}: 'named_args' is an object", path="$.named_args")
+            self._report("invalid_named_args", f"{subject}: 'named_args' is an object", path="$.named_args")
             return None, []
         readable = {arity: entry for arity, entry in by_arity.items() if entry.readable}
         entry = readable.get(len(data)) or next(iter(readable.values()))
         names = entry.schema.arg_names
         if names is None:
             message = f"{subject} does not name its arguments"
-            self._wrong("invalid_named_args", message, path="$.named_args", suggestion="Use 'args'")
+            self._report("invalid_named_args", message, path="$.named_args", suggestion="Use 'args'")
             return None, []
         missing = [f"'{name}'" for name in names if name not in data]
         unknown = [quote(key) for key in data if key not in names]
         if missing or unknown:
             parts = [f"{some(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
             message = f"{subject} takes the arguments ({', '.join(names)}): {'; '.join(parts)}"
-            self._wrong("invalid_named_args", message, path="$.named_args")
+            self._report("invalid_named_args", message, path="$.named_args")
             return None, []
         return entry, [data[name] for name in names]
 
@@ -268,7 +259,7 @@ class FactChecker:
         args = tuple(values)
         if entry.jointly and not self.accepts((entry.schema.predicate, len(args)), args):
             message = f"The arguments of predicate '{self._predicate}' fit their places, but not together"
-            self._wrong("type_mismatch", message)
+            self._report("type_mismatch", message)
             return None
         return args
 
@@ -288,7 +279,7 @@ class FactChecker:
         else:
             message += f", got {describe(found)}"
             found = Fault(message)
-        self._wrong(
+        self._report(
             "type_mismatch",
             message,
             argument_index=position,

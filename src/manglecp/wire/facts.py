@@ -32,7 +32,7 @@ from manglecp.mangle import (
 from manglecp.mangle.syntax import Clause, Term, Variable, term_variables
 from manglecp.wire.errors import malformed
 from manglecp.wire.predicates import Schema, Schemas
-from manglecp.wire.strict_json import JSON, Fault
+from manglecp.wire.strict_json import JSON, Fault, faults_at
 from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
 
 WILDCARD: Final = Name("/_")  # null, where it matches any value
@@ -41,12 +41,10 @@ NOW: Final = "now"
 _ENDS: Final = ("at", "start", "end")
 
 
-def read_fact(
-    data: JSON, schemas: Schemas, *, now: int | None = None, wildcards: bool = False, check: bool = True
-) -> Fact:
+def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bool = True) -> Fact:
     """Return the fact, checked against the declared bounds if ``check``. Raises :class:`Fault`.
 
-    ``now`` is the evaluation time, None where ``"now"`` is not allowed. ``wildcards`` allows null as an argument.
+    ``now`` is the evaluation time, None where ``"now"`` is not allowed.
     """
     if type(data) is not dict:
         raise Fault("a fact is an object", 'write {"pred": "…", "args": […]}')
@@ -60,17 +58,14 @@ def read_fact(
     args: list[Value] = []
     try:
         for shape, item in zip(schema.shapes, given, strict=True):
-            if item is None and wildcards:
-                args.append(WILDCARD)
-                continue
             value = to_value(item, shape)
-            args.append(schema.check(len(args), value) if check else value)
+            if check and type(value) not in shape.whole_kinds:
+                schema.check(len(args), value)
+            args.append(value)
     except Fault as fault:
         raise fault.inside(*steps(schema, len(args), by_name)) from None
-    try:
+    with faults_at("t"):
         return Fact(name, tuple(args), interval(data.get("t"), schema, now))
-    except Fault as fault:
-        raise fault.inside("t") from None
 
 
 def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict[str, Any]:
@@ -86,27 +81,20 @@ def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict
     return written
 
 
-# --- arguments -------------------------------------------------------------------------------------------------------
-
-
 def _positional(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, list[Any]]:
     data = fact["args"]
     if type(data) is not list:
         raise Fault("args is an array").inside("args")
-    try:
+    with faults_at("pred"):
         return schemas.find(name, len(data)), data
-    except Fault as fault:
-        raise fault.inside("pred") from None
 
 
 def _named(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, list[Any]]:
     data = fact["named_args"]
     if type(data) is not dict:
         raise Fault("named_args is an object").inside("named_args")
-    try:
+    with faults_at("pred"):
         by_arity = schemas.named(name)
-    except Fault as fault:
-        raise fault.inside("pred") from None
     schema = by_arity.get(len(data)) or next(iter(by_arity.values()))
     if schema.arg_names is None:
         raise Fault(f"the arguments of {name} have no names", "use args").inside("named_args")
@@ -130,9 +118,6 @@ def some(texts: list[str], most: int = 5) -> str:
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
-# --- time ------------------------------------------------------------------------------------------------------------
-
-
 def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | None:
     """Return the interval of ``t``; None for a fact that always holds (OPEN-12)."""
     if data is None:
@@ -141,13 +126,16 @@ def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | No
     if not ends or ("at" in ends and len(ends) > 1):
         raise Fault("t is not a time", 'write {"at": T} or {"start": T, "end": T}')
     if "at" in ends:
-        start = end = _instant(ends["at"], now, "at")
+        with faults_at("at"):
+            start = end = instant(ends["at"], now)
     elif len(ends) < 2:
         missing = "end" if "start" in ends else "start"
         raise Fault(f"{missing} is missing", f'write "{UNBOUNDED}" if there is none').inside(missing)
     else:
-        start = INT_MIN if ends["start"] == UNBOUNDED else _instant(ends["start"], now, "start")
-        end = INT_MAX if ends["end"] == UNBOUNDED else _instant(ends["end"], now, "end")
+        with faults_at("start"):
+            start = INT_MIN if ends["start"] == UNBOUNDED else instant(ends["start"], now)
+        with faults_at("end"):
+            end = INT_MAX if ends["end"] == UNBOUNDED else instant(ends["end"], now)
     if (start, end) == (INT_MIN, INT_MAX):
         return None
     return checked_interval(start, end, schema)
@@ -160,13 +148,6 @@ def checked_interval(start: int, end: int, schema: Schema) -> Interval:
     if not holds_somewhere(start, end):
         raise Fault("the interval ends before it starts")
     return start, end
-
-
-def _instant(data: Any, now: int | None, step: str) -> int:
-    try:
-        return instant(data, now)
-    except Fault as fault:
-        raise fault.inside(step) from None
 
 
 def instant(data: Any, now: int | None = None) -> int:
@@ -205,8 +186,6 @@ def _written(between: Interval) -> dict[str, str]:
     }
 
 
-# --- provenance (companion, section 4.5): well formed, but without effect (OPEN-20, DATA-42) --------------------------
-
 Category: TypeAlias = Literal["server", "session", "derived"]
 
 PROVENANCE_CATEGORIES: Final = ("server", "session", "derived")
@@ -214,7 +193,10 @@ SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")  # by 
 
 
 def check_source(data: Any, now: int) -> None:
-    """Raise :class:`Fault` if this is neither a source nor null."""
+    """Raise :class:`Fault` if this is neither a source nor null (companion, section 4.5).
+
+    Source and category must be valid, but have no effect (OPEN-20, DATA-42).
+    """
     if data is None:
         return
     if type(data) is not dict:
@@ -228,10 +210,8 @@ def check_source(data: Any, now: int) -> None:
     if type(data.get("source_id")) not in (str, type(None)):
         raise Fault("source_id is a string or null").inside("source_id")
     if data.get("asserted_at") is not None:
-        try:
+        with faults_at("asserted_at"):
             instant(data["asserted_at"], now)
-        except Fault as fault:
-            raise fault.inside("asserted_at") from None
 
 
 def check_category(data: Any) -> None:
@@ -240,8 +220,6 @@ def check_category(data: Any) -> None:
         shown = quote(data) if type(data) is str else "that"
         raise Fault(f"{shown} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
 
-
-# --- facts written in Mangle ------------------------------------------------------------------------------------------
 
 _ANYTHING: Final = Variable("_")
 

@@ -145,9 +145,6 @@ def choices(message: type[Message], path: Sequence[str | int]) -> list[str]:
     return [option for option in options if isinstance(option, str)]
 
 
-# --- from structs ----------------------------------------------------------------------------------------------------
-
-
 @cache
 def _components() -> dict[str, dict[str, Any]]:
     _, found = msgspec.json.schema_components(

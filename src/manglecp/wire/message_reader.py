@@ -57,9 +57,6 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
     return message
 
 
-# --- the envelope ----------------------------------------------------------------------------------------------------
-
-
 def _envelope(
     data: bytes, max_bytes: int, known: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
 ) -> tuple[str, dict[str, Any]]:

@@ -50,8 +50,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a payload. Unknown members are skipped (OPEN-58); unset members are not written."""
 
 
-# --- macro-tools and skills (seed 003) --------------------------------------------------------------------------------
-
+# Macro-tools and skills (seed 003).
 SIDE_EFFECTS: Final = (
     "none",
     "filesystem",
@@ -159,9 +158,7 @@ class Skill(Part, frozen=True, kw_only=True):
     resources: tuple[SkillResource, ...] | UnsetType = UNSET
 
 
-# --- intents (companion, section 6; seed 004, sections 5 and 6) -------------------------------------------------------
-
-
+# Intents (companion, section 6; seed 004, sections 5 and 6).
 class Intent(Part, frozen=True, kw_only=True):
     """The goal of the client. `params` describe the goal; they are not arguments of a tool."""
 
@@ -313,9 +310,7 @@ class IntentResponse(Message, frozen=True, kw_only=True, tag="intent_response"):
     payload: IntentResult
 
 
-# --- invocations (seed 000) -------------------------------------------------------------------------------------------
-
-
+# Invocations (seed 000).
 class InvokePayload(Part, frozen=True, kw_only=True, rename={"request_key": "x-request_key"}):
     """A tool of an earlier response, with arguments. A repeated `x-request_key` returns the same run."""
 
@@ -403,8 +398,7 @@ class Progress(Message, frozen=True, kw_only=True, tag="progress"):
     payload: ProgressPayload
 
 
-# --- the manifest (companion, section 5) ------------------------------------------------------------------------------
-
+# The manifest (companion, section 5).
 Direction = Literal["input", "output", "both"]
 ArgType = Literal["string", "number", "boolean", "any"]
 TIME_FORMATS: Final = ("rfc3339", "epoch_ms")
@@ -535,9 +529,7 @@ class Manifest(Message, frozen=True, kw_only=True, tag="manifest"):
     payload: ManifestPayload
 
 
-# --- errors, cancellation, authentication (seed 004; companion, sections 3.5 and 9.3) ---------------------------------
-
-
+# Errors, cancellation, authentication (seed 004; companion, sections 3.5 and 9.3).
 class ErrorPayload(Part, frozen=True, kw_only=True):
     """An error. Only a `recoverable` one can disappear when the request is repeated."""
 
@@ -604,8 +596,6 @@ class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate
     id: RequestId
     payload: Authenticated
 
-
-# --- the registry -----------------------------------------------------------------------------------------------------
 
 ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate
 ServerMessage: TypeAlias = Manifest | IntentResponse | InvokeResponse | Progress | ErrorMessage | AuthenticateResponse

@@ -92,8 +92,6 @@ def schema_of(predicate: Predicate) -> Schema:
     return Schema(predicate.name, shapes, names if usable else None, predicate.temporal)
 
 
-# --- published predicates ---------------------------------------------------------------------------------------------
-
 UPGRADE: Final = "disclosure_upgrade"
 """A client requests a higher disclosure level with this predicate; no pack can declare it (OPEN-16)."""
 RESERVED_PREFIX: Final = "_manglecp_"

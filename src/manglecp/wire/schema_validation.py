@@ -79,9 +79,6 @@ def compile_schema(schema: bytes, mask: str | None = None) -> Any:
     return jsonschema_rs.validator_for(schema.decode(), offline=True, mask=mask, pattern_options=limits)
 
 
-# --- cost -------------------------------------------------------------------------------------------------------------
-
-
 def validation_cost(value: Any, schema: dict[str, Any]) -> float:
     """Return an upper bound of a validator's visits; infinity if that is too many, or unknown."""
     breadth = _breadth(canonical(schema))
@@ -246,8 +243,6 @@ def value_size(value: Any, most: int) -> int:
             waiting += one
     return count
 
-
-# --- errors -----------------------------------------------------------------------------------------------------------
 
 MAX_ERRORS: Final = 50
 _MASK: Final = "The value"

@@ -15,6 +15,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, Final, Self, TypeAlias
 
@@ -56,6 +57,16 @@ class Fault(Exception):
     @property
     def path(self) -> str:
         return str(JsonPath(self.steps))
+
+
+@contextmanager
+def faults_at(*steps: str | int) -> Iterator[None]:
+    """Prepend these steps to the path of a :class:`Fault` that is raised in the block."""
+    try:
+        yield
+    except Fault as fault:
+        fault.inside(*steps)
+        raise
 
 
 def decode(data: bytes) -> JSON:

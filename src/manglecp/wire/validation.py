@@ -79,9 +79,6 @@ def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, .
     return found["what"], tuple(int(index) if index else name for name, index in _STEP.findall(known))
 
 
-# --- diagnostics of a refused message ---------------------------------------------------------------------------------
-
-
 def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
     if isinstance(value, dict) and (struct := struct_of(type_)) is not None:
         for field in fields_of(struct):
@@ -138,11 +135,11 @@ def _in_words(what: str) -> str:
     return words[:1].lower() + words[1:]
 
 
-# --- conditions between members, which structs cannot express; json_schemas has the same, and a test compares them ---
-
-
 def check_conditions(message: ServerMessage) -> None:
-    """Raise a :class:`WireError` if members of a server's message contradict each other."""
+    """Raise a :class:`WireError` if members of a server's message contradict each other.
+
+    ``json_schemas`` has the same conditions, which structs cannot express; a test compares them.
+    """
     found = list(islice(_contradictions(message), MAX_DIAGNOSTICS))
     if found:
         raise refusal(found)
@@ -171,9 +168,6 @@ def _disclosure(tool: MacroTool, path: tuple[str | int, ...]) -> Iterator[Diagno
     for member in sorted(banned):
         if getattr(tool, member) is not UNSET:
             yield _wrong((*path, member), f": {member} is there, which a {tool.disclosure_level} tool does not have")
-
-
-# --- the types of members ---------------------------------------------------------------------------------------------
 
 
 def without_nulls(data: Any, type_: Any) -> Any:

@@ -47,7 +47,7 @@ from manglecp.mangle import (
     value_text,
 )
 from manglecp.wire.shapes import ANYTHING, Shape
-from manglecp.wire.strict_json import JSON, Fault
+from manglecp.wire.strict_json import JSON, Fault, faults_at
 
 MILLISECOND: Final = 1_000_000
 
@@ -167,8 +167,6 @@ WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
 }
 
 
-# --- wrapped and plain JSON -------------------------------------------------------------------------------------------
-
 MAX_NESTING: Final = 100  # of lists, maps, pairs and structs, as in program text
 SAFE_INTEGER: Final = (1 << 53) - 1  # DATA-19
 
@@ -249,10 +247,8 @@ def _wrapped(data: dict[str, Any], shape: Shape, depth: int) -> Value:
         raise Fault('an object with "_type" wraps a value', f'it has "_type", one of {known}, and "value"')
     if kind in _KINDS_WITH_PARTS:
         _check_nesting(depth)
-    try:
+    with faults_at(_VALUE):
         return reader(data[_VALUE], shape, depth)
-    except Fault as fault:
-        raise fault.inside(_VALUE) from None
 
 
 def _text_of(kind: str) -> Callable[[Any, Shape, int], Value]:
@@ -308,13 +304,11 @@ def _entries(
 ) -> tuple[tuple[Value, Value], ...]:
     entries = []
     for i, entry in enumerate(_items(data, kind)):
-        if type(entry) is not list or len(entry) != 2:
-            raise Fault("an entry is an array of a key and a value").inside(i)
-        try:
+        with faults_at(i):
+            if type(entry) is not list or len(entry) != 2:
+                raise Fault("an entry is an array of a key and a value")
             key = _part(entry[0], key_shape, depth, 0)
             entries.append((key, _part(entry[1], shape_of(key), depth, 1)))
-        except Fault as fault:
-            raise fault.inside(i) from None
     return tuple(entries)
 
 
@@ -348,9 +342,6 @@ _BY_TYPE: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
     "map": _map,
     "struct": _struct,
 }
-
-
-# --- values to JSON --------------------------------------------------------------------------------------------------
 
 
 def to_json(value: Value, shape: Shape = ANYTHING, depth: int = 0) -> JSON:
