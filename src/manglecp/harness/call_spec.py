@@ -14,6 +14,7 @@ from manglecp.harness.readers import (
     Integer,
     JsonRecord,
     Member,
+    OptionalWords,
     RequiredText,
     RequiredWord,
     Text,
@@ -21,11 +22,9 @@ from manglecp.harness.readers import (
     VerbatimObject,
     Word,
     list_of,
-    object_member,
     read_member,
     read_text,
     read_word,
-    read_words,
     read_words_by_word,
     reader_of,
 )
@@ -38,12 +37,9 @@ class ToolChoice(JsonRecord, frozen=True):
     tool_name: Text = None
 
 
-_read_choice: Final = reader_of(ToolChoice)
-
-
 def _tool_choice(value: Any) -> ToolChoice | None:
     if isinstance(value, dict):
-        return _read_choice(value)
+        return reader_of(ToolChoice)(value)
     mode = read_word(value)
     return None if mode is None else ToolChoice(mode)
 
@@ -54,12 +50,9 @@ class ParallelPolicy(JsonRecord, frozen=True):
     expected_branches: Integer = None
 
 
-_read_parallel: Final = reader_of(ParallelPolicy)
-
-
 def _parallel_policy(value: Any) -> ParallelPolicy | None:
     if isinstance(value, dict):
-        return _read_parallel(value)
+        return reader_of(ParallelPolicy)(value)
     word = read_word(value)
     return None if word is None else ParallelPolicy(word == "allow")  # an unknown word allows nothing
 
@@ -76,11 +69,9 @@ class AllowedTool(JsonRecord, frozen=True):
     input_schema: VerbatimObject = None
 
 
-_read_tools: Final = list_of(reader_of(AllowedTool))
-
-
 def _allowed_tools(value: Any) -> tuple[AllowedTool, ...]:
-    return tuple(sorted(_read_tools(value), key=lambda tool: (tool.tool_name, tool.schema_digest or "")))
+    tools = list_of(reader_of(AllowedTool))(value)
+    return tuple(sorted(tools, key=lambda tool: (tool.tool_name, tool.schema_digest or "")))
 
 
 class ToolPolicy(JsonRecord, frozen=True):
@@ -118,7 +109,7 @@ class StopPolicy(JsonRecord, frozen=True):
 
 
 class ProtocolStatePolicy(JsonRecord, frozen=True):
-    handled_stop_reasons: Annotated[tuple[str, ...] | None, Member(read_words)] = None
+    handled_stop_reasons: OptionalWords = None
     continuation: Annotated[dict[str, str] | None, Member(read_words_by_word)] = None
 
 
@@ -137,17 +128,17 @@ class CallSpec(JsonRecord, frozen=True):
     mutation_policy_digest: RequiredText
     normalizer_id: RequiredText
     tool_choice: Annotated[ToolChoice | None, Member(_tool_choice)] = None
-    tool_policy: Annotated[ToolPolicy | None, object_member(ToolPolicy)] = None
+    tool_policy: ToolPolicy | None = None
     tool_catalog_digest: Text = None
     defer_policy_digest: Text = None
     tool_example_digest: Text = None
     allowed_callers_digest: Text = None
-    pre_context_filter_policy: Annotated[PreContextFilterPolicy | None, object_member(PreContextFilterPolicy)] = None
+    pre_context_filter_policy: PreContextFilterPolicy | None = None
     eval_profile_ref: Text = None
     parallel_policy: Annotated[ParallelPolicy | None, Member(_parallel_policy)] = None
-    tool_transport_policy: Annotated[ToolTransportPolicy | None, object_member(ToolTransportPolicy)] = None
-    tool_response_truncation_policy: Annotated[TruncationPolicy | None, object_member(TruncationPolicy)] = None
-    execution_boundary_policy: Annotated[ExecutionBoundaryPolicy | None, object_member(ExecutionBoundaryPolicy)] = None
+    tool_transport_policy: ToolTransportPolicy | None = None
+    tool_response_truncation_policy: TruncationPolicy | None = None
+    execution_boundary_policy: ExecutionBoundaryPolicy | None = None
     runtime_sandbox_ref: Text = None
     compaction_policy_digest: Text = None
     guardrail_stage_policy_digest: Text = None
@@ -158,8 +149,8 @@ class CallSpec(JsonRecord, frozen=True):
     orchestration_role: Word = None
     context_scope_digest: Text = None
     handoff_contract_digest: Text = None
-    stop_policy: Annotated[StopPolicy | None, object_member(StopPolicy)] = None
-    protocol_state_policy: Annotated[ProtocolStatePolicy | None, object_member(ProtocolStatePolicy)] = None
+    stop_policy: StopPolicy | None = None
+    protocol_state_policy: ProtocolStatePolicy | None = None
 
 
 UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[:11]

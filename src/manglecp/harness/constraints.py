@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from manglecp.harness.call_spec import CallSpec
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import CLASSES, FailClass
 from manglecp.harness.readers import (
     ComputedMember,
     Flag,
@@ -23,6 +22,8 @@ from manglecp.harness.readers import (
     JsonRecord,
     Member,
     Numbers,
+    OptionalTexts,
+    OptionalWords,
     OrderedWords,
     Reader,
     Text,
@@ -30,7 +31,6 @@ from manglecp.harness.readers import (
     Word,
     list_of,
     mapping_of,
-    object_member,
     read_member,
     read_numbers_by_name,
     read_text,
@@ -55,9 +55,6 @@ AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")
 """Patterns in which the model decides when to stop."""
 UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")
 
-OptionalTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_texts)]
-"""A set of texts that may also not be given."""
-OptionalWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_words)]
 WordsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(read_words_by_name)]
 
 
@@ -97,7 +94,7 @@ class CompactionTerms(JsonRecord, frozen=True):
 
 class RuntimeConstraints(JsonRecord, frozen=True):
     workdir_roots: Texts = ()
-    compaction: Annotated[CompactionTerms | None, object_member(CompactionTerms)] = None
+    compaction: CompactionTerms | None = None
 
 
 class RoleScope(JsonRecord, frozen=True):
@@ -170,11 +167,9 @@ class RedTeamGate(JsonRecord, frozen=True):
     report_ref: Text = None
 
 
-_read_red_team: Final = reader_of(RedTeamGate)
-
-
 def _red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
-    return read_member(row, "redTeamGate", _read_red_team) or read_member(row, "adversarialGate", _read_red_team)
+    read = reader_of(RedTeamGate)
+    return read_member(row, "redTeamGate", read) or read_member(row, "adversarialGate", read)
 
 
 def _read_mode(value: Any) -> str:
@@ -200,15 +195,15 @@ class GovernanceProfile(JsonRecord, frozen=True):
 
     claim_id: Text = None
     claimed: Flag = None
-    policy_provenance: Annotated[PolicyProvenance | None, object_member(PolicyProvenance)] = None
+    policy_provenance: PolicyProvenance | None = None
     guardrail_stages: OrderedWords = None
-    eval_gate: Annotated[EvalGate | None, object_member(EvalGate)] = None
-    eval_evidence: Annotated[EvalEvidence | None, object_member(EvalEvidence)] = None
+    eval_gate: EvalGate | None = None
+    eval_evidence: EvalEvidence | None = None
     red_team_gate: Annotated[RedTeamGate | None, ComputedMember(_red_team_gate)] = None
     observability_mode: Annotated[str | None, Member(_read_mode)] = None
     processor_ref: Text = None
-    risk_tier: Annotated[RiskTier | None, object_member(RiskTier)] = None
-    self_evolution: Annotated[SelfEvolution | None, object_member(SelfEvolution)] = None
+    risk_tier: RiskTier | None = None
+    self_evolution: SelfEvolution | None = None
 
 
 class RedTeamTerms(JsonRecord, frozen=True):
@@ -222,7 +217,7 @@ class GovernanceConstraints(JsonRecord, frozen=True):
     required_controls: Texts = ()
     required_guardrail_stages: OptionalWords = None
     eval_thresholds: Numbers = None
-    red_team: Annotated[RedTeamTerms | None, object_member(RedTeamTerms)] = None
+    red_team: RedTeamTerms | None = None
     allowed_observability_modes: OptionalWords = None
     zero_data_retention: Flag = None
     require_processor_ref: Flag = None
@@ -238,20 +233,16 @@ class MutationConstraints(JsonRecord, frozen=True):
 class Constraints(JsonRecord, frozen=True):
     """All constraints. The two that may be None open the governance gate when given."""
 
-    tool_constraints: Annotated[ToolConstraints, object_member(ToolConstraints)] = ToolConstraints()
-    protocol_constraints: Annotated[ProtocolConstraints, object_member(ProtocolConstraints)] = ProtocolConstraints()
-    truncation_constraints: Annotated[TruncationConstraints, object_member(TruncationConstraints)] = (
-        TruncationConstraints()
-    )
-    runtime_constraints: Annotated[RuntimeConstraints, object_member(RuntimeConstraints)] = RuntimeConstraints()
-    context_constraints: Annotated[ContextConstraints, object_member(ContextConstraints)] = ContextConstraints()
-    decomposition_constraints: Annotated[DecompositionConstraints, object_member(DecompositionConstraints)] = (
-        DecompositionConstraints()
-    )
-    handoff_constraints: Annotated[HandoffConstraints, object_member(HandoffConstraints)] = HandoffConstraints()
-    governance_profile: Annotated[GovernanceProfile | None, object_member(GovernanceProfile)] = None
-    governance_constraints: Annotated[GovernanceConstraints | None, object_member(GovernanceConstraints)] = None
-    mutation_constraints: Annotated[MutationConstraints, object_member(MutationConstraints)] = MutationConstraints()
+    tool_constraints: ToolConstraints = ToolConstraints()
+    protocol_constraints: ProtocolConstraints = ProtocolConstraints()
+    truncation_constraints: TruncationConstraints = TruncationConstraints()
+    runtime_constraints: RuntimeConstraints = RuntimeConstraints()
+    context_constraints: ContextConstraints = ContextConstraints()
+    decomposition_constraints: DecompositionConstraints = DecompositionConstraints()
+    handoff_constraints: HandoffConstraints = HandoffConstraints()
+    governance_profile: GovernanceProfile | None = None
+    governance_constraints: GovernanceConstraints | None = None
+    mutation_constraints: MutationConstraints = MutationConstraints()
 
 
 class CatalogEntry(JsonRecord, frozen=True):
@@ -259,62 +250,57 @@ class CatalogEntry(JsonRecord, frozen=True):
     schema_digest: Text = None
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyDocument:
+class PolicyDocument(NamedTuple):
     """A kind of document: the call spec field with its digest, the class of its drift, and the terms it supplies."""
 
     field: str
-    drift: FailClass
-    read: Reader[Any]
+    drift: str
+    read: Reader[Any] = lambda _: None
 
 
-def _document(field: str, drift: str, read: Reader[Any] = lambda _: None) -> PolicyDocument:
-    return PolicyDocument(field, CLASSES[drift], read)
-
-
-def _reads_member(name: str, read: Reader[Any]) -> Reader[Any]:
+def _member(name: str, read: Reader[Any]) -> Reader[Any]:
     """Return a reader of the one member that matters."""
     return lambda document: read_member(document, name, read)
 
 
 DOCUMENTS: Final = {
-    "toolCatalog": _document(
-        "tool_catalog_digest", "tool.discovery_mismatch", _reads_member("tools", list_of(reader_of(CatalogEntry)))
+    "toolCatalog": PolicyDocument(
+        "tool_catalog_digest", "tool.discovery_mismatch", _member("tools", list_of(reader_of(CatalogEntry)))
     ),
-    "deferPolicy": _document("defer_policy_digest", "tool.discovery_mismatch", _reads_member("deferred", read_texts)),
-    "toolExamples": _document("tool_example_digest", "tool.example_digest_mismatch"),
-    "allowedCallers": _document(
-        "allowed_callers_digest", "tool.caller_not_allowed", _reads_member("tools", read_words_by_name)
+    "deferPolicy": PolicyDocument("defer_policy_digest", "tool.discovery_mismatch", _member("deferred", read_texts)),
+    "toolExamples": PolicyDocument("tool_example_digest", "tool.example_digest_mismatch"),
+    "allowedCallers": PolicyDocument(
+        "allowed_callers_digest", "tool.caller_not_allowed", _member("tools", read_words_by_name)
     ),
-    "toolRenderProtocol": _document("tool_render_protocol_digest", "context.queue_policy_violation"),
-    "reminderQueuePolicy": _document("reminder_queue_policy_digest", "context.queue_policy_violation"),
-    "stateViewPolicy": _document("state_view_policy_digest", "context.queue_policy_violation"),
-    "compactionPolicy": _document(
+    "toolRenderProtocol": PolicyDocument("tool_render_protocol_digest", "context.queue_policy_violation"),
+    "reminderQueuePolicy": PolicyDocument("reminder_queue_policy_digest", "context.queue_policy_violation"),
+    "stateViewPolicy": PolicyDocument("state_view_policy_digest", "context.queue_policy_violation"),
+    "compactionPolicy": PolicyDocument(
         "compaction_policy_digest", "runtime.compaction_state_invalid", reader_of(CompactionTerms)
     ),
-    "decompositionPolicy": _document(
+    "decompositionPolicy": PolicyDocument(
         "decomposition_policy_digest",
         "coordination.decomposition_policy_violation",
         reader_of(DecompositionConstraints),
     ),
-    "governancePolicy": _document("governance_policy_digest", "governance.policy_package_mismatch"),
-    "guardrailStagePolicy": _document(
+    "governancePolicy": PolicyDocument("governance_policy_digest", "governance.policy_package_mismatch"),
+    "guardrailStagePolicy": PolicyDocument(
         "guardrail_stage_policy_digest",
         "governance.guardrail_stage_missing",
-        _reads_member("requiredStages", read_words),
+        _member("requiredStages", read_words),
     ),
-    "evalGatePolicy": _document(
-        "eval_gate_policy_digest", "governance.eval_lineage_missing", _reads_member("thresholds", read_numbers_by_name)
+    "evalGatePolicy": PolicyDocument(
+        "eval_gate_policy_digest", "governance.eval_lineage_missing", _member("thresholds", read_numbers_by_name)
     ),
-    "redTeamPolicy": _document("red_team_policy_digest", "governance.redteam_gate_unmet", reader_of(RedTeamTerms)),
-    "contextScope": _document("context_scope_digest", "context.scope_violation", _reads_member("roles", _role_scopes)),
-    "handoffContract": _document(
+    "redTeamPolicy": PolicyDocument("red_team_policy_digest", "governance.redteam_gate_unmet", reader_of(RedTeamTerms)),
+    "contextScope": PolicyDocument("context_scope_digest", "context.scope_violation", _member("roles", _role_scopes)),
+    "handoffContract": PolicyDocument(
         "handoff_contract_digest", "handoff.target_not_allowed", reader_of(HandoffConstraints)
     ),
-    "mutationPolicy": _document(
+    "mutationPolicy": PolicyDocument(
         "mutation_policy_digest",
         "mutation.policy_digest_mismatch",
-        _reads_member("requiredCapabilityClaims", read_texts),
+        _member("requiredCapabilityClaims", read_texts),
     ),
 }
 
@@ -323,13 +309,11 @@ def read_documents(value: Any) -> dict[str, Any]:
     """Return the documents verbatim, by kind."""
     if not isinstance(value, dict):
         raise InvalidEvidence("", "an object is expected")
-    found = {}
-    for name, document in value.items():
+    for name in value:
         if name not in DOCUMENTS:
             raise InvalidEvidence("", "is not a kind of policy document").under(name)
-        if document is not None:
-            found[name] = read_member(value, name, read_verbatim)
-    return found
+    documents = {name: read_member(value, name, read_verbatim) for name in value}
+    return {name: document for name, document in documents.items() if document is not None}
 
 
 class VerifiedDocuments:
@@ -411,5 +395,4 @@ def _merge(explicit: R, document: R | None) -> R:
 
 
 def _sort_stages(stages: tuple[str, ...]) -> tuple[str, ...]:
-    known = tuple(stage for stage in STAGES if stage in stages)
-    return known + tuple(stage for stage in stages if stage not in STAGES)
+    return (*(stage for stage in STAGES if stage in stages), *(stage for stage in stages if stage not in STAGES))

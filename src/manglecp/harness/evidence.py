@@ -11,7 +11,6 @@ row has its id. Rows without an id (accesses, artifacts, decisions, exports) can
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -26,7 +25,6 @@ from manglecp.harness.readers import (
     JsonRecord,
     Member,
     Multiset,
-    Reader,
     RequiredText,
     RequiredWord,
     Text,
@@ -36,7 +34,6 @@ from manglecp.harness.readers import (
     checked_list,
     list_of,
     member_readers,
-    object_member,
     read_integer,
     read_member,
     read_text,
@@ -44,11 +41,6 @@ from manglecp.harness.readers import (
     read_word,
     reader_of,
 )
-
-ERROR_MEMBERS: Final = ("errorCode", "retryable", "errorMessage", "errorMessageDigest", "rawError", "errorSummary")
-"""The members of a row that describe an error."""
-
-_NO_CODE: Final = "unknown_error"
 
 
 class ErrorEnvelope(JsonRecord, frozen=True):
@@ -81,11 +73,8 @@ class _RawError(JsonRecord, frozen=True):
     hashed_message: Annotated[str | None, _first_present("errorMessage", "message")] = None
 
 
-_read_raw: Final[Reader[_RawError]] = reader_of(_RawError)
-
-
 def _raw_error(value: Any) -> _RawError | None:
-    return _read_raw(value) if isinstance(value, dict) else None  # a text is not an error object
+    return reader_of(_RawError)(value) if isinstance(value, dict) else None  # a text is not an error object
 
 
 class _ErrorMembers(JsonRecord, frozen=True):
@@ -97,33 +86,22 @@ class _ErrorMembers(JsonRecord, frozen=True):
     raw_error: Annotated[_RawError, Member(_raw_error)] = _RawError()
 
 
-_read_members: Final[Reader[_ErrorMembers]] = reader_of(_ErrorMembers)
-
-
-def describes_error(row: dict[str, Any]) -> bool:
-    """Return whether an error member is given (not blank, of the right type)."""
-    if all(row.get(name) is None for name in ERROR_MEMBERS):
-        return False
-    found = _read_members(row)
-    return found != _ErrorMembers() or isinstance(row.get("rawError"), dict)
-
-
 def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
-    found = _read_members(row)
-    raw = found.raw_error
-    retryable = raw.retryable if found.retryable is None else found.retryable
-    text = found.error_message or raw.hashed_message
-    given = {
-        "errorCode": found.error_code or raw.error_code or raw.code,
+    members = reader_of(_ErrorMembers)(row)
+    raw = members.raw_error
+    retryable = raw.retryable if members.retryable is None else members.retryable
+    message = members.error_message or raw.hashed_message
+    parts = {
+        "errorCode": members.error_code or raw.error_code or raw.code,
         "retryable": retryable is not None,
-        "errorMessage": found.error_message or found.error_message_digest or raw.error_message or raw.message,
+        "errorMessage": members.error_message or members.error_message_digest or raw.error_message or raw.message,
     }
     return ErrorEnvelope(
-        error_code=found.error_code or raw.hashed_code or _NO_CODE,
+        error_code=members.error_code or raw.hashed_code or "unknown_error",
         retryable=retryable is True,
-        error_message_digest=digest_text(text) if text else found.error_message_digest or digest_text(""),
-        gaps=tuple(name for name, value in given.items() if not value),
-        error_summary_digest=None if found.error_summary is None else digest_text(found.error_summary),
+        error_message_digest=digest_text(message) if message else members.error_message_digest or digest_text(""),
+        gaps=tuple(name for name, value in parts.items() if not value),
+        error_summary_digest=None if members.error_summary is None else digest_text(members.error_summary),
     )
 
 
@@ -175,7 +153,7 @@ class ToolRequest(JsonRecord, frozen=True):
     call_group_id: Text = None
     branch_id: Text = None
     ordinal: Integer = None
-    search_ref: Annotated[SearchRef | None, object_member(SearchRef)] = None
+    search_ref: SearchRef | None = None
     search_fits: Annotated[bool | None, ComputedMember(_search_fits)] = None
     example_digest: Text = None
 
@@ -190,15 +168,13 @@ _STATUS: Final[dict[str | None, Status]] = {
 
 
 def _status(row: dict[str, Any]) -> Status:
-    stated = row.get("status")
-    known = _STATUS.get(stated) if type(stated) is str else None
-    if known is not None:
-        return known
+    value = row.get("status")
     word = read_member(row, "status", read_word)
-    if word is None and (stated is None or type(stated) is str):
-        return "error" if describes_error(row) else "ok"
+    if word is None and (value is None or type(value) is str):  # an error member makes it an error
+        has_error = reader_of(_ErrorMembers)(row) != _ErrorMembers() or isinstance(row.get("rawError"), dict)
+        return "error" if has_error else "ok"
     if word not in _STATUS:
-        raise InvalidEvidence("/status", f"{stated!r:.80} is not a status")
+        raise InvalidEvidence("/status", f"{value!r:.80} is not a status")
     return _STATUS[word]
 
 
@@ -215,17 +191,14 @@ def _payload_bytes(row: dict[str, Any]) -> int | None:
     payload = row.get("payload")
     if payload is None:
         return declared
-    seen = len(payload.encode("utf-8", "replace") if type(payload) is str else _canonical_member(row, "payload"))
-    return seen if declared is None else max(declared, seen)
+    observed = len(payload.encode("utf-8", "replace") if type(payload) is str else _canonical_member(row, "payload"))
+    return observed if declared is None else max(declared, observed)
 
 
 def _error(row: dict[str, Any]) -> ErrorEnvelope | None:
     """Return the envelope. Error members are validated on any row, but kept only on errors."""
-    if _status(row) == "error":
-        return read_envelope(row)
-    if any(row.get(name) is not None for name in ERROR_MEMBERS):
-        read_envelope(row)
-    return None
+    envelope = read_envelope(row)
+    return envelope if _status(row) == "error" else None
 
 
 class Provenance(JsonRecord, frozen=True):
@@ -281,12 +254,12 @@ class ToolResult(JsonRecord, frozen=True):
     result_digest: Annotated[str | None, ComputedMember(_result_digest)] = None
     payload_bytes: Annotated[int | None, ComputedMember(_payload_bytes)] = None
     error: Annotated[ErrorEnvelope | None, ComputedMember(_error)] = None
-    provenance: Annotated[Provenance | None, object_member(Provenance)] = None
-    observation: Annotated[Observation | None, object_member(Observation)] = None
-    caller_edge: Annotated[CallerEdge | None, object_member(CallerEdge)] = None
-    token_usage: Annotated[TokenUsage | None, object_member(TokenUsage)] = None
-    truncation: Annotated[Truncation | None, object_member(Truncation)] = None
-    shell: Annotated[Shell | None, object_member(Shell)] = None
+    provenance: Provenance | None = None
+    observation: Observation | None = None
+    caller_edge: CallerEdge | None = None
+    token_usage: TokenUsage | None = None
+    truncation: Truncation | None = None
+    shell: Shell | None = None
     edit_surface: Text = None
     sequence: Integer = None
 
@@ -310,9 +283,8 @@ def _disposition(row: dict[str, Any]) -> Disposition:
     word = read_member(row, name, read_word)
     if word not in _DISPOSITION:
         raise InvalidEvidence(f"/{name}", "is absent" if word is None else f"{word!r:.80} is not a disposition")
-    known = _DISPOSITION[word]
     # Upstream's `discarded` needs no reason. With a reason it equals `discarded_with_reason`, which needs one.
-    return "discarded_with_reason" if known == "discarded" and _reason(row) else known
+    return "discarded_with_reason" if word == "discarded" and _reason(row) else _DISPOSITION[word]
 
 
 def _reason(row: dict[str, Any]) -> str | None:
@@ -357,11 +329,8 @@ class QueueEntry(JsonRecord, frozen=True):
     batch_id: Text = None
 
 
-_read_entries: Final = list_of(reader_of(QueueEntry))
-
-
 def _queue_entries(value: Any) -> tuple[QueueEntry, ...]:
-    entries = _read_entries(value)
+    entries = list_of(reader_of(QueueEntry))(value)
     return tuple(sorted(entries, key=lambda entry: (entry.reminder_digest or "", entry.batch_id or "")))
 
 
@@ -381,18 +350,18 @@ class StateView(JsonRecord, frozen=True):
     source_refs: Texts = ()
 
 
-def _required_whole(row: dict[str, Any]) -> int:
-    found = read_member(row, "sequence", read_integer)
-    if found is None:
+def _required_sequence(row: dict[str, Any]) -> int:
+    number = read_member(row, "sequence", read_integer)
+    if number is None:
         raise InvalidEvidence("/sequence", "is absent or not an integer")
-    return found
+    return number
 
 
 class GuardrailDecision(JsonRecord, frozen=True):
     """The decision of a guardrail at its stage, ordered by ``sequence``."""
 
     stage: RequiredWord
-    sequence: Annotated[int, ComputedMember(_required_whole)]
+    sequence: Annotated[int, ComputedMember(_required_sequence)]
     guardrail_id: Text = None
     triggered: Flag = None
     outcome: Word = None
@@ -491,16 +460,13 @@ class NamedCall(JsonRecord, frozen=True):
     input_digest: RequiredText
 
 
-_read_calls: Final = list_of(reader_of(NamedCall))
-
-
 def _named_calls(value: Any) -> tuple[NamedCall, ...]:
     """Return the calls by id, each once. Two different calls under one id are a contradiction."""
-    found: dict[str, NamedCall] = {}
-    for call in _read_calls(value):
-        if found.setdefault(call.tool_call_id, call) != call:
+    calls: dict[str, NamedCall] = {}
+    for call in list_of(reader_of(NamedCall))(value):
+        if calls.setdefault(call.tool_call_id, call) != call:
             raise InvalidEvidence("", f"another call under {call.tool_call_id!r:.80} differs")
-    return tuple(found[name] for name in sorted(found))
+    return tuple(calls[name] for name in sorted(calls))
 
 
 class Mutation(JsonRecord, frozen=True):
@@ -524,29 +490,31 @@ NumberedRows: TypeAlias = Sequence[tuple[int, R]]
 """Rows with their indices in the received list."""
 
 
-def _by_id(rows: NumberedRows[R], id_of: Callable[[R], str | None]) -> tuple[R, ...]:
-    """Return the rows, one per id. Raises :class:`InvalidEvidence` for a contradiction."""
-    found: dict[str, R] = {}
-    nameless: list[R] = []
-    for index, row in rows:
-        name = id_of(row)
-        if name is None:
-            nameless.append(row)
-        elif found.setdefault(name, row) != row:
-            raise InvalidEvidence(f"/{index}", f"another row under {name!r:.80} differs")
-    return tuple(found[name] for name in sorted(found)) + _distinct(nameless)
+Arrange: TypeAlias = Callable[[NumberedRows[Any]], tuple[Any, ...]]
 
 
 def _distinct(rows: list[R]) -> tuple[R, ...]:
-    return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items())) if rows else ()
+    return tuple(row for _, row in sorted({_encode(row): row for row in rows}.items()))
 
 
 def _as_set(rows: NumberedRows[R]) -> tuple[R, ...]:
     return _distinct([row for _, row in rows])
 
 
-def _by(name: str) -> Arrange:
-    return lambda rows: _by_id(rows, attrgetter(name))
+def _by(field: str) -> Arrange:
+    def arrange(rows: NumberedRows[R]) -> tuple[R, ...]:
+        """Return the rows, one per id. Raises :class:`InvalidEvidence` for a contradiction."""
+        by_id: dict[str, R] = {}
+        without_id: list[R] = []
+        for index, row in rows:
+            name = getattr(row, field)
+            if name is None:
+                without_id.append(row)
+            elif by_id.setdefault(name, row) != row:
+                raise InvalidEvidence(f"/{index}", f"another row under {name!r:.80} differs")
+        return tuple(by_id[name] for name in sorted(by_id)) + _distinct(without_id)
+
+    return arrange
 
 
 _by_call: Final = _by("tool_call_id")
@@ -559,10 +527,9 @@ def _results(rows: NumberedRows[ToolResult]) -> tuple[ToolResult, ...]:
     return tuple(sorted((*terminal, *_distinct(unfinished)), key=lambda row: row.tool_call_id))
 
 
-Arrange: TypeAlias = Callable[[NumberedRows[Any]], tuple[Any, ...]]
-
-
 class RowList:
+    """The reader of a list of rows: ``arrange`` deduplicates and sorts them."""
+
     __slots__ = ("_read_row", "arrange")
 
     def __init__(self, kind: type[JsonRecord], arrange: Arrange) -> None:
@@ -572,17 +539,17 @@ class RowList:
     def __call__(self, value: Any) -> tuple[Any, ...]:
         return self.arrange(self.numbered(value))
 
-    def numbered(self, value: Any, known: int = 0) -> list[tuple[int, Any]]:
-        """Return the rows with their indices, without the ``known`` first ones."""
-        found: list[tuple[int, Any]] = []
+    def numbered(self, value: Any, start: int = 0) -> list[tuple[int, Any]]:
+        """Return the rows from index ``start`` on, with their indices."""
+        rows: list[tuple[int, Any]] = []
         for index, row in enumerate(checked_list(value)):
-            if index < known or row is None:
+            if index < start or row is None:
                 continue
             try:
-                found.append((index, self._read_row(row)))
+                rows.append((index, self._read_row(row)))
             except InvalidEvidence as bad:
                 raise bad.under(index) from None
-        return found
+        return rows
 
 
 def _rows(kind: type[R], arrange: Arrange = _as_set) -> Member:
@@ -592,11 +559,11 @@ def _rows(kind: type[R], arrange: Arrange = _as_set) -> Member:
 class Evidence(JsonRecord, frozen=True):
     """The evidence of one turn. ``protocolState`` is absent only while the turn is open."""
 
-    call_spec: Annotated[CallSpec, Member(reader_of(CallSpec), required=True)]
+    call_spec: CallSpec
     tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, _by_call)] = ()
     tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, _results)] = ()
     tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, _by_call)] = ()
-    protocol_state: Annotated[ProtocolState | None, object_member(ProtocolState)] = None
+    protocol_state: ProtocolState | None = None
     tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, _by_call)] = ()
     reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, _by("queue_id"))] = ()
     state_views: Annotated[tuple[StateView, ...], _rows(StateView, _by("view_id"))] = ()
@@ -606,11 +573,11 @@ class Evidence(JsonRecord, frozen=True):
     artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact)] = ()
     context_access: Annotated[tuple[ContextAccess, ...], _rows(ContextAccess)] = ()
     trace_exports: Annotated[tuple[TraceExport, ...], _rows(TraceExport)] = ()
-    handoff: Annotated[Handoff | None, object_member(Handoff)] = None
-    decomposition: Annotated[Decomposition | None, object_member(Decomposition)] = None
-    compaction: Annotated[Compaction | None, object_member(Compaction)] = None
-    continuity: Annotated[Continuity | None, object_member(Continuity)] = None
-    mutation: Annotated[Mutation | None, object_member(Mutation)] = None
+    handoff: Handoff | None = None
+    decomposition: Decomposition | None = None
+    compaction: Compaction | None = None
+    continuity: Continuity | None = None
+    mutation: Mutation | None = None
     session_refs: Texts = ()
     trajectory_refs: Texts = ()
 

@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from types import NoneType
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -58,8 +59,9 @@ class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 @dataclass(frozen=True, slots=True)
 class Member:
+    """A field read from the member of its name. It is required if it has no default."""
+
     read: Reader[Any]
-    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def list_of(read: Reader[T | None]) -> Reader[tuple[T, ...]]:
     """Return a reader of a list in its order, without the entries that are not given."""
 
     def read_each(value: Any) -> tuple[T, ...]:
-        found = []
+        items = []
         for index, entry in enumerate(checked_list(value)):
             if entry is None:
                 continue
@@ -146,8 +148,8 @@ def list_of(read: Reader[T | None]) -> Reader[tuple[T, ...]]:
             except InvalidEvidence as bad:
                 raise bad.under(index) from None
             if item is not None:
-                found.append(item)
-        return tuple(found)
+                items.append(item)
+        return tuple(items)
 
     return read_each
 
@@ -156,34 +158,35 @@ def _sorted(read: Reader[tuple[Any, ...]], once: bool) -> Reader[tuple[Any, ...]
     """Return a reader of an unordered list; with ``once`` also without duplicates."""
 
     def read_sorted(value: Any) -> tuple[Any, ...]:
-        found = read(value)
-        return tuple(sorted(set(found) if once else found))
+        items = read(value)
+        return tuple(sorted(set(items) if once else items))
 
     return read_sorted
 
 
 def mapping_of(read: Reader[T | None], words: bool = False) -> Reader[dict[str, T]]:
     """Return a reader of an object with arbitrary keys; with ``words`` the keys are lower-cased."""
-    of_names = read_word if words else read_text
+    read_key = read_word if words else read_text
 
     def read_by_name(value: Any) -> dict[str, T]:
-        found: dict[str, T] = {}
+        items: dict[str, T] = {}
         for name, entry in _checked_object(value).items():
             try:
-                key = of_names(name)
+                key = read_key(name)
                 item = None if entry is None else read(entry)
             except InvalidEvidence as bad:
                 raise bad.under(name) from None
             if key is None or item is None:
                 continue
-            if found.setdefault(key, item) != item:
+            if items.setdefault(key, item) != item:
                 raise InvalidEvidence("", "is present twice, with different values").under(name)
-        return found
+        return items
 
     return read_by_name
 
 
 def canonical_form(value: Any) -> bytes:
+    """Return the canonical JSON. Raises :class:`InvalidEvidence` if there is none, or it is too long."""
     try:
         form = canonical(value)
     except Uncanonical as bad:
@@ -211,12 +214,15 @@ read_numbers_by_name: Final = mapping_of(_read_number)
 Text: TypeAlias = Annotated[str | None, Member(read_text)]
 Word: TypeAlias = Annotated[str | None, Member(read_word)]
 """A word of a vocabulary, in lower case."""
-RequiredText: TypeAlias = Annotated[str, Member(read_text, required=True)]
-RequiredWord: TypeAlias = Annotated[str, Member(read_word, required=True)]
+RequiredText: TypeAlias = Annotated[str, Member(read_text)]
+RequiredWord: TypeAlias = Annotated[str, Member(read_word)]
 Flag: TypeAlias = Annotated[bool | None, Member(read_flag)]
 Integer: TypeAlias = Annotated[int | None, Member(read_integer)]
 Texts: TypeAlias = Annotated[tuple[str, ...], Member(read_texts)]
 """A set of texts; empty if not given."""
+OptionalTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_texts)]
+"""A set of texts that may also not be given."""
+OptionalWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_words)]
 Multiset: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, once=False))]
 """A multiset of texts."""
 OrderedWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]
@@ -241,13 +247,14 @@ def _reader_of(kind: type[Any]) -> Reader[Any]:
     needed: list[tuple[int, str]] = []
     empty: list[Any] = []
     for index, field in enumerate(msgspec.structs.fields(kind)):
-        (how,) = [note for note in field.type.__metadata__ if isinstance(note, (Member, ComputedMember))]
-        empty.append(None if field.default is msgspec.NODEFAULT else field.default)
-        if isinstance(how, ComputedMember):
-            computed.append((index, how.read))
+        source = _source_of(field.type)
+        required = field.default is msgspec.NODEFAULT
+        empty.append(None if required else field.default)
+        if isinstance(source, ComputedMember):
+            computed.append((index, source.read))
             continue
-        members[field.encode_name] = index, how.read
-        if how.required:
+        members[field.encode_name] = index, source.read
+        if required:
             needed.append((index, field.encode_name))
 
     def read(value: Any) -> Any:
@@ -257,12 +264,12 @@ def _reader_of(kind: type[Any]) -> Reader[Any]:
             if value.get(name) is None:
                 raise InvalidEvidence("", "is absent").under(name)
         fields = empty.copy()
-        for name, found in value.items():  # a document has fewer members than the record has fields
-            if found is None or name not in members:
+        for name, member in value.items():  # a document has fewer members than the record has fields
+            if member is None or name not in members:
                 continue
             index, read_one = members[name]
             try:
-                item = read_one(found)
+                item = read_one(member)
             except InvalidEvidence as bad:
                 raise bad.under(name) from None
             if item is not None:
@@ -277,26 +284,26 @@ def _reader_of(kind: type[Any]) -> Reader[Any]:
     return read
 
 
+def _source_of(annotation: Any) -> Member | ComputedMember:
+    """Return the source that an annotation names; a record without one is read by its own annotations."""
+    for note in getattr(annotation, "__metadata__", ()):
+        if isinstance(note, (Member, ComputedMember)):
+            return note
+    (kind,) = set(get_args(annotation) or (annotation,)) - {NoneType}
+    return Member(_reader_of(kind))
+
+
 def member_readers(kind: type[JsonRecord]) -> dict[str, tuple[str, Reader[Any]]]:
     """Return field and reader of each member. The record must not have computed fields."""
-    found = {}
-    for field in msgspec.structs.fields(kind):
-        (how,) = [note for note in field.type.__metadata__ if isinstance(note, Member)]
-        found[field.encode_name] = field.name, how.read
-    return found
+    return {field.encode_name: (field.name, _source_of(field.type).read) for field in msgspec.structs.fields(kind)}
 
 
 def read_member(value: Mapping[str, Any], name: str, read: Reader[T | None]) -> T | None:
-    """Read one member of an object, for computed fields."""
-    found = value.get(name)
-    if found is None:
+    """Read one member of an object; None if it is absent. Raises :class:`InvalidEvidence` with its path."""
+    member = value.get(name)
+    if member is None:
         return None
     try:
-        return read(found)
+        return read(member)
     except InvalidEvidence as bad:
         raise bad.under(name) from None
-
-
-def object_member(kind: type[R]) -> Member:
-    """Return a member that is an object of this type."""
-    return Member(reader_of(kind))

@@ -180,6 +180,5 @@ def check_use_evidence(turn: Turn) -> Iterator[Finding]:
 def check_drift(turn: Turn) -> Iterator[Finding]:
     """Check that every policy document has the digest of the call spec."""
     for name in turn.drifted:
-        yield Finding(
-            DOCUMENTS[name].drift, row_pointer("policyDocuments", name), "is not the document of the call spec"
-        )
+        drift, where = CLASSES[DOCUMENTS[name].drift], row_pointer("policyDocuments", name)
+        yield Finding(drift, where, "is not the document of the call spec")
