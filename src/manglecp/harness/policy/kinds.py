@@ -97,259 +97,207 @@ def _reason(value: Any, place: FileLocation, problems: Problems) -> Any:
 _PACKET_FIELDS: Final = ("target", "requiredArtifactRefs", "returnPathRef", "intent", "constraints", "packetDigest")
 
 _TOOL: Final = table(
-    {
-        "toolName": text,
+    {"toolName": text},
+    optional={
         "schemaDigest": text,
         "inputSchema": lambda value, _place, _problems: value,
         "allowed": flag,
         "description": text,
     },
-    required=("toolName",),
 )
 
-MANIFEST: Final = table(
-    {"name": text, "version": text, "description": text},
-    required=("name", "version"),
-)
+MANIFEST: Final = table({"name": text, "version": text}, optional={"description": text})
 """The file ``package``: name and version of the package."""
 
 _TABLE: Final = (
     DocumentKind(
         "tools", "the tools, which of them may be called, and the schema of each",
         table(
-            {
-                "catalogId": text,
-                "tools": records(_tool, "toolName"),
-                "parserProfileId": text,
-                "parserProfiles": items(),
-                "requireResultProvenance": flag,
-            },
-            required=("catalogId", "tools"),
+            {"catalogId": text, "tools": records(_tool, "toolName")},
+            optional={"parserProfileId": text, "parserProfiles": items(), "requireResultProvenance": flag},
         ),
     ),
     DocumentKind(
         "callers", "the allowed callers of each tool: the model directly, or a program",
-        table({"tools": table_of(items(least=1))}, required=("tools",)),
+        table({"tools": table_of(items(least=1))}),
         digested="allowedCallersDigest", document="allowedCallers",
     ),
     DocumentKind(
         "examples", "the example inputs that are shown with each tool",
-        table({"tools": table_of(sequence(any_json))}, required=("tools",)),
+        table({"tools": table_of(sequence(any_json))}),
         digested="toolExampleDigest", document="toolExamples",
     ),
     DocumentKind(
         "deferral", "which tools are loaded at once and which have to be searched for",
-        table({"eager": items(), "deferred": items()}, required=("eager", "deferred")),
+        table({"eager": items(), "deferred": items()}),
         digested="deferPolicyDigest", document="deferPolicy",
     ),
     DocumentKind(
         "filter", "whether results may be filtered before the model sees them",
-        table({"mode": one_of(("allowed", "required", "forbidden")), "tools": items()}, required=("mode",)),
+        table({"mode": one_of(("allowed", "required", "forbidden"))}, optional={"tools": items()}),
         inline="preContextFilterPolicy",
     ),
     DocumentKind(
         "parallel", "whether calls may fan out, and how wide",
-        table(
-            {"allowed": flag, "maxBranches": integer(1), "expectedBranches": integer(1)},
-            required=("allowed",),
-        ),
+        table({"allowed": flag}, optional={"maxBranches": integer(1), "expectedBranches": integer(1)}),
         inline="parallelPolicy",
     ),
     DocumentKind(
         "transport", "how calls and outputs travel",
-        table({"parallelToolCalls": flag, "ordering": one_of(("strict", "any"))}),
+        table(optional={"parallelToolCalls": flag, "ordering": one_of(("strict", "any"))}),
         inline="toolTransportPolicy",
     ),
     DocumentKind(
         "truncation", "how much of a result is kept, and what shows the cut",
-        table(
-            {"maxBytes": integer(1), "marker": text, "strategy": one_of(("middle", "head", "tail"))},
-            required=("strategy",),
-        ),
+        table({"strategy": one_of(("middle", "head", "tail"))}, optional={"maxBytes": integer(1), "marker": text}),
         inline="toolResponseTruncationPolicy",
     ),
     DocumentKind(
         "render", "the view of a result for the operator and for the model, and where it is injected",
-        table(
-            {"operatorView": text, "reminderView": text, "injectionPoints": items(_reason, least=1)},
-            required=("operatorView", "reminderView"),
-        ),
+        table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_reason, least=1)}),
         digested="toolRenderProtocolDigest", document="toolRenderProtocol", required=True,
     ),
     DocumentKind(
         "boundary", "where a shell may work, and how files may be edited",
-        table({"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
+        table(optional={"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
         inline="executionBoundaryPolicy",
     ),
     DocumentKind(
         "sandbox", "the profile that a shell runs in",
         table(
-            {"profile": text, "network": one_of(("none", "restricted", "open")), "writableRoots": items()},
-            required=("profile",),
+            {"profile": text},
+            optional={"network": one_of(("none", "restricted", "open")), "writableRoots": items()},
         ),
     ),
     DocumentKind(
         "compaction", "whether a context may be compacted, and the references that must be carried forward",
-        table({"enabled": flag, "requiredCarryForwardRefs": items()}, required=("enabled",)),
+        table({"enabled": flag}, optional={"requiredCarryForwardRefs": items()}),
         digested="compactionPolicyDigest", document="compactionPolicy",
     ),
     DocumentKind(
         "queue", "how reminders are queued, batched and de-duplicated",
-        table({"requiredQueueIds": items(), "dedup": flag, "maxBatchSize": integer(1)}),
+        table(optional={"requiredQueueIds": items(), "dedup": flag, "maxBatchSize": integer(1)}),
         digested="reminderQueuePolicyDigest", document="reminderQueuePolicy", required=True,
     ),
     DocumentKind(
         "views", "the views of the state that decisions rest on",
-        table(
-            {
-                "views": table_of(table({"sourceRefs": items(least=1), "description": text}, required=("sourceRefs",))),
-                "requiredStateViewIds": items(),
-            }
-        ),
+        table(optional={
+            "views": table_of(table({"sourceRefs": items(least=1)}, optional={"description": text})),
+            "requiredStateViewIds": items(),
+        }),
         digested="stateViewPolicyDigest", document="stateViewPolicy", required=True,
     ),
     DocumentKind(
         "decomposition", "how work may be split, looped and fanned out",
         table(
-            {"allowedPatterns": words(PATTERNS, least=1), "maxFanOut": integer(1), "requireEscalationTrigger": flag},
-            required=("allowedPatterns",),
+            {"allowedPatterns": words(PATTERNS, least=1)},
+            optional={"maxFanOut": integer(1), "requireEscalationTrigger": flag},
         ),
         digested="decompositionPolicyDigest", document="decompositionPolicy", required=True,
     ),
     DocumentKind(
         "governance", "which controls a turn has to show, and whether it claims to be governed",
-        table({"claimed": flag, "requiredControls": words(CONTROLS)}, required=("claimed",)),
+        table({"claimed": flag}, optional={"requiredControls": words(CONTROLS)}),
         required=True,
     ),
     DocumentKind(
         "guardrail-stages", "the stages that have to be decided in every turn",
-        table({"requiredStages": _stages}, required=("requiredStages",)),
+        table({"requiredStages": _stages}),
         digested="guardrailStagePolicyDigest", document="guardrailStagePolicy",
     ),
     DocumentKind(
         "eval-gate", "the measurements, and their data set, before a policy changes",
-        table(
-            {"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS), "profileRef": text},
-            required=("dataset", "thresholds"),
-        ),
+        table({"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS)}, optional={"profileRef": text}),
         digested="evalGatePolicyDigest", document="evalGatePolicy",
     ),
     DocumentKind(
         "red-team", "how a policy has to be attacked before it changes",
-        table(
-            {
-                "requiredPlugins": items(),
-                "requiredStrategies": items(),
-                "minProbes": integer(1),
-                "maxFailures": integer(0),
-            },
-            required=("requiredPlugins", "requiredStrategies", "minProbes", "maxFailures"),
-        ),
+        table({
+            "requiredPlugins": items(),
+            "requiredStrategies": items(),
+            "minProbes": integer(1),
+            "maxFailures": integer(0),
+        }),
         digested="redTeamPolicyDigest", document="redTeamPolicy",
     ),
     DocumentKind(
         "observability", "where traces may go",
         table(
-            {
-                "mode": one_of(TRACE_MODES),
+            {"mode": one_of(TRACE_MODES)},
+            optional={
                 "allowedModes": words(TRACE_MODES, least=1),
                 "zeroDataRetention": flag,
                 "processorRef": text,
                 "requireProcessorRef": flag,
             },
-            required=("mode",),
         ),
     ),
     DocumentKind(
         "risk-tiers", "the control profile of each risk tier, and where a human has to approve",
-        table(
-            {
-                "defaultTier": one_of(TIERS),
-                "tiers": table_of(
-                    table({"controlProfileRef": text, "humanCheckpoint": flag}, required=("controlProfileRef",)),
-                    names=TIERS,
-                ),
-            },
-            required=("defaultTier", "tiers"),
-        ),
+        table({
+            "defaultTier": one_of(TIERS),
+            "tiers": table_of(table({"controlProfileRef": text}, optional={"humanCheckpoint": flag}), names=TIERS),
+        }),
     ),
     DocumentKind(
         "scope", "what each role may read and write",
-        table(
-            {"roles": table_of(table({"read": items(), "write": items()}), names=ROLES)},
-            required=("roles",),
-        ),
+        table({"roles": table_of(table(optional={"read": items(), "write": items()}), names=ROLES)}),
         digested="contextScopeDigest", document="contextScope",
     ),
     DocumentKind(
         "handoff", "the allowed targets of a handoff, and the artifacts that it carries",
         table(
-            {
-                "allowedTargets": items(),
+            {"allowedTargets": items(), "requiredArtifactRefs": items(), "requireReturnPath": flag},
+            optional={
                 "allowedTargetsByRole": table_of(items(), names=ROLES),
-                "requiredArtifactRefs": items(),
                 "requireArtifactExistence": flag,
                 "requiredPacketFields": words(_PACKET_FIELDS),
-                "requireReturnPath": flag,
             },
-            required=("allowedTargets", "requiredArtifactRefs", "requireReturnPath"),
         ),
         digested="handoffContractDigest", document="handoffContract",
     ),
     DocumentKind(
         "mutation", "whether a turn may mutate, and with which claims",
         table(
-            {
-                "mode": one_of(("instruction_linked", "observe_only")),
-                "requiredCapabilityClaims": items(least=1),
-            },
-            required=("mode",),
+            {"mode": one_of(("instruction_linked", "observe_only"))},
+            optional={"requiredCapabilityClaims": items(least=1)},
         ),
         digested="mutationPolicyDigest", document="mutationPolicy", required=True,
     ),
     DocumentKind(
         "stop", "the number of turns and iterations, and when a checkpoint is due",
-        table(
-            {
-                "maxTurns": integer(0),
-                "maxIterations": integer(0),
-                "requireCheckpoint": flag,
-                "checkpointEveryTurns": integer(1),
-            }
-        ),
+        table(optional={
+            "maxTurns": integer(0),
+            "maxIterations": integer(0),
+            "requireCheckpoint": flag,
+            "checkpointEveryTurns": integer(1),
+        }),
         inline="stopPolicy",
     ),
     DocumentKind(
         "protocol", "which stop reasons are handled, and what each one permits",
         table(
-            {
-                "handledStopReasons": items(_reason, least=1),
-                "continuation": table_of(one_of(("continue", "resume", "extend", "stop"))),
-            },
-            required=("handledStopReasons",),
+            {"handledStopReasons": items(_reason, least=1)},
+            optional={"continuation": table_of(one_of(("continue", "resume", "extend", "stop")))},
         ),
         inline="protocolStatePolicy",
     ),
     DocumentKind(
         "retry", "how often each failure class may be tried again, and what follows",
-        table(
-            {
-                "rules": records(
-                    table(
-                        {
-                            "ruleId": text,
-                            "classes": words(tuple(CLASSES), least=1),
-                            "maxAttempts": integer(1),
-                            "backoffClass": one_of(BACKOFFS),
-                            "escalationAction": one_of(ACTIONS),
-                        },
-                        required=("ruleId", "classes", "maxAttempts", "escalationAction"),
-                    ),
-                    "ruleId",
-                )
-            },
-            required=("rules",),
-        ),
+        table({
+            "rules": records(
+                table(
+                    {
+                        "ruleId": text,
+                        "classes": words(tuple(CLASSES), least=1),
+                        "maxAttempts": integer(1),
+                        "escalationAction": one_of(ACTIONS),
+                    },
+                    optional={"backoffClass": one_of(BACKOFFS)},
+                ),
+                "ruleId",
+            ),
+        }),
     ),
 )  # fmt: skip
 

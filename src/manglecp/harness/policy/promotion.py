@@ -181,21 +181,17 @@ _ROW: Final = table(
         "act": one_of(("pin", "promote")),
         "at": text,
         **_NAMED,
-        "instructionRef": text,
-        "inputRefs": items(),
-        "joinWitnessRef": text,
         "rowHash": text,
     },
-    required=("number", "previousHash", "act", "at", *_NAMED, "rowHash"),
+    optional={"instructionRef": text, "inputRefs": items(), "joinWitnessRef": text},
 )
 _PIN: Final = table(
     {
         "pinKind": one_of((_PIN_KIND,)),
         **_NAMED,
-        "documents": table_of(table({"digest": text, "content": any_json}, required=("digest", "content"))),
+        "documents": table_of(table({"digest": text, "content": any_json})),
         "history": sequence(_ROW),
-    },
-    required=("pinKind", *_NAMED, "documents", "history"),
+    }
 )
 
 
@@ -250,12 +246,9 @@ def _pinned_package(found: Mapping[str, Any], place: FileLocation, problems: Pro
 _MOST: Final = 2**53
 
 EVALUATION: Final = table(
-    {
-        "packageDigest": text,
-        "dataset": text,
+    {"packageDigest": text, "dataset": text, "passed": flag, "metrics": table_of(number(0, 1), names=METRICS)},
+    optional={
         "profileRef": text,
-        "passed": flag,
-        "metrics": table_of(number(0, 1), names=METRICS),
         "datasetLineageRef": text,
         "graderConfigLineageRef": text,
         "metricThresholdsRef": text,
@@ -266,11 +259,9 @@ EVALUATION: Final = table(
                 "accuracyAfter": number(0, 1),
                 "tokensBefore": number(0, _MOST),
                 "tokensAfter": number(0, _MOST),
-            },
-            required=("samples", "accuracyBefore", "accuracyAfter", "tokensBefore", "tokensAfter"),
+            }
         ),
     },
-    required=("packageDigest", "dataset", "passed", "metrics"),
 )
 
 RED_TEAM: Final = table(
@@ -281,28 +272,24 @@ RED_TEAM: Final = table(
         "strategies": items(),
         "probes": integer(0),
         "failures": integer(0),
-        "reportRef": text,
     },
-    required=("packageDigest", "passed", "plugins", "strategies", "probes", "failures"),
+    optional={"reportRef": text},
 )
 
 _EVIDENCE: Final[dict[str, Shape]] = {
     "instruction": table(
-        {
+        {"packageDigest": text, "pinnedDigest": text, "intent": text, "requestedBy": text, "capabilityClaims": items()},
+        optional={
             "evidenceKind": text,
-            "packageDigest": text,
-            "pinnedDigest": text,
-            "intent": text,
-            "requestedBy": text,
-            "capabilityClaims": items(),
             "automated": flag,
-            "selfEvolution": table({"maxAttempts": integer(1), "terminalEscalation": text, "rollbackRef": text}),
+            "selfEvolution": table(
+                optional={"maxAttempts": integer(1), "terminalEscalation": text, "rollbackRef": text},
+            ),
         },
-        required=("packageDigest", "pinnedDigest", "intent", "requestedBy", "capabilityClaims"),
     ),
     "approval": table(
-        {"evidenceKind": text, "packageDigest": text, "tier": one_of(TIERS), "approvedBy": text},
-        required=("packageDigest", "tier", "approvedBy"),
+        {"packageDigest": text, "tier": one_of(TIERS), "approvedBy": text},
+        optional={"evidenceKind": text},
     ),
 }
 

@@ -46,6 +46,7 @@ class Problems:
 
 Shape: TypeAlias = Callable[[Any, FileLocation, Problems], Any]
 """Returns the canonical value. On a reported problem the return value is unused."""
+_NONE: Final[Mapping[str, Shape]] = {}
 
 
 def text(value: Any, place: FileLocation, problems: Problems) -> Any:
@@ -149,8 +150,9 @@ def records(shape: Shape, key: str) -> Shape:
     return read
 
 
-def table(members: Mapping[str, Shape], *, required: Collection[str] = ()) -> Shape:
-    """Read an object with known members only."""
+def table(required: Mapping[str, Shape] = _NONE, *, optional: Mapping[str, Shape] = _NONE) -> Shape:
+    """Read an object with these members only."""
+    members = {**required, **optional}
     read_members = _object(members.get, members)
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
