@@ -337,7 +337,7 @@ def names(broken: list[tuple[str, Way, Flaw, str]]) -> list[str]:
 def test_a_broken_server_is_found_out(servers: Workshop, name: str, way: Way, flaw: Flaw, found: str) -> None:
     report = servers.test(way, flaw, rows=set(found.split()))
     assert set(report.of("failed")) == set(found.split()), name
-    assert all(one.expected and one.seen and one.check for id_ in report.of("failed") for one in report[id_].found)
+    assert all(one.expected and one.seen and one.check for id_ in report.of("failed") for one in report[id_].failures)
 
 
 @pytest.mark.parametrize(("name", "way", "flaw", "found"), WITH_CREDENTIALS, ids=names(WITH_CREDENTIALS))
@@ -360,4 +360,4 @@ def test_what_is_only_recommended_is_advice(servers: Workshop) -> None:
     report = servers.test("http", Flaw(http=untagged), rows={"MANI-35"})
     assert report.conforms
     assert report.of("advice") == ["MANI-35"]
-    assert report["MANI-35"].found[0].expected == "an ETag"
+    assert report["MANI-35"].failures[0].expected == "an ETag"

@@ -65,13 +65,13 @@ async def test_a_silent_server_fails_and_is_given_up(words: list[str]) -> None:
     report = await run(spoiled(words, "silent"), seconds=1.0)
     assert time.monotonic() - began < 120
     assert report["WIRE-04"].outcome == "failed"
-    assert report["WIRE-04"].found[0].expected == "an answer within 1 s"
+    assert report["WIRE-04"].failures[0].expected == "an answer within 1 s"
     assert report["CONF-14"].reasons == ["the server did not answer 3 times, and was given up"]
 
 
 async def test_a_server_that_goes_away_fails(words: list[str]) -> None:
     report = await run(spoiled(words, "gone"), seconds=PATIENT)
-    assert "closed" in report["WIRE-04"].found[0].seen
+    assert "closed" in report["WIRE-04"].failures[0].seen
 
 
 async def test_nobody_there() -> None:

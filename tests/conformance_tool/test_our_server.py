@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from manglecp.conformance import run
-from manglecp.conformance.plan import Invocation, Plan, Stated
+from manglecp.conformance.plan import Invocation, Plan, PlannedIntent
 from manglecp.conformance.report import CATEGORIES
 from manglecp.server import Tls
 from tests.conformance_tool.spoiling import Flaw, Message
@@ -102,9 +102,9 @@ async def test_a_slow_run_is_cancelled(way: Way) -> None:
         await asyncio.sleep(600)
         return given
 
-    stated = Stated(label="go", name="go", eval_time="2026-02-19T14:30:00Z")
-    slow = Invocation(intent=stated, tool="t", args={"n": 1}, slow=True)
-    plan = Plan(intents=(stated,), invocations=(slow,), given=True)
+    planned = PlannedIntent(label="go", name="go", eval_time="2026-02-19T14:30:00Z")
+    slow = Invocation(intent=planned, tool="t", args={"n": 1}, slow=True)
+    plan = Plan(intents=(planned,), invocations=(slow,), from_file=True)
     async with house(chain(steps("look", "write")), {"look": look}) as h:
         url = h.url if way == "http" else f"ws://127.0.0.1:{h.port}/ws"
         report = await run(url, plan=plan, seconds=SECONDS, rows={"TRANS-37"})

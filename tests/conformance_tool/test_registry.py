@@ -70,10 +70,10 @@ def test_a_plan_knows_what_time_it_is(tmp_path: Path) -> None:
     path.write_text(
         '[[intents]]\nname = "a"\neval_time = "$now+1h"\nfacts = [{pred = "p", args = ["$now", "$now-2d"]}]\n'
     )
-    (stated,) = read_plan(path, now=1_767_323_045).intents
-    assert stated.eval_time == "2026-01-02T04:04:05Z"
-    assert stated.facts[0]["args"] == ["2026-01-02T03:04:05Z", "2025-12-31T03:04:05Z"]
-    assert stated.label == "a"
+    (planned,) = read_plan(path, now=1_767_323_045).intents
+    assert planned.eval_time == "2026-01-02T04:04:05Z"
+    assert planned.facts[0]["args"] == ["2026-01-02T03:04:05Z", "2025-12-31T03:04:05Z"]
+    assert planned.label == "a"
 
 
 @pytest.mark.req("MANI-29")

@@ -22,7 +22,7 @@ from manglecp.conformance.connections import (
     member,
 )
 from manglecp.conformance.message_rules import CODE_ROWS, Watcher
-from manglecp.conformance.plan import Invocation, Plan, Stated, instant
+from manglecp.conformance.plan import Invocation, Plan, PlannedIntent, instant
 from manglecp.conformance.report import Report
 from manglecp.wire.messages import VERSION
 
@@ -63,7 +63,7 @@ def check(
 
 Target = str | Sequence[str]
 """An address, or the words of a command."""
-_PATIENT: Final = ("rate_limited", "server_not_ready")
+_RETRIED: Final = ("rate_limited", "server_not_ready")
 _RETRIES: Final = 5
 _ids = itertools.count(1)
 
@@ -74,12 +74,12 @@ class Untested(Exception):
 
 def message(type_: str, payload: Mapping[str, Any] | None = None, /, **changes: Any) -> dict[str, Any]:
     """Return an envelope with a fresh id; ``...`` leaves a member out."""
-    made = {"type": type_, "id": f"conformance-{next(_ids)}", "manglecp": VERSION, "payload": dict(payload or {})}
-    return {name: value for name, value in {**made, **changes}.items() if value is not ...}
+    envelope = {"type": type_, "id": f"conformance-{next(_ids)}", "manglecp": VERSION, "payload": dict(payload or {})}
+    return {name: value for name, value in {**envelope, **changes}.items() if value is not ...}
 
 
-def dumped(given: Mapping[str, Any]) -> bytes:
-    return json.dumps(given, ensure_ascii=False).encode()
+def encode(envelope: Mapping[str, Any]) -> bytes:
+    return json.dumps(envelope, ensure_ascii=False).encode()
 
 
 class Bench:
@@ -91,67 +91,61 @@ class Bench:
         self.watcher = watcher
         self.now = now
         self.manifest: dict[str, Any] = {}
-        self.kept: dict[str, Any] = {}
+        self.cache: dict[str, Any] = {}  # results that several checks use
         self.check: Check | None = None
         self.noted: set[str] = set()
         self._target = target
-        self._line: Connection | None = None
+        self.opened: Connection | None = None
 
-    # --- lines -------------------------------------------------------------------------------------------------------
-
-    def new_line(self, *, known: bool = True) -> Connection:
-        """Return another connection, not opened; ``known`` sends the credentials of the plan."""
+    def new_connection(self) -> Connection:
+        """Return another connection, not opened."""
         if not isinstance(self._target, str):
             return StdioConnection(self._target, self.watcher)
         if self._target.startswith(("ws://", "wss://")):
             return WebSocketConnection(self._target, self.watcher)
-        return HttpConnection(self._target, self.watcher, self.plan.credentials.headers if known else {})
+        return HttpConnection(self._target, self.watcher, self.plan.credentials.headers)
 
-    async def line(self) -> Connection:
+    async def connection(self) -> Connection:
         """Return the connection that checks share, opened and authenticated at first use."""
-        if self._line is None:
-            line = self.new_line()
-            self._line = line
-            self.manifest = (await line.open()).payload
-            if isinstance(line, SessionConnection) and self.auth_required and self.plan.credentials.token is not None:
-                await self.authenticate(line)
-        return self._line
+        if self.opened is None:
+            connection = self.opened = self.new_connection()
+            self.manifest = (await connection.open()).payload
+            has_token = self.plan.credentials.token is not None
+            if isinstance(connection, SessionConnection) and self.auth_required and has_token:
+                await self.authenticate(connection)
+        return self.opened
 
     @asynccontextmanager
     async def other_session(self) -> AsyncIterator[SessionConnection]:
         """Open another session, not authenticated, and close it at the end."""
-        line = self.new_line()
-        assert isinstance(line, SessionConnection)
+        connection = self.new_connection()
+        assert isinstance(connection, SessionConnection)
         try:
-            await line.open()
-            yield line
+            await connection.open()
+            yield connection
         finally:
-            await line.close()
+            await connection.close()
 
     async def http(self) -> HttpConnection:
-        line = await self.line()
-        assert isinstance(line, HttpConnection)
-        return line
+        connection = await self.connection()
+        assert isinstance(connection, HttpConnection)
+        return connection
 
     async def session(self) -> SessionConnection:
-        line = await self.line()
-        assert isinstance(line, SessionConnection)
-        return line
+        connection = await self.connection()
+        assert isinstance(connection, SessionConnection)
+        return connection
 
     async def drop(self) -> None:
         """Close the shared connection; the next use opens another."""
-        line, self._line = self._line, None
-        if line is not None:
-            await line.close()
+        connection, self.opened = self.opened, None
+        if connection is not None:
+            await connection.close()
 
-    @property
-    def opened(self) -> Connection | None:
-        return self._line
-
-    async def authenticate(self, line: SessionConnection, token: str | None = None) -> Answer:
+    async def authenticate(self, connection: SessionConnection, token: str | None = None) -> Answer:
         credentials = self.plan.credentials
         payload = {"scheme": credentials.scheme, "token": token or credentials.token}
-        return await line.ask(dumped(message("authenticate", payload)))
+        return await connection.ask(encode(message("authenticate", payload)))
 
     @property
     def auth_required(self) -> bool:
@@ -161,9 +155,7 @@ class Bench:
         if not self.auth_required:
             raise Untested("the server requires no authentication")
 
-    # --- notes -------------------------------------------------------------------------------------------------------
-
-    def that(self, rows: str | Sequence[str], held: bool, expected: str, seen: object) -> bool:
+    def note(self, rows: str | Sequence[str], held: bool, expected: str, seen: object) -> bool:
         """Record whether these requirements hold."""
         assert self.check is not None
         for row in (rows,) if isinstance(rows, str) else rows:
@@ -178,60 +170,57 @@ class Bench:
         codes = (code,) if isinstance(code, str) else tuple(code)
         own = [row for row in (CODE_ROWS.get(one) for one in codes) if row in self.check.rows]
         wanted = " or ".join(codes)
-        return self.that([*rows, *filter(None, own)], answer.code in codes, f"{wanted} for {about}", answer)
+        return self.note([*rows, *filter(None, own)], answer.code in codes, f"{wanted} for {about}", answer)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
-
-    async def ask(self, given: Mapping[str, Any] | bytes, end: End = "evaluate") -> Answer:
+    async def ask(self, request: Mapping[str, Any] | bytes, end: End = "evaluate") -> Answer:
         """Send a request, again while the server is busy."""
-        line = await self.line()
+        connection = await self.connection()
         for _ in range(_RETRIES):
-            answer = await line.ask(given if isinstance(given, bytes) else dumped(given), end)
-            waiting = answer.payload.get("retry_after_ms")
-            if answer.code not in _PATIENT or not isinstance(waiting, int):
+            answer = await connection.ask(request if isinstance(request, bytes) else encode(request), end)
+            delay_ms = answer.payload.get("retry_after_ms")
+            if answer.code not in _RETRIED or not isinstance(delay_ms, int):
                 break
-            await asyncio.sleep(waiting / 1_000)
+            await asyncio.sleep(delay_ms / 1_000)
         return answer
 
-    async def state(self, stated: Stated, **changes: Any) -> Answer:
+    async def evaluate(self, planned: PlannedIntent, **changes: Any) -> Answer:
         """Evaluate an intent; ``changes`` replace members of the payload."""
-        return await self.ask(message("intent_request", stated.payload(**changes)))
+        return await self.ask(message("intent_request", planned.payload(**changes)))
 
-    async def tools(self, stated: Stated, **changes: Any) -> list[dict[str, Any]]:
+    async def tools(self, planned: PlannedIntent, **changes: Any) -> list[dict[str, Any]]:
         """Evaluate an intent and return its tools. Raises :class:`Untested` for an error."""
-        return tools_of(await self.answered(stated, **changes))
+        return tools_of(await self.response(planned, **changes))
 
-    async def answered(self, stated: Stated, **changes: Any) -> Answer:
+    async def response(self, planned: PlannedIntent, **changes: Any) -> Answer:
         """Evaluate an intent. Raises :class:`Untested` for an error."""
-        answer = await self.state(stated, **changes)
+        answer = await self.evaluate(planned, **changes)
         if answer.type != "intent_response":
-            raise Untested(f"the intent {stated.label} is answered with {answer.code}")
+            raise Untested(f"the intent {planned.label} is answered with {answer.code}")
         return answer
 
-    async def intent(self) -> Stated:
+    async def intent(self) -> PlannedIntent:
         """Return an intent of the plan or the manifest that can be evaluated, with tools if there is one."""
-        if "intent" not in self.kept:
-            self.kept["intent"] = await self._find_intent()
-        found = self.kept["intent"]
-        if found is None:
-            raise Untested("no intent can be evaluated" if self.plan.given else "no intent can be evaluated unplanned")
-        assert isinstance(found, Stated)
-        return found
+        if "intent" not in self.cache:
+            self.cache["intent"] = await self._find_intent()
+        intent: PlannedIntent | None = self.cache["intent"]
+        if intent is None:
+            raise Untested(f"no intent can be evaluated{'' if self.plan.from_file else ' unplanned'}")
+        return intent
 
-    async def _find_intent(self) -> Stated | None:
-        best: Stated | None = None
-        for stated in self.plan.intents or self._announced():
-            answer = await self.state(stated)
+    async def _find_intent(self) -> PlannedIntent | None:
+        best: PlannedIntent | None = None
+        for planned in self.plan.intents or self._listed_intents():
+            answer = await self.evaluate(planned)
             if answer.type == "intent_response":
                 if tools_of(answer):
-                    return stated
-                best = best or stated
+                    return planned
+                best = best or planned
         return best
 
-    def _announced(self) -> list[Stated]:
+    def _listed_intents(self) -> list[PlannedIntent]:
         intents = self.manifest.get("intents")
         return [
-            Stated(label=one["name"], name=one["name"], eval_time=instant(self.now))
+            PlannedIntent(label=one["name"], name=one["name"], eval_time=instant(self.now))
             for one in (intents if isinstance(intents, list) else ())
             if isinstance(one, dict) and isinstance(one.get("name"), str) and not one.get("required_facts")
         ]
@@ -245,16 +234,16 @@ class Bench:
 
     @property
     def predicates(self) -> list[dict[str, Any]]:
-        listed = member(self.manifest, "facts_profile", "predicates")
-        found = listed if isinstance(listed, list) else []
-        return [one for one in found if isinstance(one, dict) and {"predicate", "arity"} <= set(one)]
+        schemas = member(self.manifest, "facts_profile", "predicates")
+        schemas = schemas if isinstance(schemas, list) else []
+        return [one for one in schemas if isinstance(one, dict) and {"predicate", "arity"} <= set(one)]
 
     def invocations(self, fits: Callable[[Invocation], bool]) -> list[Invocation]:
         """Return those of the plan that fit. Raises :class:`Untested` if there are none."""
-        found = [one for one in self.plan.invocations if fits(one)]
-        if not found:
+        invocations = [one for one in self.plan.invocations if fits(one)]
+        if not invocations:
             raise Untested("the plan names no tool for it")
-        return found
+        return invocations
 
     async def tool(self, invocation: Invocation, **changes: Any) -> dict[str, Any]:
         """Evaluate its intent and return the tool. Raises :class:`Untested` if it is not offered."""

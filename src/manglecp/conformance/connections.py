@@ -27,11 +27,11 @@ _BOM: Final = b"\xef\xbb\xbf"
 _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
-class Closed(Exception):
+class Disconnected(Exception):
     """The server cannot be reached, or closed the connection."""
 
 
-class Garbled(Exception):
+class InvalidMessage(Exception):
     """Bytes that are no message. ``row`` is the violated requirement."""
 
     def __init__(self, row: str, expected: str, seen: str) -> None:
@@ -77,7 +77,7 @@ class Answer:
 Watch = Callable[[Answer], None]
 
 
-def moment(text: object) -> float | None:
+def parse_instant(text: object) -> float | None:
     """Return the seconds since 1970 of an instant of RFC 3339; None for anything else."""
     if not isinstance(text, str) or _INSTANT.fullmatch(text) is None:
         return None
@@ -97,29 +97,29 @@ def member(node: Any, *path: str) -> Any:
 def read_message(data: bytes) -> dict[str, Any]:
     """Decode one JSON object, strictly by RFC 8259."""
     if data.startswith(_BOM):
-        raise Garbled("WIRE-24", "UTF-8 without a byte order mark", "a byte order mark")
+        raise InvalidMessage("WIRE-24", "UTF-8 without a byte order mark", "a byte order mark")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise Garbled("WIRE-24", "UTF-8", f"{error.reason} at byte {error.start}") from None
+        raise InvalidMessage("WIRE-24", "UTF-8", f"{error.reason} at byte {error.start}") from None
     try:
-        message = json.loads(text, object_pairs_hook=_pairs, parse_constant=_constant)
+        message = json.loads(text, object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise Garbled("WIRE-16", "JSON", f"{error}: {text[:200]!r}") from None
+        raise InvalidMessage("WIRE-16", "JSON", f"{error}: {text[:200]!r}") from None
     if not isinstance(message, dict):
-        raise Garbled("WIRE-01", "a JSON object", text[:200])
+        raise InvalidMessage("WIRE-01", "a JSON object", text[:200])
     return message
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object has a key twice")
+    return members
 
 
-def _constant(name: str) -> NoReturn:
-    raise Garbled("WIRE-18", "JSON numbers", name)
+def _refuse_constant(name: str) -> NoReturn:
+    raise InvalidMessage("WIRE-18", "JSON numbers", name)
 
 
 class SessionConnection(ABC):
@@ -136,11 +136,9 @@ class SessionConnection(ABC):
         self.finished: set[str] = set()  # ids whose terminal message came
         self.late: list[dict[str, Any]] = []  # progress after the terminal message
         self.repeated: list[Answer] = []  # further terminal messages of one request
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._end: Exception | None = None
-        self._listening: asyncio.Task[None] | None = None
-
-    # --- what a transport has -----------------------------------------------------------------------------------------
+        self._receiver: asyncio.Task[None] | None = None
 
     @abstractmethod
     async def _connect(self) -> None: ...
@@ -153,15 +151,17 @@ class SessionConnection(ABC):
         """Send one message."""
 
     @abstractmethod
-    async def _hang_up(self) -> None: ...
-
-    # --- what checks use ---------------------------------------------------------------------------------------------
+    async def _disconnect(self) -> None: ...
 
     async def open(self) -> Answer:
+        """Connect, and return the first message."""
         await self._connect()
-        self._listening = asyncio.create_task(self._listen())
-        await self._until(lambda: self.first is not None)
-        assert self.first is not None
+        data = await self._read()
+        self.first = Answer(read_message(data), data)
+        self._watch(self.first)
+        if self.first.type == "manifest":
+            self.manifests.append(self.first)
+        self._receiver = asyncio.create_task(self._receive())
         return self.first
 
     async def ask(self, data: bytes, end: End = "evaluate") -> Answer:  # noqa: ARG002
@@ -169,14 +169,20 @@ class SessionConnection(ABC):
         return await self.next()
 
     async def next(self) -> Answer:
-        """Return the next terminal message."""
-        await self._until(lambda: bool(self._inbox))
+        """Return the next terminal message. Raises what ended the connection if none is left."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._inbox or self._end is not None)
+        if not self._inbox:
+            assert self._end is not None
+            raise self._end
         return self._inbox.popleft()
 
-    async def ended(self) -> None:
-        """Wait until the server closes the connection."""
-        with contextlib.suppress(Closed):
-            await self._until(lambda: False)
+    async def wait_closed(self) -> None:
+        """Wait until the server closes the connection. Raises :class:`InvalidMessage`."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._end is not None)
+        if isinstance(self._end, InvalidMessage):
+            raise self._end
 
     @property
     def unread(self) -> list[Answer]:
@@ -184,35 +190,24 @@ class SessionConnection(ABC):
 
     async def close(self) -> None:
         try:
-            await self._hang_up()
+            await self._disconnect()
         finally:
-            if self._listening is not None:
-                self._listening.cancel()
+            if self._receiver is not None:
+                self._receiver.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await self._listening
+                    await self._receiver
 
-    # --- listening ---------------------------------------------------------------------------------------------------
-
-    async def _until(self, there: Callable[[], bool]) -> None:
-        async with self._news:
-            await self._news.wait_for(lambda: there() or self._end is not None)
-        if not there():
-            assert self._end is not None
-            raise self._end
-
-    async def _listen(self) -> None:
-        try:
-            while True:
+    async def _receive(self) -> None:
+        while self._end is None:
+            try:
                 data = await self._read()
-                self._take(data, read_message(data))
-                async with self._news:
-                    self._news.notify_all()
-        except (Closed, Garbled) as error:
-            self._end = error
-            async with self._news:
-                self._news.notify_all()
+                self._sort(data, read_message(data))
+            except (Disconnected, InvalidMessage) as error:
+                self._end = error
+            async with self._changed:
+                self._changed.notify_all()
 
-    def _take(self, data: bytes, message: dict[str, Any]) -> None:
+    def _sort(self, data: bytes, message: dict[str, Any]) -> None:
         request = message.get("id")
         key = request if isinstance(request, str) else None
         progress = () if key is None else tuple(self._progress.get(key, ()))
@@ -220,9 +215,6 @@ class SessionConnection(ABC):
         self._watch(answer)
         if answer.type == "manifest":
             self.manifests.append(answer)
-            self.first = self.first or answer
-        elif self.first is None:
-            self.first = answer
         elif answer.type == "progress":
             if key in self.finished:
                 self.late.append(message)
@@ -256,7 +248,7 @@ class HttpConnection:
     async def open(self) -> Answer:
         response = await self.request("GET", self.manifest_url, headers={"accept": "application/json"})
         if response.status_code != 200:
-            raise Closed(f"{self.manifest_url} was answered with {response.status_code}")
+            raise Disconnected(f"{self.manifest_url} was answered with {response.status_code}")
         answer = self._read(response)
         ends = answer.payload.get("endpoints")
         if isinstance(ends, dict):
@@ -275,18 +267,18 @@ class HttpConnection:
         headers: Mapping[str, str] | None = None,
         credentials: Mapping[str, str] | None = None,
     ) -> Answer:
-        known = self._credentials if credentials is None else credentials
-        sent = {**_JSON, **known, **(headers or {})}
-        return self._read(await self.request("POST", self.address(end), content=data, headers=sent))
+        credentials = self._credentials if credentials is None else credentials
+        all_headers = {**_JSON, **credentials, **(headers or {})}
+        return self._read(await self.request("POST", self.address(end), content=data, headers=all_headers))
 
     async def request(
         self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
-        """Send a request. Raises :class:`Closed` if there is no response."""
+        """Send a request. Raises :class:`Disconnected` if there is no response."""
         try:
             return await self._client.request(method, url, content=content, headers=dict(headers or {}))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Closed(f"{method} {url}: {str(error) or type(error).__name__}") from None
+            raise Disconnected(f"{method} {url}: {str(error) or type(error).__name__}") from None
 
     def _read(self, response: httpx.Response) -> Answer:
         message = read_message(response.content)
@@ -298,115 +290,116 @@ class HttpConnection:
         await self._client.aclose()
 
 
-_LONGEST: Final = 64 << 20
-_LEAVE: Final = 2.0  # seconds for the process to end
+_MAX_LINE_BYTES: Final = 64 << 20
+_EXIT_SECONDS: Final = 2.0
 
 
 class StdioConnection(SessionConnection):
     """A connection over the standard streams of a process that it starts."""
 
     transport: Transport = "stdio"
+    _process: asyncio.subprocess.Process | None = None
+    _stdin: asyncio.StreamWriter
+    _stdout: asyncio.StreamReader
 
     def __init__(self, command: Sequence[str], watch: Watch) -> None:
         super().__init__(watch)
         self._command = tuple(command)
-        self._process: asyncio.subprocess.Process | None = None
 
     async def _connect(self) -> None:
         try:
-            self._process = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                limit=_LONGEST,
+                limit=_MAX_LINE_BYTES,
                 start_new_session=True,
             )
         except OSError as error:
-            raise Closed(f"{self._command[0]} cannot be started: {error.strerror}") from None
+            raise Disconnected(f"{self._command[0]} cannot be started: {error.strerror}") from None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
 
     async def _read(self) -> bytes:
-        assert self._process is not None
-        assert self._process.stdout is not None
         try:
-            line = await self._process.stdout.readuntil(b"\n")
+            line = await self._stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError as error:
             if error.partial:
-                raise Garbled("TRANS-23", "lines that end in a line feed", repr(error.partial[:200])) from None
-            raise Closed("the server closed its output") from None
+                raise InvalidMessage("TRANS-23", "lines that end in a line feed", repr(error.partial[:200])) from None
+            raise Disconnected("the server closed its output") from None
         except (asyncio.LimitOverrunError, OSError) as error:
-            raise Closed(str(error)) from None
+            raise Disconnected(str(error)) from None
         if not line.lstrip().startswith(b"{"):
-            raise Garbled("TRANS-24", "messages of the protocol only on standard output", repr(line[:200]))
+            raise InvalidMessage("TRANS-24", "messages of the protocol only on standard output", repr(line[:200]))
         return line[:-1]
 
     async def write(self, data: bytes) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(data + b"\n")
-            await self._process.stdin.drain()
+            self._stdin.write(data + b"\n")
+            await self._stdin.drain()
         except (OSError, RuntimeError):
-            raise Closed("the server closed its input") from None
+            raise Disconnected("the server closed its input") from None
 
     def end_input(self) -> None:
         """Close the server's standard input, on which it has to end."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._stdin.close()
 
     async def exit_status(self) -> int:
         assert self._process is not None
         return await self._process.wait()
 
-    async def _hang_up(self) -> None:
-        process = self._process
-        if process is None:
+    async def _disconnect(self) -> None:
+        if self._process is None:
             return
         try:
             with contextlib.suppress(OSError):
                 self.end_input()
-            for number in (None, signal.SIGTERM, signal.SIGKILL):
-                if number is not None and process.returncode is None:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.killpg(process.pid, number)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LEAVE):
-                        await process.wait()
-                        return
+            if not await self._exits():
+                self._signal(signal.SIGTERM)
+                await self._exits()
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
+            self._signal(signal.SIGKILL)
+
+    async def _exits(self) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXIT_SECONDS):
+                await self.exit_status()
+                return True
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the process group of the server, while it runs and its id is not reused."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
 
 
 class WebSocketConnection(SessionConnection):
     transport: Transport = "websocket"
+    _connection: ClientConnection | None = None
 
-    def __init__(self, url: str, watch: Watch, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, watch: Watch) -> None:
         super().__init__(watch)
         self._url = url
-        self._headers = dict(headers or {})
-        self._connection: ClientConnection | None = None
 
     async def _connect(self) -> None:
         try:
-            self._connection = await connect(
-                self._url, additional_headers=self._headers, proxy=None, max_size=None, open_timeout=None
-            )
+            self._connection = await connect(self._url, proxy=None, max_size=None, open_timeout=None, close_timeout=2.0)
         except (OSError, InvalidHandshake, InvalidURI) as error:
-            raise Closed(f"{self._url}: {error}") from None
+            raise Disconnected(f"{self._url}: {error}") from None
 
     async def _read(self) -> bytes:
         assert self._connection is not None
         try:
             frames = [frame async for frame in self._connection.recv_streaming()]
         except ConnectionClosed as error:
-            raise Closed(f"the connection was closed: {error}") from None
+            raise Disconnected(f"the connection was closed: {error}") from None
         if len(frames) != 1:
-            raise Garbled("TRANS-05", "one frame for each message", f"a message in {len(frames)} frames")
+            raise InvalidMessage("TRANS-05", "one frame for each message", f"a message in {len(frames)} frames")
         if isinstance(frames[0], bytes):
-            raise Garbled("TRANS-04", "a text frame", f"a binary frame of {len(frames[0])} bytes")
+            raise InvalidMessage("TRANS-04", "a text frame", f"a binary frame of {len(frames[0])} bytes")
         return frames[0].encode()
 
     async def write(self, data: bytes) -> None:
@@ -414,11 +407,10 @@ class WebSocketConnection(SessionConnection):
         try:
             await self._connection.send(data, text=True)
         except ConnectionClosed as error:
-            raise Closed(f"the connection was closed: {error}") from None
+            raise Disconnected(f"the connection was closed: {error}") from None
 
-    async def _hang_up(self) -> None:
+    async def _disconnect(self) -> None:
         if self._connection is not None:
-            self._connection.close_timeout = 2.0
             await self._connection.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
-from manglecp.conformance.connections import Answer, member, moment
+from manglecp.conformance.connections import Answer, member, parse_instant
 from manglecp.conformance.report import Report
 from manglecp.wire import CODES, schema
 from manglecp.wire.messages import SERVER_TYPES, VERSION
@@ -145,7 +145,7 @@ _PRESENCE: Final[Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]]] = {
 }
 
 
-class Misfit(NamedTuple):
+class SchemaViolation(NamedTuple):
     """Where a message does not fit its schema, and the violated requirements."""
 
     rows: tuple[str, ...]
@@ -153,15 +153,15 @@ class Misfit(NamedTuple):
     what: str
 
 
-def misfits(type_: str, message: dict[str, Any]) -> Iterator[Misfit]:
+def schema_violations(type_: str, message: dict[str, Any]) -> Iterator[SchemaViolation]:
     for error in _validator(type_).iter_errors(message):
-        yield from _found(type_, message, error)
+        yield from _locate(type_, message, error)
 
 
-def present(type_: str, message: dict[str, Any]) -> Iterator[str]:
+def present_rows(type_: str, message: dict[str, Any]) -> Iterator[str]:
     """Yield the rows of the members that the message has."""
     for path, ids in ROWS[type_].items():
-        if _there(message, path):
+        if _has_path(message, path):
             yield from ids
 
 
@@ -170,13 +170,13 @@ def _validator(type_: str) -> Any:
     return jsonschema_rs.validator_for(schema(type_))
 
 
-def _found(type_: str, message: dict[str, Any], error: Any) -> Iterator[Misfit]:
+def _locate(type_: str, message: dict[str, Any], error: Any) -> Iterator[SchemaViolation]:
     context = getattr(error.kind, "context", None)
     if context:
         branches = [branch for branch in context if not _only_null(branch)]
         if len(branches) == 1:
             for inner in branches[0]:
-                yield from _found(type_, message, inner)
+                yield from _locate(type_, message, inner)
             return
     steps = list(error.instance_path)
     missing = getattr(error.kind, "property", None)
@@ -186,25 +186,24 @@ def _found(type_: str, message: dict[str, Any], error: Any) -> Iterator[Misfit]:
     if type_ == "intent_response" and "allOf" in list(error.schema_path) and steps[:2] == ["payload", "macro_tools"]:
         tool = message["payload"]["macro_tools"][steps[2]]
         row = _PRESENCE.get(str(tool.get("disclosure_level")), ("TOOL-04",))[0]
-        yield Misfit((row,), where, error.message)
+        yield SchemaViolation((row,), where, error.message)
         return
     path = tuple(step for step in steps if isinstance(step, str))
-    known = ROWS[type_]
-    while path not in known:
+    while path not in ROWS[type_]:
         path = path[:-1]
-    yield Misfit(known[path], where, error.message)
+    yield SchemaViolation(ROWS[type_][path], where, error.message)
 
 
 def _only_null(branch: list[Any]) -> bool:
     return len(branch) == 1 and "null" in str(branch[0].message) and type(branch[0].kind).__name__.endswith("Type")
 
 
-def _there(node: Any, path: Path) -> bool:
+def _has_path(node: Any, path: Path) -> bool:
     if isinstance(node, list):
-        return any(_there(item, path) for item in node)
+        return any(_has_path(item, path) for item in node)
     if not path:
         return True
-    return isinstance(node, dict) and path[0] in node and _there(node[path[0]], path[1:])
+    return isinstance(node, dict) and path[0] in node and _has_path(node[path[0]], path[1:])
 
 
 STANDARD: Final = tuple(code for code in CODES if not code.startswith("x-"))
@@ -248,14 +247,14 @@ class Watcher:
     def __init__(self, report: Report) -> None:
         self._report = report
         self.secrets: list[str] = []  # text that no message may contain
-        self.doing = "the manifest"
+        self.check = "the manifest"
         self._lists: list[frozenset[str]] = []  # of the manifest, besides intents
         self._tools: set[str] = set()
 
     def __call__(self, answer: Answer) -> None:
         for row, held, expected, seen in self._notes(answer):
             assert row in WATCHED, row
-            self._report.note(row, held, expected, seen, self.doing)
+            self._report.note(row, held, expected, seen, self.check)
 
     def _notes(self, answer: Answer) -> Iterator[Note]:
         message = answer.message
@@ -270,11 +269,11 @@ class Watcher:
             return
         yield "WIRE-13", True, "", ""
         wrong: set[str] = set()
-        for misfit in misfits(type_, message):
-            for row in misfit.rows:
+        for violation in schema_violations(type_, message):
+            for row in violation.rows:
                 wrong.add(row)
-                yield row, False, f"{misfit.where} as the schema of {type_} has it", misfit.what
-        for row in present(type_, message):
+                yield row, False, f"{violation.where} as the schema of {type_} has it", violation.what
+        for row in present_rows(type_, message):
             if row not in wrong:
                 yield row, True, "", ""
         if answer.status is not None:
@@ -338,7 +337,7 @@ def _manifest(answer: Answer) -> Iterator[Note]:
 def _tools(answer: Answer) -> Iterator[Note]:
     payload = answer.payload
     used = payload.get("eval_time_used")
-    yield "EVAL-25", moment(used) is not None, "eval_time_used as an instant of RFC 3339", used
+    yield "EVAL-25", parse_instant(used) is not None, "eval_time_used as an instant of RFC 3339", used
     yield "EVAL-26", "eval_duration_ms" in payload, "eval_duration_ms", "none"
     tools = [tool for tool in payload.get("macro_tools") or () if isinstance(tool, dict)]
     ids = [tool.get("macro_id") for tool in tools]

@@ -37,7 +37,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-_MOMENT: Final = re.compile(r"\$now(?:([+-])(\d{1,7})([smhd]))?")
+_RELATIVE_TIME: Final = re.compile(r"\$now(?:([+-])(\d{1,7})([smhd]))?")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -69,7 +69,7 @@ class Credentials(PlanTable, frozen=True, kw_only=True):
         return {"Authorization": f"Bearer {self.token}"}
 
 
-class Stated(PlanTable, frozen=True, kw_only=True):
+class PlannedIntent(PlanTable, frozen=True, kw_only=True):
     """An intent and its facts. ``rivals``: pairs of which one at most is offered; ``needs``: a tool and its need."""
 
     label: str
@@ -89,8 +89,8 @@ class Stated(PlanTable, frozen=True, kw_only=True):
         intent: dict[str, Any] = {"name": self.name}
         if self.params is not None:
             intent["params"] = self.params
-        made = {"intent": intent, "facts": list(self.facts), "eval_time": self.eval_time, **changes}
-        return {name: value for name, value in made.items() if value is not ...}
+        payload = {"intent": intent, "facts": list(self.facts), "eval_time": self.eval_time, **changes}
+        return {name: value for name, value in payload.items() if value is not ...}
 
 
 class Invocation(PlanTable, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class Invocation(PlanTable, frozen=True, kw_only=True):
     long enough to be cancelled.
     """
 
-    intent: Stated
+    intent: PlannedIntent
     tool: str
     args: Mapping[str, Any] = {}
     wrong_args: Mapping[str, Any] | None = None
@@ -114,29 +114,29 @@ class Invocation(PlanTable, frozen=True, kw_only=True):
 class Window(PlanTable, frozen=True, kw_only=True):
     """A tool that is offered at ``inside`` and not at ``outside``, with the same facts."""
 
-    intent: Stated
+    intent: PlannedIntent
     tool: str
     inside: str
     outside: str
 
 
-class Denied(PlanTable, frozen=True, kw_only=True):
+class DeniedIntent(PlanTable, frozen=True, kw_only=True):
     """An intent that policy refuses, for the plan's credentials or for this token."""
 
-    intent: Stated
+    intent: PlannedIntent
     code: str
     token: str | None = None
 
 
 class Plan(PlanTable, frozen=True, kw_only=True):
-    """Without a file (``given`` is false) only what the manifest lists is requested."""
+    """A test plan. Without a file only intents of the manifest are requested."""
 
     credentials: Credentials = Credentials()
-    intents: tuple[Stated, ...] = ()
+    intents: tuple[PlannedIntent, ...] = ()
     invocations: tuple[Invocation, ...] = ()
     windows: tuple[Window, ...] = ()
-    denied: tuple[Denied, ...] = ()
-    given: bool = False
+    denied: tuple[DeniedIntent, ...] = ()
+    from_file: bool = False
 
 
 def instant(seconds: float) -> str:
@@ -152,18 +152,19 @@ def read_plan(path: Path, now: float | None = None) -> Plan:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PlanError(f"{path} is not TOML: {error}") from None
     try:
-        return _plan(_timed(document, time.time() if now is None else now), time.time() if now is None else now)
+        now = time.time() if now is None else now
+        return _convert_plan(_expand_times(document, now), now)
     except (TypeError, ValueError, AttributeError) as error:
         raise PlanError(f"{path}: {error}") from None
 
 
-def _plan(document: dict[str, Any], now: float) -> Plan:
+def _convert_plan(document: dict[str, Any], now: float) -> Plan:
     intents: dict[Any, dict[str, Any]] = {}
     for one in document.get("intents", ()):
-        made = {"label": one.get("name"), "eval_time": instant(now), **one}
-        if made["label"] in intents:
-            raise PlanError(f"the label {made['label']} is there twice")
-        intents[made["label"]] = made
+        intent = {"label": one.get("name"), "eval_time": instant(now), **one}
+        if intent["label"] in intents:
+            raise PlanError(f"the label {intent['label']} occurs twice")
+        intents[intent["label"]] = intent
     for one in (one for table in ("invocations", "windows", "denied") for one in document.get(table, ())):
         if one.get("intent") not in intents:
             raise PlanError(f"there is no intent labelled {one.get('intent')}")
@@ -177,16 +178,16 @@ def _plan(document: dict[str, Any], now: float) -> Plan:
             credentials[name] = os.environ[variable]
     if credentials.get("scheme", "bearer") not in ("bearer", "api_key", "oauth2"):
         raise PlanError("the scheme is bearer, api_key or oauth2")
-    return msgspec.convert({**document, "intents": list(intents.values()), "given": True}, Plan)
+    return msgspec.convert({**document, "intents": list(intents.values()), "from_file": True}, Plan)
 
 
-def _timed(node: Any, now: float) -> Any:
+def _expand_times(node: Any, now: float) -> Any:
     if isinstance(node, dict):
-        return {key: _timed(value, now) for key, value in node.items()}
+        return {key: _expand_times(value, now) for key, value in node.items()}
     if isinstance(node, list):
-        return [_timed(value, now) for value in node]
-    if isinstance(node, str) and (found := _MOMENT.fullmatch(node)):
-        sign, number, unit = found.groups()
+        return [_expand_times(value, now) for value in node]
+    if isinstance(node, str) and (match := _RELATIVE_TIME.fullmatch(node)):
+        sign, number, unit = match.groups()
         shift = 0 if sign is None else int(f"{sign}{number}") * _UNITS[unit]
         return instant(now + shift)
     if isinstance(node, datetime):

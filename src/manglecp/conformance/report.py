@@ -1,4 +1,4 @@
-"""Findings about a server, by requirement.
+"""The report about a server, by requirement.
 
 Checks and the watcher record observations. A row fails if one observation does not hold, and passes if there are
 observations and all hold; otherwise it keeps the reason why it was not tested. A violated recommendation is *advice*.
@@ -7,7 +7,7 @@ observations and all hold; otherwise it keeps the reason why it was not tested. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 Outcome = Literal["passed", "failed", "advice", "not tested"]
@@ -32,12 +32,12 @@ CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
     "transport": ("TRANS", "WIRE"),
 }
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("passed", "failed", "advice", "not tested")
-_LONGEST: Final = 400
-_MOST: Final = 5  # failures that are kept of one row
+_MAX_CHARS: Final = 400
+_MAX_FAILURES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Failure:
     """An observation that does not hold, and the check that made it."""
 
     expected: str
@@ -47,23 +47,24 @@ class Found:
 
 @dataclass(slots=True)
 class Row:
-    """The findings about one requirement. ``reasons`` are why all or part of it was not tested."""
+    """The observations of one requirement. ``reasons`` are why all or part of it was not tested."""
 
     id: str
-    held: int = 0
-    found: list[Found] = field(default_factory=list)
-    wrong: int = 0
+    passed: int = 0
+    failed: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    """The first different ones of those that failed."""
     reasons: list[str] = field(default_factory=list)
 
     @property
     def outcome(self) -> Outcome:
-        if self.wrong:
+        if self.failed:
             return "advice" if self.id in RECOMMENDED else "failed"
-        return "passed" if self.held else "not tested"
+        return "passed" if self.passed else "not tested"
 
 
 class Report:
-    """The findings about a server."""
+    """The outcome of each requirement for one server."""
 
     def __init__(self, target: str, transport: str, level: int) -> None:
         self.target = target
@@ -75,13 +76,13 @@ class Report:
         """Record one observation. All failures are counted, and the first few different ones are kept."""
         row = self._row(id_)
         if held:
-            row.held += 1
+            row.passed += 1
             return
-        row.wrong += 1
+        row.failed += 1
         text = seen if isinstance(seen, str) else repr(seen)
-        found = Found(expected, text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…", check)
-        if len(row.found) < _MOST and found not in row.found:
-            row.found.append(found)
+        failure = Failure(expected, text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…", check)
+        if len(row.failures) < _MAX_FAILURES and failure not in row.failures:
+            row.failures.append(failure)
 
     def leave(self, ids: Iterable[str], reason: str) -> None:
         """Record why these requirements, or parts of them, were not tested."""
@@ -134,7 +135,7 @@ class Report:
         for title, outcome in (("Failed", "failed"), ("Recommended, and not so", "advice")):
             rows = [row for row in self.rows if row.outcome == outcome]
             if rows:
-                lines += [f"{title}:", *(line for row in rows for line in _wrong(row)), ""]
+                lines += [f"{title}:", *(line for row in rows for line in _failure_lines(row)), ""]
         reasons: dict[str, list[str]] = {}
         for row in self.rows:
             if row.outcome == "not tested":
@@ -155,17 +156,17 @@ def _counted(counts: Mapping[Outcome, int]) -> str:
 
 def _member(row: Row) -> Mapping[str, Any]:
     member: dict[str, Any] = {"id": row.id, "outcome": row.outcome}
-    if row.found:
-        member["found"] = [{"expected": one.expected, "seen": one.seen, "check": one.check} for one in row.found]
-        member["times"] = row.wrong
+    if row.failures:
+        member["found"] = [asdict(failure) for failure in row.failures]
+        member["times"] = row.failed
     if row.reasons and row.outcome == "not tested":
         member["reasons"] = row.reasons
     return member
 
 
-def _wrong(row: Row) -> list[str]:
+def _failure_lines(row: Row) -> list[str]:
     lines: list[str] = []
-    for one in row.found:
+    for one in row.failures:
         lines += [f"  {row.id}  {one.check}", f"    expected: {one.expected}", f"    seen:     {one.seen}"]
     return lines
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping, Set
 from typing import Final
 
-from manglecp.conformance.bench import Bench, Check, Target, Untested, dumped, message
+from manglecp.conformance.bench import Bench, Check, Target, Untested, encode, message
 from manglecp.conformance.checks import CHECKS
-from manglecp.conformance.connections import Closed, Connection, Garbled, SessionConnection, Transport
+from manglecp.conformance.connections import Connection, Disconnected, InvalidMessage, SessionConnection, Transport
 from manglecp.conformance.message_rules import WATCHED, Watcher
 from manglecp.conformance.plan import Plan
 from manglecp.conformance.report import Report
@@ -76,40 +76,44 @@ async def run(
     if plan.credentials.token is not None:
         watcher.secrets.append(plan.credentials.token)
     bench = Bench(target, plan, report, watcher, time.time())
-    todo = [check for check in CHECKS if check.level <= level and (rows is None or bool(rows & set(check.rows)))]
+    checks = [check for check in CHECKS if check.level <= level and (rows is None or bool(rows & set(check.rows)))]
     for id_, (row_level, reason) in UNSEEN.items():
         if row_level <= level and rows is None:
             report.leave((id_,), reason)
     try:
-        if await _begin(bench, transport, seconds):
-            await _work(bench, todo, transport, seconds)
+        if await _receive_manifest(bench, transport, seconds):
+            await _run_checks(bench, checks, transport, seconds)
         else:
-            for check in todo:
+            for check in checks:
                 report.leave(check.rows, _GONE)
     finally:
-        await _drop(bench, seconds)
+        await _close(bench, seconds)
     if rows is None:
         report.leave((row for row in WATCHED if row not in report), "no message showed it")
     return report
 
 
-async def _begin(bench: Bench, transport: Transport, seconds: float) -> bool:
+async def _receive_manifest(bench: Bench, transport: Transport, seconds: float) -> bool:
     """Receive the manifest, and wait until the server is ready."""
     first, seen = "the manifest comes first", ""
     expected = f"a manifest within {seconds * 3:g} s"
     try:
         async with asyncio.timeout(seconds * 3):
-            line = await bench.line()
-            kind = line.first.type if isinstance(line, SessionConnection) and line.first is not None else "manifest"
+            connection = await bench.connection()
+            kind = (
+                connection.first.type
+                if isinstance(connection, SessionConnection) and connection.first is not None
+                else "manifest"
+            )
             for row in _FIRST[transport]:
                 bench.report.note(row, kind == "manifest", "the manifest as the first message", kind, first)
             if kind != "manifest":
                 return False
-            return await _booted(bench, line)
-    except Garbled as error:
+            return await _wait_until_ready(bench, connection)
+    except InvalidMessage as error:
         bench.report.note(error.row, False, error.expected, error.seen, first)
         seen = str(error)
-    except Closed as error:
+    except Disconnected as error:
         seen = str(error)
     except TimeoutError:
         seen = "nothing in time"
@@ -118,16 +122,15 @@ async def _begin(bench: Bench, transport: Transport, seconds: float) -> bool:
     return False
 
 
-async def _booted(bench: Bench, line: Connection) -> bool:
+async def _wait_until_ready(bench: Bench, connection: Connection) -> bool:
     """Wait until the server is ready; check that it evaluates nothing meanwhile."""
     name = "A server that is booting evaluates nothing"
     while bench.manifest.get("status") == "booting":
-        asked = message("intent_request", {"intent": {"name": "conformance_booting"}})
-        answer = await line.ask(dumped(asked))
-        if isinstance(line, SessionConnection):
-            bench.manifest = line.manifests[-1].payload
+        answer = await connection.ask(encode(message("intent_request", {"intent": {"name": "conformance_booting"}})))
+        if isinstance(connection, SessionConnection):
+            bench.manifest = connection.manifests[-1].payload
         else:
-            bench.manifest = (await line.open()).payload
+            bench.manifest = (await connection.open()).payload
         if answer.code == "server_not_ready":
             bench.report.note("MANI-29", True, "", "", name)
             bench.report.note("ERR-29", True, "", "", name)
@@ -138,66 +141,63 @@ async def _booted(bench: Bench, line: Connection) -> bool:
     return True
 
 
-async def _work(bench: Bench, todo: list[Check], transport: Transport, seconds: float) -> None:
+async def _run_checks(bench: Bench, checks: list[Check], transport: Transport, seconds: float) -> None:
     silent = 0
-    let_in = not bench.auth_required or bench.plan.credentials.token is not None
-    for check in todo:
+    has_access = not bench.auth_required or bench.plan.credentials.token is not None
+    for check in checks:
         if transport not in check.transports:
             bench.report.leave(check.rows, f"only on {' and '.join(check.transports)}")
         elif silent >= _GIVE_UP:
             bench.report.leave(check.rows, f"{_GONE} {_GIVE_UP} times, and was given up")
-        elif check.access and not let_in:
+        elif check.access and not has_access:
             bench.report.leave(check.rows, "the server wants a credential, and the plan has none")
         else:
-            silent = 0 if await _one(bench, check, seconds * check.patience) else silent + 1
+            silent = 0 if await _run_check(bench, check, seconds * check.patience) else silent + 1
 
 
-async def _one(bench: Bench, check: Check, seconds: float) -> bool:
+async def _run_check(bench: Bench, check: Check, seconds: float) -> bool:
     """Run one check, and return whether the server answered."""
     bench.check, bench.noted = check, set()
-    bench.watcher.doing = check.name
-    answered, reason = True, "nothing showed it"
+    bench.watcher.check = check.name
+    answered, reason, expected, seen = True, "nothing showed it", "", ""
     try:
         async with asyncio.timeout(seconds):
             await check.run(bench)
-        await _tidy(bench)
+        await _note_leftovers(bench)
     except Untested as error:
         reason = str(error)
-    except Garbled as error:
+    except InvalidMessage as error:
         bench.report.note(error.row, False, error.expected, error.seen, check.name)
         reason = "an answer could not be read"
-        await _drop(bench, seconds)
+        await _close(bench, seconds)
     except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:  # an answer of another form
+        expected, seen = "answers as the specification has them", f"{type(error).__name__}: {error}"
+    except (Disconnected, TimeoutError) as error:
+        answered, expected, seen = False, f"an answer within {seconds:g} s", str(error) or "nothing"
+    if expected:
         for row in check.rows:
             if row not in bench.noted:
-                bench.that(row, False, "answers as the specification has them", f"{type(error).__name__}: {error}")
-        await _drop(bench, seconds)
-    except (Closed, TimeoutError) as error:
-        seen = str(error) or "nothing"
-        for row in check.rows:
-            if row not in bench.noted:
-                bench.that(row, False, f"an answer within {seconds:g} s", seen)
-        answered = False
-        await _drop(bench, seconds)
+                bench.note(row, False, expected, seen)
+        await _close(bench, seconds)
     bench.report.leave([row for row in check.rows if row not in bench.noted], reason)
     return answered
 
 
-async def _tidy(bench: Bench) -> None:
+async def _note_leftovers(bench: Bench) -> None:
     """Report messages that are left over after a check: a second terminal message, or late progress."""
-    line = bench.opened
-    if not isinstance(line, SessionConnection):
+    connection = bench.opened
+    if not isinstance(connection, SessionConnection):
         return
-    name = bench.watcher.doing
-    for answer in (*line.unread, *line.repeated):
+    name = bench.watcher.check
+    for answer in (*connection.unread, *connection.repeated):
         bench.report.note("TRANS-33", False, "one terminal message for each request", f"one more: {answer}", name)
-    for late in line.late:
+    for late in connection.late:
         bench.report.note("PROG-08", False, "no progress after the terminal message", late, name)
-    if line.unread or line.repeated or line.late:
+    if connection.unread or connection.repeated or connection.late:
         await bench.drop()
 
 
-async def _drop(bench: Bench, seconds: float) -> None:
-    with contextlib.suppress(Closed, TimeoutError, OSError):
+async def _close(bench: Bench, seconds: float) -> None:
+    with contextlib.suppress(Disconnected, TimeoutError, OSError):
         async with asyncio.timeout(max(seconds, 20.0)):
             await bench.drop()

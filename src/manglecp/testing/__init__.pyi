@@ -10,4 +10,4 @@ from .results import (
     Refused as Refused,
     Run as Run,
 )
-from .stage import Called as Called
+from .stage import ActionCall as ActionCall

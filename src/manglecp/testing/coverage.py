@@ -6,7 +6,7 @@ The base of a domain is wrapped, so that every evaluation is counted. Rules of t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from manglecp.intent import Domain, trust_of
@@ -15,8 +15,8 @@ from manglecp.mangle.explain import rule_ref
 
 
 @dataclass(slots=True)
-class RuleCoverage:
-    """One rule: its place, and whether it ever fired. ``missing`` is the smallest set of predicates that it lacked."""
+class RuleRecord:
+    """Whether a rule ever fired. ``missing`` is the smallest set of predicates that it lacked."""
 
     place: str
     text: str
@@ -34,7 +34,7 @@ class PackCoverage:
     """The rules of one pack by their place and text, in their order."""
 
     pack: str
-    rules: dict[tuple[str, str], RuleCoverage] = field(default_factory=dict)
+    rules: dict[tuple[str, str], RuleRecord] = field(default_factory=dict)
 
     @property
     def fired(self) -> int:
@@ -45,7 +45,7 @@ class PackCoverage:
         """The percentage of rules that fired, rounded down."""
         return 100 * self.fired // len(self.rules) if self.rules else 100
 
-    def never(self) -> Iterator[RuleCoverage]:
+    def never(self) -> Iterator[RuleRecord]:
         return (rule for rule in self.rules.values() if not rule.fired)
 
     def take(self, result: Result) -> None:
@@ -57,17 +57,14 @@ class PackCoverage:
 
     def as_json(self) -> list[dict[str, Any]]:
         """Return the counts for :meth:`add` in another process."""
-        return [
-            {"place": one.place, "text": one.text, "fired": one.fired, "missing": one.missing}
-            for one in self.rules.values()
-        ]
+        return [asdict(rule) for rule in self.rules.values()]
 
     def add(self, rules: list[Mapping[str, Any]]) -> None:
         """Add the counts of another process, from :meth:`as_json`."""
         for rule in rules:
             missing = None if rule["missing"] is None else tuple(rule["missing"])
             key = (str(rule["place"]), str(rule["text"]))
-            self.rules.setdefault(key, RuleCoverage(*key)).take(bool(rule["fired"]), missing)
+            self.rules.setdefault(key, RuleRecord(*key)).take(bool(rule["fired"]), missing)
 
     def lines(self) -> Iterator[str]:
         """Return the report: how many rules fired, and each that did not with what it lacked."""
@@ -83,8 +80,8 @@ def with_coverage(domain: Domain, coverage: PackCoverage) -> Domain:
     """Return the domain with every evaluation counted in ``coverage``."""
     for rule in domain.program.rules:
         if trust_of(rule.clause) is not Trust.KERNEL:
-            named = rule_ref(rule.clause)
-            coverage.rules.setdefault((named.place, named.text), RuleCoverage(named.place, named.text))
+            ref = rule_ref(rule.clause)
+            coverage.rules.setdefault((ref.place, ref.text), RuleRecord(ref.place, ref.text))
     return replace(domain, base=_CoveredBase(domain.base, coverage))
 
 

@@ -31,10 +31,10 @@ def instant(now: Now) -> int:
 
 def as_facts(facts: Iterable[Fact], now: int) -> list[Any]:
     """Return facts as JSON objects. ``now`` in a fact is the time of the intent."""
-    found: list[Any] = []
+    objects: list[Any] = []
     for fact in facts:
-        found += parse_fact_argument("facts", fact, now) if isinstance(fact, str) else [dict(fact)]
-    return found
+        objects += parse_fact_argument("facts", fact, now) if isinstance(fact, str) else [dict(fact)]
+    return objects
 
 
 def facts_of_file(file: Path, now: int) -> list[dict[str, Any]]:
@@ -42,5 +42,5 @@ def facts_of_file(file: Path, now: int) -> list[dict[str, Any]]:
     if file.suffix == ".mg":
         return parse_fact_objects(decode(file.name, file.read_bytes()), now)
     document: Any = decode_json(file.read_bytes())
-    found = document["payload"].get("facts", []) if isinstance(document, dict) else document
-    return [dict(fact) for fact in found]
+    facts = document["payload"].get("facts", []) if isinstance(document, dict) else document
+    return [dict(fact) for fact in facts]

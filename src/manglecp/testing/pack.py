@@ -53,24 +53,23 @@ def load_pack(
         raise
     if coverage is not None:
         domain = with_coverage(domain, coverage)
-    finding = None if generated is None else Finding(generated, domain)
-    return Pack(domain, options, hosts=hosts, finding=finding)
+    return Pack(domain, options, hosts=hosts, source=None if generated is None else GeneratedFacts(generated, domain))
 
 
-class Finding:
+@dataclass
+class GeneratedFacts:
     """The fact generators of a pack, and the domain with their newest facts."""
 
-    def __init__(self, generated: FactGenerators, domain: Domain) -> None:
-        self._generated = generated
-        self._domain = domain
+    generators: FactGenerators
+    domain: Domain
 
-    def again(self) -> Domain:
+    def update(self) -> Domain:
         """Run the generators again. Raises :class:`manglecp.toolhost.passes.PassError`."""
-        for name in self._generated.names:
-            looked = self._generated.run_pass(name)
-            self._domain = self._domain.changed(looked.added, looked.removed, looked.version)
-            self._generated.commit(looked)
-        return self._domain
+        for name in self.generators.names:
+            changes = self.generators.run_pass(name)
+            self.domain = self.domain.changed(changes.added, changes.removed, changes.version)
+            self.generators.commit(changes)
+        return self.domain
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Pack:
     identity: Identity = OWNER
     functions: Mapping[str, Function] = field(default_factory=dict, repr=False)
     hosts: ExitStack = field(default_factory=ExitStack, repr=False)
-    finding: Finding | None = field(default=None, repr=False)
+    source: GeneratedFacts | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -94,8 +93,6 @@ class Pack:
     @property
     def folder(self) -> Path:
         return Path(self.domain.pack.folder)
-
-    # --- what a test changes ---------------------------------------------------------------------------------------
 
     def asking(self, who: str, *permissions: str, trust: str = "user") -> Pack:
         """Return the pack with another caller, with exactly these permissions; ``anonymous`` has none."""
@@ -119,13 +116,11 @@ class Pack:
 
     def look_again(self) -> Pack:
         """Return the pack with the facts that its generators find now."""
-        return self if self.finding is None else replace(self, domain=self.finding.again())
+        return self if self.source is None else replace(self, domain=self.source.update())
 
     def fresh(self) -> Pack:
         """Return the pack with its own runs and hosts, to be closed on its own."""
         return replace(self, hosts=ExitStack())
-
-    # --- asking ----------------------------------------------------------------------------------------------------
 
     def intent(
         self,
@@ -165,12 +160,12 @@ class Pack:
 
     def explain(self, answer: Answer, **options: Any) -> IntentResult:
         """Repeat the evaluation with these options, and with the permission to see policy."""
-        asked = answer.request.payload
-        about = replace_parts(asked, options=replace_parts(asked.options, **options))
-        who = self.identity
-        sees = Identity(who.name, who.permissions | {EXPLAIN_POLICY}, who.trust)
-        request = IntentRequest(id=answer.request.id, payload=about)
-        return respond(self.domain, request, sees, clock=lambda: answer.now).response.payload
+        payload = answer.request.payload
+        payload = replace_parts(payload, options=replace_parts(payload.options, **options))
+        permissions = self.identity.permissions | {EXPLAIN_POLICY}
+        reader = Identity(self.identity.name, permissions, self.identity.trust)
+        request = IntentRequest(id=answer.request.id, payload=payload)
+        return respond(self.domain, request, reader, clock=lambda: answer.now).response.payload
 
     @cached_property
     def tool_names(self) -> frozenset[str] | None:
@@ -181,8 +176,6 @@ class Pack:
         if any(isinstance(head.args[0], Variable | Apply) for head in heads):
             return None
         return frozenset(str(head.args[0]) for head in heads)
-
-    # --- running ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def stage(self) -> Stage:

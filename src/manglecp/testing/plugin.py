@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from manglecp.testing.pack import Pack
 
 _FILE: Final = "pack.toml"
-_TOLD: Final = "manglecp_pack_coverage"
+_WORKER_COVERAGE: Final = "manglecp_pack_coverage"
 
 
 class _Packs:
@@ -39,11 +39,11 @@ class _Packs:
         if folder not in self._loaded:
             from manglecp.testing.pack import load_pack
 
-            coverage = self.of(str(folder)) if self._watch else None
+            coverage = self.coverage_of(str(folder)) if self._watch else None
             self._loaded[folder] = load_pack(folder, self._settings, degrade=self._degrade, coverage=coverage)
         return self._loaded[folder]
 
-    def of(self, folder: str) -> PackCoverage:
+    def coverage_of(self, folder: str) -> PackCoverage:
         from manglecp.testing.coverage import PackCoverage
 
         path = Path(folder)
@@ -65,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--pack-set", metavar="NAME=VALUE", action="append", default=[], help="a setting of the pack; may be repeated"
     )
-    group.addoption("--pack-coverage", action="store_true", help="say which rules of packs no test ever fired")
+    group.addoption("--pack-coverage", action="store_true", help="list the rules of packs that no test fired")
     group.addoption(
         "--pack-coverage-fail-under",
         metavar="PERCENT",
@@ -75,7 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("manglecp_pack", "the pack that the fixture `pack` is, seen from the configuration file")
     parser.addini("manglecp_set", "settings of the pack, NAME=VALUE", type="linelist", default=[])
     parser.addini(
-        "manglecp_degrade", "also on a machine that cannot lock a pack's Python files in", type="bool", default=False
+        "manglecp_degrade", "also where a pack's Python files cannot be fully sandboxed", type="bool", default=False
     )
 
 
@@ -102,19 +102,14 @@ def pack(request: pytest.FixtureRequest) -> Iterator[Pack]:
 
 def _folder(request: pytest.FixtureRequest) -> Path:
     config = request.config
-    given = config.getoption("--pack")
-    if given:
-        return Path(config.invocation_params.dir, given).resolve()
-    said = config.getini("manglecp_pack")
-    if said:
-        return Path(config.rootpath if config.inipath is None else config.inipath.parent, said).resolve()
+    if option := config.getoption("--pack"):
+        return Path(config.invocation_params.dir, option).resolve()
+    if setting := config.getini("manglecp_pack"):
+        return Path(config.rootpath if config.inipath is None else config.inipath.parent, setting).resolve()
     for folder in request.path.resolve().parents:
         if (folder / _FILE).is_file():
             return folder
     raise pytest.UsageError(f"no {_FILE} above {request.path}: give --pack DIR, or set manglecp_pack")
-
-
-# --- coverage --------------------------------------------------------------------------------------------------------
 
 
 @pytest.hookimpl(trylast=True)
@@ -124,7 +119,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     packs.close()
     worker: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if worker is not None:
-        worker[_TOLD] = {folder: seen.as_json() for folder, seen in packs.coverage.items()}
+        worker[_WORKER_COVERAGE] = {folder: seen.as_json() for folder, seen in packs.coverage.items()}
     elif _low(session.config) and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -133,8 +128,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node: Any) -> None:
     """Collect the coverage of a worker of pytest-xdist."""
     packs: _Packs = node.config.stash[_PACKS]
-    for folder, rules in getattr(node, "workeroutput", {}).get(_TOLD, {}).items():
-        packs.of(folder).add(rules)
+    for folder, rules in getattr(node, "workeroutput", {}).get(_WORKER_COVERAGE, {}).items():
+        packs.coverage_of(folder).add(rules)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ from manglecp.base.text import escape_invisible
 from manglecp.intent import Definition, Flaw, Resource
 from manglecp.mangle import instant_text
 from manglecp.testing.messages import Fact, Now, instant
-from manglecp.testing.stage import Called
+from manglecp.testing.stage import ActionCall
 from manglecp.wire import WireError, derivation_lines, error_lines, fact_text, why_not_lines
 from manglecp.wire.messages import (
     UNSET,
@@ -42,18 +42,13 @@ class Refused(AssertionError):
         self.code = error.code
         self.message = error.message
         self.details: Mapping[str, Any] = error.details or {}
-        wrong = (f"  {one['path'] or '/'}: {one['message']}" for one in self.details.get("schema_errors", ()))
-        asked = str(self.details.get("challenge", {}).get("text", "")).splitlines()
-        lines = [
-            *error_lines(error.code, error.message, error.details),
-            *wrong,
-            *(f"  {line}" for line in asked),
-            *more,
-        ]
-        super().__init__(explained(lines))
+        lines = [*error_lines(error.code, error.message, error.details)]
+        lines += [f"  {one['path'] or '/'}: {one['message']}" for one in self.details.get("schema_errors", ())]
+        lines += [f"  {line}" for line in str(self.details.get("challenge", {}).get("text", "")).splitlines()]
+        super().__init__(join_lines([*lines, *more]))
 
 
-def explained(lines: Iterable[str]) -> str:
+def join_lines(lines: Iterable[str]) -> str:
     """Join lines, with invisible characters escaped: facts and results may hold any text."""
     return "\n".join(escape_invisible(part) for line in lines for part in line.split("\n"))
 
@@ -71,26 +66,26 @@ class Delta:
     def asserts(self, predicate: str, *args: Any) -> FactObject:
         """Return the first such fact that is added; without arguments, the first of the predicate."""
         __tracebackhide__ = True
-        return self._found("asserts", self.asserted, predicate, args)
+        return self._first("asserts", self.asserted, predicate, args)
 
     def retracts(self, predicate: str, *args: Any) -> FactObject:
         """Return the first such fact that is removed. ``None`` is the protocol's wildcard for any value."""
         __tracebackhide__ = True
-        return self._found("retracts", self.retracted, predicate, args)
+        return self._first("retracts", self.retracted, predicate, args)
 
-    def _found(self, what: str, facts: Iterable[FactObject], predicate: str, args: tuple[Any, ...]) -> FactObject:
+    def _first(self, what: str, facts: Iterable[FactObject], predicate: str, args: tuple[Any, ...]) -> FactObject:
         __tracebackhide__ = True
         for fact in facts:
-            if fact["pred"] == predicate and (not args or _fit(args, fact["args"])):
+            if fact["pred"] == predicate and (not args or _matches(args, fact["args"])):
                 return fact
         wanted = f"{predicate}({', '.join('…' if arg is ... else repr(arg) for arg in args) if args else '…'})"
-        raise AssertionError(explained([f"the run {what} no {wanted}", *self._lines()]))
+        raise AssertionError(join_lines([f"the run {what} no {wanted}", *self._lines()]))
 
     def is_empty(self) -> bool:
         """Assert that the run changes no facts."""
         __tracebackhide__ = True
         if self.asserted or self.retracted:
-            raise AssertionError(explained(["the run changes something", *self._lines()]))
+            raise AssertionError(join_lines(["the run changes something", *self._lines()]))
         return True
 
     def _lines(self) -> list[str]:
@@ -98,7 +93,7 @@ class Delta:
         return [*lines, *(f"  - {fact_text(fact)}" for fact in self.retracted)] or ["  it changes nothing"]
 
     def __str__(self) -> str:
-        return explained(self._lines())
+        return join_lines(self._lines())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,7 @@ class Run:
     pack: Pack = field(repr=False)
     tool: str
     answer: InvokeResult
-    calls: tuple[Called, ...] = ()
+    calls: tuple[ActionCall, ...] = ()
     now: int = 0
 
     @property
@@ -140,10 +135,10 @@ class Run:
             if one.name == intent and all(name in given and given[name] == params[name] for name in params):
                 return one
         wanted = f"{intent} with {params}" if params else intent
-        found = [
+        others = [
             f"  {one.name} {'' if one.params is UNSET else one.params}" for one in self.answer.next.suggested_intents
         ]
-        raise AssertionError(explained([f"{self.tool} suggests no {wanted}", *(found or ["  it suggests nothing"])]))
+        raise AssertionError(join_lines([f"{self.tool} suggests no {wanted}", *(others or ["  it suggests nothing"])]))
 
     def follow(self, intent: str, *, facts: Iterable[Fact] = (), now: Now = None) -> Answer:
         """Evaluate a suggested intent, with the continuation facts and these."""
@@ -154,7 +149,7 @@ class Run:
         return self.pack.intent(intent, facts=[*self.continuation_facts, *facts], params=params, now=at)
 
 
-def _fit(wanted: tuple[Any, ...], args: Iterable[Any]) -> bool:
+def _matches(wanted: tuple[Any, ...], args: Iterable[Any]) -> bool:
     given = list(args)
     return len(wanted) == len(given) and all(a is ... or a == b for a, b in zip(wanted, given, strict=True))
 
@@ -165,68 +160,47 @@ class OfferedTool:
 
     definition: Definition
     level: Level
+    name: str
+    description: str
+    score: int
+    """From 0 to 100."""
+    phase: str
+    """``skeleton`` (mandatory), ``flesh`` (relevant) or ``dependency``."""
+    effects: tuple[str, ...]
+    needs_confirmation: bool
+    reversible: bool
+    args: Mapping[str, Any]
+    required: tuple[str, ...]
+    steps: tuple[str, ...]
+    skills: tuple[str, ...]
+    resources: tuple[Resource, ...]
+    instructions: str
+    expires_at: str | None
+
+    @classmethod
+    def of(cls, definition: Definition, level: Level) -> OfferedTool:
+        safety = definition.safety
+        return cls(
+            definition,
+            level,
+            definition.tool,
+            definition.description,
+            definition.score,
+            definition.phase,
+            effects=safety.side_effects,
+            needs_confirmation=safety.requires_user_confirmation,
+            reversible=safety.reversible,
+            args=definition.input_schema.get("properties", {}),
+            required=tuple(definition.input_schema.get("required", ())),
+            steps=tuple(step.action for step in definition.steps),
+            skills=definition.skills,
+            resources=definition.resources,
+            instructions=definition.instructions,
+            expires_at=None if definition.expires_at is None else instant_text(definition.expires_at),
+        )
 
     def __repr__(self) -> str:
         return f"<tool {self.name}, {self.level}, {self.score}>"
-
-    @property
-    def name(self) -> str:
-        return self.definition.tool
-
-    @property
-    def description(self) -> str:
-        return self.definition.description
-
-    @property
-    def score(self) -> int:
-        """From 0 to 100."""
-        return self.definition.score
-
-    @property
-    def phase(self) -> str:
-        """``skeleton`` (mandatory), ``flesh`` (relevant) or ``dependency``."""
-        return self.definition.phase
-
-    @property
-    def effects(self) -> tuple[str, ...]:
-        return self.definition.safety.side_effects
-
-    @property
-    def needs_confirmation(self) -> bool:
-        return self.definition.safety.requires_user_confirmation
-
-    @property
-    def reversible(self) -> bool:
-        return self.definition.safety.reversible
-
-    @property
-    def args(self) -> Mapping[str, Any]:
-        properties: Mapping[str, Any] = self.definition.input_schema.get("properties", {})
-        return properties
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        return tuple(self.definition.input_schema.get("required", ()))
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        return tuple(step.action for step in self.definition.steps)
-
-    @property
-    def skills(self) -> tuple[str, ...]:
-        return self.definition.skills
-
-    @property
-    def resources(self) -> tuple[Resource, ...]:
-        return self.definition.resources
-
-    @property
-    def instructions(self) -> str:
-        return self.definition.instructions
-
-    @property
-    def expires_at(self) -> str | None:
-        return None if self.definition.expires_at is None else instant_text(self.definition.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +232,7 @@ class Proof:
         raise AssertionError(f"the proof does not use {fact}\n{self}")
 
     def __str__(self) -> str:
-        return explained(derivation_lines(self.tool, self.derivation))
+        return join_lines(derivation_lines(self.tool, self.derivation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +252,8 @@ class Answer:
 
     @property
     def tools(self) -> tuple[OfferedTool, ...]:
-        shown = {one.macro_id: one.disclosure_level for one in self.result.macro_tools}
-        return tuple(OfferedTool(one, shown[one.macro_id]) for one in self.definitions)
+        levels = {one.macro_id: one.disclosure_level for one in self.result.macro_tools}
+        return tuple(OfferedTool.of(one, levels[one.macro_id]) for one in self.definitions)
 
     @property
     def names(self) -> list[str]:
@@ -294,8 +268,6 @@ class Answer:
     def __contains__(self, name: object) -> bool:
         return name in self.names
 
-    # --- assertions ------------------------------------------------------------------------------------------------
-
     def offers(self, *names: str) -> tuple[OfferedTool, ...]:
         """Assert that all of these tools are offered; the failure shows what blocks the first that is missing."""
         __tracebackhide__ = True
@@ -304,15 +276,12 @@ class Answer:
     def offers_only(self, *names: str) -> tuple[OfferedTool, ...]:
         """Assert that exactly these tools are offered, in any order."""
         __tracebackhide__ = True
-        found = self.offers(*names)
+        tools = self.offers(*names)
         more = [name for name in self.names if name not in names]
         if more:
-            raise AssertionError(
-                explained(
-                    [f"the intent {self.intent} also offers {', '.join(more)}", *str(self.proof(more[0])).split("\n")]
-                )
-            )
-        return found
+            reason = f"the intent {self.intent} also offers {', '.join(more)}"
+            raise AssertionError(join_lines([reason, str(self.proof(more[0]))]))
+        return tools
 
     def tool(self, name: str) -> OfferedTool:
         """Return the tool, and assert that it is offered."""
@@ -320,7 +289,9 @@ class Answer:
         for tool in self.tools:
             if tool.name == name:
                 return tool
-        raise AssertionError(explained([self._without(name), *self._missing(name)]))
+        offered = ", ".join(self.names) or "nothing"
+        reason = f"the intent {self.intent} does not offer {name}, but {offered}"
+        raise AssertionError(join_lines([reason, *self._missing(name)]))
 
     def lacks(self, name: str, because: str | None = None) -> WhyNot:
         """Assert that the tool is not offered; with ``because``, that one of the reasons contains this text."""
@@ -334,11 +305,9 @@ class Answer:
         reasons = [*blocked.blocked_by, *self._flaws(name)]
         if because is not None and not any(because in reason for reason in reasons):
             raise AssertionError(
-                explained([f"{name} is missing, but not because of {because!r}", *self._missing(name)])
+                join_lines([f"{name} is missing, but not because of {because!r}", *self._missing(name)])
             )
         return blocked
-
-    # --- reasons ---------------------------------------------------------------------------------------------------
 
     def proof(self, name: str) -> Proof:
         """Return the derivation of an offered tool."""
@@ -363,11 +332,6 @@ class Answer:
 
     def _flaws(self, name: str) -> list[str]:
         return [flaw.message for flaw in self.flaws if name in flaw.message]
-
-    def _without(self, name: str) -> str:
-        return f"the intent {self.intent} does not offer {name}, but {', '.join(self.names) or 'nothing'}"
-
-    # --- going on --------------------------------------------------------------------------------------------------
 
     def invoke(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import secrets as chance
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, ExitStack
@@ -33,7 +33,7 @@ Function: TypeAlias = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ActionCall:
     """One call of an action: its name, its input, and its output or error."""
 
     action: str
@@ -60,32 +60,32 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
 
 
 class Actions:
-    """A dispatcher for an invoker. ``called`` are the calls in the order of their ends."""
+    """A dispatcher for an invoker. ``calls`` are in the order of their ends."""
 
     def __init__(self, pack: Pack, functions: Mapping[str, Function], hosts: Callable[[], Awaitable[Dispatcher]]):
         self._actions = {action.aid: action for action in pack.actions.values()}
         self._functions = functions
         self._hosts = hosts
         self._started: Dispatcher | None = None
-        self.called: list[Called] = []
+        self.calls: list[ActionCall] = []
 
-    async def call(self, aid: str, **asked: Any) -> ActionResult | DispatchError:
+    async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
         """Run the function for this action, or a host where there is none."""
         action = self._actions[aid]
         if action.name in self._functions:
-            answer = await self._function(action, self._functions[action.name], asked)
+            answer = await self._call_function(action, self._functions[action.name], options)
         else:
             self._started = await self._hosts()
-            answer = await self._started.call(aid, **asked)
-        given = msgspec.json.decode(asked["input_json"])  # not what the function may have changed
+            answer = await self._started.call(aid, **options)
+        given = msgspec.json.decode(options["input_json"])  # not what the function may have changed
         if isinstance(answer, ActionResult):
-            self.called.append(Called(action.name, given, msgspec.json.decode(answer.output_json)))
+            self.calls.append(ActionCall(action.name, given, msgspec.json.decode(answer.output_json)))
         else:
-            self.called.append(Called(action.name, given, error=answer["detail"]))
+            self.calls.append(ActionCall(action.name, given, error=answer["detail"]))
         return answer
 
-    async def _function(
-        self, action: ActionDescription, function: Function, asked: Mapping[str, Any]
+    async def _call_function(
+        self, action: ActionDescription, function: Function, options: Mapping[str, Any]
     ) -> ActionResult | DispatchError:
         named = ("input_json", "slots", "identity", "call_id", "authority")
         right = Right(
@@ -93,7 +93,7 @@ class Actions:
                 aid=action.aid,
                 tier=action.tier,
                 idempotent=action.idempotent,
-                **{name: asked[name] for name in named if name in asked},
+                **{name: options[name] for name in named if name in options},
             )
         )
         try:
@@ -101,11 +101,13 @@ class Actions:
             right.spend(effect=action.tier > 0)
         except CallRefused as refused:
             return failure(action.aid, refused.kind, refused.detail, code=refused.code)
-        limits = [seconds for seconds in (asked.get("timeout"), action.timeout) if seconds is not None]
+        limits = [seconds for seconds in (options.get("timeout"), action.timeout) if seconds is not None]
         try:
             async with asyncio.timeout(min(limits, default=None)):
-                output = await _called(function, msgspec.json.decode(asked["input_json"]))
-            return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(asked["slots"]))
+                # In a thread: a function may be slow, and may use the pack itself.
+                output = await asyncio.to_thread(function, **msgspec.json.decode(options["input_json"]))
+                output = await output if inspect.isawaitable(output) else output
+            return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(options["slots"]))
         except TimeoutError:
             code: ErrorCode | None = None if action.idempotent else "outcome_unknown"
             return failure(action.aid, "timeout", "the function did not return in time", code=code)
@@ -117,36 +119,25 @@ class Actions:
         return self._started is not None and self._started.cancel(call_id)
 
 
-async def _called(function: Function, given: Mapping[str, Any]) -> Any:
-    """Call in a thread: a function may be slow, and may use the pack itself."""
-    output = await asyncio.to_thread(function, **given)
-    return await output if inspect.isawaitable(output) else output
-
-
 T = TypeVar("T")
 
 
 class Stage:
     """Runs invocations on an event loop in a thread, until ``close``."""
 
-    def __init__(
-        self,
-        domain: Domain,
-        functions: Mapping[str, Function],
-        options: PackOptions,
-    ) -> None:
+    def __init__(self, domain: Domain, functions: Mapping[str, Function], options: PackOptions) -> None:
         self._domain = domain
         self._options = options
-        self._secrets = Secrets(local=chance.token_bytes(32))
+        self._secrets = Secrets(local=secrets.token_bytes(32))
         self._now: int | None = None
         self._stack = AsyncExitStack()
         self._hosts: Dispatcher | None = None
         self._starting = asyncio.Lock()
-        self._actions = Actions(domain.pack, functions, self._started)
+        self._actions = Actions(domain.pack, functions, self._start_hosts)
         self._end = ExitStack()
         self._loop = self._end.enter_context(background_loop("manglecp-testing"))
         try:
-            self._invoker = self._wait(self._opened())
+            self._invoker = self._wait(self._open_invoker())
         except BaseException:
             self.close()
             raise
@@ -168,9 +159,9 @@ class Stage:
         evaluated_at: int,
         now: int,
         request_key: str | None = None,
-    ) -> tuple[InvokeResult | WireError, tuple[Called, ...]]:
+    ) -> tuple[InvokeResult | WireError, tuple[ActionCall, ...]]:
         """Return the result or error, and the calls that were made. Evaluation and invocation have their own time."""
-        before = len(self._actions.called)
+        before = len(self._actions.calls)
         self._now = evaluated_at
         self._wait(self._invoker.offers.evaluate(request, identity))
         self._now = now
@@ -179,19 +170,17 @@ class Stage:
             payload["x-request_key"] = request_key
         try:
             answer: InvokeResult | WireError = self._wait(
-                with_approval(
-                    partial(self._invoked, identity), payload, identity.name, self._secrets, lambda _: confirm
-                )
+                with_approval(partial(self._invoke, identity), payload, identity.name, self._secrets, lambda _: confirm)
             )
         except WireError as error:
             answer = error
-        return answer, tuple(self._actions.called[before:])
+        return answer, tuple(self._actions.calls[before:])
 
-    async def _invoked(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult:
+    async def _invoke(self, identity: Identity, payload: dict[str, Any]) -> InvokeResult:
         request: InvokeRequest = request_message("invoke_request", payload, self._domain.pack, "test")
         return (await self._invoker.invoke(request, identity)).payload
 
-    async def _opened(self) -> Invoker:
+    async def _open_invoker(self) -> Invoker:
         store = await asyncio.to_thread(open_store, ":memory:")
         self._stack.callback(store.close)
         clock = lambda: time.time_ns() if self._now is None else self._now  # noqa: E731
@@ -199,7 +188,7 @@ class Stage:
         runtime = PackRuntime.over(self._domain, actions, self._options, store, secrets=self._secrets, clock=clock)
         return await self._stack.enter_async_context(runtime.invoker)
 
-    async def _started(self) -> Dispatcher:
+    async def _start_hosts(self) -> Dispatcher:
         async with self._starting:
             if self._hosts is None:
                 hosts = serve_pack_actions(self._domain.pack, self._options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from manglecp.conformance.bench import HTTP, SESSIONS, Bench, Untested, check, dumped, message
+from manglecp.conformance.bench import HTTP, SESSIONS, Bench, Untested, check, encode, message
 from manglecp.conformance.connections import Answer, HttpConnection, SessionConnection, member
 
 _WRONG = "conformance-wrong-token"
@@ -15,24 +15,24 @@ def _intent() -> dict[str, Any]:
     return message("intent_request", {"intent": {"name": "conformance_access"}})
 
 
-async def _as(line: HttpConnection, headers: Mapping[str, str]) -> Answer:
-    return await line.ask(dumped(_intent()), credentials=headers)
+async def _as(connection: HttpConnection, headers: Mapping[str, str]) -> Answer:
+    return await connection.ask(encode(_intent()), credentials=headers)
 
 
 @check("SEC-17", "SEC-09", "ERR-09", "ERR-10", "TRANS-17", transports=HTTP, access=False)
 async def credentials_on_http(b: Bench) -> None:
     """Without a credential, and with a wrong one, nothing is answered"""
     b.require_auth()
-    line = await b.http()
-    answer = await _as(line, {})
+    connection = await b.http()
+    answer = await _as(connection, {})
     b.refused(answer, "auth_required", "SEC-17", about="a request without a credential")
-    b.that("TRANS-17", answer.status == 401, "status 401", answer.status)
-    answer = await _as(line, {"Authorization": f"Bearer {_WRONG}"})
+    b.note("TRANS-17", answer.status == 401, "status 401", answer.status)
+    answer = await _as(connection, {"Authorization": f"Bearer {_WRONG}"})
     b.refused(answer, "auth_invalid", "SEC-17", about="a wrong credential")
     schemes = member(b.manifest, "auth", "schemes")
-    b.that("SEC-09", bool(schemes), "at least one scheme", schemes)
+    b.note("SEC-09", bool(schemes), "at least one scheme", schemes)
     if isinstance(schemes, list) and "api_key" in schemes:
-        answer = await _as(line, {"X-MangleCP-API-Key": _WRONG})
+        answer = await _as(connection, {"X-MangleCP-API-Key": _WRONG})
         b.refused(answer, "auth_invalid", "SEC-17", about="a wrong API key")
 
 
@@ -42,22 +42,22 @@ async def keys_and_tokens(b: Bench) -> None:
     schemes = member(b.manifest, "auth", "schemes")
     if not isinstance(schemes, list) or "api_key" not in schemes:
         raise Untested("the server takes no API keys")
-    b.that("SEC-12", "bearer" in schemes, "bearer among auth.schemes", schemes)
+    b.note("SEC-12", "bearer" in schemes, "bearer among auth.schemes", schemes)
 
 
 @check("SEC-13", "SEC-17", "ERR-09", "ERR-10", transports=SESSIONS, access=False)
 async def credentials_on_sessions(b: Bench) -> None:
     """Before authentication nothing is answered; a wrong credential is refused, and the session goes on"""
     b.require_auth()
-    async with b.other_session() as line:
-        answer = await line.ask(dumped(_intent()))
+    async with b.other_session() as connection:
+        answer = await connection.ask(encode(_intent()))
         b.refused(answer, "auth_required", "SEC-13", "SEC-17", about="an intent before authentication")
         invoking = message("invoke_request", {"macro_id": "conformance-none", "args": {}})
-        answer = await line.ask(dumped(invoking))
+        answer = await connection.ask(encode(invoking))
         b.refused(answer, "auth_required", "SEC-13", about="an invocation before authentication")
-        answer = await b.authenticate(line, _WRONG)
+        answer = await b.authenticate(connection, _WRONG)
         b.refused(answer, "auth_invalid", "SEC-17", about="a wrong credential")
-        answer = await line.ask(dumped(_intent()))
+        answer = await connection.ask(encode(_intent()))
         b.refused(answer, "auth_required", "SEC-13", about="an intent after a wrong credential")
 
 
@@ -65,11 +65,11 @@ async def credentials_on_sessions(b: Bench) -> None:
 async def authenticating(b: Bench) -> None:
     """A valid credential is answered with its identity"""
     b.require_auth()
-    async with b.other_session() as line:
-        answer = await b.authenticate(line)
-        b.that("SEC-14", answer.type == "authenticate_response", "authenticate_response", answer)
+    async with b.other_session() as connection:
+        answer = await b.authenticate(connection)
+        b.note("SEC-14", answer.type == "authenticate_response", "authenticate_response", answer)
         fits = answer.payload.get("status") == "authenticated" and isinstance(answer.payload.get("permissions"), list)
-        b.that("SEC-15", fits, "status authenticated, and permissions", answer.payload)
+        b.note("SEC-15", fits, "status authenticated, and permissions", answer.payload)
 
 
 @check("OPEN-40", "SEC-04")
@@ -87,35 +87,35 @@ async def denied_intents(b: Bench) -> None:
 
 
 async def _with_token(b: Bench, token: str, given: dict[str, Any]) -> Answer:
-    line = b.new_line()
+    connection = b.new_connection()
     try:
-        await line.open()
-        if isinstance(line, HttpConnection):
-            return await line.ask(dumped(given), credentials={"Authorization": f"Bearer {token}"})
-        assert isinstance(line, SessionConnection)
-        await b.authenticate(line, token)
-        return await line.ask(dumped(given))
+        await connection.open()
+        if isinstance(connection, HttpConnection):
+            return await connection.ask(encode(given), credentials={"Authorization": f"Bearer {token}"})
+        assert isinstance(connection, SessionConnection)
+        await b.authenticate(connection, token)
+        return await connection.ask(encode(given))
     finally:
-        await line.close()
+        await connection.close()
 
 
 @check("SEC-27", "EVAL-13", "EVAL-14")
 async def tools_depend_on_intents(b: Bench) -> None:
     """Different intents bring different tools"""
     found: dict[str, frozenset[str]] = {}
-    for stated in b.plan.intents:
-        answer = await b.state(stated)
+    for planned in b.plan.intents:
+        answer = await b.evaluate(planned)
         if answer.type == "intent_response":
-            found[stated.label] = frozenset(str(tool.get("name")) for tool in answer.payload.get("macro_tools") or ())
+            found[planned.label] = frozenset(str(tool.get("name")) for tool in answer.payload.get("macro_tools") or ())
     if len(found) < 2:
         raise Untested("the plan has fewer than two intents")
-    b.that("SEC-27", len(set(found.values())) > 1, "other tools for another intent", found)
-    for stated in b.plan.intents:
-        if stated.label in found and stated.absent:
-            there = found[stated.label] & set(stated.absent)
-            b.that(
+    b.note("SEC-27", len(set(found.values())) > 1, "other tools for another intent", found)
+    for planned in b.plan.intents:
+        if planned.label in found and planned.absent:
+            there = found[planned.label] & set(planned.absent)
+            b.note(
                 ("EVAL-13", "EVAL-14"),
                 not there,
-                f"none of {', '.join(stated.absent)} for {stated.label}",
+                f"none of {', '.join(planned.absent)} for {planned.label}",
                 sorted(there),
             )

@@ -24,75 +24,75 @@ async def everything_in_full(b: Bench) -> None:
         raise Untested("the intent brings no tools")
     for tool in tools:
         fits = tool.get("disclosure_level") == "full"
-        b.that(("EVAL-33", "CONF-04", "TOOL-05"), fits, "disclosure_level full", tool.get("disclosure_level"))
+        b.note(("EVAL-33", "CONF-04", "TOOL-05"), fits, "disclosure_level full", tool.get("disclosure_level"))
 
 
 @check("EVAL-33", "CONF-07", "TOOL-06", "TOOL-07", level=2)
 async def less_of_everything(b: Bench) -> None:
     """With the preferences condensed and minimal every tool is shown so"""
-    stated = await b.intent()
+    planned = await b.intent()
     for level, row in (("condensed", "TOOL-06"), ("minimal", "TOOL-07")):
-        tools = await b.tools(stated, options={"disclosure_preference": level})
+        tools = await b.tools(planned, options={"disclosure_preference": level})
         if not tools:
             raise Untested("the intent brings no tools")
         for tool in tools:
             seen = tool.get("disclosure_level")
-            b.that(("EVAL-33", "CONF-07", row), seen == level, f"disclosure_level {level}", seen)
+            b.note(("EVAL-33", "CONF-07", row), seen == level, f"disclosure_level {level}", seen)
 
 
 @check("EVAL-08", level=2)
 async def adaptive_by_default(b: Bench) -> None:
     """Without a preference it is adaptive, and without proof hints"""
-    stated = await b.intent()
-    plain = await b.answered(stated)
-    adaptive = await b.tools(stated, options={"disclosure_preference": "adaptive"})
+    planned = await b.intent()
+    plain = await b.response(planned)
+    adaptive = await b.tools(planned, options={"disclosure_preference": "adaptive"})
     levels = _levels(plain.payload.get("macro_tools") or [])
-    b.that("EVAL-08", levels == _levels(adaptive), f"the same as adaptive: {_levels(adaptive)}", levels)
+    b.note("EVAL-08", levels == _levels(adaptive), f"the same as adaptive: {_levels(adaptive)}", levels)
 
 
 @check("EVAL-35", "SKILL-15", "OPEN-22", level=2)
 async def budgets(b: Bench) -> None:
     """A budget of tokens shows less of the tools, never more"""
-    stated = await b.intent()
+    planned = await b.intent()
     options = {"disclosure_preference": "full"}
-    every = _levels(await b.tools(stated, options=options))
+    every = _levels(await b.tools(planned, options=options))
     if not every:
         raise Untested("the intent brings no tools")
     for budget in (5_000, 200, 60, 20, 5):
-        found = _levels(await b.tools(stated, options=options, constraints={"max_tokens_budget": budget}))
+        found = _levels(await b.tools(planned, options=options, constraints={"max_tokens_budget": budget}))
         fits = all(name in every and level <= every[name] for name, level in found.items())
-        b.that(("EVAL-35", "OPEN-22"), fits, f"the same tools or fewer under a budget of {budget}", found)
+        b.note(("EVAL-35", "OPEN-22"), fits, f"the same tools or fewer under a budget of {budget}", found)
         if budget <= 20:
             small = _RANK["full"] not in found.values()
-            b.that(("EVAL-35", "SKILL-15"), small, f"no tool in full under a budget of {budget} tokens", found)
+            b.note(("EVAL-35", "SKILL-15"), small, f"no tool in full under a budget of {budget} tokens", found)
 
 
 @check("SKILL-03", "SKILL-05", "CONF-09", level=2)
 async def skills(b: Bench) -> None:
     """A skill comes with the tools that are proven to need it, and not otherwise"""
-    planned = [one for one in b.plan.intents if one.skills or one.no_skills]
-    if not planned:
+    cases = [one for one in b.plan.intents if one.skills or one.no_skills]
+    if not cases:
         raise Untested("the plan names no skills")
-    for stated in planned:
-        answer = await b.answered(stated, options={"disclosure_preference": "full"})
+    for planned in cases:
+        answer = await b.response(planned, options={"disclosure_preference": "full"})
         given: dict[str, Any] = {str(one.get("skill_id")): one for one in answer.payload.get("required_skills") or ()}
         for tool in tools_of(answer):
             for one in (tool.get("context_injection") or {}).get("skills") or ():
                 given[str(one.get("skill_id"))] = one
                 whole = not one.get("inline") or isinstance(one.get("content"), str)
-                b.that("SKILL-05", whole, "the content of a skill that is inline", one)
-        missing, extra = set(stated.skills) - set(given), set(stated.no_skills) & set(given)
-        b.that(("SKILL-03", "CONF-09"), not missing, f"the skills {', '.join(stated.skills)}", sorted(given))
-        b.that("SKILL-03", not extra, f"not the skills {', '.join(stated.no_skills)}", sorted(extra))
+                b.note("SKILL-05", whole, "the content of a skill that is inline", one)
+        missing, extra = set(planned.skills) - set(given), set(planned.no_skills) & set(given)
+        b.note(("SKILL-03", "CONF-09"), not missing, f"the skills {', '.join(planned.skills)}", sorted(given))
+        b.note("SKILL-03", not extra, f"not the skills {', '.join(planned.no_skills)}", sorted(extra))
 
 
 @check("EVAL-36", level=3)
 async def better_tools_show_more(b: Bench) -> None:
     """Under a budget no tool shows less than one with a lower score"""
-    stated = await b.intent()
+    planned = await b.intent()
     for budget in (1_000, 400, 120, 40):
-        answer = await b.answered(
-            stated,
+        answer = await b.response(
+            planned,
             options={"disclosure_preference": "full", "include_proof_hints": True},
             constraints={"max_tokens_budget": budget},
         )
@@ -101,26 +101,26 @@ async def better_tools_show_more(b: Bench) -> None:
         scores = {str(one.get("macro_id")): float(one["score"]) for one in found or ()}
         ranked = sorted((scores[name], level) for name, level in levels.items() if name in scores)
         wrong = [(low, high) for low in ranked for high in ranked if low[0] < high[0] and low[1] > high[1]]
-        b.that("EVAL-36", not wrong, f"levels in the order of scores under a budget of {budget}", ranked)
+        b.note("EVAL-36", not wrong, f"levels in the order of scores under a budget of {budget}", ranked)
 
 
 @check("EVAL-38", "EVAL-39", "CONF-11", "OPEN-16", level=3)
 async def upgrades(b: Bench) -> None:
     """A tool that is asked for by disclosure_upgrade comes in full"""
-    for stated in b.plan.intents or (await b.intent(),):
-        answer = await b.state(stated)
+    for planned in b.plan.intents or (await b.intent(),):
+        answer = await b.evaluate(planned)
         less = [tool for tool in answer.payload.get("macro_tools") or () if tool.get("disclosure_level") != "full"]
         for tool in less:
             fact = {"pred": "disclosure_upgrade", "args": [tool["macro_id"]]}
-            tools = await b.tools(stated, facts=[*stated.facts, fact])
+            tools = await b.tools(planned, facts=[*planned.facts, fact])
             level = next(
                 (one.get("disclosure_level") for one in tools if one.get("macro_id") == tool["macro_id"]), None
             )
-            b.that(("EVAL-38", "EVAL-39", "CONF-11"), level == "full", f"{tool['name']} in full", level)
+            b.note(("EVAL-38", "EVAL-39", "CONF-11"), level == "full", f"{tool['name']} in full", level)
         if less:
             unknown = {"pred": "disclosure_upgrade", "args": ["conformance-none"]}
-            other = await b.state(stated, facts=[*stated.facts, unknown])
-            b.that("OPEN-16", other.type == "intent_response", "an unknown macro_id passed over", other)
+            other = await b.evaluate(planned, facts=[*planned.facts, unknown])
+            b.note("OPEN-16", other.type == "intent_response", "an unknown macro_id passed over", other)
             return
     raise Untested("every tool is shown in full already")
 
@@ -130,29 +130,29 @@ _PATH: Final = re.compile(r"\.mg\b|(?:^|[\s\"'(])/(?:home|usr|opt|srv|var|root|e
 
 
 async def _hints(b: Bench) -> tuple[Any, list[dict[str, Any]], tuple[Any, ...]]:
-    stated = await b.intent()
-    answer = await b.answered(stated, options={"include_proof_hints": True})
-    return answer.payload.get("proof_hints"), tools_of(answer), stated.facts
+    planned = await b.intent()
+    answer = await b.response(planned, options={"include_proof_hints": True})
+    return answer.payload.get("proof_hints"), tools_of(answer), planned.facts
 
 
 @check("EVAL-28", "SEC-31")
 async def hints_only_on_request(b: Bench) -> None:
     """There are no proof hints unless they are asked for"""
-    stated = await b.intent()
+    planned = await b.intent()
     for options in ({}, {"include_proof_hints": False}):
-        answer = await b.answered(stated, options=options)
+        answer = await b.response(planned, options=options)
         absent = answer.payload.get("proof_hints") is None
-        b.that(("EVAL-28", "SEC-31"), absent, "no proof_hints", "proof_hints")
+        b.note(("EVAL-28", "SEC-31"), absent, "no proof_hints", "proof_hints")
 
 
 @check("PROOF-01", "PROOF-02", "CONF-11", level=3)
 async def hints_are_given(b: Bench) -> None:
     """Proof hints have derivations, exclusions and facts without a use"""
     hints, _, _ = await _hints(b)
-    if not b.that(("PROOF-01", "CONF-11"), isinstance(hints, dict), "proof_hints when they are asked for", hints):
+    if not b.note(("PROOF-01", "CONF-11"), isinstance(hints, dict), "proof_hints when they are asked for", hints):
         return
     for name in ("derivations", "excluded", "unmatched_facts"):
-        b.that("PROOF-02", isinstance(hints.get(name), list), f"the list {name}", hints.get(name))
+        b.note("PROOF-02", isinstance(hints.get(name), list), f"the list {name}", hints.get(name))
 
 
 @check("PROOF-03", "PROOF-04", "PROOF-06", "PROOF-10", level=3)
@@ -162,17 +162,17 @@ async def each_tool_has_a_derivation(b: Bench) -> None:
     found = member(hints, "derivations")
     derivations = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     ids, wanted = sorted(str(one.get("macro_id")) for one in derivations), sorted(str(t["macro_id"]) for t in tools)
-    b.that("PROOF-06", ids == wanted, f"one derivation for each of {wanted}", ids)
+    b.note("PROOF-06", ids == wanted, f"one derivation for each of {wanted}", ids)
     sent = [(fact.get("pred"), json.dumps(fact.get("args"))) for fact in facts]
     for one in derivations:
         phase = one.get("selected_by")
-        b.that("PROOF-03", phase in ("skeleton", "flesh", "dependency"), "a phase in selected_by", phase)
+        b.note("PROOF-03", phase in ("skeleton", "flesh", "dependency"), "a phase in selected_by", phase)
         chain = one.get("rule_chain")
         names = isinstance(chain, list) and all(isinstance(n, str) and _PREDICATE.fullmatch(n) for n in chain)
-        b.that(("PROOF-04", "PROOF-10"), names, "names of predicates in rule_chain", chain)
+        b.note(("PROOF-04", "PROOF-10"), names, "names of predicates in rule_chain", chain)
         for fact in one.get("supporting_facts") or ():
             known = (fact.get("pred"), json.dumps(fact.get("args"))) in sent or "named_args" in fact
-            b.that("PROOF-04", known, "facts of the client in supporting_facts", fact)
+            b.note("PROOF-04", known, "facts of the client in supporting_facts", fact)
 
 
 @check("PROOF-09", level=3)
@@ -182,9 +182,9 @@ async def hints_give_nothing_away(b: Bench) -> None:
     if not isinstance(hints, dict):
         raise Untested("there are no proof hints")
     text = json.dumps(hints, ensure_ascii=False)
-    b.that("PROOF-09", ":-" not in text and "⟸" not in text, "no text of rules", "a rule")
+    b.note("PROOF-09", ":-" not in text and "⟸" not in text, "no text of rules", "a rule")
     path = _PATH.search(text)
-    b.that("PROOF-09", path is None, "no paths of files", path and text[max(0, path.start() - 20) : path.end() + 20])
+    b.note("PROOF-09", path is None, "no paths of files", path and text[max(0, path.start() - 20) : path.end() + 20])
 
 
 @check("COV-01", "COV-03", "COV-04", "COV-05", "COV-10", level=3)
@@ -193,17 +193,17 @@ async def rule_coverage(b: Bench) -> None:
     extensions = b.manifest.get("extensions")
     if not isinstance(extensions, dict) or "x-rule_coverage" not in extensions:
         raise Untested("the manifest has no extension x-rule_coverage")
-    stated = await b.intent()
-    answer = await b.answered(stated, options={"x-rule_coverage": True})
+    planned = await b.intent()
+    answer = await b.response(planned, options={"x-rule_coverage": True})
     coverage = member(answer.payload, "diagnostics", "rule_coverage")
-    if not b.that(("COV-01", "COV-10"), isinstance(coverage, dict), "diagnostics.rule_coverage", coverage):
+    if not b.note(("COV-01", "COV-10"), isinstance(coverage, dict), "diagnostics.rule_coverage", coverage):
         return
     counts = [coverage.get(name) for name in ("rules_fired", "rules_dormant", "rules_inapplicable", "total_rules")]
     whole = all(isinstance(count, int) for count in counts)
-    if b.that("COV-03", whole, "four counts", coverage):
-        b.that("COV-05", sum(counts[:3]) == counts[3], "counts that add up to the total", coverage)
+    if b.note("COV-03", whole, "four counts", coverage):
+        b.note("COV-05", sum(counts[:3]) == counts[3], "counts that add up to the total", coverage)
     for one in coverage.get("dormant_details") or ():
-        b.that("COV-04", {"rule", "missing_predicates", "status"} <= set(one), "rule, what is missing, status", one)
+        b.note("COV-04", {"rule", "missing_predicates", "status"} <= set(one), "rule, what is missing, status", one)
 
 
 @check("PROOF-08", level=3)
@@ -215,5 +215,5 @@ async def facts_without_a_use(b: Bench) -> None:
         raise Untested("there are no unmatched_facts")
     sent = {fact.get("pred") for fact in facts}
     for one in found:
-        b.that("PROOF-08", one.get("pred") in sent and bool(one.get("reason")), "a fact that was sent, and why", one)
-    b.that("PROOF-08", True, "", "")
+        b.note("PROOF-08", one.get("pred") in sent and bool(one.get("reason")), "a fact that was sent, and why", one)
+    b.note("PROOF-08", True, "", "")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import jsonschema_rs
 
 from manglecp.base.digest import digest
 from manglecp.conformance.bench import SESSIONS, Bench, Untested, check, message
-from manglecp.conformance.checks.facts import same
+from manglecp.conformance.checks.facts import comparable
 from manglecp.conformance.connections import Answer, member
-from manglecp.conformance.plan import Invocation, Stated
+from manglecp.conformance.plan import Invocation, PlannedIntent
 from manglecp.wire import sign_confirmation
 
 
@@ -51,7 +51,7 @@ async def wrong_arguments(b: Bench) -> None:
         whole = (
             isinstance(errors, list) and bool(errors) and all({"path", "message", "keyword"} <= set(e) for e in errors)
         )
-        b.that("ERR-39", whole, "schema_errors with path, message and keyword", answer.details)
+        b.note("ERR-39", whole, "schema_errors with path, message and keyword", answer.details)
 
 
 @check("INVK-07", "ERR-24", "INVK-05", "OPEN-27", "OPEN-29", level=2)
@@ -75,7 +75,7 @@ async def consent_is_needed(b: Bench) -> None:
         macro_id, tool = await _full(b, invocation)
         safety = tool.get("safety")
         flag = member(safety, "requires_user_confirmation")
-        b.that("CONF-09", flag is True, f"requires_user_confirmation for {invocation.tool}", safety)
+        b.note("CONF-09", flag is True, f"requires_user_confirmation for {invocation.tool}", safety)
         answer = await b.invoke(macro_id, dict(invocation.args))
         rows = ("INVK-09", "SEC-24")
         b.refused(answer, "confirmation_required", *rows, about=f"{invocation.tool} without a token")
@@ -84,7 +84,7 @@ async def consent_is_needed(b: Bench) -> None:
             b.refused(answer, "confirmation_invalid", "INVK-10", about=f"the token {token!r}")
         answer = await b.invoke(macro_id, dict(invocation.args), confirmation_token="")
         refused = answer.code in ("confirmation_invalid", "confirmation_required")
-        b.that("INVK-10", refused, "an error for an empty token", answer)
+        b.note("INVK-10", refused, "an error for an empty token", answer)
         if invocation.wrong_args is not None:
             answer = await b.invoke(macro_id, invocation.wrong_args)
             about = "wrong arguments and no token"
@@ -104,7 +104,7 @@ async def consent_is_taken(b: Bench) -> None:
         token = _token(b, bytes.fromhex(secret), macro_id, invocation.args, asked)
         answer = await b.invoke(macro_id, dict(invocation.args), confirmation_token=token)
         went = answer.type == "invoke_response" or (invocation.fails and answer.code == "execution_failed")
-        b.that(("SEC-21", "SEC-22", "CONF-09", "INVK-04"), went, f"{invocation.tool} invoked with consent", answer)
+        b.note(("SEC-21", "SEC-22", "CONF-09", "INVK-04"), went, f"{invocation.tool} invoked with consent", answer)
         again = await b.invoke(macro_id, dict(invocation.args), confirmation_token=token)
         b.refused(again, "confirmation_invalid", "SEC-22", about="the same token again")
 
@@ -127,60 +127,59 @@ def _plain(one: Invocation) -> bool:
     return not (one.confirm or one.expired or one.fails or one.slow)
 
 
-async def _ran(b: Bench) -> list[tuple[Invocation, dict[str, Any], Answer]]:
+async def _run_planned(b: Bench) -> list[tuple[Invocation, dict[str, Any], Answer]]:
     """Invoke each tool of the plan that needs no special handling, once in a run."""
-    if "ran" not in b.kept:
-        ran = []
+    if "runs" not in b.cache:
+        runs = []
         for invocation in b.invocations(_plain):
             macro_id, tool = await _full(b, invocation)
-            ran.append((invocation, tool, await b.invoke(macro_id, dict(invocation.args))))
-        b.kept["ran"] = ran
-    found: list[tuple[Invocation, dict[str, Any], Answer]] = b.kept["ran"]
-    return found
+            runs.append((invocation, tool, await b.invoke(macro_id, dict(invocation.args))))
+        b.cache["runs"] = runs
+    return cast(list[tuple[Invocation, dict[str, Any], Answer]], b.cache["runs"])
 
 
 @check("CONF-05", "INVK-14", "INVK-15", "INVK-11", patience=5)
 async def results(b: Bench) -> None:
     """A tool that is invoked answers with a result that fits its schema"""
-    for invocation, tool, answer in await _ran(b):
+    for invocation, tool, answer in await _run_planned(b):
         rows = ("CONF-05", "INVK-11")
-        if not b.that(rows, answer.type == "invoke_response", f"an answer of {invocation.tool}", answer):
+        if not b.note(rows, answer.type == "invoke_response", f"an answer of {invocation.tool}", answer):
             continue
         result = answer.payload.get("result")
-        b.that("INVK-14", isinstance(result, dict), "an object as result", result)
+        b.note("INVK-14", isinstance(result, dict), "an object as result", result)
         schema = tool.get("output_schema")
         if isinstance(schema, dict):
             wrong = [error.message for error in jsonschema_rs.validator_for(schema).iter_errors(result)]
-            b.that("INVK-15", not wrong, "a result that fits output_schema", wrong)
+            b.note("INVK-15", not wrong, "a result that fits output_schema", wrong)
 
 
 @check("INVK-16", "OPEN-33", "OBS-01", level=2, patience=5)
 async def whole_outcomes(b: Bench) -> None:
     """An answer has its result, delta, observability and what comes next"""
-    for _, _, answer in await _ran(b):
+    for _, _, answer in await _run_planned(b):
         if answer.type != "invoke_response":
             raise Untested("the invocation failed")
         missing = [n for n in ("result", "state_delta", "observability", "next") if n not in answer.payload]
-        b.that(("INVK-16", "OPEN-33"), not missing, "all four members", f"without {missing}")
+        b.note(("INVK-16", "OPEN-33"), not missing, "all four members", f"without {missing}")
         seen = answer.payload.get("observability")
         whole = isinstance(seen, dict) and {"summary", "events", "duration_ms"} <= set(seen)
-        b.that("OBS-01", whole, "summary, events and duration_ms", seen)
+        b.note("OBS-01", whole, "summary, events and duration_ms", seen)
 
 
 @check("CONF-08", "DELTA-02", "DELTA-06", "DATA-45", level=2, patience=5)
 async def deltas(b: Bench) -> None:
     """What changed is asserted with category and source, and retracted by patterns"""
     asserted = retracted = 0
-    for _, _, answer in await _ran(b):
+    for _, _, answer in await _run_planned(b):
         for fact in member(answer.payload, "state_delta", "assert") or ():
             asserted += 1
             known = fact.get("category") in ("server", "session", "derived")
-            b.that(("DELTA-02", "DATA-45"), known, "a category", fact)
-            b.that("CONF-08", known and isinstance(fact.get("source"), dict), "category and source", fact)
-            b.that("DELTA-06", None not in (fact.get("args") or ()), "no wildcard in assert", fact)
+            b.note(("DELTA-02", "DATA-45"), known, "a category", fact)
+            b.note("CONF-08", known and isinstance(fact.get("source"), dict), "category and source", fact)
+            b.note("DELTA-06", None not in (fact.get("args") or ()), "no wildcard in assert", fact)
         for fact in member(answer.payload, "state_delta", "retract") or ():
             retracted += 1
-            b.that("DELTA-06", isinstance(fact.get("args"), list), "a pattern with args", fact)
+            b.note("DELTA-06", isinstance(fact.get("args"), list), "a pattern with args", fact)
     if not asserted and not retracted:
         raise Untested("no invocation of the plan changes anything")
 
@@ -188,7 +187,7 @@ async def deltas(b: Bench) -> None:
 @check("NEXT-01", "NEXT-03", "NEXT-05", "CONF-08", "NEXT-07", level=2, patience=5)
 async def suggestions(b: Bench) -> None:
     """What is suggested can be asked for, with the facts that go with it"""
-    wanted = [(one, answer) for one, _, answer in await _ran(b) if one.suggests is not None]
+    wanted = [(one, answer) for one, _, answer in await _run_planned(b) if one.suggests is not None]
     if not wanted:
         raise Untested("the plan expects no suggestion")
     for invocation, answer in wanted:
@@ -196,43 +195,43 @@ async def suggestions(b: Bench) -> None:
         suggested = member(following, "suggested_intents") or ()
         found = [one for one in suggested if one.get("name") == invocation.suggests]
         rows = ("NEXT-01", "CONF-08", "NEXT-07")
-        if not b.that(rows, bool(found), f"{invocation.suggests} as suggested intent", following):
+        if not b.note(rows, bool(found), f"{invocation.suggests} as suggested intent", following):
             continue
-        stated = Stated(
+        planned = PlannedIntent(
             label=str(invocation.suggests),
             name=str(invocation.suggests),
             eval_time=invocation.intent.eval_time,
             facts=tuple(member(following, "continuation_facts") or ()),
             params=found[0].get("params"),
         )
-        after = await b.state(stated)
+        after = await b.evaluate(planned)
         allowed = after.type == "intent_response" or after.code in ("auth_required", "auth_insufficient")
-        b.that(("NEXT-03", "NEXT-05"), allowed, "an answer to the intent that was suggested", after)
+        b.note(("NEXT-03", "NEXT-05"), allowed, "an answer to the intent that was suggested", after)
 
 
 @check("DELTA-11", "DELTA-13", patience=5)
 async def deltas_are_advice(b: Bench) -> None:
     """An invocation changes nothing about how the same intent is evaluated"""
-    invocation, _, answer = (await _ran(b))[0]
+    invocation, _, answer = (await _run_planned(b))[0]
     if answer.type != "invoke_response":
         raise Untested("the invocation failed")
-    before = same(await b.answered(invocation.intent))
+    before = comparable(await b.response(invocation.intent))
     await b.invoke(await b.macro_id(invocation), dict(invocation.args))
-    after = same(await b.answered(invocation.intent))
-    b.that(("DELTA-11", "DELTA-13"), before == after, f"the same tools as before: {before}", after)
+    after = comparable(await b.response(invocation.intent))
+    b.note(("DELTA-11", "DELTA-13"), before == after, f"the same tools as before: {before}", after)
 
 
 @check("OPEN-31", "INVK-12", patience=5)
 async def tools_outlive_connections(b: Bench) -> None:
     """A tool that was given on one connection can be invoked on another"""
-    line = await b.line()
-    if line.transport == "stdio":
+    connection = await b.connection()
+    if connection.transport == "stdio":
         raise Untested("another process need not know it")
     invocation = b.invocations(_plain)[0]
     macro_id = await b.macro_id(invocation)
     await b.drop()
     answer = await b.invoke(macro_id, dict(invocation.args))
-    b.that(("OPEN-31", "INVK-12"), answer.code != "macro_not_found", "the tool of another connection", answer)
+    b.note(("OPEN-31", "INVK-12"), answer.code != "macro_not_found", "the tool of another connection", answer)
 
 
 @check("INVK-17", "ERR-28", level=2, patience=5)
@@ -247,17 +246,17 @@ async def failures(b: Bench) -> None:
 async def progress(b: Bench) -> None:
     """Progress has the id of its request, and an answer comes after it and nothing after that"""
     reported = 0
-    for _, _, answer in await _ran(b):
+    for _, _, answer in await _run_planned(b):
         for one in answer.progress:
             reported += 1
-            b.that("PROG-05", one.get("id") == answer.message.get("id"), "the id of the invocation", one.get("id"))
+            b.note("PROG-05", one.get("id") == answer.message.get("id"), "the id of the invocation", one.get("id"))
             status = one.get("payload", {}).get("status")
-            b.that("PROG-02", status in ("started", "running", "finalizing"), "a status", status)
-        b.that("PROG-06", answer.type in ("invoke_response", "error"), "an answer after progress", answer)
-    line = await b.session()
+            b.note("PROG-02", status in ("started", "running", "finalizing"), "a status", status)
+        b.note("PROG-06", answer.type in ("invoke_response", "error"), "an answer after progress", answer)
+    connection = await b.session()
     invocation = b.invocations(_plain)[0]
     await b.invoke(await b.macro_id(invocation), dict(invocation.args))
-    await b.state(invocation.intent)  # whatever is late has come when this is answered
-    b.that("PROG-08", not line.late, "no progress after the terminal message", line.late)
+    await b.evaluate(invocation.intent)  # whatever is late has come when this is answered
+    b.note("PROG-08", not connection.late, "no progress after the terminal message", connection.late)
     if not reported:
         raise Untested("no invocation of the plan reports progress")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from manglecp.conformance.bench import SESSIONS, Bench, Untested, check, dumped, message
-from manglecp.conformance.connections import Closed
+from manglecp.conformance.bench import SESSIONS, Bench, Untested, check, encode, message
+from manglecp.conformance.connections import Disconnected
 from manglecp.wire.messages import VERSION
 
 _NO_INTENT: Final = {"intent": {"name": "conformance_envelope"}}
@@ -22,12 +22,12 @@ async def ids_come_back(b: Bench) -> None:
     for request in ("a", "0", " blank ", "ümläut", "Κ\u0301", "𝄞 beyond", 'quote " and \\', "x" * 200):
         answer = await b.ask(_request(id=request))
         for row in ("WIRE-04", "ERR-04"):
-            b.that(row, answer.message.get("id") == request, f"the id {request!r}", answer.message.get("id"))
+            b.note(row, answer.message.get("id") == request, f"the id {request!r}", answer.message.get("id"))
     escaped = json.dumps(_request(id="𝄞"), ensure_ascii=True).encode()
     answer = await b.ask(escaped)
-    b.that("WIRE-17", answer.message.get("id") == "𝄞", "a pair of escaped surrogates as one character", answer)
+    b.note("WIRE-17", answer.message.get("id") == "𝄞", "a pair of escaped surrogates as one character", answer)
     wrong = await b.ask(message("invoke_request", {"macro_id": "conformance-none", "args": {}}, id="é-1"), "invoke")
-    b.that("ERR-04", wrong.message.get("id") == "é-1", "the id of the request on its error", wrong)
+    b.note("ERR-04", wrong.message.get("id") == "é-1", "the id of the request on its error", wrong)
 
 
 @check("WIRE-01", "WIRE-06", "ERR-06")
@@ -36,13 +36,13 @@ async def messages_are_objects(b: Bench) -> None:
     for data in (b"[]", b'"text"', b"1", b"true", b"null", b"[{}]"):
         answer = await b.ask(data)
         b.refused(answer, "malformed_message", "WIRE-01", about=data.decode())
-        b.that("WIRE-06", answer.message.get("id", "absent") is None, f"id null for {data.decode()}", answer)
+        b.note("WIRE-06", answer.message.get("id", "absent") is None, f"id null for {data.decode()}", answer)
 
 
 @check("WIRE-16", "WIRE-06", "ERR-06")
 async def messages_are_json(b: Bench) -> None:
     """What is no JSON is malformed"""
-    good = dumped(_request())
+    good = encode(_request())
     broken = {
         "half a message": good[: len(good) // 2],
         "two messages": good + good,
@@ -56,24 +56,24 @@ async def messages_are_json(b: Bench) -> None:
         answer = await b.ask(data)
         b.refused(answer, "malformed_message", "WIRE-16", about=about)
         if about in ("half a message", "single quotes"):
-            b.that("WIRE-06", answer.message.get("id", "absent") is None, f"id null for {about}", answer)
+            b.note("WIRE-06", answer.message.get("id", "absent") is None, f"id null for {about}", answer)
 
 
 @check("WIRE-18", "ERR-06")
 async def numbers_are_json(b: Bench) -> None:
     """Numbers are JSON numbers"""
     for number in (b"NaN", b"Infinity", b"-Infinity", b"0x10", b"+1", b"01", b"1.", b".5"):
-        data = dumped(_request()).replace(b'"conformance_envelope"', b'"n", "params": {"a": ' + number + b"}")
+        data = encode(_request()).replace(b'"conformance_envelope"', b'"n", "params": {"a": ' + number + b"}")
         b.refused(await b.ask(data), "malformed_message", "WIRE-18", about=number.decode())
 
 
 @check("WIRE-24", "ERR-06")
 async def no_byte_order_mark(b: Bench) -> None:
     """Messages are UTF-8 without a byte order mark"""
-    answer = await b.ask(b"\xef\xbb\xbf" + dumped(_request()))
+    answer = await b.ask(b"\xef\xbb\xbf" + encode(_request()))
     b.refused(answer, "malformed_message", "WIRE-24", about="a byte order mark")
-    if (await b.line()).transport != "websocket":  # there it is an error of that protocol
-        answer = await b.ask(dumped(_request()).replace(b"conformance_envelope", b"a\xff\xfeb"))
+    if (await b.connection()).transport != "websocket":  # there it is an error of that protocol
+        answer = await b.ask(encode(_request()).replace(b"conformance_envelope", b"a\xff\xfeb"))
         b.refused(answer, "malformed_message", "WIRE-24", about="bytes that are not UTF-8")
 
 
@@ -99,7 +99,7 @@ async def requests_have_ids(b: Bench) -> None:
     for about, given in (("no id", ...), ("id null", None), ("an empty id", ""), ("a number as id", 7)):
         answer = await b.ask(_request(id=given))
         b.refused(answer, "malformed_message", "WIRE-03", about=about)
-        b.that("WIRE-03", answer.message.get("id", "absent") is None, f"id null for {about}", answer)
+        b.note("WIRE-03", answer.message.get("id", "absent") is None, f"id null for {about}", answer)
 
 
 @check("WIRE-09", "WIRE-11", "ERR-05", "ERR-41")
@@ -113,9 +113,9 @@ async def versions_are_checked(b: Bench) -> None:
             listed = answer.details.get("supported_versions")
             known = isinstance(listed, list) and VERSION in listed
             fits = repeated and known
-            b.that(("WIRE-11", "ERR-41"), fits, "requested_version and supported_versions", answer.details)
+            b.note(("WIRE-11", "ERR-41"), fits, "requested_version and supported_versions", answer.details)
     answer = await b.ask(_request(manglecp=...))
-    b.that("WIRE-09", answer.type == "error", "no answer to a message without a version", answer)
+    b.note("WIRE-09", answer.type == "error", "no answer to a message without a version", answer)
 
 
 @check("WIRE-12", "ERR-06")
@@ -147,9 +147,9 @@ async def unknown_members(b: Bench) -> None:
     word = "conformance-unknown-member"
     payload = {**_NO_INTENT, "later": {"a": word}}
     answer = await b.ask(message("intent_request", payload, later=word))
-    b.that("OPEN-58", answer.code != "malformed_message", "unknown members passed over", answer)
-    b.that("OPEN-58", word.encode() not in answer.data, "unknown members not repeated", answer)
-    data = dumped(_request())
+    b.note("OPEN-58", answer.code != "malformed_message", "unknown members passed over", answer)
+    b.note("OPEN-58", word.encode() not in answer.data, "unknown members not repeated", answer)
+    data = encode(_request())
     twice = data.replace(b'"payload"', b'"payload": {}, "payload"')
     b.refused(await b.ask(twice), "malformed_message", "OPEN-58", about="the same key twice")
 
@@ -157,15 +157,15 @@ async def unknown_members(b: Bench) -> None:
 @check("WIRE-14", "OPEN-59", level=2, transports=SESSIONS)
 async def cancels_are_notifications(b: Bench) -> None:
     """A cancel of what is unknown is passed over, and one without request_id is malformed"""
-    line = await b.session()
-    await line.write(dumped(message("cancel", {"request_id": "conformance-nobody"}, id=None)))
+    connection = await b.session()
+    await connection.write(encode(message("cancel", {"request_id": "conformance-nobody"}, id=None)))
     after = _request()
     answer = await b.ask(after)
     fits = answer.message.get("id") == after["id"]
-    b.that(("WIRE-14", "OPEN-59"), fits, "no answer to a cancel of an unknown request", answer)
+    b.note(("WIRE-14", "OPEN-59"), fits, "no answer to a cancel of an unknown request", answer)
     answer = await b.ask(message("cancel", {}, id=None))
     b.refused(answer, "malformed_message", "OPEN-59", about="a cancel without request_id")
-    b.that("OPEN-59", answer.message.get("id", "absent") is None, "id null on it", answer)
+    b.note("OPEN-59", answer.message.get("id", "absent") is None, "id null on it", answer)
 
 
 LEAST: Final = 16_777_216
@@ -173,7 +173,7 @@ _MOST: Final = 64 << 20  # bytes that a check sends at most
 
 
 def _of_size(size: int) -> bytes:
-    data = dumped(message("intent_request", {"intent": {"name": "conformance_size"}}))
+    data = encode(message("intent_request", {"intent": {"name": "conformance_size"}}))
     return data[:-1] + b" " * (size - len(data)) + b"}"
 
 
@@ -185,7 +185,7 @@ async def large_messages(b: Bench) -> None:
     for size in (LEAST, limit) if LEAST < limit <= _MOST else (LEAST,):
         answer = await b.ask(_of_size(size))
         alike = (answer.type, answer.code) == (small.type, small.code)
-        b.that("WIRE-21", alike, f"the same answer as to a small message for {size} bytes: {small}", answer)
+        b.note("WIRE-21", alike, f"the same answer as to a small message for {size} bytes: {small}", answer)
 
 
 @check("WIRE-22", "ERR-07", "MANI-24", "CONF-03", patience=3)
@@ -197,10 +197,10 @@ async def too_large_messages(b: Bench) -> None:
     about = f"{limit + 1} bytes, one more than limits.max_message_bytes"
     try:
         answer = await b.ask(_of_size(limit + 1))
-    except Closed as error:  # the server may close the connection
-        b.that(("WIRE-22", "MANI-24", "CONF-03"), True, "", error)
+    except Disconnected as error:  # the server may close the connection
+        b.note(("WIRE-22", "MANI-24", "CONF-03"), True, "", error)
         await b.drop()
         return
     b.refused(answer, "message_too_large", "WIRE-22", "MANI-24", "CONF-03", about=about)
     answer = await b.ask(message("intent_request", {"intent": {"name": "conformance_size"}}))
-    b.that("WIRE-22", answer.code != "message_too_large", "the next message taken again", answer)
+    b.note("WIRE-22", answer.code != "message_too_large", "the next message taken again", answer)
