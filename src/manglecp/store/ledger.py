@@ -19,7 +19,7 @@ import msgspec
 
 from manglecp.base.hash_chain import EMPTY, GENESIS, Head, row_hash
 from manglecp.base.json import Uncanonical, canonical
-from manglecp.store.database import Dialect, Transaction
+from manglecp.store.database import NOW, Transaction
 from manglecp.store.errors import Invalid, Unusable
 from manglecp.store.schema import SchemaPart, append_only
 
@@ -197,12 +197,7 @@ _MOVE: Final = "UPDATE ledger_head SET seq = ?, row_hash = ? WHERE one = 1"
 _PAGE: Final = 1000
 _MAX_ROWS: Final = 500  # rows of one statement: databases limit its values
 
-# The head and the time in one statement: on PostgreSQL each is a round trip.
 _HEAD: Final = "SELECT seq, row_hash, {now} FROM ledger_head WHERE one = 1"
-_NOW: Final[dict[Dialect, str]] = {
-    "sqlite": "NULL",
-    "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
-}
 
 
 @cache
@@ -236,9 +231,8 @@ class Ledger:
 
     def _append(self, tx: Transaction, notes: Sequence[Note]) -> Head:
         bodies = [encoded_body(note) for note in notes]
-        seq, last, now = tx.locked(_HEAD.format(now=_NOW[tx.dialect]), wait=True).fetchone()
+        seq, last, at_ms = tx.locked(_HEAD.format(now=NOW[tx.dialect]), wait=True).fetchone()
         head = Head(seq, last)
-        at_ms = tx.now_ms() if now is None else now
         values: list[Any] = []
         for (kind, _, run, identity), body in zip(notes, bodies, strict=True):
             row = (head.seq + 1, at_ms, kind, run, identity, msgspec.Raw(body), head.row_hash)

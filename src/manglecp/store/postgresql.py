@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from manglecp.base.extras import missing_extra
-from manglecp.store.database import PATIENCE, Dialect, Rows, Synchronous
+from manglecp.store.database import NOW, PATIENCE, Dialect, Rows, Synchronous
 from manglecp.store.errors import Busy, CommitUnknown, StoreError, Unusable
 from manglecp.store.schema import SchemaPart, create_parts, has_parts
 
@@ -35,8 +35,6 @@ _MAX_CONNECTIONS: Final = 8
 
 _WRITE: Final = b"BEGIN"  # read committed, read write: set for the session, since a short statement is faster
 _READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-
-_NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 _CREATION_LOCK: Final = 0x6D636973
 
@@ -60,7 +58,7 @@ class PostgresTransaction:
         return self.execute(f"{sql} FOR UPDATE" if wait else f"{sql} FOR UPDATE SKIP LOCKED", params)
 
     def now_ms(self) -> int:
-        return int(self.execute(_NOW).fetchone()[0])
+        return int(self.execute(f"SELECT {NOW[self.dialect]}").fetchone()[0])
 
 
 class PostgresDatabase:

@@ -12,10 +12,11 @@ Methods that take a transaction are part of it: append to the ledger last, and c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from manglecp.store.database import Database, Dialect, Transaction
+import msgspec
+
+from manglecp.store.database import NOW, Database, Transaction
 from manglecp.store.errors import Fenced, Invalid, KeyTaken, NoRun, NotOpen, Unusable
 from manglecp.store.run_model import (
     ENDS,
@@ -185,15 +186,13 @@ _KEPT: Final = """
 """
 # The members of the structs, in their order: rows become structs by position.
 _RUN: Final = Run.__struct_fields__
-_STEP: Final = tuple(name for name in StepRecord.__struct_fields__ if name not in ("input", "output", "note"))
+_SEALED: Final = ("input", "output", "note")
+_STEP: Final = tuple(name for name in StepRecord.__struct_fields__ if name not in _SEALED)
+_STEP_COLUMNS: Final = ("run_id", "seq", *_STEP, *_SEALED)
 _SELECT_RUN: Final = f"SELECT {', '.join(_RUN)} FROM runs"
 _SELECT_VALUES: Final = """
     SELECT admission, plan, args, slots FROM runs JOIN run_values USING (run_id) WHERE run_id = ?
 """
-_SELECT_STEPS: Final = f"SELECT {', '.join(_STEP)} FROM steps WHERE run_id = ? ORDER BY seq"
-_SELECT_STEPS_WITH_VALUES: Final = (
-    f"SELECT {', '.join(_STEP)}, input, output, note FROM steps WHERE run_id = ? ORDER BY seq"
-)
 _OLD_ANSWERS: Final = """
     SELECT run_id FROM runs WHERE answer_until_ms IS NOT NULL AND answer_until_ms <= ? ORDER BY answer_until_ms LIMIT ?
 """
@@ -223,37 +222,17 @@ _RELEASE: Final = """
     UPDATE runs SET owner = NULL, claim_until_ms = ?, touched_ms = ?
     WHERE run_id = ? AND fence = ? AND state = 'running'
 """
-# The same clock as Transaction.now_ms(), in the statement itself: on PostgreSQL that saves a round trip.
-_NOW: Final[dict[Dialect, str]] = {
-    "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
-    "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
-}
-_BYTES: Final[dict[Dialect, str]] = {"sqlite": "BLOB", "postgresql": "BYTEA"}
-_HOLD: Final[dict[Dialect, str]] = {
-    dialect: f"""
+_HOLD: Final = """
     UPDATE runs SET revision = revision + ?, touched_ms = {now}, takeovers = takeovers * ?, slots = COALESCE(?, slots)
     WHERE run_id = ? AND fence = ? AND state = 'running'
     RETURNING cancel, touched_ms, revision
-    """
-    for dialect, now in _NOW.items()
-}
-
-# The row comes from a SELECT, where PostgreSQL does not infer the type of a value that is missing.
-_START: Final = """
-    INSERT INTO steps (run_id, kind, number, attempt, seq, state, call_id, action, tier, repeatable, input_digest,
-        witness, started_ms, input)
-    SELECT ?, ?, ?, ?, revision - ?, 'started', ?, ?, ?, ?, ?, ?, touched_ms, CAST(? AS {blob}) FROM {held}
-    WHERE true ON CONFLICT DO NOTHING
 """
-_SETTLE: Final = """
-    INSERT INTO steps (run_id, kind, number, attempt, seq, state, call_id, action, tier, repeatable, input_digest,
-        output_digest, code, started_ms, ended_ms, input, output, note)
-    SELECT ?, ?, ?, ?, revision - ?, ?, ?, ?, ?, ?, ?, ?, ?, touched_ms, touched_ms,
-        CAST(? AS {blob}), CAST(? AS {blob}), CAST(? AS {blob}) FROM {held}
-    WHERE true ON CONFLICT DO NOTHING
+_INSERT_STEP: Final = f"""
+    INSERT INTO steps ({", ".join(_STEP_COLUMNS)}) VALUES ({", ".join("?" for _ in _STEP_COLUMNS)})
+    ON CONFLICT DO NOTHING
 """
 _FINISH: Final = """
-    UPDATE steps SET state = ?, output_digest = ?, code = ?, ended_ms = touched_ms, output = ?, note = ? FROM {held}
+    UPDATE steps SET state = ?, output_digest = ?, code = ?, ended_ms = ?, output = ?, note = ?
     WHERE run_id = ? AND kind = ? AND number = ? AND attempt = ? AND state = 'started'
 """
 _DOUBT: Final = f"""
@@ -293,18 +272,6 @@ class _Ownership(NamedTuple):
     cancel: bool
     now_ms: int
     revision: int
-
-
-class _Statement(NamedTuple):
-    """A statement that changes one row of steps, under a run that is held."""
-
-    sql: str
-    """``{held}``: a one-row table ``held`` with touched_ms and revision of the run; ``{blob}``: the type of bytes."""
-    before: tuple[Any, ...]
-    after: tuple[Any, ...]
-    """Values for the placeholders before and after ``{held}``."""
-    refusal: str
-    """The message if no row changes."""
 
 
 class RunStore:
@@ -413,10 +380,9 @@ class RunStore:
 
         Raises :class:`.NotOpen` if another attempt at one of the steps exists.
         """
-        changes = len(settled) + len(starts)
-        then = [self._settle(run_id, one, changes - at) for at, one in enumerate(settled, 1)]
-        then += [self._start(run_id, one, len(starts) - at) for at, one in enumerate(starts, 1)]
-        return self._write(tx, run_id, fence, then, changes, slots)
+        held = self._hold(tx, run_id, fence, changes=len(settled) + len(starts), slots=slots)
+        self._insert_steps(tx, run_id, (*settled, *starts), held)
+        return held.cancel
 
     def finished(
         self,
@@ -431,12 +397,17 @@ class RunStore:
     ) -> bool:
         """Record the ends of calls, and values for later runs; return whether cancelling was requested."""
         progress = any(one.state == StepState.DONE for one in ends)
-        then = [self._finish(run_id, one) for one in ends]
-        then += [self._settle(run_id, one, len(settled) - at) for at, one in enumerate(settled, 1)]
-        cancel = self._write(tx, run_id, fence, then, len(settled) + 1, slots, progress=progress)
+        held = self._hold(tx, run_id, fence, changes=len(settled) + 1, progress=progress, slots=slots)
+        for one in ends:
+            place = (run_id, one.kind, one.number, one.attempt)
+            output, note = (self._seal(getattr(one, name), *_step_place(*place), name) for name in ("output", "note"))
+            row = (one.state.value, one.output_digest, one.code, held.now_ms, output, note, *place)
+            if tx.execute(_FINISH, row).rowcount != 1:
+                raise NotOpen(f"{_attempt_name(*place)} is not under way")
+        self._insert_steps(tx, run_id, settled, held)
         for name, value in (kept or {}).items():
             tx.execute(_KEEP, (run_id, name, self._seals.seal(value, "run_kept", run_id, name)))
-        return cancel
+        return held.cancel
 
     def settled(
         self, tx: Transaction, run_id: str, fence: int, settled: Sequence[SettledStep], *, slots: bytes | None = None
@@ -448,7 +419,7 @@ class RunStore:
         """End the run. Its values are deleted; the answer stays for repeated requests."""
         if state not in ENDS:
             raise Invalid("state", f"{state.value} is not a final state")
-        held = _hold(tx, run_id, fence, changes=0)
+        held = self._hold(tx, run_id, fence, changes=0)
         self._close(tx, run_id, state, None, answer, held.now_ms)
 
     def needs_decision(
@@ -463,25 +434,51 @@ class RunStore:
         answer: bytes | None = None,
     ) -> None:
         """Park the run until a person decides. ``answer`` is sent to clients until then."""
-        held = _hold(tx, run_id, fence, changes=1)
+        held = self._hold(tx, run_id, fence, changes=1)
         tx.execute(_DOUBT, (held.now_ms, run_id))
         tx.execute(_NEEDS_DECISION, (code, step, None if step is None else kind, run_id))
         if answer is not None:
             tx.execute(_ANSWER, (self._seal(answer, "runs", run_id, "answer"), run_id))
 
-    def _write(
+    def _hold(
         self,
         tx: Transaction,
         run_id: str,
         fence: int,
-        then: Sequence[_Statement],
-        changes: int,
-        slots: bytes | None,
         *,
+        changes: int,
         progress: bool = False,
-    ) -> bool:
+        slots: bytes | None = None,
+    ) -> _Ownership:
+        """Test the fence and lock the run in one statement. Raises :class:`.Fenced`.
+
+        Until the transaction ends no other process can take the run over. ``changes``: by how much the revision grows.
+        """
         sealed = self._seal(slots, "runs", run_id, "slots")
-        return _hold(tx, run_id, fence, changes=changes, progress=progress, slots=sealed, then=then).cancel
+        statement = _HOLD.format(now=NOW[tx.dialect])
+        row = tx.execute(statement, (changes, 0 if progress else 1, sealed, run_id, fence)).fetchone()
+        if row is None:
+            raise Fenced(run_id, fence)
+        return _Ownership(bool(row[0]), *row[1:])
+
+    def _insert_steps(
+        self, tx: Transaction, run_id: str, steps: Sequence[StepStart | SettledStep], held: _Ownership
+    ) -> None:
+        """Insert steps, in the order of the last revisions of the run. Raises :class:`.NotOpen`."""
+        for seq, step in enumerate(steps, held.revision - len(steps) + 1):
+            place = (run_id, step.kind, step.number, step.attempt)
+            row = msgspec.structs.asdict(step) | {"run_id": run_id, "seq": seq, "started_ms": held.now_ms}
+            if isinstance(step, StepStart):
+                row |= {"state": "started", "repeatable": int(step.repeatable)}
+            elif step.state == StepState.DONE and step.tier > 0:
+                raise Invalid("state", "an effect is done only after it was started")
+            else:
+                row |= {"state": step.state.value, "repeatable": int(step.tier == 0), "ended_ms": held.now_ms}
+            for name in _SEALED:
+                row[name] = self._seal(row.get(name), *_step_place(*place), name)
+            if tx.execute(_INSERT_STEP, [row.get(name) for name in _STEP_COLUMNS]).rowcount != 1:
+                # The index steps_once decides.
+                raise NotOpen(f"{_attempt_name(*place)} cannot begin: another attempt exists")
 
     def _close(
         self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int
@@ -492,35 +489,6 @@ class RunStore:
         tx.execute(_ERASE_VALUES, (self._seal(answer, "runs", run_id, "answer"), run_id))
         tx.execute(_DOUBT, (now_ms, run_id))
         tx.execute(_ERASE_STEPS, (run_id,))
-
-    def _start(self, run_id: str, one: StepStart, later: int) -> _Statement:
-        """Build the row; ``later`` counts the changes of the run after this one in the transaction."""
-        place = (run_id, one.kind, one.number, one.attempt)
-        row = (
-            *(*place, later, one.call_id, one.action, one.tier, int(one.repeatable), one.input_digest, one.witness),
-            self._seal(one.input, *_step_place(*place), "input"),
-        )
-        return _Statement(_START, row, (), _conflict_message(*place))
-
-    def _settle(self, run_id: str, one: SettledStep, later: int) -> _Statement:
-        if one.state == StepState.DONE and one.tier > 0:
-            raise Invalid("state", "an effect is done only after it was started")
-        place = (run_id, one.kind, one.number, one.attempt)
-        row = (
-            *(*place, later, one.state.value, one.call_id, one.action, one.tier, int(one.tier == 0)),
-            *(one.input_digest, one.output_digest, one.code),
-            self._seal(one.input, *_step_place(*place), "input"),
-            self._seal(one.output, *_step_place(*place), "output"),
-            self._seal(one.note, *_step_place(*place), "note"),
-        )
-        return _Statement(_SETTLE, row, (), _conflict_message(*place))
-
-    def _finish(self, run_id: str, one: StepEnd) -> _Statement:
-        place = (run_id, one.kind, one.number, one.attempt)
-        output = self._seal(one.output, *_step_place(*place), "output")
-        note = self._seal(one.note, *_step_place(*place), "note")
-        changed = (one.state.value, one.output_digest, one.code, output, note)
-        return _Statement(_FINISH, changed, place, f"{_attempt_name(*place)} is not under way")
 
     def decide(self, tx: Transaction, run_id: str, decision: Decision, by: str) -> RunState:
         """Apply a person's decision about a run in ``needs_decision``; return its new state.
@@ -598,8 +566,7 @@ class RunStore:
         except NoRun:
             return None
         admission = tx.execute("SELECT admission FROM run_values WHERE run_id = ?", (run_id,)).fetchone()[0]
-        rows = tx.execute(_SELECT_STEPS, (run_id,)).fetchall()
-        return RunView(run=run, admission=admission, steps=tuple(StepRecord(**_step_members(row)) for row in rows))
+        return RunView(run=run, admission=admission, steps=self._steps(tx, run_id, _STEP))
 
     def load(self, tx: Transaction, run_id: str) -> OwnedRun:
         """Return a run with all of its values. Raises :class:`.NoRun`."""
@@ -607,8 +574,7 @@ class RunStore:
         admission, *sealed = tx.execute(_SELECT_VALUES, (run_id,)).fetchone()
         names = ("plan", "args", "slots")
         values = {name: self._open(value, "runs", run_id, name) for name, value in zip(names, sealed, strict=True)}
-        rows = tx.execute(_SELECT_STEPS_WITH_VALUES, (run_id,)).fetchall()
-        steps = tuple(self._step(row, run_id) for row in rows)
+        steps = self._steps(tx, run_id, (*_STEP, *_SEALED))
         return OwnedRun(run=run, admission=admission, values=Values(**values), steps=steps)
 
     def list(self, tx: Transaction, state: RunState | None = None, limit: int = 100) -> Sequence[Run]:
@@ -637,12 +603,17 @@ class RunStore:
     def _open(self, sealed: bytes | None, *place: str) -> bytes | None:
         return None if sealed is None else self._seals.unseal(sealed, *place)
 
-    def _step(self, row: tuple[Any, ...], run_id: str) -> StepRecord:
-        members = _step_members(row[:-3])
-        place = (run_id, members["kind"], members["number"], members["attempt"])
-        for name, sealed in zip(("input", "output", "note"), row[-3:], strict=True):
-            members[name] = self._open(sealed, *_step_place(*place), name)
-        return StepRecord(**members)
+    def _steps(self, tx: Transaction, run_id: str, columns: Sequence[str]) -> tuple[StepRecord, ...]:
+        steps = []
+        for row in tx.execute(f"SELECT {', '.join(columns)} FROM steps WHERE run_id = ? ORDER BY seq", (run_id,)):
+            step = dict(zip(columns, row, strict=True))
+            place = _step_place(run_id, step["kind"], step["number"], step["attempt"])
+            for name in _SEALED:
+                step[name] = self._open(step.get(name), *place, name)
+            steps.append(
+                StepRecord(**step | {"state": StepState(step["state"]), "repeatable": bool(step["repeatable"])})
+            )
+        return tuple(steps)
 
 
 def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
@@ -651,55 +622,6 @@ def pauses(first: float = 0.002, longest: float = 0.1) -> Iterator[float]:
     while True:
         yield pause
         pause = min(2 * pause, longest)
-
-
-def _hold(
-    tx: Transaction,
-    run_id: str,
-    fence: int,
-    *,
-    changes: int,
-    progress: bool = False,
-    slots: bytes | None = None,
-    then: Sequence[_Statement] = (),
-) -> _Ownership:
-    """Test the fence and lock the run in one statement, then execute ``then``. Raises :class:`.Fenced`.
-
-    Until the transaction ends no other process can take the run over. ``changes``: by how much the revision grows.
-    On PostgreSQL the first statement about a step is combined with it, to save a round trip.
-    """
-    params = (changes, 0 if progress else 1, slots, run_id, fence)
-    combined = then[0] if then and tx.dialect == "postgresql" else None
-    if combined is None:
-        row = tx.execute(_HOLD[tx.dialect], params).fetchone()
-    else:
-        row = tx.execute(_combine(combined.sql), (*params, *combined.before, *combined.after)).fetchone()
-    if row is None:
-        raise Fenced(run_id, fence)
-    cancel, now_ms, revision, *touched = row
-    if combined is not None:
-        if touched != [1]:
-            raise NotOpen(combined.refusal)
-        then = then[1:]
-    for one in then:
-        if tx.execute(_alone(one.sql, tx.dialect), (*one.before, run_id, *one.after)).rowcount != 1:
-            raise NotOpen(one.refusal)
-    return _Ownership(bool(cancel), now_ms, revision)
-
-
-@cache
-def _alone(sql: str, dialect: Dialect) -> str:
-    held = "(SELECT touched_ms, revision FROM runs WHERE run_id = ?) AS held"
-    return sql.replace("{held}", held).replace("{blob}", _BYTES[dialect])
-
-
-@cache
-def _combine(sql: str) -> str:
-    written = sql.replace("{held}", "held").replace("{blob}", _BYTES["postgresql"])
-    return f"""
-    WITH held AS ({_HOLD["postgresql"]}), written AS ({written} RETURNING 1)
-    SELECT cancel, touched_ms, revision, (SELECT count(*) FROM written) FROM held
-    """
 
 
 def _search(pack_digests: Collection[str], run_id: str | None, without: Collection[str]) -> tuple[str, tuple[str, ...]]:
@@ -718,11 +640,6 @@ def _find_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:
     return None if row is None else (row[0], row[1])
 
 
-def _conflict_message(run_id: str, kind: StepKind, number: int, attempt: int) -> str:
-    # The index steps_once decides.
-    return f"{_attempt_name(run_id, kind, number, attempt)} cannot begin: another attempt exists"
-
-
 def _attempt_name(run_id: str, kind: StepKind, number: int, attempt: int) -> str:
     return f"attempt {attempt} to {kind} step {number} of run {run_id}"
 
@@ -733,13 +650,4 @@ def _step_place(run_id: str, kind: StepKind, number: int, attempt: int) -> tuple
 
 def _run(row: tuple[Any, ...]) -> Run:
     values = dict(zip(_RUN, row, strict=True))
-    values["state"] = RunState(values["state"])
-    values["cancel"] = bool(values["cancel"])
-    return Run(**values)
-
-
-def _step_members(row: tuple[Any, ...]) -> dict[str, Any]:
-    members = dict(zip(_STEP, row, strict=True))
-    members["state"] = StepState(members["state"])
-    members["repeatable"] = bool(members["repeatable"])
-    return members
+    return Run(**values | {"state": RunState(values["state"]), "cancel": bool(values["cancel"])})
