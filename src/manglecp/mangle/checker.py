@@ -25,7 +25,6 @@ from manglecp.mangle.syntax import (
     Apply,
     Atom,
     Clause,
-    Decl,
     Equality,
     Key,
     Literal,
@@ -98,16 +97,17 @@ EXACT: Final[Mapping[str, Type]] = {
 
 @cache
 def signature(types: tuple[str, ...]) -> Types:
+    """Parse the types of a built-in."""
     text = ", ".join(types)
-    (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).items
-    assert isinstance(decl, Decl)
+    (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).decls
     return tuple(read_type(term) for term in decl.bounds[0])
 
 
 class Expressions:
+    """Infers the types of terms from the types of their variables."""
+
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self.signatures: dict[str, tuple[Types, Type | None, Type]] = {}
 
     def type_of(self, term: Term, state: State) -> Type:
         """Return the type of a term; :data:`EMPTY` for an application that cannot be typed."""
@@ -136,7 +136,16 @@ class Expressions:
         exact = EXACT.get(name)
         if exact is not None:
             return exact if all(_is_exactly(arg, exact) for arg in args) else EMPTY
-        return self._registered(name, args)
+        function = FUNCTIONS.get(name)
+        if function is None:
+            return EMPTY
+        params = signature(function.params)
+        if function.rest is not None:
+            params += signature((function.rest,)) * (len(args) - len(params))
+        binding: Binding = {}
+        if not all(shapes_agree(param, arg, binding) for param, arg in zip(params, args, strict=False)):
+            return EMPTY
+        return instantiate(signature((function.result,))[0], binding)
 
     def _struct(self, term: Apply, args: list[Type]) -> Type:
         labels = term.args[::2]
@@ -144,47 +153,26 @@ class Expressions:
             return EMPTY
         if any(isinstance(label, Variable | Apply) for label in labels):
             return ANY
-        fields = zip(labels, args[1::2], strict=True)
-        return StructType(tuple((label, type_) for label, type_ in fields))  # type: ignore[misc]  # constants only
+        return StructType(tuple(zip(labels, args[1::2], strict=True)))  # type: ignore[arg-type]  # constants only
 
     def _field_of(self, struct: Type, label: Term) -> Type:
         if isinstance(label, Variable | Apply):
             return EMPTY
         members = struct.members if isinstance(struct, Union) else (struct,)
-        found = [m.field(label) if isinstance(m, StructType) else None for m in members]
-        present = [type_ for type_ in found if type_ is not None]
-        return union(present) if present and all(isinstance(m, StructType) for m in members) else EMPTY
-
-    def _registered(self, name: str, args: list[Type]) -> Type:
-        function = FUNCTIONS.get(name)
-        if function is None:
+        if not all(isinstance(m, StructType) for m in members):
             return EMPTY
-        params, rest, result = self._function_signature(name)
-        wanted = [*params, *([rest] * (len(args) - len(params)) if rest is not None else [])]
-        binding: Binding = {}
-        for param, arg in zip(wanted, args, strict=False):
-            if not shapes_agree(param, arg, binding):
-                return EMPTY
-        return instantiate(result, binding)
+        return union(t for m in members if isinstance(m, StructType) and (t := m.field(label)) is not None)
 
     def misplaced(self, name: str, args: list[Type]) -> tuple[int, Type]:
         """Return the first argument that prevents an application from having a type, and the expected type."""
         exact = EXACT.get(name)
         if exact is not None:
             return next((i for i, arg in enumerate(args) if not _is_exactly(arg, exact)), 0), exact
-        params = self._function_signature(name)[0]
         binding: Binding = {}
-        for position, (param, arg) in enumerate(zip(params, args, strict=False)):
+        for position, (param, arg) in enumerate(zip(signature(FUNCTIONS[name].params), args, strict=False)):
             if not shapes_agree(param, arg, binding):
                 return position, param
         return 0, StructType(())  # a struct is wanted
-
-    def _function_signature(self, name: str) -> tuple[Types, Type | None, Type]:
-        if name not in self.signatures:
-            entry = FUNCTIONS[name]
-            rest = None if entry.rest is None else signature((entry.rest,))[0]
-            self.signatures[name] = signature(entry.params), rest, signature((entry.result,))[0]
-        return self.signatures[name]
 
     def lenient(self, term: Term, state: State) -> Type:
         """Return the type of a term, or ``/any`` where a run-time error is sufficient."""
@@ -213,14 +201,18 @@ def _is_exactly(own: Type, wanted: Type) -> bool:
     return widen(own) == wanted or (wanted == NUMBER and own == ORDERED)
 
 
-MOST_STATES: Final = 200
+MAX_STATES: Final = 200
 
 
 def check_types(
     predicates: Mapping[Key, Predicate], rules: Sequence[Rule], facts: Sequence[GivenFact]
 ) -> list[Diagnostic]:
-    checker = _Checker(predicates, rules, facts)
-    checker.run()
+    """Return the type errors of the rules and facts."""
+    checker = _Checker(predicates, rules)
+    for fact in facts:
+        checker.check_fact(fact)
+    for key in sorted(checker.rules):
+        checker.infer(key)
     return checker.diagnostics
 
 
@@ -238,13 +230,12 @@ class _NothingProven(Exception):
 
 
 class _Checker:
-    def __init__(self, predicates: Mapping[Key, Predicate], rules: Sequence[Rule], facts: Sequence[GivenFact]) -> None:
+    def __init__(self, predicates: Mapping[Key, Predicate], rules: Sequence[Rule]) -> None:
         self.predicates = predicates
         self.diagnostics: list[Diagnostic] = []
         self.rules: dict[Key, list[Rule]] = {}
         for rule in rules:
             self.rules.setdefault(rule.head.key, []).append(rule)
-        self.facts = facts
         self.acceptance = Acceptance(predicates)
         self.vocabulary = self.acceptance.vocabulary
         self.expressions = Expressions(self.vocabulary)
@@ -252,19 +243,11 @@ class _Checker:
         self.alternatives: dict[Key, tuple[Types, ...]] = {}
         self.unproven: set[Key] = set()
 
-    def run(self) -> None:
-        for fact in self.facts:
-            self._fact(fact)
-        for key in sorted(self.rules):
-            self._infer(key)
-
     def complain(self, clause: Clause, message: str, span: Span | None, fix: str | None = None) -> None:
         where = span or clause.span
         self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(clause), fix))
 
-    # --- facts and alternatives ------------------------------------------------------------------------------------
-
-    def _fact(self, fact: GivenFact) -> None:
+    def check_fact(self, fact: GivenFact) -> None:
         predicate = self.predicates[fact.key]
         try:
             args = fact.values(0)
@@ -275,23 +258,21 @@ class _Checker:
             self.observed.setdefault(fact.key, {})[types] = None
             return
         if not self.acceptance.accepts(fact.key, args):
-            self._misfit(fact.clause, predicate, self.acceptance.types(args))
+            self.report_misfit(fact.clause, predicate, self.acceptance.types(args))
 
-    def _misfit(self, clause: Clause, predicate: Predicate, types: Types) -> None:
+    def report_misfit(self, clause: Clause, predicate: Predicate, types: Types) -> None:
         head = clause.head
         if len(predicate.rows) == 1:
             for position, (type_, wanted) in enumerate(zip(types, predicate.rows[0], strict=True)):
                 if not conforms(type_, wanted):
-                    shown = printer.term(head.args[position])
-                    message = _misplaced(position, predicate.name, describe_type(wanted), shown, type_)
+                    message = _misplaced(head, position, describe_type(wanted), type_)
                     fix = None
                     if isinstance(wanted, NameType) and isinstance(head.args[position], Name):
                         fix = f"write a name below {wanted}, such as {wanted}/x"
                     self.complain(clause, message, argument_span(head, position), fix)
                     return
-        given = ", ".join(map(str, types))
-        wanted_rows = " or ".join(f"({', '.join(map(str, row))})" for row in predicate.rows)
-        self.complain(clause, f"{predicate.name} takes {wanted_rows}, not ({given})", head.span)
+        wanted_rows = " or ".join(map(_row_text, predicate.rows))
+        self.complain(clause, f"{predicate.name} takes {wanted_rows}, not {_row_text(types)}", head.span)
 
     def rows(self, key: Key) -> tuple[Types, ...]:
         predicate = self.predicates[key]
@@ -302,7 +283,7 @@ class _Checker:
         # While it is being inferred, in a recursion, a predicate may have any type.
         return self.alternatives.get(key, ((ANY,) * predicate.arity,))
 
-    def _infer(self, root: Key) -> None:
+    def infer(self, root: Key) -> None:
         """Check the rules of a predicate after those of the undeclared predicates it reads, depth first."""
         waiting = [(root, self._undeclared_premises(root))] if root not in self.alternatives else []
         begun = {root}
@@ -324,30 +305,33 @@ class _Checker:
                     yield predicate.key
 
     def _check_rules(self, key: Key) -> tuple[Types, ...]:
-        found = dict(self.observed.get(key, {}))
+        rows = dict(self.observed.get(key, {}))
         for rule in self.rules.get(key, []):
             try:
-                found.update(dict.fromkeys(_RuleCheck(self, rule).head_types()))
+                rows.update(dict.fromkeys(_RuleCheck(self, rule).head_types()))
             except _Infeasible as failure:
                 self.complain(rule.clause, str(failure), failure.span, failure.fix)
                 self.unproven.add(key)
             except _NothingProven:  # so nothing is refused, here and in what reads it
                 self.unproven.add(key)
-        return _most_general(found)
+        return _most_general(rows)
 
 
-def _misplaced(position: int, predicate: str, wanted: str, shown: str, own: Type) -> str:
-    return f"argument {position + 1} of {predicate} is {wanted}, but {shown} is {describe_type(own)}"
+def _misplaced(atom: Atom, position: int, wanted: str, own: Type) -> str:
+    shown = printer.term(atom.args[position])
+    return f"argument {position + 1} of {atom.predicate} is {wanted}, but {shown} is {describe_type(own)}"
+
+
+def _row_text(types: Types) -> str:
+    return f"({', '.join(map(str, types))})"
 
 
 def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
-    kept: list[Types] = []
-    for row in dict.fromkeys(rows):
-        if any(all(conforms(a, b) for a, b in zip(row, other, strict=True)) for other in kept):
-            continue
-        kept = [other for other in kept if not all(conforms(a, b) for a, b in zip(other, row, strict=True))]
-        kept.append(row)
-    return tuple(sorted(kept, key=str))
+    general: list[Types] = []
+    for row in rows:
+        if not any(all(map(conforms, row, other)) for other in general):
+            general = [*(other for other in general if not all(map(conforms, other, row))), row]
+    return tuple(sorted(general, key=str))
 
 
 class _RuleCheck:
@@ -365,16 +349,16 @@ class _RuleCheck:
             states = self._through(premise, states)
         for transform in self.clause.transforms:
             states = [self._transform(transform, state) for state in states]
-        found: dict[Types, None] = {}
+        heads: dict[Types, None] = {}
         for state in states:
             self._head_interval(state)
-            found[tuple(self.expressions.lenient(arg, state) for arg in self.clause.head.args)] = None
+            heads[tuple(self.expressions.lenient(arg, state) for arg in self.clause.head.args)] = None
         if self.predicate.decl is not None:
-            for types in found:
+            for types in heads:
                 if not any(row_accepts(row, types) for row in self.predicate.rows):
-                    self.checker._misfit(self.clause, self.predicate, types)
+                    self.checker.report_misfit(self.clause, self.predicate, types)
                     break
-        return [tuple(widen(t) for t in types) for types in found]
+        return [tuple(map(widen, types)) for types in heads]
 
     def _initial(self) -> list[State]:
         inputs = list(self.predicate.inputs())
@@ -400,7 +384,7 @@ class _RuleCheck:
             raise failure or _Infeasible(f"{printer.premise(premise)} can never hold", premise.span)
         if len(after) > 1:  # the same may be possible in several ways
             after = list({frozenset(state.items()): state for state in after}.values())
-        if len(after) > MOST_STATES:
+        if len(after) > MAX_STATES:
             raise _NothingProven
         return after
 
@@ -421,13 +405,11 @@ class _RuleCheck:
         return self._alternatives(premise, rows, state)
 
     def _alternatives(self, premise: Literal, rows: Sequence[Types], state: State) -> list[State]:
-        feasible = []
-        for row in rows:
-            new = self._row(premise.atom, row, state)
-            if new is not None:
-                feasible.append(state if premise.negated else new)
+        feasible = [new for row in rows if (new := self._row(premise.atom, row, state)) is not None]
         if rows and not feasible:
             raise self._never(premise, rows, state)
+        if premise.negated:
+            feasible = [state]
         for part, type_ in ((premise.annotation, TIME), (premise.operator, Union((TIME, DURATION)))):
             for variable in () if part is None else bound_variables(part.bounds):
                 feasible = [self._narrow(s, variable, type_, premise) for s in feasible]
@@ -441,12 +423,10 @@ class _RuleCheck:
             own = self.expressions.type_of(arg, state)
             if all(_narrowed(own, arg, row[position], {}) == EMPTY for row in rows):
                 wanted = " or ".join(dict.fromkeys(describe_type(row[position]) for row in rows))
-                shown = printer.term(arg)
-                message = _misplaced(position, atom.predicate, wanted, shown, own)
-                return _Infeasible(message, argument_span(atom, position))
-        given = ", ".join(str(self.expressions.type_of(arg, state)) for arg in atom.args)
-        wanted = " or ".join(f"({', '.join(map(str, row))})" for row in rows)
-        return _Infeasible(f"{printer.premise(premise)} can never hold: {wanted} never meets ({given})", premise.span)
+                return _Infeasible(_misplaced(atom, position, wanted, own), argument_span(atom, position))
+        types = _row_text(tuple(self.expressions.type_of(arg, state) for arg in atom.args))
+        wanted = " or ".join(map(_row_text, rows))
+        return _Infeasible(f"{printer.premise(premise)} can never hold: {wanted} never meets {types}", premise.span)
 
     def _row(self, atom: Atom, row: Types, state: State) -> State | None:
         """Return the state after an atom matched this row; None if it cannot."""
@@ -464,22 +444,20 @@ class _RuleCheck:
                 new[arg.name] = narrowed
         return new
 
-    # --- special premises ------------------------------------------------------------------------------------------
-
     def _narrow(self, state: State, variable: Variable, type_: Type, premise: Premise) -> State:
         if variable.anonymous:
             return state
         own = state.get(variable.name, ANY)
         both = meet(own, type_)
         if both == EMPTY:
-            text = printer.premise(premise)
-            message = f"{variable.name} is {describe_type(own)}, {text} wants {describe_type(type_)}"
+            wanted = describe_type(type_)
+            message = f"{variable.name} is {describe_type(own)}, {printer.premise(premise)} wants {wanted}"
             raise _Infeasible(message, variable.span or premise.span)
         return {**state, variable.name: both}
 
     def _equality(self, premise: Equality, state: State) -> State:
-        left = self._known(premise.left, state, premise)
-        right = self._known(premise.right, state, premise)
+        left = self._body_type(premise.left, state, premise)
+        right = self._body_type(premise.right, state, premise)
         variables = [side for side in (premise.left, premise.right) if isinstance(side, Variable)]
         if not variables:
             return state
@@ -492,14 +470,14 @@ class _RuleCheck:
             raise _Infeasible(message, premise.span)
         return {**state, **{v.name: both for v in variables if not v.anonymous}}
 
-    def _known(self, term: Term, state: State, premise: Premise) -> Type:
+    def _body_type(self, term: Term, state: State, premise: Premise) -> Type:
         """Return the type of one side; an application that cannot be typed is an error in a body."""
         type_ = self.expressions.type_of(term, state)
         if type_ != EMPTY:
             return type_
         assert isinstance(term, Apply)
         for arg in term.args:
-            self._known(arg, state, premise)  # the innermost one is to blame
+            self._body_type(arg, state, premise)  # the innermost one is to blame
         message, fix = self._why_not(term, [self.expressions.type_of(arg, state) for arg in term.args])
         raise _Infeasible(message, term.span or premise.span, fix)
 
@@ -538,26 +516,25 @@ class _RuleCheck:
         """``:match_field`` and ``:match_entry``: the value has the type that the struct or map gives it."""
         container, key, value = premise.atom.args
         own = self.expressions.type_of(container, state)
-        found = self._entry_type(premise, own, key, state)
-        if found is None:
+        type_ = self._entry_type(premise, own, key, state)
+        if type_ is None:
             what = "field" if premise.atom.predicate == ":match_field" else "entry"
             message = f"{describe_type(own)} has no {what} {printer.term(key)}"
             raise _Infeasible(message, argument_span(premise.atom, 1))
         if premise.negated or not isinstance(value, Variable):
             return state
-        return self._narrow(state, value, found, premise)
+        return self._narrow(state, value, type_, premise)
 
     def _entry_type(self, premise: Literal, own: Type, key: Term, state: State) -> Type | None:
         if own in (ANY, EMPTY) or isinstance(own, TypeVariable):
             return ANY
         if isinstance(own, Union):
-            found = [self._entry_type(premise, m, key, state) for m in own.members]
-            present = [t for t in found if t is not None]
-            return union(present) if present else None
+            types = [t for m in own.members if (t := self._entry_type(premise, m, key, state)) is not None]
+            return union(types) if types else None
         if premise.atom.predicate == ":match_field":
-            if isinstance(key, Variable | Apply) or not isinstance(own, StructType):
-                return ANY if isinstance(own, StructType) else None
-            return own.field(key)
+            if not isinstance(own, StructType):
+                return None
+            return ANY if isinstance(key, Variable | Apply) else own.field(key)
         if not isinstance(own, MapType):
             return None
         key_type = self.expressions.type_of(key, state)
@@ -569,8 +546,7 @@ class _RuleCheck:
         """``:match_prefix(X, /p)`` restricts X to the names below /p, negated to the others."""
         arg, prefix = premise.atom.args
         if not isinstance(prefix, Name):
-            message = ":match_prefix takes a name as its second argument"
-            raise _Infeasible(message, argument_span(premise.atom, 1))
+            raise _Infeasible(":match_prefix takes a name as its second argument", argument_span(premise.atom, 1))
         own = self.expressions.type_of(arg, state)
         if own == EMPTY:
             return state
@@ -588,18 +564,11 @@ class _RuleCheck:
             return state
         return {**state, arg.name: union(can)}
 
-    # --- transforms and head ---------------------------------------------------------------------------------------
-
     def _transform(self, transform: Transform, state: State) -> State:
         for let in transform.lets:
-            expression = let.expression
-            reducer = REDUCERS.get(expression.function) if transform.do is not None else None
-            type_ = (
-                self.expressions.lenient(expression, state)
-                if reducer is None
-                else self.expressions.reduced(expression, state)
-            )
-            state = {**state, let.variable.name: type_}
+            reduces = transform.do is not None and let.expression.function in REDUCERS
+            type_of = self.expressions.reduced if reduces else self.expressions.lenient
+            state = {**state, let.variable.name: type_of(let.expression, state)}
         return state
 
     def _head_interval(self, state: State) -> None:
@@ -625,8 +594,6 @@ def _below(prefix: str, type_: Type) -> Type:
 
 
 def _narrowed(own: Type, arg: Term, wanted: Type, binding: State) -> Type:
-    if not isinstance(arg, Variable | Apply):
-        if has_variables((wanted,)):
-            return matched(wanted, own, binding)
-        return Singleton(arg) if member(arg, wanted) else EMPTY
-    return matched(wanted, own, binding)
+    if isinstance(arg, Variable | Apply) or has_variables((wanted,)):
+        return matched(wanted, own, binding)
+    return Singleton(arg) if member(arg, wanted) else EMPTY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
@@ -12,7 +12,7 @@ from manglecp.base.source import Span
 from manglecp.base.suggestions import closest_match
 from manglecp.mangle import printer
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES, REDUCERS, Function, Reducer
-from manglecp.mangle.declarations import Predicate, package_of
+from manglecp.mangle.declarations import Predicate, count_noun, package_of
 from manglecp.mangle.parser import argument_span
 from manglecp.mangle.syntax import (
     Annotation,
@@ -28,6 +28,7 @@ from manglecp.mangle.syntax import (
     Variable,
     bound_variables,
     premise_variables,
+    subterms,
     term_variables,
 )
 from manglecp.mangle.values import Duration
@@ -45,7 +46,7 @@ class Ordering:
 
 
 def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
-    bound = set(_given_by_caller(clause.head, predicates))
+    bound = set(_input_variables(clause.head, predicates))
     premises = clause.premises
     names = [{v.name for v in premise_variables(premise) if not v.anonymous} for premise in premises]
     mentions: dict[str, list[int]] = {}
@@ -55,32 +56,32 @@ def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
     waiting = dict.fromkeys(range(len(premises)))
     ready: list[int] = []  # a heap: of those that can run, the first as written runs
 
-    def look_at(positions: Iterable[int]) -> None:
+    def start_ready(positions: Iterable[int]) -> None:
         for position in positions:
             if position in waiting and not _missing(premises[position], bound, predicates):
                 del waiting[position]
                 heappush(ready, position)
 
-    look_at(list(waiting))
+    start_ready(list(waiting))
     running: list[Premise] = []
     while ready:
         position = heappop(ready)
         running.append(_reflected(premises[position], bound, predicates))
         new = names[position] - bound
         bound |= new
-        look_at(p for name in new for p in mentions[name])
-    complaints = [_unsafe(premises[position], clause, bound, predicates) for position in waiting]
-    return Ordering(tuple(running), frozenset(bound), tuple(complaints))
+        start_ready(p for name in new for p in mentions[name])
+    diagnostics = tuple(_unsafe(premises[position], clause, bound, predicates) for position in waiting)
+    return Ordering(tuple(running), frozenset(bound), diagnostics)
 
 
-def _given_by_caller(head: Atom, predicates: Mapping[Key, Predicate]) -> Iterator[str]:
-    """Head variables at input positions are bound before the body runs."""
+def _input_variables(head: Atom, predicates: Mapping[Key, Predicate]) -> Iterator[str]:
+    """Yield the head variables at input positions, which are bound before the body runs."""
     predicate = predicates.get(head.key)
     for position in () if predicate is None else predicate.inputs():
         yield from (v.name for v in term_variables(head.args[position]) if not v.anonymous)
 
 
-def _unbound(terms: Iterable[Term], bound: set[str]) -> list[Variable]:
+def _unbound(terms: Iterable[Term], bound: AbstractSet[str]) -> list[Variable]:
     return [v for v in term_variables(*terms) if v.anonymous or v.name not in bound]
 
 
@@ -118,8 +119,8 @@ def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicat
     predicate = predicates.get(premise.atom.key)
     if predicate is None or predicate.modes is None:
         return True
-    asked_for_facts = premise.negated and not (predicate.deferred or predicate.external)
-    return asked_for_facts or predicate.modes[position] != "+"
+    reads_stored_facts = premise.negated and not (predicate.deferred or predicate.external)
+    return reads_stored_facts or predicate.modes[position] != "+"
 
 
 def _reflected(premise: Premise, bound: set[str], predicates: Mapping[Key, Predicate]) -> Premise:
@@ -148,11 +149,11 @@ def _unsafe(premise: Premise, clause: Clause, bound: set[str], predicates: Mappi
         message = f"{names} {plural} bound by no premise that could run before {text}"
         if isinstance(premise, Literal) and premise.negated:
             message = f"{names} {plural} bound nowhere outside the negation {text}"
-        fix = _where_to_bind(first.name, premise, clause)
+        fix = _binding_fix(first.name, premise, clause)
     return Diagnostic("analysis", message, first.span or premise.span, printer.clause(clause), fix)
 
 
-def _where_to_bind(name: str, premise: Premise, clause: Clause) -> str:
+def _binding_fix(name: str, premise: Premise, clause: Clause) -> str:
     for other in clause.premises:
         if other is not premise and any(v.name == name for v in premise_variables(other)):
             return f"{name} also occurs in {printer.premise(other)}, which waits too; bind {name} in a positive premise"
@@ -161,11 +162,10 @@ def _where_to_bind(name: str, premise: Premise, clause: Clause) -> str:
     return f"add a positive premise that binds {name}"
 
 
-def unbound_in_head(clause: Clause, known: frozenset[str]) -> Iterator[tuple[Variable, Span | None]]:
-    """Return head variables that nothing binds, including ``_``."""
-    for variable in term_variables(*clause.head.args):
-        if variable.anonymous or variable.name not in known:
-            yield variable, variable.span or clause.head.span
+def _unbound_in_head(clause: Clause, known: frozenset[str]) -> Iterator[tuple[Variable, Span | None]]:
+    """Yield the head variables without a binding, including ``_``, and their places."""
+    for variable in _unbound(clause.head.args, known):
+        yield variable, variable.span or clause.head.span
     if clause.annotation is not None:
         for variable in bound_variables(clause.annotation.bounds):
             if not variable.anonymous and variable.name not in known:
@@ -207,17 +207,12 @@ class ClauseCheck:
         where = span or self.clause.span
         self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(self.clause), fix))
 
-    # --- head ------------------------------------------------------------------------------------------------------
-
     def _head(self) -> None:
         clause = self.clause
         predicate = self.predicates[clause.head.key]
         if predicate.extensional and not clause.is_fact:
-            self.complain(
-                f"{predicate.name} is extensional: it takes facts, not rules",
-                clause.head.span,
-                "derive another predicate, or drop extensional() from its Decl",
-            )
+            fix = "derive another predicate, or drop extensional() from its Decl"
+            self.complain(f"{predicate.name} is extensional: it takes facts, not rules", clause.head.span, fix)
         if predicate.name.startswith(":") and not clause.is_fact:
             self.complain(f"{predicate.name} is the name of a built-in: no rule can define it", clause.head.span)
         if predicate.external and not clause.is_fact:
@@ -226,42 +221,33 @@ class ClauseCheck:
         if predicate.temporal and annotation is None:
             self.complain(f"{predicate.name} is temporal: say when it holds", clause.head.span, "add @[start, end]")
         elif annotation is not None and not predicate.temporal and not annotation.eternal:
-            self.complain(
-                f"{predicate.name} is not temporal and takes no annotation",
-                annotation.span,
-                f"declare it: {_plain_decl(clause.head)} temporal."
-                if predicate.decl is None
-                else "add temporal to its Decl",
-            )
+            fix = "add temporal to its Decl"
+            if predicate.decl is None:
+                fix = f"declare it: {_plain_decl(clause.head)} temporal."
+            self.complain(f"{predicate.name} is not temporal and takes no annotation", annotation.span, fix)
         self._no_durations(annotation)
 
     def _no_durations(self, annotation: Annotation | None) -> None:
         for bound in () if annotation is None else annotation.bounds:
             if isinstance(bound.value, Duration):
-                self.complain(
-                    f"{bound.text} is a duration, an annotation needs instants",
-                    bound.span,
-                    "durations belong into operators such as <-[5m]",
-                )
+                fix = "durations belong into operators such as <-[5m]"
+                self.complain(f"{bound.text} is a duration, an annotation needs instants", bound.span, fix)
 
     def _fact(self) -> None:
         self._functions(*self.clause.head.args)
-        for variable, span in unbound_in_head(self.clause, frozenset()):
+        for variable, span in _unbound_in_head(self.clause, frozenset()):
             self.complain(f"a fact has no variables, found {variable.name}", span, "give a value, or add a body")
 
     def _head_variables(self, known: frozenset[str]) -> None:
-        aggregated = self.clause.aggregates
-        for variable, span in unbound_in_head(self.clause, known):
+        for variable, span in _unbound_in_head(self.clause, known):
             if variable.anonymous:
                 self.complain("_ in a head has no value", span, "name the variable and bind it in the body")
-            elif aggregated:
+            elif self.clause.aggregates:
                 fix = f"add {variable.name} to fn:group_by(…), or aggregate it with a let"
                 self.complain(f"{variable.name} is neither grouped by nor computed", span, fix)
             else:
                 fix = f"add a positive premise that binds {variable.name}"
                 self.complain(f"{variable.name} in the head is bound by no premise", span, fix)
-
-    # --- premises --------------------------------------------------------------------------------------------------
 
     def _premise(self, premise: Premise) -> None:
         if isinstance(premise, Equality):
@@ -279,17 +265,11 @@ class ClauseCheck:
             return
         self._visible(predicate, atom)
         if predicate.temporal and not premise.timed and not premise.negated:
-            self.complain(
-                f"{predicate.name} is temporal: say when",
-                premise.span,
-                f"write {printer.atom(atom)}@[now], or @[_, _] for any time",
-            )
+            fix = f"write {printer.atom(atom)}@[now], or @[_, _] for any time"
+            self.complain(f"{predicate.name} is temporal: say when", premise.span, fix)
         if premise.timed and not predicate.temporal:
-            self.complain(
-                f"{predicate.name} is not temporal: it holds always",
-                premise.span,
-                f"drop the annotation, or declare {predicate.name} temporal",
-            )
+            fix = f"drop the annotation, or declare {predicate.name} temporal"
+            self.complain(f"{predicate.name} is not temporal: it holds always", premise.span, fix)
         self._no_durations(premise.annotation)
 
     def _unknown_predicate(self, atom: Atom) -> None:
@@ -328,14 +308,14 @@ class ClauseCheck:
             self.complain(f"{atom.predicate} holds at no particular time", premise.span, "drop the annotation")
         for position, (arg, mode) in enumerate(zip(atom.args, builtin.modes, strict=True)):
             if mode == "-" and not isinstance(arg, Variable) and not premise.negated:
-                self.complain(
-                    f"argument {position + 1} of {atom.predicate} is an output and takes a variable",
-                    argument_span(atom, position),
-                    f"write a variable X here and add X = {printer.term(arg)}",
-                )
+                message = f"argument {position + 1} of {atom.predicate} is an output and takes a variable"
+                fix = f"write a variable X here and add X = {printer.term(arg)}"
+                self.complain(message, argument_span(atom, position), fix)
 
     def _functions(self, *terms: Term) -> None:
-        for apply in _applications(*terms):
+        for apply in subterms(*terms):
+            if not isinstance(apply, Apply):
+                continue
             function = FUNCTIONS.get(apply.function)
             if function is None:
                 self._unknown_function(apply)
@@ -350,8 +330,6 @@ class ClauseCheck:
         similar = closest_match(apply.function, {*FUNCTIONS, *REDUCERS})
         fix = f"did you mean {similar}?" if similar else None
         self.complain(f"unknown function {apply.function}", apply.span, fix)
-
-    # --- transforms ------------------------------------------------------------------------------------------------
 
     def _transforms(self, bound: frozenset[str]) -> frozenset[str]:
         """Check the ``|>`` steps; return the variables bound after the last one."""
@@ -387,11 +365,8 @@ class ClauseCheck:
             elif arg.name in keys:
                 self.complain(f"{GROUP_BY} names {arg.name} twice", arg.span)
             elif arg.name not in known:
-                self.complain(
-                    f"{arg.name} has no value here",
-                    arg.span,
-                    f"group by {', '.join(sorted(known)) or 'a variable of the body'}",
-                )
+                fix = f"group by {', '.join(sorted(known)) or 'a variable of the body'}"
+                self.complain(f"{arg.name} has no value here", arg.span, fix)
             else:
                 keys.append(arg.name)
         after = frozenset(keys)
@@ -411,11 +386,10 @@ class ClauseCheck:
             self._functions(*expression.args)
         else:
             self._functions(expression)
-        for variable in term_variables(*expression.args):
-            if variable.anonymous or variable.name not in known:
-                self._not_known(variable)
+        for variable in _unbound(expression.args, known):
+            self._no_value(variable)
 
-    def _not_known(self, variable: Variable) -> None:
+    def _no_value(self, variable: Variable) -> None:
         if variable.anonymous:
             message, fix = "_ has no value", "name the variable and bind it in the body"
         elif variable.name in self.in_body and self.clause.aggregates:
@@ -434,24 +408,12 @@ def _plain_decl(atom: Atom) -> str:
 def _wrong_number_for(entry: Function | Reducer, given: int) -> str:
     few = len(entry.params)
     if isinstance(entry, Function) and entry.even:
-        return f"{entry.name} takes keys and values in pairs, not {_arguments(given)}"
+        return f"{entry.name} takes keys and values in pairs, not {count_noun(given, 'argument')}"
     if entry.rest is not None:
-        return f"{entry.name} takes at least {_arguments(few)}, not {given}"
+        return f"{entry.name} takes at least {count_noun(few, 'argument')}, not {given}"
     return _wrong_count(entry.name, [few], given)
 
 
 def _wrong_count(name: str, wanted: list[int], given: int) -> str:
-    return f"{name} takes {' or '.join([*map(str, wanted[:-1]), _arguments(wanted[-1])])}, not {given}"
-
-
-def _arguments(count: int) -> str:
-    return f"{count} argument{'' if count == 1 else 's'}"
-
-
-def _applications(*terms: Term) -> Iterator[Apply]:
-    stack = list(reversed(terms))
-    while stack:
-        term = stack.pop()
-        if isinstance(term, Apply):
-            yield term
-            stack.extend(reversed(term.args))
+    numbers = [*map(str, wanted[:-1]), count_noun(wanted[-1], "argument")]
+    return f"{name} takes {' or '.join(numbers)}, not {given}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
@@ -16,7 +17,6 @@ from manglecp.mangle.syntax import (
     Decl,
     Key,
     Literal,
-    Premise,
     Term,
     Unit,
     Variable,
@@ -74,13 +74,11 @@ class _Resolver:
         return replace(
             item,
             head=self.defined(item.head),
-            premises=tuple(self.premise(premise, item) for premise in item.premises),
+            premises=tuple(
+                replace(premise, atom=self.mentioned(premise.atom, item)) if isinstance(premise, Literal) else premise
+                for premise in item.premises
+            ),
         )
-
-    def premise(self, premise: Premise, clause: Clause) -> Premise:
-        if isinstance(premise, Literal):
-            return replace(premise, atom=self.mentioned(premise.atom, clause))
-        return premise
 
     def defined(self, atom: Atom) -> Atom:
         if atom.predicate.startswith(":"):
@@ -92,21 +90,13 @@ class _Resolver:
         return package_of(atom.predicate) == self.package or (short, len(atom.args)) in self.members
 
     def mentioned(self, atom: Atom, item: Decl | Clause) -> Atom:
-        if atom.predicate.startswith(":"):
-            return atom
-        if atom.key in self.members:
+        if atom.key in self.members or atom.predicate.startswith(":"):
             return self.defined(atom)
         other = package_of(atom.predicate)
         if other and other not in self.uses and not self._is_own(atom):
-            self.diagnostics.append(
-                Diagnostic(
-                    "analysis",
-                    f"{atom.predicate} belongs to package {other}, which is not used here",
-                    atom.span,
-                    printer.item(item),
-                    f"write Use {other}! behind the Package line",
-                )
-            )
+            message = f"{atom.predicate} belongs to package {other}, which is not used here"
+            fix = f"write Use {other}! behind the Package line"
+            self.diagnostics.append(Diagnostic("analysis", message, atom.span, printer.item(item), fix))
         return atom
 
 
@@ -163,11 +153,6 @@ _LEVELS: Final = {level.label: level for level in Trust}
 _MODE_FIX: Final = 'add mode("+", "-", …) to descr'
 
 
-def declare(decl: Decl) -> tuple[Predicate, list[Diagnostic]]:
-    reader = _DeclReader(decl)
-    return reader.read(), reader.diagnostics
-
-
 @dataclass
 class _DeclReader:
     decl: Decl
@@ -184,35 +169,35 @@ class _DeclReader:
         named = [name for name in self.variables if name != "_"]
         if len(set(named)) != len(named):
             self.complain(f"{atom.predicate} names an argument twice", atom.span, "give each argument its own name")
-        found: dict[str, list[Atom]] = {}
+        descriptors: dict[str, list[Atom]] = {}
         for descriptor in decl.descr:
-            found.setdefault(descriptor.predicate, []).append(descriptor)
-        fundeps = tuple(self._each(found, "fundep", self._fundep))
+            descriptors.setdefault(descriptor.predicate, []).append(descriptor)
+        fundeps = tuple(self._each(descriptors, "fundep", self._fundep))
         predicate = Predicate(
             atom.predicate,
             len(atom.args),
             decl,
             decl.temporal,
-            self._modes(found.get("mode", [])),
-            "deferred" in found,
-            "external" in found,
-            "extensional" in found,
-            "private" in found,
-            next(iter(self._each(found, "reflects", self._reflects)), None),
+            self._modes(descriptors.get("mode", [])),
+            "deferred" in descriptors,
+            "external" in descriptors,
+            "extensional" in descriptors,
+            "private" in descriptors,
+            next(iter(self._each(descriptors, "reflects", self._reflects)), None),
             fundeps,
-            self._merge(found, fundeps),
+            self._merge(descriptors, fundeps),
             decl.inclusion,
             self._rows(),
-            next(iter(self._each(found, "owner", self._owner)), None),
-            self._doc(found.get("doc", [])),
+            next(iter(self._each(descriptors, "owner", self._owner)), None),
+            self._doc(descriptors.get("doc", [])),
         )
-        self._arg_docs(found.get("arg", []))
-        self._usable(predicate, found.get("mode", []))
+        self._arg_docs(descriptors.get("arg", []))
+        self._usable(predicate, descriptors.get("mode", []))
         self._inclusion()
         return predicate
 
-    def _each(self, found: Mapping[str, list[Atom]], name: str, read: Callable[[Atom], _T | None]) -> list[_T]:
-        return [item for atom in found.get(name, []) if (item := read(atom)) is not None]
+    def _each(self, descriptors: Mapping[str, list[Atom]], name: str, read: Callable[[Atom], _T | None]) -> list[_T]:
+        return [item for atom in descriptors.get(name, []) if (item := read(atom)) is not None]
 
     def _modes(self, atoms: list[Atom]) -> str | None:
         merged: str | None = None
@@ -221,12 +206,12 @@ class _DeclReader:
                 continue  # as documented: a mode with any other string is ignored
             mode = "".join(map(str, atom.args))
             if len(mode) != len(self.variables):
-                message = f"mode has {_count(len(mode), 'string')} for {_count(len(self.variables), 'argument')}"
+                message = (
+                    f"mode has {count_noun(len(mode), 'string')} for {count_noun(len(self.variables), 'argument')}"
+                )
                 self.complain(message, atom.span, "write one string per argument")
                 continue
-            merged = (
-                mode if merged is None else "".join(a if a == b else "?" for a, b in zip(merged, mode, strict=True))
-            )
+            merged = "".join(a if a == b else "?" for a, b in zip(merged or mode, mode, strict=True))
         return merged
 
     def _usable(self, predicate: Predicate, modes: list[Atom]) -> None:
@@ -287,8 +272,7 @@ class _DeclReader:
         columns = []
         for arg in term.args:
             if not isinstance(arg, Variable) or arg.anonymous or arg.name not in self.variables:
-                name = printer.term(arg)
-                self.complain(f"{name} is not an argument of {self.decl.atom.predicate}", span)
+                self.complain(f"{printer.term(arg)} is not an argument of {self.decl.atom.predicate}", span)
                 return None
             columns.append(self.variables.index(arg.name))
         return tuple(columns)
@@ -300,8 +284,8 @@ class _DeclReader:
         source, target = (self._columns(arg, atom.span) for arg in atom.args)
         return None if source is None or target is None else FunctionalDependency(source, target)
 
-    def _merge(self, found: Mapping[str, list[Atom]], fundeps: tuple[FunctionalDependency, ...]) -> Merge | None:
-        atoms = found.get("merge", [])
+    def _merge(self, descriptors: Mapping[str, list[Atom]], fundeps: tuple[FunctionalDependency, ...]) -> Merge | None:
+        atoms = descriptors.get("merge", [])
         if not atoms:
             return None
         atom = atoms[0]
@@ -316,14 +300,11 @@ class _DeclReader:
         if len(columns) != 1:
             self.complain("merge takes exactly one column", atom.span)
             return None
-        if len(fundeps) < len(found.get("fundep", [])):
+        if len(fundeps) < len(descriptors.get("fundep", [])):
             return None  # a malformed one was reported
         if len(fundeps) != 1 or fundeps[0].target != columns:
-            self.complain(
-                "merge needs exactly one fundep, whose target is the merged column",
-                atom.span,
-                "write fundep([Key], [Value]), merge([Value], …)",
-            )
+            fix = "write fundep([Key], [Value]), merge([Value], …)"
+            self.complain("merge needs exactly one fundep, whose target is the merged column", atom.span, fix)
             return None
         if self.decl.temporal:
             self.complain("a temporal predicate cannot be merged", atom.span)
@@ -334,7 +315,9 @@ class _DeclReader:
         rows = []
         for bound in self.decl.bounds:
             if len(bound) != len(self.variables):
-                message = f"bound has {_count(len(bound), 'type')} for {_count(len(self.variables), 'argument')}"
+                message = (
+                    f"bound has {count_noun(len(bound), 'type')} for {count_noun(len(self.variables), 'argument')}"
+                )
                 self.complain(message, fix="write one type per argument")
                 continue
             rows.append(tuple(self._type(term) for term in bound))
@@ -351,11 +334,8 @@ class _DeclReader:
         for atom in self.decl.inclusion:
             for variable in term_variables(*atom.args):
                 if not variable.anonymous and variable.name not in self.variables:
-                    self.complain(
-                        f"{variable.name} in the inclusion is not an argument of {self.decl.atom.predicate}",
-                        variable.span or atom.span,
-                        "use _ for a column that does not matter",
-                    )
+                    message = f"{variable.name} in the inclusion is not an argument of {self.decl.atom.predicate}"
+                    self.complain(message, variable.span or atom.span, "use _ for a column that does not matter")
 
 
 def _is_mode(descriptor: Atom) -> bool:
@@ -375,15 +355,14 @@ def collect(
             first_decl = predicates[decl.atom.key].decl
             where = "" if first_decl is None else f" (first in {_place(first_decl.span)})"
             message = f"{decl.atom.predicate}/{len(decl.atom.args)} is declared twice{where}"
-            diagnostics.append(
-                Diagnostic("analysis", message, decl.atom.span, printer.decl(decl), "remove one declaration")
-            )
+            fix = "remove one declaration"
+            diagnostics.append(Diagnostic("analysis", message, decl.atom.span, printer.decl(decl), fix))
             continue
-        predicate, complaints = declare(decl)
-        predicates[predicate.key] = predicate
-        diagnostics += complaints
-        if complaints:
-            faulty.add(predicate.key)
+        reader = _DeclReader(decl)
+        predicates[decl.atom.key] = reader.read()
+        diagnostics += reader.diagnostics
+        if reader.diagnostics:
+            faulty.add(decl.atom.key)
     declared = set(predicates)
     first: dict[str, Atom] = {}
     for predicate in predicates.values():
@@ -395,22 +374,19 @@ def collect(
             continue
         other = first.setdefault(head.predicate, head)
         if len(other.args) != len(head.args):
-            diagnostics.append(_second_arity(clause, other))
+            here, there = count_noun(len(head.args), "argument"), count_noun(len(other.args), "argument")
+            message = f"{head.predicate} has {here} here and {there} in {_place(other.span)}"
+            fix = "declare both with Decl if both are meant"
+            diagnostics.append(Diagnostic("analysis", message, head.span, printer.clause(clause), fix))
         if head.key not in predicates:
             temporal = clause.annotation is not None and not clause.annotation.eternal
             predicates[head.key] = Predicate(head.predicate, len(head.args), temporal=temporal)
-    return _with_merge_names(predicates, diagnostics), diagnostics, faulty
+    _resolve_merges(predicates, diagnostics)
+    return predicates, diagnostics, faulty
 
 
-def _second_arity(clause: Clause, other: Atom) -> Diagnostic:
-    head = clause.head
-    here, there = _count(len(head.args), "argument"), _count(len(other.args), "argument")
-    message = f"{head.predicate} has {here} here and {there} in {_place(other.span)}"
-    fix = "declare both with Decl if both are meant"
-    return Diagnostic("analysis", message, head.span, printer.clause(clause), fix)
-
-
-def _with_merge_names(predicates: dict[Key, Predicate], diagnostics: list[Diagnostic]) -> dict[Key, Predicate]:
+def _resolve_merges(predicates: dict[Key, Predicate], diagnostics: list[Diagnostic]) -> None:
+    """Replace the names of merge predicates by full names, in place."""
     for key, predicate in predicates.items():
         if predicate.merge is None or predicate.decl is None:
             continue
@@ -418,22 +394,22 @@ def _with_merge_names(predicates: dict[Key, Predicate], diagnostics: list[Diagno
         name = merge.predicate[0]
         package = package_of(predicate.name)
         candidates = [f"{package}.{name}", name] if package else [name]
-        known = next((c for c in candidates if (c, 3) in predicates), None)
+        full_name = next((c for c in candidates if (c, 3) in predicates), None)
         message = fix = None
-        if known is None:
+        if full_name is None:
             message = f"merge predicate {name} with three arguments does not exist"
             fix = f"define {name}(Old, New, Merged)"
-        elif 2 in predicates[known, 3].inputs():
+        elif 2 in predicates[full_name, 3].inputs():
             message = f"merge predicate {name} takes its third argument as input, but a merge asks for it"
             fix = f'declare {name} with mode("+", "+", "-")'
         if message is not None:
             diagnostics.append(Diagnostic("analysis", message, merge.span, printer.decl(predicate.decl), fix))
-        predicates[key] = replace(predicate, merge=replace(merge, predicate=(known or name, 3)))
-    return predicates
+        predicates[key] = replace(predicate, merge=replace(merge, predicate=(full_name or name, 3)))
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def count_noun(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _place(span: Span | None) -> str:
@@ -469,11 +445,10 @@ def _reinterpreted(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
         return
     for descriptor in decl.descr:
         if descriptor.predicate in _CHANGES_MEANING:
-            message = f"{predicate.name} belongs to {level.label}, a {decl.span.source.trust.label} Decl may not"
+            author = decl.span.source.trust.label
+            message = f"{predicate.name} belongs to {level.label}, a {author} Decl may not say {descriptor.predicate}"
             fix = "move the Decl to that level"
-            yield Diagnostic(
-                "analysis", f"{message} say {descriptor.predicate}", descriptor.span, printer.decl(decl), fix
-            )
+            yield Diagnostic("analysis", message, descriptor.span, printer.decl(decl), fix)
 
 
 def _owner(predicate: Predicate, top: Clause, owners: Mapping[str, Trust]) -> tuple[Trust, Span | None]:
@@ -496,7 +471,7 @@ class Acceptance:
         self.predicates = predicates
         self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
         # Combinations of kinds that a predicate takes whatever the values are.
-        self._accepted: dict[Key, set[tuple[type, ...]]] = {}
+        self._accepted: defaultdict[Key, set[tuple[type, ...]]] = defaultdict(set)
 
     def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
         """Return whether the predicate accepts these arguments; one without a declaration accepts any values."""
@@ -507,9 +482,7 @@ class Acceptance:
             elif type(arg) is int and not INT_MIN <= arg <= INT_MAX:
                 return False
         kinds = tuple(map(type, args))
-        accepted = self._accepted.get(key)
-        if accepted is None:
-            accepted = self._accepted[key] = set()
+        accepted = self._accepted[key]
         if kinds in accepted:
             return True
         if any(kind not in KIND_NAMES for kind in kinds):

@@ -13,7 +13,7 @@ from manglecp.base.source import Source
 from manglecp.mangle.errors import ParseError, ValueFault
 from manglecp.mangle.facts import Fact, Interval, holds_somewhere
 from manglecp.mangle.matching import evaluate_term, head_interval, mentions_now
-from manglecp.mangle.parser import Parser, TermParser
+from manglecp.mangle.parser import Parser
 from manglecp.mangle.syntax import Annotation, Clause, Constant, Now, Term, term_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Value
 
@@ -33,12 +33,12 @@ def parse_facts(source: Source) -> FactText:
 
 def read_literal(text: str) -> Value:
     """Parse one value. Raises :class:`ValueFault`."""
-    parser = TermParser(Source("value", text))
+    parser = Parser(Source("value", text))
     try:
         parser.lex.advance()
         term = parser.term()
         if parser.lex.kind != "end":
-            parser.lex.fail(f"one value is enough, found {parser.found()}")
+            parser.lex.fail(f"one value is enough, found {parser.current_token()}")
     except ParseError as error:
         raise ValueFault(error.diagnostics[0].message) from None
     return _value(term)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from manglecp.mangle.builtins import FUNCTIONS
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.facts import Args, Interval, TimedArgs, clamp
-from manglecp.mangle.syntax import Annotation, Apply, Literal, Now, Operator, Term, TimeBound, Variable
+from manglecp.mangle.syntax import Annotation, Apply, Literal, Now, Operator, Term, TimeBound, Variable, subterms
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
 Row: TypeAlias = dict[str, Value]  # variable bindings of a rule
@@ -40,7 +40,7 @@ def evaluate_term(term: Term, row: Mapping[str, Value], now: int) -> Value:
 
 def mentions_now(term: Term) -> bool:
     """Return whether the value depends on the evaluation time."""
-    return isinstance(term, Apply) and (term.function == "fn:time:now" or any(map(mentions_now, term.args)))
+    return any(isinstance(part, Apply) and part.function == "fn:time:now" for part in subterms(term))
 
 
 def constant_value(term: Term) -> Value | None:
@@ -92,11 +92,10 @@ class Matcher:
         bound = unify([arg for _, arg in self.free], tuple(args[i] for i, _ in self.free), row, self.now)
         if bound is None or interval is None or not self.premise.timed:
             return bound
-        if self.premise.operator is not None and not in_window(self.premise.operator, bound, interval, self.now):
+        operator, annotation = self.premise.operator, self.premise.annotation
+        if operator is not None and not in_window(operator, bound, interval, self.now):
             return None
-        return (
-            bound if self.premise.annotation is None else annotate(self.premise.annotation, bound, interval, self.now)
-        )
+        return bound if annotation is None else annotate(annotation, bound, interval, self.now)
 
 
 def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
@@ -106,9 +105,7 @@ def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
         return now
     if isinstance(value, Variable):
         known = row.get(value.name)
-        if known is None:
-            return None
-        if isinstance(known, int):  # a number is an instant in nanoseconds
+        if known is None or isinstance(known, int):  # a number is an instant in nanoseconds
             return known
         value = known  # type: ignore[assignment]
     if isinstance(value, Time):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable
-from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
 from manglecp.base.source import Source, Span, Trust
+from manglecp.mangle.builtins.calendar import parse_duration, parse_rfc3339
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
 from manglecp.mangle.printer import INFIX
@@ -44,14 +44,23 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time
 
 MAX_NESTING: Final = 100
-UNITS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+MAX_ERRORS: Final = 50
+LONG_TEXT: Final = 100_000  # length from which the garbage collector is paused
 
+COMPARISONS: Final = {symbol: predicate for predicate, symbol in INFIX.items()}
+
+_ARG: Final = r'(?:(?:/[A-Za-z0-9.\-_~%/]+|-?\d{1,18})(?=[ \t\r\n\f,)])|"[^"\\\r]*")'
+_FACT: Final = re.compile(
+    rf"{GAP}([a-z][A-Za-z0-9_]*)\({GAP}({_ARG}(?:{GAP},{GAP}{_ARG})*){GAP}(\)){GAP}\.(?![^ \t\r\n\f#])", re.ASCII
+)
+_ARGS: Final = re.compile(_ARG, re.ASCII)
+
+# Text without tokens that matter on the way to the end of a broken clause.
+_SKIPPED: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+|/+(?=/)|!+(?=!)""")
+
+_ATOM_START: Final = re.compile(r":?[a-z][A-Za-z0-9:_.]*\(")
 
 _Node = TypeVar("_Node")
-
-
-class EmptyPart(ValueError):
-    pass
 
 
 class Constants(dict[str, Constant]):
@@ -60,30 +69,291 @@ class Constants(dict[str, Constant]):
     def __missing__(self, text: str) -> Constant:
         first = text[0]
         if first == "/" and ("//" in text or text[-1] == "/"):
-            raise EmptyPart(text)
+            raise KeyError(text)  # a name has no empty parts
         value = self[text] = Name(text) if first == "/" else text[1:-1] if first == '"' else int(text)
         return value
 
 
-class TermParser:
-    """Parses the inside of a statement. The current token is the first unused one."""
+def parse(source: Source) -> Unit:
+    """Parse a source. Raises :class:`ParseError` with all problems."""
+    with gc_paused(len(source.text) > LONG_TEXT):
+        return Parser(source).unit()
+
+
+def parse_premise(source: Source) -> Premise:
+    """Parse one premise, such as a query from a command line; a full stop may follow."""
+    parser = Parser(source)
+    parser.refuse_surrogates()
+    parser.lex.advance()
+    premise = parser.premise()
+    parser.accept(".")
+    if parser.lex.kind != "end":
+        parser.lex.fail(f"one premise is enough, found {parser.current_token()}")
+    return premise
+
+
+def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
+    """Decode the bytes of a file: UTF-8, with or without a byte order mark."""
+    data = data.removeprefix(BOM_UTF8)
+    try:
+        return Source(name, data.decode(), trust)
+    except UnicodeDecodeError as error:
+        readable = Source(name, data.decode(errors="replace"), trust)
+        at = len(data[: error.start].decode())
+        message = f"not UTF-8: byte {data[error.start]:#04x}"
+        raise ParseError([Diagnostic("parse", message, Span(readable, at, at + 1))]) from None
+
+
+class Parser:
+    """Parses programs. The current token of the lexer is the first unused one."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.lex = Lexer(source)
         self.constants = Constants()
         self.nesting = 0
+        self.errors: list[Diagnostic] = []
+        self.own_package: Package | None = None
+        self.uses: list[Package] = []
 
-    # --- terms -----------------------------------------------------------------------------------------------------
+    def unit(self) -> Unit:
+        """Parse the whole source. Raises :class:`ParseError` with all problems."""
+        items: list[Decl | Clause] = self.statements()
+        return Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
+
+    def statements(self) -> list[Any]:
+        """Return the results of :meth:`item` and :meth:`plain_fact` after the package lines."""
+        self.refuse_surrogates()
+        items: list[Any] = []
+        lex = self.lex
+        try:
+            self._recover(lex.advance)
+            if lex.kind == "Package":
+                self.own_package = self._recover(lambda: self.package("Package"))
+            while lex.kind == "Use":
+                use = self._recover(lambda: self.package("Use"))
+                if use is not None:
+                    self.uses.append(use)
+            while lex.kind != "end":
+                self._facts(items)
+                if lex.kind == "end":
+                    break
+                item = self._recover(self.item)
+                if item is not None:
+                    items.append(item)
+        except UnterminatedString as error:
+            self.errors.extend(error.diagnostics)
+        except _TooManyErrors:
+            pass
+        if self.errors:
+            raise ParseError(self.errors)
+        return items
+
+    def refuse_surrogates(self) -> None:
+        """Raise ParseError for text that cannot be encoded as UTF-8."""
+        try:
+            self.source.text.encode()
+        except UnicodeEncodeError as error:
+            span = Span(self.source, error.start, error.end)
+            raise ParseError([Diagnostic("parse", "lone surrogates are not text", span)]) from None
+
+    def _recover(self, read: Callable[[], _Node]) -> _Node | None:
+        """Run ``read``; on a syntax error record it and skip the clause."""
+        try:
+            return read()
+        except UnterminatedString:
+            raise
+        except ParseError as error:
+            self.errors.extend(error.diagnostics)
+            if len(self.errors) >= MAX_ERRORS:
+                raise _TooManyErrors from None
+            self._skip_clause()
+            return None
+
+    def _skip_clause(self) -> None:
+        """Move to the token after the next full stop (or exclamation mark of a package line)."""
+        lex = self.lex
+        lex.depth = self.nesting = 0
+        while lex.kind != "end":
+            ends = lex.kind == "." or (lex.kind == "!" and self.source.text[lex.end : lex.end + 1] in ("", "\n", "\r"))
+            while True:
+                skipped = _SKIPPED.match(self.source.text, lex.end)
+                try:
+                    lex.read_at(lex.end if skipped is None else skipped.end())
+                    break
+                except UnterminatedString:
+                    raise
+                except ParseError:
+                    pass  # one complaint per clause is enough
+            if ends:
+                return
+
+    def _facts(self, items: list[Any]) -> None:
+        """Parse plain ground facts; a fast path."""
+        lex = self.lex
+        if lex.kind != "name":
+            return
+        text, constant, make = self.source.text, self.constants.__getitem__, self.plain_fact
+        match_fact, find_args = _FACT.match, _ARGS.findall
+        position = lex.start
+        while True:
+            match = match_fact(text, position)
+            if match is None:
+                break
+            predicate = match[1]
+            if predicate in KEYWORDS:
+                break
+            # One character more than the arguments, because each is known by what follows it.
+            try:
+                args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
+            except KeyError:
+                break  # the slow path reports the problem
+            start, position = match.start(1), match.end()
+            items.append(make(predicate, args, start, match.end(3), position))
+        if position != lex.start:
+            self._recover(lambda: lex.read_at(position))
+
+    def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, closed: int, end: int) -> Any:
+        """Return a fact of the fast path; its atom ends at ``closed``, its full stop at ``end``."""
+        source, make = self.source, tuple.__new__
+        head = Atom(predicate, args, make(Span, (source, start, closed)))
+        return Clause(head, None, (), (), make(Span, (source, start, end)))
+
+    def package(self, keyword: str) -> Package:
+        """``Package name [attributes]!``, or ``Use``."""
+        start = self.lex.start
+        self.expect(keyword)
+        name, where = self.lex.text, self.lex.span()
+        if self.lex.kind in ("variable", "dot_type"):
+            self.lex.fail("a package name is written in lower case")
+        self.expect("name", "a package name")
+        if name != name.lower() or name.startswith((":", "fn:")):
+            self.lex.fail(f"{name} is not a package name", where, "use lower-case letters, digits, '_' and dots")
+        attributes = self.atoms() if self.lex.kind == "[" else ()
+        self.expect("!")
+        return Package(name, attributes, self.span_from(start))
+
+    def item(self) -> Any:
+        lex = self.lex
+        lex.depth = self.nesting = 0
+        if lex.kind == "Decl":
+            return self.decl()
+        if lex.kind in ("Package", "Use"):
+            lex.fail(f"{lex.kind} stands only at the top of a file", fix="move it before the first clause")
+        return self.clause()
+
+    def decl(self) -> Decl:
+        """``Decl p(X, Y) temporal descr […] bound […] inclusion […].``"""
+        lex = self.lex
+        start = lex.start
+        lex.advance()
+        atom = self.atom("a declaration")
+        for argument in atom.args:
+            if not isinstance(argument, Variable):
+                lex.fail("arguments of a Decl are variables", atom.span, "write Decl p(X, Y) …")
+        temporal = self.accept("temporal")
+        descr = self.atoms() if self.accept("descr") else ()
+        bounds: list[tuple[Term, ...]] = []
+        while self.accept("bound"):
+            self.open("[")
+            bounds.append(self.terms("]"))
+        inclusion = self.atoms() if self.accept("inclusion") else ()
+        if lex.kind in ("temporal", "descr", "bound"):
+            fix = "the order is: atom, temporal, descr […], bound […], inclusion […]"
+            lex.fail(f"{lex.kind} stands in the wrong place", fix=fix)
+        self.full_stop()
+        return Decl(atom, temporal, descr, tuple(bounds), inclusion, self.span_from(start))
+
+    def clause(self) -> Clause:
+        """``head @[…] :- premises |> transforms.``"""
+        lex = self.lex
+        start = lex.start
+        head = self.atom("a clause")
+        annotation = self.annotation() if lex.kind == "@" else None
+        premises: list[Premise] = []
+        transforms: list[Transform] = []
+        if self.accept(":-"):
+            premises.append(self.premise())
+            while self.accept(","):
+                if lex.kind in (".", "|>"):
+                    break  # a trailing comma
+                premises.append(self.premise())
+            while lex.kind == "|>":
+                transforms.append(self.transform())
+        self.full_stop()
+        return Clause(head, annotation, tuple(premises), tuple(transforms), self.span_from(start))
+
+    def transform(self) -> Transform:
+        """``|> do fn:group_by(…), let X = fn:…``"""
+        lex = self.lex
+        start = lex.start
+        lex.advance()
+        do: Apply | None = None
+        lets: list[Let] = []
+        if self.accept("do"):
+            at = lex.start
+            expression = self.term()
+            if not isinstance(expression, Apply):
+                lex.fail("do takes a function", self.span_from(at), "write do fn:group_by(X), let …")
+            do = expression
+        elif lex.kind == "let":
+            lets.append(self.let())
+        else:
+            lex.fail("a transform starts with do or let", fix="write |> do fn:group_by(X), let N = fn:count()")
+        while self.accept(","):
+            lets.append(self.let())
+        return Transform(do, tuple(lets), self.span_from(start))
+
+    def let(self) -> Let:
+        lex = self.lex
+        start = lex.start
+        self.expect("let")
+        if lex.kind != "variable":
+            lex.fail("let binds a variable", fix="write let X = fn:…")
+        variable = self.variable()
+        self.expect("=")
+        expression = self.term()
+        if not isinstance(expression, Apply):
+            fix = "a plain value can be bound in the body with X = …"
+            lex.fail("let needs a function application", self.span_from(start), fix)
+        return Let(variable, expression, self.span_from(start))
+
+    def premise(self) -> Premise:
+        """Parse a literal, an equality or a comparison."""
+        lex = self.lex
+        start = lex.start
+        negated = self.accept("!")
+        operator = self.operator() if lex.kind in ("<-", "<+", "[-", "[+") else None
+        left = self.atom("a negated premise") if negated else self.term_or_atom()
+        if negated and (lex.kind in COMPARISONS or lex.kind in ("=", "!=")):
+            lex.fail("a comparison cannot be negated", fix="use the opposite comparison")
+        annotation = self.annotation() if lex.kind == "@" else None
+        comparison = lex.kind
+        if not negated and (comparison in COMPARISONS or comparison in ("=", "!=")):
+            if isinstance(left, Atom):
+                lex.fail(f"{left.predicate}(…) is an atom and has no value to compare", left.span)
+            if operator is not None or annotation is not None:
+                lex.fail("a comparison holds at no particular time", self.span_from(start), "drop the annotation")
+            lex.advance()
+            right = self.term()
+            span = self.span_from(start)
+            if comparison in COMPARISONS:
+                return Literal(Atom(COMPARISONS[comparison], (left, right), span), span=span)
+            return Equality(left, right, comparison == "!=", span)
+        if not isinstance(left, Atom):
+            lex.fail("a premise is an atom or a comparison", self.span_from(start))
+        return Literal(left, negated, operator, annotation, self.span_from(start))
+
+    def full_stop(self) -> None:
+        fixes = {"dot_type": "leave a space after the full stop", "end": "end the clause with a full stop"}
+        self.expect(".", fix=fixes.get(self.lex.kind))
 
     def atom(self, place: str) -> Atom:
         """Parse an atom; ``place`` names the context for messages."""
         start = self.lex.start
         if self.lex.kind != "name":
-            fix = None
-            if self.lex.kind in KEYWORDS:
-                fix = f"{self.lex.kind} is a reserved word: choose another name"
-            self.lex.fail(f"{place} needs a predicate, found {self.found()}", fix=fix)
+            fix = f"{self.lex.kind} is a reserved word: choose another name" if self.lex.kind in KEYWORDS else None
+            self.lex.fail(f"{place} needs a predicate, found {self.current_token()}", fix=fix)
         term = self.term_or_atom()
         if not isinstance(term, Atom):
             self.lex.fail(f"{place} needs a predicate, not a function", self.span_from(start))
@@ -98,11 +368,8 @@ class TermParser:
         """Parse a term; an atom is a syntax error."""
         term = self.term_or_atom()
         if isinstance(term, Atom):
-            self.lex.fail(
-                f"{term.predicate}(…) is an atom, a value is needed here",
-                term.span,
-                "functions are written fn:name(…)",
-            )
+            message = f"{term.predicate}(…) is an atom, a value is needed here"
+            self.lex.fail(message, term.span, "functions are written fn:name(…)")
         return term
 
     def term_or_atom(self) -> Term | Atom:
@@ -141,7 +408,7 @@ class TermParser:
             fix = f'as a value write {made}("…")'
         elif kind in KEYWORDS:
             fix = f"{kind} is a reserved word"
-        self.lex.fail(f"a term is needed here, found {self.found()}", fix=fix)
+        self.lex.fail(f"a term is needed here, found {self.current_token()}", fix=fix)
 
     def variable(self) -> Variable:
         variable = Variable(self.lex.text, self.lex.span())
@@ -187,7 +454,7 @@ class TermParser:
         if self.lex.kind == ",":
             self.lex.advance()
         elif self.lex.kind != closing:
-            self.lex.fail(f"'{closing}' or ',' is needed here, found {self.found()}")
+            self.lex.fail(f"'{closing}' or ',' is needed here, found {self.current_token()}")
 
     def terms(self, closing: str) -> tuple[Term, ...]:
         return tuple(self.separated(closing, self.term))
@@ -197,8 +464,7 @@ class TermParser:
         start = self.lex.start
         self.open("[")
         if self._lone_comma("]") or self.lex.kind == "]":
-            self.close("]")
-            return Apply("fn:list", (), self.span_from(start))
+            return Apply("fn:list", self.terms("]"), self.span_from(start))
         first = self.term()
         if self._at_colon():
             self.colon()
@@ -220,7 +486,7 @@ class TermParser:
         if not self.accept(","):
             return False
         if self.lex.kind != closing:
-            self.lex.fail(f"a term is needed before ',', found {self.found()}")
+            self.lex.fail(f"a term is needed before ',', found {self.current_token()}")
         return True
 
     def entries(self, closing: str) -> tuple[Term, ...]:
@@ -238,11 +504,9 @@ class TermParser:
         start, name = lex.start, lex.text[1:]
         lex.advance()
         if lex.kind != "<":
-            lex.fail(
-                f".{name} starts a type and needs '<', found {self.found()}",
-                Span(self.source, start, start + len(name) + 1),
-                "after a full stop leave a space",
-            )
+            span = Span(self.source, start, start + len(name) + 1)
+            message = f".{name} starts a type and needs '<', found {self.current_token()}"
+            lex.fail(message, span, "after a full stop leave a space")
         self.open("<")
         args = tuple(chain.from_iterable(self.separated(">", self._type_argument)))
         return Apply(f"fn:{name}", args, self.span_from(start))
@@ -257,22 +521,18 @@ class TermParser:
         self.colon()
         return first, self.term()
 
-    # --- time ------------------------------------------------------------------------------------------------------
-
     def annotation(self) -> Annotation:
         """``@[…]``"""
         start = self.lex.start
         self.expect("@")
-        bounds = self.time_bounds()
-        return Annotation(bounds, self.span_from(start))
+        return Annotation(self.time_bounds(), self.span_from(start))
 
     def operator(self) -> Operator:
         """``<-[…]``, ``[-[…]``, ``<+[…]`` or ``[+[…]``."""
         start = self.lex.start
         kind = cast(OperatorKind, self.lex.kind)
         self.lex.advance()
-        bounds = self.time_bounds()
-        return Operator(kind, bounds, self.span_from(start))
+        return Operator(kind, self.time_bounds(), self.span_from(start))
 
     def time_bounds(self) -> tuple[TimeBound, ...]:
         self.expect("[")
@@ -294,10 +554,8 @@ class TermParser:
         elif kind == "variable":
             value = Variable(text, span)
         else:
-            lex.fail(
-                f"{self.found()} is not a time",
-                fix="write a timestamp such as 2026-01-31T12:00:00Z, a duration such as 5m, a variable, now, or _",
-            )
+            fix = "write a timestamp such as 2026-01-31T12:00:00Z, a duration such as 5m, a variable, now, or _"
+            lex.fail(f"{self.current_token()} is not a time", fix=fix)
         lex.advance()
         if kind == "timestamp" and lex.kind in ("+", "-", "number") and lex.start == span.end:
             lex.fail("a timestamp has no zone offset", fix="write it in UTC")
@@ -306,26 +564,22 @@ class TermParser:
     def timestamp(self, text: str) -> Time:
         """Parse in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
         date, _, clock = text.rstrip("Z").partition("T")
-        clock, _, fraction = clock.partition(".")
-        try:
-            moment = datetime.fromisoformat(f"{date}T{clock or '00:00:00'}").replace(tzinfo=UTC)
-        except ValueError:
+        ns = parse_rfc3339(f"{date}T{clock or '00:00:00'}Z")
+        if ns is None:
             self.lex.fail(f"{text} is not a date")
-        ns = int(moment.timestamp()) * 10**9 + int((fraction + "0" * 9)[:9])
         if not INT_MIN <= ns <= INT_MAX:
             self.lex.fail(f"{text} is out of range", fix="times lie between 1677-09-21 and 2262-04-11")
         return Time(ns)
 
     def duration(self, text: str) -> Duration:
         """Parse a number and a unit; raises a syntax error beyond 64 bits of nanoseconds."""
-        digits = text.rstrip("dhms")
-        significant = digits.lstrip("0")
-        ns = int(significant or "0") * UNITS[text[len(digits) :]] if len(significant) <= 19 else INT_MAX + 1
+        days = text.endswith("d")
+        ns = parse_duration(f"{text[:-1]}h" if days else text)
+        assert ns is not None  # as the lexer has matched it
+        ns *= 24 if days else 1
         if ns > INT_MAX:
             self.lex.fail("duration does not fit into 64 bits of nanoseconds", fix="durations reach about 292 years")
         return Duration(ns)
-
-    # --- small moves -----------------------------------------------------------------------------------------------
 
     def open(self, bracket: str) -> None:
         """Take an opening bracket; raises a syntax error if nested too deeply."""
@@ -345,10 +599,9 @@ class TermParser:
 
     def colon(self) -> None:
         """Take a colon, even if the lexer has joined it with the following name."""
-        lex = self.lex
         if not self._at_colon():
-            lex.fail(f"':' is needed here, found {self.found()}")
-        lex.read_at(lex.start + 1)
+            self.expect(":")
+        self.lex.read_at(self.lex.start + 1)
 
     def accept(self, kind: str) -> bool:
         """Take a token of this kind, if it is the current one."""
@@ -357,13 +610,13 @@ class TermParser:
         self.lex.advance()
         return True
 
-    def expect(self, kind: str, what: str | None = None) -> None:
+    def expect(self, kind: str, what: str | None = None, fix: str | None = None) -> None:
         """Take a token of this kind; raises a syntax error that names ``what`` otherwise."""
         if self.lex.kind != kind:
-            self.lex.fail(f"{what or repr(kind)} is needed here, found {self.found()}")
+            self.lex.fail(f"{what or repr(kind)} is needed here, found {self.current_token()}", fix=fix)
         self.lex.advance()
 
-    def found(self) -> str:
+    def current_token(self) -> str:
         """Return the current token for messages."""
         if self.lex.kind == "end":
             return "the end of the text"
@@ -375,305 +628,6 @@ class TermParser:
         return Span(self.source, start, self.lex.previous_end)
 
 
-MAX_ERRORS: Final = 50
-LONG_TEXT: Final = 100_000  # length from which the garbage collector is paused
-
-COMPARISONS: Final = {symbol: predicate for predicate, symbol in INFIX.items()}
-
-_ARG: Final = r'(?:(?:/[A-Za-z0-9.\-_~%/]+|-?\d{1,18})(?=[ \t\r\n\f,)])|"[^"\\\r]*")'
-_FACT: Final = re.compile(
-    rf"{GAP}([a-z][A-Za-z0-9_]*)\({GAP}({_ARG}(?:{GAP},{GAP}{_ARG})*){GAP}(\)){GAP}\.(?![^ \t\r\n\f#])", re.ASCII
-)
-_ARGS: Final = re.compile(_ARG, re.ASCII)
-
-# What can be passed over on the way to the end of a broken clause without being read as tokens.
-_DULL: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+|/+(?=/)|!+(?=!)""")
-
-_WRITTEN_ATOM: Final = re.compile(r":?[a-z][A-Za-z0-9:_.]*\(")
-
-
-def parse(source: Source) -> Unit:
-    """Parse a source. Raises :class:`ParseError` with all problems."""
-    with gc_paused(len(source.text) > LONG_TEXT):
-        return Parser(source).unit()
-
-
-def parse_premise(source: Source) -> Premise:
-    """Parse one premise, such as a query from a command line; a full stop may follow."""
-    parser = Parser(source)
-    parser.refuse_surrogates()
-    parser.lex.advance()
-    premise = parser.premise()
-    parser.accept(".")
-    if parser.lex.kind != "end":
-        parser.lex.fail(f"one premise is enough, found {parser.found()}")
-    return premise
-
-
-def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
-    """Decode the bytes of a file: UTF-8, with or without a byte order mark."""
-    data = data.removeprefix(BOM_UTF8)
-    try:
-        return Source(name, data.decode(), trust)
-    except UnicodeDecodeError as error:
-        readable = Source(name, data.decode(errors="replace"), trust)
-        at = len(data[: error.start].decode())
-        message = f"not UTF-8: byte {data[error.start]:#04x}"
-        raise ParseError([Diagnostic("parse", message, Span(readable, at, at + 1))]) from None
-
-
-class Parser(TermParser):
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self.errors: list[Diagnostic] = []
-        self.own_package: Package | None = None
-        self.uses: list[Package] = []
-
-    def unit(self) -> Unit:
-        """Parse the whole source. Raises :class:`ParseError` with all problems."""
-        items: list[Decl | Clause] = self.statements()
-        return Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
-
-    def statements(self) -> list[Any]:
-        """Yield the results of :meth:`item` and :meth:`plain_fact` after the package lines."""
-        self.refuse_surrogates()
-        items: list[Any] = []
-        lex = self.lex
-        try:
-            self._recover(lex.advance)
-            if lex.kind == "Package":
-                self.own_package = self._recover(lambda: self.package("Package"))
-            while lex.kind == "Use":
-                use = self._recover(lambda: self.package("Use"))
-                if use is not None:
-                    self.uses.append(use)
-            while lex.kind != "end":
-                self._facts(items)
-                if lex.kind == "end":
-                    break
-                item = self._recover(self.item)
-                if item is not None:
-                    items.append(item)
-        except UnterminatedString as error:
-            self.errors.extend(error.diagnostics)
-        except _TooManyErrors:
-            pass
-        if self.errors:
-            raise ParseError(self.errors)
-        return items
-
-    def refuse_surrogates(self) -> None:
-        """Raise ParseError for text that cannot be encoded as UTF-8."""
-        text = self.source.text
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            span = Span(self.source, error.start, error.end)
-            raise ParseError([Diagnostic("parse", "lone surrogates are not text", span)]) from None
-
-    def _recover(self, read: Callable[[], _Node]) -> _Node | None:
-        """Run ``read``; on a syntax error record it and skip the clause."""
-        try:
-            return read()
-        except UnterminatedString:
-            raise
-        except ParseError as error:
-            self.errors.extend(error.diagnostics)
-            if len(self.errors) >= MAX_ERRORS:
-                raise _TooManyErrors from None
-            self._skip_clause()
-            return None
-
-    def _skip_clause(self) -> None:
-        """Move to the token after the next full stop (or exclamation mark of a package line)."""
-        lex = self.lex
-        lex.depth = self.nesting = 0
-        while lex.kind != "end":
-            ends = lex.kind == "." or (lex.kind == "!" and self.source.text[lex.end : lex.end + 1] in ("", "\n", "\r"))
-            while True:
-                dull = _DULL.match(self.source.text, lex.end)
-                try:
-                    lex.read_at(lex.end if dull is None else dull.end())
-                    break
-                except UnterminatedString:
-                    raise
-                except ParseError:
-                    pass  # one complaint per clause is enough
-            if ends:
-                return
-
-    def _facts(self, items: list[Any]) -> None:
-        """Parse plain ground facts; a fast path."""
-        lex = self.lex
-        if lex.kind != "name":
-            return
-        text, constant, make = self.source.text, self.constants.__getitem__, self.plain_fact
-        match_fact, find_args = _FACT.match, _ARGS.findall
-        position = lex.start
-        while True:
-            match = match_fact(text, position)
-            if match is None:
-                break
-            predicate = match[1]
-            if predicate in KEYWORDS:
-                break
-            # One character more than the arguments, because each is known by what follows it.
-            try:
-                args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
-            except EmptyPart:
-                break  # the slow path reports the problem
-            start, position = match.start(1), match.end()
-            items.append(make(predicate, args, start, match.end(3), position))
-        if position != lex.start:
-            self._recover(lambda: lex.read_at(position))
-
-    def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, closed: int, end: int) -> Any:
-        """Return a fact of the fast path; its atom ends at ``closed``, its full stop at ``end``."""
-        source, make = self.source, tuple.__new__
-        head = Atom(predicate, args, make(Span, (source, start, closed)))
-        return Clause(head, None, (), (), make(Span, (source, start, end)))
-
-    # --- statements ------------------------------------------------------------------------------------------------
-
-    def package(self, keyword: str) -> Package:
-        """``Package name [attributes]!``, or ``Use``."""
-        start = self.lex.start
-        self.expect(keyword)
-        name, where = self.lex.text, self.lex.span()
-        if self.lex.kind in ("variable", "dot_type"):
-            self.lex.fail("a package name is written in lower case")
-        self.expect("name", "a package name")
-        if name != name.lower() or name.startswith((":", "fn:")):
-            self.lex.fail(f"{name} is not a package name", where, "use lower-case letters, digits, '_' and dots")
-        attributes = self.atoms() if self.lex.kind == "[" else ()
-        end = self.lex.end
-        self.expect("!")
-        return Package(name, attributes, Span(self.source, start, end))
-
-    def item(self) -> Any:
-        lex = self.lex
-        lex.depth = self.nesting = 0
-        if lex.kind == "Decl":
-            return self.decl()
-        if lex.kind in ("Package", "Use"):
-            lex.fail(f"{lex.kind} stands only at the top of a file", fix="move it before the first clause")
-        return self.clause()
-
-    def decl(self) -> Decl:
-        """``Decl p(X, Y) temporal descr […] bound […] inclusion […].``"""
-        lex = self.lex
-        start = lex.start
-        lex.advance()
-        atom = self.atom("a declaration")
-        for argument in atom.args:
-            if not isinstance(argument, Variable):
-                lex.fail("arguments of a Decl are variables", atom.span, "write Decl p(X, Y) …")
-        temporal = self.accept("temporal")
-        descr = self.atoms() if self.accept("descr") else ()
-        bounds: list[tuple[Term, ...]] = []
-        while self.accept("bound"):
-            self.open("[")
-            bounds.append(self.terms("]"))
-        inclusion = self.atoms() if self.accept("inclusion") else ()
-        if lex.kind in ("temporal", "descr", "bound"):
-            lex.fail(
-                f"{lex.kind} stands in the wrong place",
-                fix="the order is: atom, temporal, descr […], bound […], inclusion […]",
-            )
-        end = lex.end
-        self.full_stop()
-        return Decl(atom, temporal, descr, tuple(bounds), inclusion, Span(self.source, start, end))
-
-    def clause(self) -> Clause:
-        """``head @[…] :- premises |> transforms.``"""
-        lex = self.lex
-        start = lex.start
-        head = self.atom("a clause")
-        annotation = self.annotation() if lex.kind == "@" else None
-        premises: list[Premise] = []
-        transforms: list[Transform] = []
-        if self.accept(":-"):
-            premises.append(self.premise())
-            while self.accept(","):
-                if lex.kind in (".", "|>"):
-                    break  # a trailing comma
-                premises.append(self.premise())
-            while lex.kind == "|>":
-                transforms.append(self.transform())
-        end = lex.end
-        self.full_stop()
-        return Clause(head, annotation, tuple(premises), tuple(transforms), Span(self.source, start, end))
-
-    def transform(self) -> Transform:
-        """``|> do fn:group_by(…), let X = fn:…``"""
-        lex = self.lex
-        start = lex.start
-        lex.advance()
-        do: Apply | None = None
-        if self.accept("do"):
-            at = lex.start
-            expression = self.term()
-            if not isinstance(expression, Apply):
-                lex.fail("do takes a function", self.span_from(at), "write do fn:group_by(X), let …")
-            do = expression
-        elif lex.kind != "let":
-            lex.fail("a transform starts with do or let", fix="write |> do fn:group_by(X), let N = fn:count()")
-        lets = [self.let()] if do is None else []
-        while self.accept(","):
-            lets.append(self.let())
-        return Transform(do, tuple(lets), Span(self.source, start, self.lex.previous_end))
-
-    def let(self) -> Let:
-        lex = self.lex
-        start = lex.start
-        self.expect("let")
-        if lex.kind != "variable":
-            lex.fail("let binds a variable", fix="write let X = fn:…")
-        variable = self.variable()
-        self.expect("=")
-        expression = self.term()
-        if not isinstance(expression, Apply):
-            span = Span(self.source, start, self.lex.previous_end)
-            lex.fail("let needs a function application", span, "a plain value can be bound in the body with X = …")
-        return Let(variable, expression, Span(self.source, start, self.lex.previous_end))
-
-    def premise(self) -> Premise:
-        """Parse a literal, an equality or a comparison."""
-        lex = self.lex
-        start = lex.start
-        negated = self.accept("!")
-        operator = self.operator() if lex.kind in ("<-", "<+", "[-", "[+") else None
-        left = self.atom("a negated premise") if negated else self.term_or_atom()
-        if negated and (lex.kind in COMPARISONS or lex.kind in ("=", "!=")):
-            lex.fail("a comparison cannot be negated", fix="use the opposite comparison")
-        annotation = self.annotation() if lex.kind == "@" else None
-        comparison = lex.kind
-        if not negated and (comparison in COMPARISONS or comparison in ("=", "!=")):
-            if isinstance(left, Atom):
-                lex.fail(f"{left.predicate}(…) is an atom and has no value to compare", left.span)
-            if operator is not None or annotation is not None:
-                lex.fail("a comparison holds at no particular time", self.span_from(start), "drop the annotation")
-            lex.advance()
-            right = self.term()
-            span = self.span_from(start)
-            if comparison in COMPARISONS:
-                return Literal(Atom(COMPARISONS[comparison], (left, right), span), span=span)
-            return Equality(left, right, comparison == "!=", span)
-        if not isinstance(left, Atom):
-            lex.fail("a premise is an atom or a comparison", self.span_from(start))
-        return Literal(left, negated, operator, annotation, self.span_from(start))
-
-    def full_stop(self) -> None:
-        if self.lex.kind != ".":
-            fix = None
-            if self.lex.kind == "dot_type":
-                fix = "leave a space after the full stop"
-            elif self.lex.kind == "end":
-                fix = "end the clause with a full stop"
-            self.lex.fail(f"'.' is needed here, found {self.found()}", fix=fix)
-        self.lex.advance()
-
-
 class _TooManyErrors(Exception):
     pass
 
@@ -683,7 +637,7 @@ def argument_span(atom: Atom, index: int) -> Span | None:
     argument = atom.args[index]
     if isinstance(argument, Variable | Apply) and argument.span is not None:
         return argument.span
-    if atom.span is None or not _WRITTEN_ATOM.match(atom.span.text):
+    if atom.span is None or not _ATOM_START.match(atom.span.text):
         return atom.span  # a comparison, or not from a text
     lex = Lexer(atom.span.source)
     lex.read_at(atom.span.start)

@@ -9,10 +9,9 @@ Lists, maps and structs are applications of ``fn:list``, ``fn:map`` and ``fn:str
 
 from __future__ import annotations
 
-import typing as t
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, Literal as LiteralType, TypeAlias
 
 from manglecp.base.source import Source, Span
 from manglecp.mangle.values import Bytes, Duration, Float, Name, Time
@@ -103,7 +102,7 @@ class Annotation:
         return all(isinstance(b.value, Variable) and b.value.anonymous for b in self.bounds)
 
 
-OperatorKind: TypeAlias = t.Literal["<-", "[-", "<+", "[+"]
+OperatorKind: TypeAlias = LiteralType["<-", "[-", "<+", "[+"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,15 +227,19 @@ class Unit:
         return (item for item in self.items if isinstance(item, Clause))
 
 
-def term_variables(*terms: Term) -> Iterator[Variable]:
-    """Yield every variable occurrence, from left to right, including ``_``."""
+def subterms(*terms: Term) -> Iterator[Term]:
+    """Yield the terms and all their parts, outermost first, from left to right."""
     stack: list[Term] = list(reversed(terms))
     while stack:
         term = stack.pop()
-        if isinstance(term, Variable):
-            yield term
-        elif isinstance(term, Apply):
+        yield term
+        if isinstance(term, Apply):
             stack.extend(reversed(term.args))
+
+
+def term_variables(*terms: Term) -> Iterator[Variable]:
+    """Yield every variable occurrence, from left to right, including ``_``."""
+    return (term for term in subterms(*terms) if isinstance(term, Variable))
 
 
 def bound_variables(bounds: tuple[TimeBound, ...]) -> Iterator[Variable]:

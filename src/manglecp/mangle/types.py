@@ -14,19 +14,7 @@ from typing import Final, TypeAlias
 from manglecp.base.source import Span
 from manglecp.mangle.printer import value_text
 from manglecp.mangle.syntax import Apply, Term, Variable
-from manglecp.mangle.values import (
-    KIND_NAMES,
-    Bytes,
-    Duration,
-    Float,
-    List,
-    Map,
-    Name,
-    Pair,
-    Struct,
-    Time,
-    Value,
-)
+from manglecp.mangle.values import KIND_NAMES, List, Map, Name, Pair, Struct, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +98,7 @@ class StructType:
         return f"fn:Struct({', '.join(fields)})"
 
     def field(self, label: Value) -> Type | None:
-        for known, type_ in (*self.required, *self.optional):
-            if same(known, label):
-                return type_
-        return None
+        return next((type_ for own, type_ in (*self.required, *self.optional) if own == label), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,24 +143,11 @@ TIME: Final = Base("/time")
 DURATION: Final = Base("/duration")
 NAME: Final = NameType("/name")
 EMPTY: Final = Union(())
-BASES: Final = {base.name: base for base in (ANY, BOT, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)}
-_MOST_PARTS: Final = 5_000
-KIND_TYPES: Final[Mapping[type, Type]] = {
-    Name: NAME,
-    int: NUMBER,
-    Float: FLOAT,
-    str: STRING,
-    Bytes: BYTES,
-    Time: TIME,
-    Duration: DURATION,
+BASES: Final[Mapping[str, Type]] = {
+    str(base): base for base in (ANY, BOT, NAME, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)
 }
-
-
-def same(left: Value, right: Value) -> bool:
-    return left is right or (type(left) is type(right) and left == right)
-
-
-# --- reading a type from a term --------------------------------------------------------------------------------------
+KIND_TYPES: Final = {kind: BASES[f"/{name}"] for kind, name in KIND_NAMES.items() if f"/{name}" in BASES}
+_MAX_PARTS: Final = 5_000
 
 
 class MalformedType(Exception):
@@ -320,7 +292,7 @@ def parts(type_: Type) -> Iterator[Type]:
 
 def is_large(type_: Type) -> bool:
     """Return whether a type is too deep or too wide to follow, as recursive wrapping makes it."""
-    return any(count > _MOST_PARTS or level > MAX_DEPTH for count, (_, level) in enumerate(_walk(type_)))
+    return any(count > _MAX_PARTS or level > MAX_DEPTH for count, (_, level) in enumerate(_walk(type_)))
 
 
 def _walk(type_: Type) -> Iterator[tuple[Type, int]]:
@@ -343,9 +315,6 @@ def _inner(type_: Type) -> Sequence[Type]:
     return ()
 
 
-# --- relations -------------------------------------------------------------------------------------------------------
-
-
 def conforms(left: Type, right: Type) -> bool:
     """Return whether every member of ``left`` is a member of ``right``."""
     if left in (right, BOT) or right == ANY:
@@ -362,7 +331,7 @@ def conforms(left: Type, right: Type) -> bool:
         return conforms(left.some if isinstance(left, OptionType) else left, right.some)
     if isinstance(right, Tag):
         if isinstance(left, Singleton):
-            return same(left.value, right.name)
+            return left.value is right.name
         return isinstance(left, NameType | Tag)
     if isinstance(left, Tag):
         left = Singleton(left.name)
@@ -384,14 +353,10 @@ def conforms(left: Type, right: Type) -> bool:
 
 def _struct_conforms(left: StructType, right: StructType) -> bool:
     for label, type_ in right.required:
-        own = next((t for known, t in left.required if same(known, label)), None)
+        own = next((t for own_label, t in left.required if own_label == label), None)
         if own is None or not conforms(own, type_):
             return False
-    for label, type_ in right.optional:
-        own = left.field(label)
-        if own is not None and not conforms(own, type_):
-            return False
-    return True
+    return all((own := left.field(label)) is None or conforms(own, type_) for label, type_ in right.optional)
 
 
 def member(value: Value, type_: Type) -> bool:
@@ -403,7 +368,7 @@ def member(value: Value, type_: Type) -> bool:
     if isinstance(type_, OptionType):
         return member(value, type_.some)
     if isinstance(type_, Singleton):
-        return same(value, type_.value)
+        return value == type_.value
     if isinstance(type_, Tag):
         return value is type_.name
     if isinstance(value, Name):
@@ -453,7 +418,7 @@ def _struct_meet(left: StructType, right: StructType) -> Type:
     for label in dict.fromkeys(labels):
         types = [t for t in (left.field(label), right.field(label)) if t is not None]
         both = types[0] if len(types) == 1 else meet(*types)
-        if any(same(label, known) for known, _ in (*left.required, *right.required)):
+        if any(label == own for own, _ in (*left.required, *right.required)):
             if both == EMPTY:
                 return EMPTY
             required[label] = both
@@ -464,21 +429,17 @@ def _struct_meet(left: StructType, right: StructType) -> Type:
 
 def widen(type_: Type) -> Type:
     """Return the kind of a singleton; other types are returned as is."""
-    if isinstance(type_, Tag):
-        return NAME
-    if not isinstance(type_, Singleton):
-        return type_
-    return KIND_TYPES.get(type(type_.value), ANY)
+    if isinstance(type_, Singleton):
+        return KIND_TYPES[type(type_.value)]
+    return NAME if isinstance(type_, Tag) else type_
 
 
 def union(types: Iterable[Type]) -> Type:
     """Return the union without subsumed members."""
     members: list[Type] = []
     for one in _flat(types):
-        if any(conforms(one, known) for known in members):
-            continue
-        members = [known for known in members if not conforms(known, one)]
-        members.append(one)
+        if not any(conforms(one, other) for other in members):
+            members = [*(other for other in members if not conforms(other, one)), one]
     if len(members) == 1:
         return members[0]
     return Union(tuple(sorted(members, key=str)))
@@ -486,10 +447,7 @@ def union(types: Iterable[Type]) -> Type:
 
 def _flat(types: Iterable[Type]) -> Iterator[Type]:
     for type_ in types:
-        if isinstance(type_, Union):
-            yield from _flat(type_.members)
-        else:
-            yield type_
+        yield from _flat(type_.members) if isinstance(type_, Union) else (type_,)
 
 
 def upper(types: Iterable[Type]) -> Type:
@@ -498,15 +456,12 @@ def upper(types: Iterable[Type]) -> Type:
     return BOT if result == EMPTY else result
 
 
-# --- types of values -------------------------------------------------------------------------------------------------
-
-
 class Vocabulary:
     """The names and singletons in declared bounds, which determine how precisely a constant is typed."""
 
     def __init__(self, declared: Iterable[Type] = ()) -> None:
         self.prefixes: set[str] = set()
-        self.singletons: set[tuple[type, Value]] = set()
+        self.singletons: set[Value] = set()
         for type_ in declared:
             for part in parts(type_):
                 self._note(part)
@@ -516,11 +471,11 @@ class Vocabulary:
         if isinstance(part, NameType):
             self.prefixes.add(part.prefix)
         elif isinstance(part, Singleton):
-            self.singletons.add((type(part.value), part.value))
+            self.singletons.add(part.value)
             if isinstance(part.value, Name):
                 self.prefixes.add(part.value.text)
         elif isinstance(part, Tag):
-            self.singletons.add((Name, part.name))
+            self.singletons.add(part.name)
         elif isinstance(part, StructType):
             for label, type_ in (*part.required, *part.optional):
                 if isinstance(label, Name) and not isinstance(type_, Tag):  # the tag field names no type
@@ -528,7 +483,7 @@ class Vocabulary:
 
     def constant(self, value: Value, exact: bool = True) -> Type:
         """Return the type of an atomic constant; ``exact`` keeps singletons that a bound mentions."""
-        if exact and (type(value), value) in self.singletons:
+        if exact and value in self.singletons:
             return Singleton(value)
         if not isinstance(value, Name):
             return KIND_TYPES[type(value)]

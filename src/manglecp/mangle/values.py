@@ -205,10 +205,8 @@ class _Entries(Composite):
         return cls._compose(ordered, itertools.chain.from_iterable(ordered), ordered)
 
     def get(self, key: Value) -> Value | None:
-        for known, value in self.entries:
-            if known is key or (type(key) in (int, str) and known == key):
-                return value
-        return None
+        """Return the value of a key; None if it is absent."""
+        return next((value for own, value in self.entries if own == key), None)
 
 
 class Map(_Entries):
@@ -242,7 +240,7 @@ class RepeatedKey(ValueError):
 def _in_key_order(entries: tuple[tuple[Value, Value], ...]) -> tuple[tuple[Value, Value], ...]:
     ordered = tuple(sorted(((k, v) for k, v in entries), key=lambda entry: order_key(entry[0])))
     for (left, _), (right, _) in itertools.pairwise(ordered):
-        if left is right or (type(left) is type(right) and left == right):
+        if left == right:
             raise RepeatedKey(left)
     return ordered
 
@@ -264,10 +262,6 @@ KIND_NAMES: Final[dict[type, str]] = {
 # The tags of `order_key`; 0 closes a sequence, so that a prefix comes before what it is a prefix of.
 _TAGS: Final = {kind: tag for tag, kind in enumerate(KIND_NAMES, 1)}
 _CLOSE: Final = object()
-
-
-def kind_name(value: Value) -> str:
-    return KIND_NAMES[type(value)]
 
 
 def order_key(value: Value) -> tuple[Any, ...]:

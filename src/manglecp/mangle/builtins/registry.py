@@ -14,6 +14,7 @@ from manglecp.mangle.printer import value_text
 from manglecp.mangle.values import (
     INT_MAX,
     INT_MIN,
+    KIND_NAMES,
     NEG_INF,
     POS_INF,
     Duration,
@@ -25,7 +26,6 @@ from manglecp.mangle.values import (
     Struct,
     Time,
     Value,
-    kind_name,
 )
 
 
@@ -105,7 +105,7 @@ def describe(value: Value) -> str:
     text = value_text(value)
     if len(text) > _WIDEST:
         text = text[: _WIDEST - 1] + "…"
-    return f"the {kind_name(value)} {text}"
+    return f"the {KIND_NAMES[type(value)]} {text}"
 
 
 def argument_fault(op: str, value: Value, expected: str) -> ValueFault:
