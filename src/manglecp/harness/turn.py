@@ -16,7 +16,6 @@ import msgspec
 from manglecp.base.digest import digest_bytes
 from manglecp.base.text import normalize_word, trim
 from manglecp.harness.call_spec import CallSpec
-from manglecp.harness.canonical_v1 import canonical
 from manglecp.harness.constraints import Constraints, Terms, VerifiedDocuments, combine_terms, read_documents
 from manglecp.harness.evidence import CallerEdge, Evidence, RowList, ToolRequest, ToolResult, ToolUse, read_evidence
 from manglecp.harness.readers import InvalidEvidence, member_readers, read_member, read_text, reader_of
@@ -55,12 +54,6 @@ class TurnContext:
     def handoff_terms(self) -> Terms:
         """Return the terms of a turn that hands over."""
         return combine_terms(self.constraints, self.compared, True)
-
-    @cached_property
-    def written(self) -> tuple[msgspec.Raw, msgspec.Raw]:
-        """Return the canonical JSON of the constraints, and of the documents."""
-        constraints = msgspec.json.decode(msgspec.json.encode(self.constraints))
-        return msgspec.Raw(canonical(constraints)), msgspec.Raw(canonical(dict(self.documents)))
 
     @cached_property
     def digest(self) -> str:

@@ -26,7 +26,6 @@ from manglecp.harness.turn import Turn, TurnContext
 T = TypeVar("T")
 
 KIND: Final = "manglecp.harness.witness.v1"
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "mutationReady", "digests", "findings")
 
 
@@ -70,12 +69,8 @@ class Verification:
 
 def witness_of(judgement: Judgement) -> dict[str, Any]:
     """Return the witness as JSON."""
-    return {**_conclusions(judgement), "turn": judgement.normalized}
-
-
-def _conclusions(judgement: Judgement) -> dict[str, Any]:
-    concluded = judgement.as_json()
-    return {"kind": KIND, "id": concluded.pop("witnessId"), **concluded}
+    verdict = judgement.as_json()
+    return {"kind": KIND, "id": verdict.pop("witnessId"), **verdict, "turn": judgement.normalized}
 
 
 class Witness(Mapping[str, Any]):
@@ -91,36 +86,21 @@ class Witness(Mapping[str, Any]):
 
     @cached_property
     def written(self) -> msgspec.Raw:
-        turn = self._judgement.turn
-        constraints, documents = turn.context.written
-        whole = {
-            "evidence": _canonical_evidence(turn.evidence),
-            "constraints": constraints,
-            "policyDocuments": documents,
-            "schemaVerdicts": turn.schema_verdicts,
-        }
-        return msgspec.Raw(_encode({**_conclusions(self._judgement), "turn": whole}))
+        """Return the canonical JSON."""
+        return msgspec.Raw(canonical(self._members))
 
     @cached_property
-    def _read(self) -> dict[str, Any]:
+    def _members(self) -> dict[str, Any]:
         return witness_of(self._judgement)
 
     def __getitem__(self, name: str) -> Any:
-        return self._read[name]
+        return self._members[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read)
+        return iter(self._members)
 
     def __len__(self) -> int:
-        return len(self._read)
-
-
-def _canonical_evidence(evidence: Evidence) -> Evidence | msgspec.Raw:
-    """Return the evidence for canonical JSON: only tool schemas can hold numbers that become text."""
-    policy = evidence.call_spec.tool_policy
-    if all(tool.input_schema is None for tool in (policy and policy.allowed_tools) or ()):
-        return evidence
-    return msgspec.Raw(canonical(msgspec.json.decode(msgspec.json.encode(evidence))))
+        return len(self._members)
 
 
 def verify(witness: Mapping[str, Any]) -> Verification:

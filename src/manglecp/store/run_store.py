@@ -409,12 +409,6 @@ class RunStore:
             tx.execute(_KEEP, (run_id, name, self._seals.seal(value, "run_kept", run_id, name)))
         return held.cancel
 
-    def settled(
-        self, tx: Transaction, run_id: str, fence: int, settled: Sequence[SettledStep], *, slots: bytes | None = None
-    ) -> bool:
-        """Record steps that ended without a record of their start; return whether cancelling was requested."""
-        return self.finished(tx, run_id, fence, (), settled=settled, slots=slots)
-
     def end(self, tx: Transaction, run_id: str, fence: int, state: RunState, answer: bytes | None) -> None:
         """End the run. Its values are deleted; the answer stays for repeated requests."""
         if state not in ENDS:

@@ -129,7 +129,7 @@ class Bench:
 
     def settled(self, *settled: SettledStep, run: str = "r1", fence: int = 1) -> bool:
         with self.database.write_transaction() as tx:
-            return self.runs.settled(tx, run, fence, settled)
+            return self.runs.finished(tx, run, fence, (), settled=settled)
 
     def end(
         self, state: RunState = RunState.SUCCEEDED, answer: bytes | None = b"answer", *, run: str = "r1", fence: int = 1

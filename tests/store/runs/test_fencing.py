@@ -21,7 +21,7 @@ Write: TypeAlias = Callable[[RunStore, Transaction, int], object]
 WRITES: dict[str, Write] = {
     "started": lambda runs, tx, fence: runs.started(tx, "r1", fence, [start(2)], settled=[read(3)], slots=b"late"),
     "finished": lambda runs, tx, fence: runs.finished(tx, "r1", fence, [ending(1)], slots=b"late"),
-    "settled": lambda runs, tx, fence: runs.settled(tx, "r1", fence, [read(3)], slots=b"late"),
+    "settled": lambda runs, tx, fence: runs.finished(tx, "r1", fence, (), settled=[read(3)], slots=b"late"),
     "end": lambda runs, tx, fence: runs.end(tx, "r1", fence, RunState.SUCCEEDED, b"late"),
     "needs_decision": lambda runs, tx, fence: runs.needs_decision(tx, "r1", fence, "late", step=1),
     "release": lambda runs, tx, fence: runs.release(tx, "r1", fence),
