@@ -13,7 +13,7 @@ from typing import Any
 from manglecp.harness import replay_turn
 from manglecp.issues import IssueMemory
 from manglecp.issues.model import Close, system_clock
-from manglecp.issues.tables import StoredIssues, StoredTables
+from manglecp.issues.tables import IssueTables, StoredIssues
 from manglecp.store.database import Rows
 from manglecp.store.store import open_database
 from tests.issues.turns import turn
@@ -25,7 +25,7 @@ class Mortal(StoredIssues):
     last: int
 
     @contextmanager
-    def write_transaction(self) -> Iterator[StoredTables]:
+    def write_transaction(self) -> Iterator[IssueTables]:
         numbers = itertools.count(1)
 
         def die() -> None:

@@ -47,12 +47,12 @@ def edit(work: Workbench, *statements: str) -> None:
 
 
 def findings(work: Workbench, expected: Head | None = None) -> list[str]:
-    return audit(work.store, expected).findings
+    return audit(work.store, expected).problems
 
 
 def test_a_sound_memory(work: Workbench) -> None:
     result = audit(work.store)
-    assert (result.head.seq, result.issues, result.findings) == (5, 2, [])
+    assert (result.head.seq, result.issues, result.problems) == (5, 2, [])
     assert findings(work, result.head) == []
 
 

@@ -74,7 +74,7 @@ def test_claimers_race(bench: Workbench, stale: bool) -> None:
     assert len(claims) == 60
     assert {issue for issue, _ in claims} == names
     assert {fence for _, fence in claims} == {"2" if stale else "1"}
-    assert audit(bench.store).findings == []
+    assert audit(bench.store).problems == []
 
 
 def test_writers_at_the_same_time(bench: Workbench) -> None:
@@ -82,7 +82,7 @@ def test_writers_at_the_same_time(bench: Workbench) -> None:
     said = [line for writer in writers for line in ended(writer)]
     assert len(said) == 3 * 3 * 12
     result = audit(bench.store)
-    assert (result.findings, result.head.seq, result.issues) == ([], 3 * 12 * 4, 3 * 12 * 2)
+    assert (result.problems, result.head.seq, result.issues) == ([], 3 * 12 * 4, 3 * 12 * 2)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -100,7 +100,7 @@ def test_a_killed_writer(bench: Workbench, seed: int) -> None:
     for writer in writers:
         said += ended(writer, status=-signal.SIGKILL)
     result = audit(bench.store)
-    assert result.findings == []
+    assert result.problems == []
     with bench.memory.view() as view:
         known = {issue.id: issue for issue in view.list()}
     for what, issue in said:
@@ -125,9 +125,9 @@ def test_killed_in_front_of_every_statement(bench: Workbench) -> None:
         assert ended(process, status=-signal.SIGKILL) == []
         assert bench.events() == 1
         assert bench.issue("a").status is Status.OPEN
-        assert audit(bench.store).findings == []
+        assert audit(bench.store).problems == []
     assert statement > 8, "there were statements to die in front of"
     assert ended(process) == [["closed"]]
     assert bench.issue("a").status is Status.CLOSED
     assert bench.events() == 2
-    assert audit(bench.store).findings == []
+    assert audit(bench.store).problems == []

@@ -91,12 +91,7 @@ def history(issue: str | None, issues: IssueOptions) -> None:
 @options.labels
 @actor_options
 def add(
-    title: str,
-    issue: str | None,
-    description: str,
-    priority: int,
-    labels: tuple[str, ...],
-    issues: IssueOptions,
+    title: str, issue: str | None, description: str, priority: int, labels: tuple[str, ...], issues: IssueOptions
 ) -> None:
     """Add an issue. The first one creates the database."""
     change = Add(title=title, description=description, priority=priority, labels=tuple(sorted(set(labels))))
@@ -298,7 +293,7 @@ def verify(head: str | None, issues: IssueOptions) -> None:
 
     with issues.store() as store, Progress("verifying"):
         result = audit(store, None if head is None else read_head("--head", head))
-    last, found = result.head, result.findings
+    last, found = result.head, result.problems
     verdict = count(len(found), "difference") if found else "ok"
     counted = f"{count(last.seq, 'event')}, {count(result.issues, 'issue')}"
     about = {"events": last.seq, "head": last.row_hash, "issues": result.issues}

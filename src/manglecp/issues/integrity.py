@@ -16,57 +16,53 @@ from manglecp.base.hash_chain import Head
 from manglecp.base.text import quote
 from manglecp.issues.memory import replay
 from manglecp.issues.model import read_event
-from manglecp.issues.tables import IssueTables, LogRow, MemoryTables, StoredIssues
+from manglecp.issues.tables import IssueTables, LogRow, StoredIssues, scratch_tables
 from manglecp.store import ChangeRefused, StoreError
 
 
 class AuditResult(NamedTuple):
-    """Findings (empty if sound), the number of issues, and the head."""
+    """The head, the number of issues, and the problems (empty if the memory is sound)."""
 
     head: Head
     issues: int
-    findings: list[str]
+    problems: list[str]
 
 
 def audit(store: StoredIssues, expected: Head | None = None) -> AuditResult:
     """Recompute the state from the log. ``expected``: an event, noted earlier, that the log has to contain."""
-    findings = [f"database: {text}" for text in store.damage()]
-    with store.read_transaction() as tables:
-        folded, wrong = fold_log(tables.lines())
-        findings += wrong
-        findings += _find_differences(tables, folded)
+    problems = [f"database: {text}" for text in store.damage()]
+    with store.read_transaction() as tables, scratch_tables() as replayed:
+        problems += replay_log(tables.lines(), replayed)
+        problems += _find_differences(tables, replayed)
         if expected is not None and not any(
             (line.seq, line.row_hash) == expected for line in tables.lines(upto=expected.seq)
         ):
-            findings.append(f"event {expected.seq}: the log does not contain the expected event")
-        return AuditResult(tables.head(), len(list(folded.issues())), findings)
+            problems.append(f"event {expected.seq}: the log does not contain the expected event")
+        return AuditResult(tables.head(), len(list(replayed.issues())), problems)
 
 
-def fold_log(lines: Iterable[LogRow]) -> tuple[MemoryTables, list[str]]:
-    """Return the state that follows from the rows, and the problems of the rows."""
-    folded = MemoryTables()
-    findings: list[str] = []
+def replay_log(lines: Iterable[LogRow], replayed: IssueTables) -> Iterator[str]:
+    """Replay the rows into empty tables, and yield their problems."""
     for line in lines:
         try:
             event = read_event(line.row)
         except ValueError as error:
-            findings.append(f"event {line.seq}: {error}")
+            yield f"event {line.seq}: {error}"
             continue
         columns = {"seq": event.seq, "issue_id": event.issue, "row_hash": event.row_hash}
         for (name, value), stored in zip(columns.items(), (line.seq, line.issue, line.row_hash), strict=True):
             if value != stored:
-                findings.append(f"event {line.seq}: the column {name} differs from the row")
-        findings += [f"event {line.seq}: {text}" for text in replay(folded, event)]
-    return folded, findings
+                yield f"event {line.seq}: the column {name} differs from the row"
+        yield from (f"event {line.seq}: {text}" for text in replay(replayed, event))
 
 
-def _find_differences(tables: IssueTables, folded: MemoryTables) -> Iterator[str]:
+def _find_differences(tables: IssueTables, replayed: IssueTables) -> Iterator[str]:
     try:
         stored = _rows_by_name(tables)
     except StoreError as error:
         yield f"tables: {error}"
         return
-    computed = _rows_by_name(folded)
+    computed = _rows_by_name(replayed)
     for key in sorted(stored.keys() | computed.keys()):
         if key not in computed:
             yield f"{key}: is stored, but does not follow from the events"
@@ -115,19 +111,18 @@ def export_log(store: StoredIssues) -> Iterator[bytes]:
 
 def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
     """Fill an empty memory with the lines of an export. Raises :class:`InvalidLog`."""
-    checked = _check(lines)
-    with store.write_transaction() as tables:
-        if tables.head().seq:
-            raise ChangeRefused("memory_not_empty", "this memory has events; import a log into an empty memory")
-        for line in checked.lines():
-            wrong = replay(tables, read_event(line.row))
-            assert not wrong, wrong  # _check replayed it
-        return tables.head()
+    with scratch_tables() as checked:
+        _check_lines(lines, checked)  # the whole file, before the first write
+        with store.write_transaction() as tables:
+            if tables.head().seq:
+                raise ChangeRefused("memory_not_empty", "this memory has events; import a log into an empty memory")
+            for line in checked.lines():
+                problems = replay(tables, read_event(line.row))
+                assert not problems, problems  # _check_lines replayed it
+            return tables.head()
 
 
-def _check(lines: Iterable[bytes]) -> MemoryTables:
-    """Validate the whole file before the first write."""
-    folded = MemoryTables()
+def _check_lines(lines: Iterable[bytes], replayed: IssueTables) -> None:
     problems: list[tuple[int, str]] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -139,9 +134,8 @@ def _check(lines: Iterable[bytes]) -> MemoryTables:
         except ValueError as error:
             problems.append((number, str(error)))
         else:
-            problems += [(number, text) for text in replay(folded, event)]
+            problems += [(number, text) for text in replay(replayed, event)]
         if len(problems) >= MOST_PROBLEMS:
             break
     if problems:
         raise InvalidLog(problems[:MOST_PROBLEMS])
-    return folded

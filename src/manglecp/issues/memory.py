@@ -7,8 +7,9 @@ the state agree.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, get_args
 
 from manglecp.base.hash_chain import Head
@@ -32,7 +33,7 @@ from manglecp.issues.model import (
     format_instant,
     read_event,
 )
-from manglecp.issues.tables import IssueTables, MemoryTables, StoredIssues
+from manglecp.issues.tables import IssueTables, StoredIssues, scratch_tables
 from manglecp.issues.transitions import (
     MutationEvidence,
     ProposedEvent,
@@ -62,26 +63,26 @@ def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = 
 
 def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
     """Apply the change of an event, append the event unchanged, and return its problems."""
-    wrong: list[str] = []
+    problems: list[str] = []
     evidence = None
-    if (known := event.mutation) is not None:
-        evidence = MutationEvidence(
-            known.witness_id, known.call_id, known.intent, known.session_refs, known.trajectory_refs
-        )
+    if event.mutation is not None:
+        evidence = MutationEvidence(*(getattr(event.mutation, name) for name in MutationEvidence._fields))
     try:
         again = _apply_change(tables, event.at, event.actor, event.issue, event.change, evidence)
-    except StoreError as error:
-        wrong.append(str(error))
+    except (StoreError, sqlite3.IntegrityError) as error:
+        problems.append(str(error))
     else:
-        wrong += [
+        problems += [
             f"{name} does not follow from the events before it"
             for name in ("seq", "prev_hash", "mutation")
             if getattr(again, name) != getattr(event, name)
         ]
     if event.computed_hash() != event.row_hash:
-        wrong.append("row_hash is not the hash of the row")
-    _append_event(tables, event)
-    return wrong
+        problems.append("row_hash is not the hash of the row")
+    # Number, hash and evidence are unique. One that repeats, or is out of range, is among the problems already.
+    with suppress(sqlite3.IntegrityError, OverflowError):
+        _append_event(tables, event)
+    return problems
 
 
 def _apply_change(
@@ -234,19 +235,21 @@ class IssueMemory:
     @contextmanager
     def view(self, as_of: int | None = None) -> Iterator[IssueView]:
         """Yield the memory as of now, or just after the event of this number."""
-        with self._store.read_transaction() as tables:
-            if as_of is None:
+        if as_of is None:
+            with self._store.read_transaction() as tables:
                 yield IssueView(tables, self._now())
-                return
-            if not 1 <= as_of <= tables.head().seq:
-                raise ChangeRefused("event_unknown", f"event {as_of} does not exist; the last is {tables.head().seq}")
-            past = MemoryTables()
+            return
+        with scratch_tables() as past:
             now = ""
-            for event in events(tables, upto=as_of):
-                if wrong := replay(past, event):
-                    raise StoreError(f"event {event.seq} cannot be replayed: {wrong[0]}")
-                now = event.at
-        yield IssueView(past, now)
+            with self._store.read_transaction() as tables:
+                last = tables.head().seq
+                if not 1 <= as_of <= last:
+                    raise ChangeRefused("event_unknown", f"event {as_of} does not exist; the last is {last}")
+                for event in events(tables, upto=as_of):
+                    if problems := replay(past, event):
+                        raise StoreError(f"event {event.seq} cannot be replayed: {problems[0]}")
+                    now = event.at
+            yield IssueView(past, now)
 
     def _record(
         self,

@@ -23,8 +23,6 @@ from manglecp.harness import Mutation as Intent
 from manglecp.store import Invalid
 from manglecp.wire import Fault, decode
 
-# --- limits -----------------------------------------------------------------------------------------------------------
-
 ID: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # fits into a URI, a file name and a shell word without quotes
 
 LONGEST_TITLE: Final = 200
@@ -177,8 +175,6 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     after: str
 
 
-# --- instants ---------------------------------------------------------------------------------------------------------
-
 Instant: TypeAlias = str  # ``2026-01-31T12:00:00.000Z``
 
 Clock: TypeAlias = Callable[[], datetime]  # returns the current time, with a time zone
@@ -209,8 +205,6 @@ def is_instant(text: str) -> bool:
         return False
     return True
 
-
-# --- events -----------------------------------------------------------------------------------------------------------
 
 SCHEMA: Final = "manglecp.issue_event.v1"
 

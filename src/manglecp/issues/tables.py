@@ -1,17 +1,17 @@
-"""The tables of issue memory, in memory and in a database.
+"""The tables of issue memory in a database.
 
 The rules are in :mod:`.transitions` and need rows by key only; queries over many rows (the frontier, the issues of one
 status) are methods, so that a database can use its indexes. The log is one row per event: the canonical JSON that was
 hashed, with indexed columns beside it. The other tables hold the state, which an audit recomputes from the log in
-:class:`MemoryTables`.
+:func:`scratch_tables`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -39,87 +39,6 @@ class LogRow(NamedTuple):
     issue: str
     row_hash: str
     row: bytes
-
-
-class MemoryTables:
-    """Tables in memory, made by replaying events (:func:`.memory.replay`)."""
-
-    def __init__(self) -> None:
-        self._issues: dict[str, Issue] = {}
-        self._leases: dict[str, Lease] = {}
-        self._edges: dict[str, set[Edge]] = {}
-        self._edges_to: dict[str, set[Edge]] = {}
-        self._mutations: dict[str, tuple[int, str, Mutation]] = {}
-        self._calls: set[str] = set()
-        self._events: list[IssueEvent] = []
-
-    def issue(self, issue: str) -> Issue | None:
-        return self._issues.get(issue)
-
-    def put_issue(self, issue: Issue) -> None:
-        self._issues[issue.id] = issue
-
-    def lease(self, issue: str) -> Lease | None:
-        return self._leases.get(issue)
-
-    def put_lease(self, lease: Lease) -> None:
-        self._leases[lease.issue] = lease
-
-    def drop_lease(self, issue: str) -> None:
-        del self._leases[issue]
-
-    def edges_from(self, issue: str) -> list[Edge]:
-        return sorted(self._edges.get(issue, ()))
-
-    def edges_to(self, issue: str) -> list[Edge]:
-        return sorted(self._edges_to.get(issue, ()))
-
-    def put_edge(self, edge: Edge) -> None:
-        self._edges.setdefault(edge.issue, set()).add(edge)
-        self._edges_to.setdefault(edge.depends_on, set()).add(edge)
-
-    def drop_edge(self, edge: Edge) -> None:
-        self._edges[edge.issue].remove(edge)
-        self._edges_to[edge.depends_on].remove(edge)
-
-    def is_spent(self, witness_id: str, call_id: str) -> bool:
-        return witness_id in self._mutations or call_id in self._calls
-
-    def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None:
-        self._mutations[mutation.witness_id] = (seq, issue, mutation)
-        self._calls.add(mutation.call_id)
-
-    def mutations(self) -> Iterable[tuple[int, str, Mutation]]:
-        return self._mutations.values()
-
-    def head(self) -> Head:
-        return self._events[-1].head if self._events else EMPTY
-
-    def append(self, event: IssueEvent) -> None:
-        self._events.append(event)
-
-    def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
-        for event in self._events[:upto]:
-            if issue is None or event.issue == issue:
-                yield LogRow(event.seq, event.issue, event.row_hash, write_event(event))
-
-    def issues(self, status: Status | None = None) -> Iterable[Issue]:
-        return [one for one in self._issues.values() if status is None or one.status is status]
-
-    def frontier(self, now: Instant) -> Iterable[Issue]:
-        claimable = [one for one in self._issues.values() if self._is_free(one, now) and not self._is_blocked(one)]
-        return sorted(claimable, key=lambda one: (one.priority, one.born))
-
-    def _is_free(self, issue: Issue, now: Instant) -> bool:
-        if issue.status is Status.IN_PROGRESS:
-            return not self._leases[issue.id].is_live(now)
-        return issue.status is Status.OPEN
-
-    def _is_blocked(self, issue: Issue) -> bool:
-        return any(
-            edge.blocking and self._issues[edge.depends_on].status is not Status.CLOSED
-            for edge in self._edges.get(issue.id, ())
-        )
 
 
 def _quoted_list(words: Iterable[str]) -> str:
@@ -236,16 +155,16 @@ class StoredIssues:
         self._database = database
 
     @contextmanager
-    def write_transaction(self) -> Iterator[StoredTables]:
+    def write_transaction(self) -> Iterator[IssueTables]:
         with self._database.write_transaction() as tx:
             # One writer at a time: whether a change is admissible depends on rows that it does not write.
             tx.locked("SELECT version FROM store_part WHERE name = ?", (ISSUES.name,), wait=True)
-            yield StoredTables(tx)
+            yield IssueTables(tx)
 
     @contextmanager
-    def read_transaction(self) -> Iterator[StoredTables]:
+    def read_transaction(self) -> Iterator[IssueTables]:
         with self._database.read_transaction() as tx:
-            yield StoredTables(tx)
+            yield IssueTables(tx)
 
     def damage(self) -> list[str]:
         return self._database.damage()
@@ -259,7 +178,24 @@ def open_issues(where: str | Path | None = None, *, patience: float = PATIENCE) 
     return StoredIssues(open_database(where, parts=[ISSUES], patience=patience))
 
 
-class StoredTables:
+class _Discard(Exception):
+    """Rolls back a transaction."""
+
+
+@contextmanager
+def scratch_tables() -> Iterator[IssueTables]:
+    """Yield empty tables in memory, to replay events of a log that may be damaged."""
+    database = open_database(":memory:", parts=[ISSUES])
+    try:
+        with suppress(_Discard), database.write_transaction() as tx:
+            tx.execute("PRAGMA defer_foreign_keys = ON")  # an event may refer to a missing row
+            yield IssueTables(tx)
+            raise _Discard  # a commit would check the references
+    finally:
+        database.close()
+
+
+class IssueTables:
     """The tables inside the caller's transaction."""
 
     def __init__(self, tx: Transaction) -> None:
@@ -359,6 +295,3 @@ def _issue(row: tuple[Any, ...]) -> Issue:
         return msgspec.convert(values | {"labels": msgspec.json.decode(values["labels"])}, Issue)
     except ValueError:
         raise Unusable(f"the row of issue {values['id']} is damaged: it cannot be decoded") from None
-
-
-IssueTables: TypeAlias = MemoryTables | StoredTables

@@ -313,8 +313,6 @@ def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
     return None
 
 
-# --- rights -----------------------------------------------------------------------------------------------------------
-#
 # The ``inputRefs`` of the turn's mutation name what a ``MutationReady`` authorises. The gate passes an input only if a
 # consumed result or an earlier join carries it. The input that names the subject may not be a join, so it proves that
 # the turn read this issue. Exactly one is allowed; other inputs may stand beside it:
