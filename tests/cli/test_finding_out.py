@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.cli.output import GeneratorProgress, Progress, generator_text
+from manglecp.cli.output import GeneratorProgress, ProgressLine, generator_text
 from manglecp.toolhost import PassProgress
 from tests.cli.conftest import Run
 from tests.pack.folders import ACTIONS, write
@@ -119,12 +119,12 @@ def test_a_server_has_it_in_its_log(caplog: pytest.LogCaptureFixture, capsys: py
 def test_what_draws_already_draws_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     show = GeneratorProgress()
-    with Progress("loading") as progress:
+    with ProgressLine("loading") as progress:
         show(looking(2.5, 2_500))
         assert progress.about == "scan: [############............] 2,500 of 5,000 files"
         show(looking(2.6, over=True))
         assert progress.about == ""
-    assert Progress.active is None
+    assert ProgressLine.active is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from manglecp.cli import output
-from manglecp.cli.output import Progress
+from manglecp.cli.output import ProgressLine
 
 
 class Terminal(io.StringIO):
@@ -25,7 +25,7 @@ def test_a_terminal_is_told_after_a_while_and_left_clean(monkeypatch: pytest.Mon
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr(output, "PROGRESS_DELAY", 0.01)
-    with Progress("loading") as progress:
+    with ProgressLine("loading") as progress:
         wait_for(terminal, "\rloading … 0 s")
         progress.doing = "evaluating"
         wait_for(terminal, "\revaluating … 1 s")
@@ -35,7 +35,7 @@ def test_a_terminal_is_told_after_a_while_and_left_clean(monkeypatch: pytest.Mon
 def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with Progress("loading"):
+    with ProgressLine("loading"):
         pass
     assert terminal.getvalue() == ""
 
@@ -44,7 +44,7 @@ def test_only_a_terminal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     log = io.StringIO()
     monkeypatch.setattr("sys.stderr", log)
     monkeypatch.setattr(output, "PROGRESS_DELAY", 0.0)
-    with Progress("loading"):
+    with ProgressLine("loading"):
         time.sleep(0.05)
     assert log.getvalue() == ""
 
@@ -55,7 +55,7 @@ def test_an_error_leaves_the_terminal_clean(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(output, "PROGRESS_DELAY", 0.0)
 
     def fail() -> None:
-        with Progress("loading"):
+        with ProgressLine("loading"):
             wait_for(terminal, "loading")
             raise KeyError
 

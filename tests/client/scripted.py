@@ -32,7 +32,7 @@ from manglecp.wire.messages import (
     Manifest,
     Message,
     Metadata,
-    Progress,
+    ProgressMessage,
     ProgressPayload,
     Safety,
 )
@@ -159,7 +159,7 @@ class _Session:
         elif isinstance(answer, list):  # progress first
             for one in answer[:-1]:
                 assert isinstance(one, ProgressPayload)
-                await self.send(encode(Progress(id=str(message.id), payload=one)))
+                await self.send(encode(ProgressMessage(id=str(message.id), payload=one)))
             await self.send(encode(wrapped(message, answer[-1])))
         elif answer != NOTHING:
             await self.send(answer if isinstance(answer, bytes) else encode(wrapped(message, answer)))

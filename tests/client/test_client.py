@@ -23,7 +23,7 @@ from manglecp.wire.messages import (
     InvokeResponse,
     Next,
     Options,
-    Progress,
+    ProgressMessage,
     ProgressPayload,
     StateDelta,
     SuggestedIntent,
@@ -373,7 +373,7 @@ async def test_progress_goes_to_whoever_invoked() -> None:
 async def test_what_belongs_to_no_request_is_skipped() -> None:
     server = Scripted(tools(tool()), done())
     async with server.client(on_progress=lambda _: pytest.fail("nobody asked")) as client:
-        await server.sessions[0].send(encode(Progress(id="x", payload=ProgressPayload(status="running"))))
+        await server.sessions[0].send(encode(ProgressMessage(id="x", payload=ProgressPayload(status="running"))))
         await server.sessions[0].send(encode(InvokeResponse(id="x", payload=done())))
         await server.sessions[0].send(encode(WireError("internal_error", "oops").answering(None)))
         assert len(await client.evaluate("go")) == 1

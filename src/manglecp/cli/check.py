@@ -14,7 +14,7 @@ import click
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.cli.files import STDIN, group, read_sources
 from manglecp.cli.options import RuntimeOptions, cache_option, degrade_option, program_option, set_option
-from manglecp.cli.output import GeneratorProgress, Progress, count, report, write_lines
+from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
 if TYPE_CHECKING:  # rule files are checked without loading the pack package
@@ -50,7 +50,7 @@ def _check_files(files: tuple[str, ...], as_json: bool) -> int:
     checked = count(len(files), "file")
     diagnostics: tuple[Diagnostic, ...]
     try:
-        with Progress("checking"):
+        with ProgressLine("checking"):
             program = Program.load(read_sources(files))
         diagnostics = program.warnings
         checked += f", {count(len(program.rules), 'rule')}, {count(len(program.facts), 'fact')}"
@@ -65,7 +65,7 @@ def _check_pack(folder: str, options: RuntimeOptions, as_json: bool) -> int:
 
     checked = Path(folder).resolve().name
     about: dict[str, Any] = {}
-    with Progress("checking"):
+    with ProgressLine("checking"):
         domain, problems = survey(Path(folder), options.settings, partial(_serve, options), sandbox=options.sandbox)
     if domain is not None:
         pack = domain.pack

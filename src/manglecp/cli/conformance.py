@@ -10,7 +10,7 @@ import click
 
 from manglecp.base.extras import missing_extra
 from manglecp.cli import VerbError
-from manglecp.cli.output import Progress, json_text, write_lines
+from manglecp.cli.output import ProgressLine, json_text, write_lines
 
 if TYPE_CHECKING:
     from manglecp.conformance import Report
@@ -77,7 +77,7 @@ def command(
         plan = None if plan_file is None else read_plan(plan_file)
     except PlanError as error:
         raise VerbError(str(error)) from None
-    with Progress("testing"):
+    with ProgressLine("testing"):
         report = asyncio.run(run(url or words, level=level, plan=plan, seconds=timeout, rows=frozenset(rows) or None))
     write_lines([json_text(report.document())] if as_json else _lines(report))
     ctx.exit(0 if report.conforms else 1)

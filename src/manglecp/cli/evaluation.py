@@ -17,7 +17,7 @@ from manglecp.cli.files import (
     read_fact_files,
     read_sources,
 )
-from manglecp.cli.output import Progress, json_text, refuse
+from manglecp.cli.output import ProgressLine, json_text, refuse
 from manglecp.mangle import (
     CompiledProgram,
     Limits,
@@ -68,7 +68,7 @@ class EvaluationOptions(NamedTuple):
         check, limits = self.bounds == "error", Limits(derived_facts=self.limit)
         started = time.perf_counter()
         try:
-            with Progress("loading") as progress:
+            with ProgressLine("loading") as progress:
                 program = Program.load(read_sources(files), bounds=self.bounds)
                 warnings = program.warnings
                 accept(program)

@@ -9,7 +9,7 @@ import click
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.cli.files import STDIN, files_argument, read, replace_file, source_name
-from manglecp.cli.output import Progress, report, write_lines, write_text
+from manglecp.cli.output import ProgressLine, report, write_lines, write_text
 from manglecp.mangle import ParseError, decode, layout
 
 
@@ -32,7 +32,7 @@ def command(files: tuple[str, ...], check: bool) -> None:
     """
     formatted: list[_Formatted] = []
     broken: list[Diagnostic] = []
-    with Progress("formatting"):
+    with ProgressLine("formatting"):
         for file in dict.fromkeys(files):
             try:
                 formatted.append(_format(file))

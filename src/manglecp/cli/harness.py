@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from manglecp.cli.files import FILE, STDIN, combine, open_binary, read_json, replace, source_name
-from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
+from manglecp.cli.output import ProgressLine, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
     from manglecp.harness import Judgement
@@ -64,7 +64,7 @@ def ingest(log: str, source: str, policy: str | None, strict: bool, out: Path | 
         if out is None:
             write_lines(lines)
         else:
-            with Progress("reading"):
+            with ProgressLine("reading"):
                 replace(out, (f"{line}\n".encode() for line in lines), mode=0o644)
     except UnreadableFile as error:
         error.report(as_json=False)

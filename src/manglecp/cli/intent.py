@@ -21,7 +21,7 @@ from manglecp.cli.options import (
     refuse_pack,
     refuse_request,
 )
-from manglecp.cli.output import Progress, write_lines, write_text
+from manglecp.cli.output import ProgressLine, write_lines, write_text
 from manglecp.cli.servers import ServerOptions, run_with_client, target_argument, token_options
 
 if TYPE_CHECKING:  # the command line is checked before these packages are loaded
@@ -115,7 +115,7 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
         )
 
     try:
-        with Progress("waiting for the server"):
+        with ProgressLine("waiting for the server"):
             found = run_with_client(url, server, evaluate)
     except WireError as error:
         refuse_request(error, ANONYMOUS, as_json=as_json)
@@ -145,7 +145,7 @@ def _evaluate_locally(
     from manglecp.wire import WireError, encode
 
     try:
-        with Progress("loading") as progress, ExitStack() as hosts:
+        with ProgressLine("loading") as progress, ExitStack() as hosts:
             domain, _ = load_domain(runtime.of_pack(folder), hosts)
             pack = domain.pack
             progress.doing = "evaluating"

@@ -24,7 +24,7 @@ from manglecp.base.text import escape_invisible
 from manglecp.cli import INTERRUPTED
 from manglecp.cli.intent_request import clock_from, value_of
 from manglecp.cli.options import LOCAL, RuntimeOptions, bold
-from manglecp.cli.output import Progress, write_lines, write_text
+from manglecp.cli.output import ProgressLine, write_lines, write_text
 from manglecp.cli.servers import (
     CONFIRM_HINT,
     Approver,
@@ -73,7 +73,7 @@ async def call(folder: Path, request: CallRequest, identity: Identity, runtime: 
     on_failure = keep_failures(host_lines) if identity.trust == LOCAL else None
     clock = clock_from(request.intent["eval_time"])
     with contextlib.ExitStack() as loading:
-        progress = loading.enter_context(Progress("loading"))
+        progress = loading.enter_context(ProgressLine("loading"))
         opening = open_packs([runtime.of_pack(folder)], runtime.open_store, clock=clock, on_failure=on_failure)
         async with opening as opened:
             progress.doing = "evaluating"
@@ -137,7 +137,7 @@ class _Session:
 
     async def _send(self, payload: Mapping[str, Any]) -> InvokeResult:
         request = request_message("invoke_request", payload, self._invoker.domain.pack, "shell")
-        with Progress("running") as progress, interruptible() as cancel:
+        with ProgressLine("running") as progress, interruptible() as cancel:
             resuming = asyncio.create_task(self._resume_earlier_run())
             try:
                 observer = RunObserver(cancelled=cancel, progress=progress_reporter(progress_callback(progress)))
@@ -177,7 +177,7 @@ def arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
     return {n: given[n] if n in textual and not isinstance(value, str) else value for n, value in found.items()}
 
 
-def progress_callback(progress: Progress) -> Callable[[ProgressPayload], None]:
+def progress_callback(progress: ProgressLine) -> Callable[[ProgressPayload], None]:
     def show(payload: ProgressPayload) -> None:
         doing = payload.detail or "finishing"
         progress.doing = f"{doing}, {payload.percent} %"
@@ -251,7 +251,7 @@ def call_server(url: str, server: ServerOptions, request: CallRequest, caller_na
     async def work(client: Client) -> InvokeResult:
         found = await _find(client, request)
         with ExitStack() as line:
-            progress = line.enter_context(Progress("running"))
+            progress = line.enter_context(ProgressLine("running"))
 
             def decide(question: ApprovalRequest) -> bool:
                 line.close()  # the progress line would overwrite a prompt

@@ -16,7 +16,7 @@ import msgspec
 from manglecp.cli import files, issue_memory as options, issue_text as text
 from manglecp.cli.issue_memory import Gate, IssueOptions, actor_options, database, gated, issue_options
 from manglecp.cli.options import read_head
-from manglecp.cli.output import Progress, count, write_lines
+from manglecp.cli.output import ProgressLine, count, write_lines
 from manglecp.issues import EDGE_TYPES, Add, AddDependency, Close, Discover, Issue, RemoveDependency, Status, Update
 
 
@@ -268,7 +268,7 @@ def import_(file: str, issues: IssueOptions) -> None:
     from manglecp.issues import InvalidLog, import_log
 
     lines = BytesIO(files.read(file))
-    with issues.store(create=True) as store, Progress("importing"):
+    with issues.store(create=True) as store, ProgressLine("importing"):
         try:
             head = import_log(store, lines)
         except InvalidLog as bad:
@@ -291,7 +291,7 @@ def verify(head: str | None, issues: IssueOptions) -> None:
     """
     from manglecp.issues import audit
 
-    with issues.store() as store, Progress("verifying"):
+    with issues.store() as store, ProgressLine("verifying"):
         result = audit(store, None if head is None else read_head("--head", head))
     last, found = result.head, result.problems
     verdict = count(len(found), "difference") if found else "ok"

@@ -11,7 +11,7 @@ import click
 
 from manglecp.cli.files import FILE, STDIN, open_binary, replace
 from manglecp.cli.options import as_json, open_existing_store, read_head, store_option
-from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
+from manglecp.cli.output import ProgressLine, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
     from manglecp.store import LedgerEntry, Store, Transaction
@@ -108,10 +108,10 @@ def verify(file: str | None, expect: str | None, as_json: bool, where: str | Non
 
     head = None if expect is None else read_head("--expect", expect)
     if file is not None:
-        with open_binary(file) as lines, Progress("verifying"):
+        with open_binary(file) as lines, ProgressLine("verifying"):
             result = verify_export(lines, expect=head)
     else:
-        with open_existing_store(where) as store, store.read_transaction() as tx, Progress("verifying"):
+        with open_existing_store(where) as store, store.read_transaction() as tx, ProgressLine("verifying"):
             result = store.ledger.verify(tx, expect=head)
     last = f"{result.head.seq}:{result.head.row_hash}"
     if as_json:
@@ -134,7 +134,7 @@ def export(file: str, where: str | None) -> None:
         if file == STDIN:
             write_lines(line.decode().removesuffix("\n") for line in lines)
         else:
-            with Progress("exporting"):
+            with ProgressLine("exporting"):
                 replace(Path(file), lines)
 
 

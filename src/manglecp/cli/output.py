@@ -131,10 +131,10 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {similar!r}?" if similar else ""
 
 
-class Progress:
+class ProgressLine:
     """A context manager that shows the current activity on the terminal after a while, and removes it at the end."""
 
-    active: ClassVar[Progress | None] = None  # the one on the terminal; GeneratorProgress sets its ``about``
+    active: ClassVar[ProgressLine | None] = None  # the one on the terminal; GeneratorProgress sets its ``about``
 
     def __init__(self, doing: str) -> None:
         self.doing = doing
@@ -146,12 +146,12 @@ class Progress:
         if sys.stderr.isatty():
             self._thread = threading.Thread(target=self._show, daemon=True)
             self._thread.start()
-            Progress.active = self
+            ProgressLine.active = self
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._thread is not None:
-            Progress.active = None
+            ProgressLine.active = None
             self._done.set()
             self._thread.join()
 
@@ -203,7 +203,7 @@ class GeneratorProgress:
                 self._show(looking)
 
     def _show(self, looking: PassProgress) -> None:
-        progress = Progress.active
+        progress = ProgressLine.active
         if progress is not None:
             progress.about = "" if looking.over else generator_text(looking)
         elif sys.stderr.isatty():

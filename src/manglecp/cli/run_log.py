@@ -14,7 +14,7 @@ import click
 from manglecp.cli import files
 from manglecp.cli.files import combine
 from manglecp.cli.options import as_json
-from manglecp.cli.output import Progress, count, json_text, print_json, write_lines
+from manglecp.cli.output import ProgressLine, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
     from manglecp.runner import VerifiedLog
@@ -48,7 +48,7 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
     from manglecp.runner import BrokenLog, verify as verified
 
     try:
-        with _lines(file) as lines, Progress("verifying"):
+        with _lines(file) as lines, ProgressLine("verifying"):
             found = verified(lines, key=_key(key_file), head=head, end_required=not no_end)
     except BrokenLog as broken:
         _refuse(file, broken.line, broken.reason, as_json)
@@ -68,7 +68,7 @@ def replay(file: str, head: str | None, key_file: str | None, as_json: bool) -> 
     from manglecp.runner import BrokenLog, replay as played
 
     try:
-        with _lines(file) as lines, Progress("replaying"):
+        with _lines(file) as lines, ProgressLine("replaying"):
             outcome = asyncio.run(played(lines, key=_key(key_file), head=head))
     except BrokenLog as broken:
         _refuse(file, broken.line, broken.reason, as_json)

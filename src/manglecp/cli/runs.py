@@ -163,12 +163,12 @@ async def _resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, *, a
     import asyncio
 
     from manglecp.cli.invocation import interruptible, keep_failures, print_answer, status_of
-    from manglecp.cli.output import Progress
+    from manglecp.cli.output import ProgressLine
     from manglecp.invoke import decode_response, open_packs
 
     host_lines: list[str] = []
     opening = open_packs([runtime.of_pack(folder)], runtime.open_store, on_failure=keep_failures(host_lines))
-    with Progress("loading") as progress:
+    with ProgressLine("loading") as progress:
         async with opening as opened:
             (invoker,) = opened.invokers
             identity = _ready(opened.store, run, invoker.domain.digest, by)

@@ -68,7 +68,7 @@ def _run_shell(
     *,
     confirm: bool,
 ) -> int:
-    from manglecp.cli.output import Progress
+    from manglecp.cli.output import ProgressLine
     from manglecp.cli.servers import Approver
     from manglecp.cli.shell_commands import LoopThread, Shell
     from manglecp.client import Client, ClientError
@@ -95,7 +95,7 @@ def _run_shell(
                 opening: Any = Client(target, token=server.token)
             else:
                 opening = _local(target, runtime, caller.identity, clock)
-            with Progress("loading" if url is None else "connecting"):
+            with ProgressLine("loading" if url is None else "connecting"):
                 client: Client = loop.wait(loop.stack.enter_async_context(opening))
         except ClientError as error:
             _print_error(error)

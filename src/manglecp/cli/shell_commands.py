@@ -17,7 +17,7 @@ from manglecp.base.background_loop import background_loop
 from manglecp.base.text import escape_invisible
 from manglecp.cli.intent_request import given_facts, value_of
 from manglecp.cli.invocation import arguments, progress_callback
-from manglecp.cli.output import Progress, count
+from manglecp.cli.output import ProgressLine, count
 from manglecp.cli.servers import Approver
 from manglecp.cli.tool_text import answer_lines, argument_schemas, assignment, result_lines, tool_lines
 from manglecp.client import ApprovalRequest, Client, EvaluationResult, InvocationResult
@@ -247,7 +247,7 @@ class Shell:
         name, given = _parse_words(rest, "a tool")
         macro_id = self._tool(name)
         with ExitStack() as line:
-            progress = line.enter_context(Progress("running"))
+            progress = line.enter_context(ProgressLine("running"))
 
             def approve(question: ApprovalRequest) -> bool:
                 line.close()  # the progress line would overwrite a prompt
@@ -315,7 +315,7 @@ class Shell:
         return iter(())
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        with Progress("waiting for the server"):
+        with ProgressLine("waiting for the server"):
             return self._loop.wait(work)
 
     def _at(self) -> str | None:

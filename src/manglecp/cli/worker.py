@@ -65,11 +65,11 @@ def _logged() -> Iterator[None]:
 
 
 async def _work(folders: tuple[Path, ...], runtime: RuntimeOptions, *, at_once: int, once: bool) -> None:
-    from manglecp.cli.output import Progress, count
+    from manglecp.cli.output import ProgressLine, count
     from manglecp.invoke import Worker, open_packs
 
     async with contextlib.AsyncExitStack() as stack:
-        with Progress("loading"):
+        with ProgressLine("loading"):
             packs = list(map(runtime.of_pack, folders))
             opening = open_packs(packs, runtime.open_store, on_failure=_log_failure)
             opened = await stack.enter_async_context(opening)

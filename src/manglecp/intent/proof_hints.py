@@ -16,7 +16,7 @@ from manglecp.intent.definition import Definition
 from manglecp.intent.redaction import CUT, SELECTION, Visibility, trust_of
 from manglecp.intent.why_not import Exclusions, WhyNots
 from manglecp.mangle import Fact, Key
-from manglecp.mangle.explain import Node, RuleCoverage as Covered
+from manglecp.mangle.explain import Node, RuleStatus
 from manglecp.mangle.syntax import Literal as LiteralPremise
 from manglecp.wire.messages import (
     UNSET,
@@ -52,14 +52,14 @@ def rule_coverage(evaluation: IntentEvaluation) -> RuleCoverage:
     )
 
 
-def _is_visible(covered: Covered, visibility: Visibility) -> bool:
+def _is_visible(covered: RuleStatus, visibility: Visibility) -> bool:
     clause = covered.rule.clause
     if covered.status not in ("partially_alive", "dead") or trust_of(clause) is Trust.KERNEL:
         return False
     return not visibility.hides(clause.head.key, clause)
 
 
-def _dormant(covered: Covered, visibility: Visibility) -> DormantRule:
+def _dormant(covered: RuleStatus, visibility: Visibility) -> DormantRule:
     clause = covered.rule.clause
     arities = {premise.atom.key for premise in clause.premises if hasattr(premise, "atom")}
     shown = [name for name in covered.missing if not any(visibility.hides(key) for key in arities if key[0] == name)]

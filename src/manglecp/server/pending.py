@@ -10,7 +10,7 @@ import msgspec
 from manglecp.intent import Identity
 from manglecp.invoke import RunObserver
 from manglecp.wire import WireError, encode
-from manglecp.wire.messages import IntentRequest, InvokeRequest, Message, Progress, ProgressPayload
+from manglecp.wire.messages import IntentRequest, InvokeRequest, Message, ProgressMessage, ProgressPayload
 
 __all__ = ["PendingRequest", "Reply", "failure", "success"]
 
@@ -86,4 +86,4 @@ class PendingRequest:
 
     def progress(self, payload: ProgressPayload) -> bytes | None:
         """The encoded message; None once there is a reply (PROG-08)."""
-        return None if self.reply.done() else encode(Progress(id=self.id, payload=payload))
+        return None if self.reply.done() else encode(ProgressMessage(id=self.id, payload=payload))

@@ -391,7 +391,7 @@ class ProgressPayload(Part, frozen=True, kw_only=True):
     percent: Percent | None = None
 
 
-class Progress(Message, frozen=True, kw_only=True, tag="progress"):
+class ProgressMessage(Message, frozen=True, kw_only=True, tag="progress"):
     """Sent any number of times before the response, and never after it."""
 
     id: RequestId
@@ -598,7 +598,9 @@ class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate
 
 
 ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate
-ServerMessage: TypeAlias = Manifest | IntentResponse | InvokeResponse | Progress | ErrorMessage | AuthenticateResponse
+ServerMessage: TypeAlias = (
+    Manifest | IntentResponse | InvokeResponse | ProgressMessage | ErrorMessage | AuthenticateResponse
+)
 
 # Seven types of the base table and three that other sections define (OPEN-01).
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}

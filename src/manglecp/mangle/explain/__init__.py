@@ -4,7 +4,7 @@ An evaluation records nothing for them; they need only a finished :class:`~mangl
 """
 
 from manglecp.mangle.explain.candidates import ANY_NAME, ANYTHING
-from manglecp.mangle.explain.coverage import Coverage, RuleCoverage, UnusedFact
+from manglecp.mangle.explain.coverage import Coverage, RuleStatus, UnusedFact
 from manglecp.mangle.explain.explainer import BlockedRule, Explainer, WhyNot
 from manglecp.mangle.explain.proof import Alternatives, Node, NodeOrigin, Proof
 from manglecp.mangle.explain.shape import RuleRef, Shape, rule_ref
@@ -22,8 +22,8 @@ __all__ = [
     "NodeOrigin",
     "Probe",
     "Proof",
-    "RuleCoverage",
     "RuleRef",
+    "RuleStatus",
     "Shape",
     "Unlocked",
     "UnusedFact",

@@ -19,7 +19,7 @@ Reason: TypeAlias = Literal["no rule mentions it", "nothing joined"]
 
 
 @dataclass(frozen=True, slots=True)
-class RuleCoverage:
+class RuleStatus:
     rule: RuleRef
     status: Status
     fired: int  # distinct head facts in the finished model; a temporal one counts once per derived interval
@@ -40,7 +40,7 @@ class RuleCoverage:
 class Coverage:
     """Coverage of each rule, in the order of the program."""
 
-    rules: tuple[RuleCoverage, ...]
+    rules: tuple[RuleStatus, ...]
 
     def count(self, *statuses: Status) -> int:
         return sum(1 for rule in self.rules if rule.status in statuses)
@@ -69,7 +69,7 @@ class UnusedFact:
         return {"fact": self.fact.text, "reason": self.reason}
 
 
-def _describe(rule: RuleCoverage) -> str:
+def _describe(rule: RuleStatus) -> str:
     place = rule.rule.place or rule.rule.head
     if rule.status == "fired":
         return f"{place}: fired, {rule.fired} {'fact' if rule.fired == 1 else 'facts'}"
@@ -155,19 +155,19 @@ class Use:
                 kept[id(shape.rule)] = known
         return known
 
-    def _rule(self, shape: Shape, selector: str | None) -> RuleCoverage:
+    def _rule(self, shape: Shape, selector: str | None) -> RuleStatus:
         fired = self._fired(shape)
         if fired:
-            return RuleCoverage(shape.ref, "fired", fired, ())
+            return RuleStatus(shape.ref, "fired", fired, ())
         constants = self._constants(shape)
         positive = [p for p in shape.rule.clause.premises if isinstance(p, Atomic) and not p.negated]
         positive = [p for p in positive if not p.atom.predicate.startswith(":")]
         missing = [p for p in positive if not self._has_match(p, {})]
         names = tuple(dict.fromkeys(p.atom.predicate for p in missing))
         if any(self._is_for_another(p, selector, constants) for p in positive):
-            return RuleCoverage(shape.ref, "inapplicable", 0, names)
+            return RuleStatus(shape.ref, "inapplicable", 0, names)
         dead = bool(positive) and len(missing) == len(positive)
-        return RuleCoverage(shape.ref, "dead" if dead else "partially_alive", 0, names)
+        return RuleStatus(shape.ref, "dead" if dead else "partially_alive", 0, names)
 
     def _has_match(self, premise: Atomic, row: Row) -> bool:
         key = premise.atom.key
