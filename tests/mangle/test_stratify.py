@@ -233,7 +233,7 @@ def test_components_are_what_reaches_each_other(graph: list[tuple[int, int, str]
     nodes = [(str(i), 0) for i in range(7)]
     edges = [(head, body) for head, body, _ in graph]
     neighbours = {node: [nodes[body] for head, body in edges if nodes[head] == node] for node in nodes}
-    found = [sorted(int(name) for name, _ in members) for members in strongly_connected(nodes, neighbours)]
+    found = [sorted(int(name) for name, _ in members) for members in strongly_connected(neighbours)]
     assert sorted(node for members in found for node in members) == list(range(7))
     for members in found:
         one = members[0]

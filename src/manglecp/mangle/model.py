@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Literal as LiteralType, Protocol, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
@@ -132,7 +132,7 @@ def evaluate_given(fact: GivenFact, predicate: Predicate, now: int) -> TimedArgs
     return args, interval
 
 
-MOST_VIOLATIONS: Final = 50
+MAX_VIOLATIONS: Final = 50
 
 
 def violations(
@@ -142,38 +142,26 @@ def violations(
     if not predicate.fundeps and not predicate.inclusion:
         return ()
     ordered = sorted(facts, key=lambda fact: fact_text(predicate.name, *fact))
-    return islice(_violations(predicate, ordered, holds), MOST_VIOLATIONS)
+    conflicts = (_conflicts(predicate, dependency, ordered) for dependency in predicate.fundeps)
+    dangling = (_dangling_facts(predicate, atom, ordered, holds) for atom in predicate.inclusion)
+    return islice(chain.from_iterable(chain(conflicts, dangling)), MAX_VIOLATIONS)
 
 
-def _violations(
-    predicate: Predicate, facts: list[TimedArgs], holds: Callable[[Atom, Row], bool]
-) -> Iterator[Diagnostic]:
-    for dependency in predicate.fundeps:
-        yield from _contradictions(predicate, dependency, facts)
-    for atom in predicate.inclusion:
-        yield from _lone_facts(predicate, atom, facts, holds)
-
-
-def _contradictions(
-    predicate: Predicate, dependency: FunctionalDependency, facts: list[TimedArgs]
-) -> Iterator[Diagnostic]:
-    """Facts with one key and two values; temporal facts only where they hold at the same instant."""
+def _conflicts(predicate: Predicate, dependency: FunctionalDependency, facts: list[TimedArgs]) -> Iterator[Diagnostic]:
+    """Report facts with one key and two values; temporal facts only where they hold at the same instant."""
     by_key: dict[Args, list[TimedArgs]] = {}
     for args, interval in facts:
         others = by_key.setdefault(tuple(args[c] for c in dependency.source), [])
         for other, at in others:
-            if any(args[c] != other[c] for c in dependency.target) and _overlap(interval, at):
+            overlap = interval is None or at is None or (interval[0] <= at[1] and at[0] <= interval[1])
+            if overlap and any(args[c] != other[c] for c in dependency.target):
                 both = f"{fact_text(predicate.name, other, at)} and {fact_text(predicate.name, args, interval)}"
                 yield _violation(predicate, f"functional dependency violated by {both}")
                 break
         others.append((args, interval))
 
 
-def _overlap(left: Interval | None, right: Interval | None) -> bool:
-    return left is None or right is None or (left[0] <= right[1] and right[0] <= left[1])
-
-
-def _lone_facts(
+def _dangling_facts(
     predicate: Predicate, atom: Atom, facts: list[TimedArgs], holds: Callable[[Atom, Row], bool]
 ) -> Iterator[Diagnostic]:
     assert predicate.decl is not None  # inclusions come from declarations
@@ -182,10 +170,10 @@ def _lone_facts(
         row = {name: value for name, value in zip(names, args, strict=True) if name != "_"}
         if not holds(atom, row):
             fact = fact_text(predicate.name, args, interval)
-            yield _violation(predicate, f"inclusion violated: {fact} needs {_filled_in(atom, row)}")
+            yield _violation(predicate, f"inclusion violated: {fact} needs {_with_values(atom, row)}")
 
 
-def _filled_in(atom: Atom, row: Row) -> str:
+def _with_values(atom: Atom, row: Row) -> str:
     def write(term: Term) -> str:
         if isinstance(term, Variable):
             return value_text(row[term.name]) if term.name in row else "_"

@@ -38,7 +38,7 @@ from manglecp.mangle.values import order_key
 Call: TypeAlias = tuple[Key, Args]
 Solving: TypeAlias = Generator[Call, list[Args], list[Row]]
 _Answer = TypeVar("_Answer")
-_AT_ONCE: Final = 1_000  # rows per batch
+_BATCH_SIZE: Final = 1_000  # rows
 
 
 class NaiveEvaluation:
@@ -82,8 +82,7 @@ class NaiveEvaluation:
 
     def _finish(self, key: Key) -> None:
         """Coalesce a finished relation and check the number of intervals."""
-        relation = self.relation(key)
-        for args, intervals in relation.finish().items():
+        for args, intervals in self.relation(key).finish().items():
             if len(intervals) > self.limits.intervals:
                 raise LimitError(self.limits.intervals, len(intervals), f"intervals of {fact_text(key[0], args)}")
 
@@ -115,26 +114,24 @@ class NaiveEvaluation:
             raise LimitError(limit, limit + 1, "parts of values")
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
-        """Apply rules to a fixpoint, aggregates once at its end; return the number of new facts."""
-        given = self._size(keys)
+        """Apply rules to a fixpoint, aggregates once before it; return the number of new facts."""
+        given = self._size(keys) - self.derived  # the size above it is the number of all derived facts
         self.limit = limit
         self.room = limit - self.derived
         self.answers.clear()
         for rule in [r for r in rules if r.clause.aggregates]:
             self._add(rule, self._apply(rule))
-        self._check_limit(self.derived + self._size(keys) - given, limit)
+        self._check_limit(self._size(keys) - given, limit)
         plain = [r for r in rules if not r.clause.aggregates]
-        news = bool(plain)
-        while news:
+        changed = bool(plain)
+        while changed:
             self.statistics.rounds += 1
             self.answers.clear()
-            self.room = limit - (self.derived + self._size(keys) - given)
-            found = [(rule, self._apply(rule)) for rule in plain]
-            news = False
-            for rule, facts in found:
-                news |= self._add(rule, facts)
-            self._check_limit(self.derived + self._size(keys) - given, limit)
-        return self._size(keys) - given
+            self.room = limit - (self._size(keys) - given)
+            derived = [(rule, self._apply(rule)) for rule in plain]
+            changed = True in [self._add(rule, facts) for rule, facts in derived]  # all of them
+            self._check_limit(self._size(keys) - given, limit)
+        return self._size(keys) - given - self.derived
 
     def _size(self, keys: Iterable[Key]) -> int:
         return sum(len(self.relation(key)) for key in keys)
@@ -142,19 +139,14 @@ class NaiveEvaluation:
     def _add(self, rule: Rule, facts: list[TimedArgs]) -> bool:
         relation = self.relation(rule.head.key)
         columns = self.built.get(rule.head.key, ())
-        news = False
-        for args, interval in facts:
-            if relation.add(args, interval):
-                news = True
-                self.building += parts((args,), columns)
+        new = [args for args, interval in facts if relation.add(args, interval)]
+        self.building += parts(new, columns)
         self._check_parts(0)
-        return news
+        return bool(new)
 
     def _check_limit(self, derived: int, limit: int) -> None:
         if derived > limit:
             raise LimitError(limit, derived, "derived facts")
-
-    # --- merge -----------------------------------------------------------------------------------------------------
 
     def _merging_component(self, keys: list[Key], rules: list[Rule]) -> None:
         merged = [key for key in keys if self.predicate(key).merge is not None]
@@ -173,10 +165,8 @@ class NaiveEvaluation:
             self._fixpoint(ordinary, [rule for rule in rules if rule.head.key in ordinary], on_the_way)
             self.answers.clear()
             self.room = on_the_way
-            found = {key: [args for r in rules if r.head.key == key for args, _ in self._apply(r)] for key in merged}
-            changed = False
-            for key, new in found.items():
-                changed |= self._merge_into(key, new)
+            derived = {key: [args for r in rules if r.head.key == key for args, _ in self._apply(r)] for key in merged}
+            changed = True in [self._merge_into(key, new) for key, new in derived.items()]  # all of them
         for key in keys:
             self.derived += sum(len(at - given[key].get(args, set())) for args, at in self.relation(key).facts.items())
         self._check_limit(self.derived, self.limits.derived_facts)
@@ -227,8 +217,6 @@ class NaiveEvaluation:
             answers = [args for args, _ in self.relation(key)]
         return [args for args in answers if args[:2] == inputs]
 
-    # --- one rule --------------------------------------------------------------------------------------------------
-
     def _apply(self, rule: Rule) -> list[TimedArgs]:
         """Return everything the rule derives.
 
@@ -237,9 +225,9 @@ class NaiveEvaluation:
         self.checkpoint()
         clause = rule.clause
         temporal = self.predicate(clause.head.key).temporal
-        known = self.relation(clause.head.key).facts
+        stored = self.relation(clause.head.key).facts
         columns = self.built.get(clause.head.key, ())
-        found: dict[TimedArgs, None] = {}
+        derived: dict[TimedArgs, None] = {}
         fresh = weight = 0
 
         def emit(rows: list[Row]) -> None:
@@ -250,9 +238,9 @@ class NaiveEvaluation:
                 if interval is not None and not holds_somewhere(*interval):
                     if len(self.skipped) < MOST_SKIPPED:
                         self.skipped.add((clause.head.key, args, interval))
-                elif (args, interval) not in found:
-                    found[args, interval] = None
-                    if interval not in known.get(args, ()):
+                elif (args, interval) not in derived:
+                    derived[args, interval] = None
+                    if interval not in stored.get(args, ()):
                         fresh += 1
                         weight += parts((args,), columns)
                     if fresh > self.room:
@@ -260,7 +248,7 @@ class NaiveEvaluation:
                     self._check_parts(weight)
 
         self._drive(self._rows(rule, [{}], emit))
-        return list(found)
+        return list(derived)
 
     def head_interval(self, clause: Clause, row: Row) -> Interval:
         assert clause.annotation is not None  # checked at load
@@ -299,7 +287,10 @@ class NaiveEvaluation:
                     emit(self._transformed(clause, rows))
                 else:
                     finished += rows
-                    finished = self._held(rule, finished)
+                    if len(finished) > self.limits.rows and not self.rows_are_facts(rule):
+                        finished = _distinct(finished)
+                    if len(finished) > self.limits.rows:
+                        raise LimitError(self.limits.rows, self.limits.rows + 1, "rows of one rule", clause.span)
                 continue
             premise = rule.premises[position]
             try:
@@ -308,18 +299,10 @@ class NaiveEvaluation:
                 raise self.error_at(str(fault), premise.span, clause) from None
             if not self.rows_are_facts(rule):
                 rows = _distinct(rows)
-            waiting += [(position + 1, rows[at : at + _AT_ONCE]) for at in range(0, len(rows), _AT_ONCE)]
+            waiting += [(position + 1, rows[at : at + _BATCH_SIZE]) for at in range(0, len(rows), _BATCH_SIZE)]
         if not plain:
             emit(self._transformed(clause, finished if self.rows_are_facts(rule) else _distinct(finished)))
         return []
-
-    def _held(self, rule: Rule, rows: list[Row]) -> list[Row]:
-        limit = self.limits.rows
-        if len(rows) > limit and not self.rows_are_facts(rule):
-            rows = _distinct(rows)
-        if len(rows) > limit:
-            raise LimitError(limit, limit + 1, "rows of one rule", rule.clause.span)
-        return rows
 
     def _transformed(self, clause: Clause, rows: list[Row]) -> list[Row]:
         for transform in clause.transforms:
@@ -371,14 +354,13 @@ class NaiveEvaluation:
         predicate = self.predicate(key)
         inputs = [premise.atom.args[i] for i in predicate.inputs()]
         calls = dict.fromkeys(tuple(value_of(arg, row, self.now) for arg in inputs) for row in rows)
-        known = self.external_calls.setdefault(key, {})
-        new = [call for call in calls if call not in known]
+        results = self.external_calls.setdefault(key, {})
+        new = [call for call in calls if call not in results]
         if new:
-            known.update(
-                call_external(predicate, self.externals[key[0]], new, self.acceptance.accepts, self.checkpoint)
-            )
+            external, accepts = self.externals[key[0]], self.acceptance.accepts
+            results.update(call_external(predicate, external, new, accepts, self.checkpoint))
         stored = self.relation(key).facts
-        return ((args, None) for call in calls for args in dict.fromkeys(known[call]) if args not in stored)
+        return ((args, None) for call in calls for args in dict.fromkeys(results[call]) if args not in stored)
 
     def _equate(self, premise: Equality, row: Row) -> Row | None:
         for free, other in ((premise.left, premise.right), (premise.right, premise.left)):
@@ -393,15 +375,12 @@ class NaiveEvaluation:
         pairs = list(zip(premise.atom.args, builtin.modes, strict=True))
         outputs = [arg for arg, mode in pairs if mode == "-"]
         inputs = tuple(value_of(arg, row, self.now) for arg, mode in pairs if mode == "+")
-        solutions = (
-            new for values in builtin.solve(inputs) if (new := unify(outputs, values, row, self.now)) is not None
-        )
+        unified = (unify(outputs, values, row, self.now) for values in builtin.solve(inputs))
+        solutions = (new for new in unified if new is not None)
         if not premise.negated:
             yield from solutions
         elif next(solutions, None) is None:
             yield row
-
-    # --- deferred predicates ---------------------------------------------------------------------------------------
 
     def _deferred(self, premise: Literal, rows: list[Row]) -> Solving:
         key = premise.atom.key
@@ -449,22 +428,16 @@ class NaiveEvaluation:
         """Return all facts of a deferred predicate with these inputs."""
         key, inputs = call
         positions = list(self.predicate(key).inputs())
-        answers: dict[Args, None] = {}
-        for args, _ in self.relation(key):
-            if tuple(args[i] for i in positions) == inputs:
-                answers[args] = None
+        answers = [args for args, _ in self.relation(key)]
         for rule in self.rules.get(key, []):
-            columns = [rule.head.args[i] for i in positions]
-            row = _bind_inputs(columns, inputs)
+            row = _bind_inputs([rule.head.args[i] for i in positions], inputs)
             if row is None:
                 continue
             solutions: list[Row] = []
             yield from self._rows(rule, [row], solutions.extend)
             for solution in solutions:
-                args = self.head_args(rule.clause, {**row, **solution} if not rule.clause.aggregates else solution)
-                if tuple(args[i] for i in positions) == inputs:
-                    answers[args] = None
-        return list(answers)
+                answers.append(self.head_args(rule.clause, solution if rule.clause.aggregates else {**row, **solution}))
+        return list(dict.fromkeys(args for args in answers if tuple(args[i] for i in positions) == inputs))
 
 
 def _distinct(rows: list[Row]) -> list[Row]:

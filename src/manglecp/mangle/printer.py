@@ -36,7 +36,6 @@ from manglecp.mangle.values import (
     Duration,
     Float,
     List,
-    Map,
     Name,
     Pair,
     Struct,
@@ -72,12 +71,7 @@ def float_text(value: float) -> str:
     if math.isinf(value):
         return "fn:float:mult(1.0e+308, 10.0)" if value > 0 else "fn:float:mult(-1.0e+308, 10.0)"
     text = repr(value)
-    if "e" in text:
-        mantissa, exponent = text.split("e")
-        if "." not in mantissa:
-            mantissa += ".0"
-        return f"{mantissa}e{exponent}"
-    return text
+    return text if "." in text else text.replace("e", ".0e")
 
 
 def instant_text(ns: int) -> str:
@@ -108,13 +102,18 @@ def duration_text(ns: int) -> str:
 
 def _decimal(number: int, unit: int) -> str:
     whole, fraction = divmod(number, unit)
-    if not fraction:
-        return str(whole)
     digits = len(str(unit)) - 1
-    return f"{whole}." + f"{fraction:0{digits}d}".rstrip("0")
+    return f"{whole}.{fraction:0{digits}d}".rstrip("0") if fraction else str(whole)
+
+
+class _Raw(str):
+    """Text between the parts of a value."""
+
+    __slots__ = ()
 
 
 _ATOMIC: Final[dict[type, Callable[[Any], str]]] = {
+    _Raw: str,
     int: str,
     str: string_text,
     Name: lambda v: v.text,
@@ -125,45 +124,34 @@ _ATOMIC: Final[dict[type, Callable[[Any], str]]] = {
 }
 
 
-class _Raw(str):
-    __slots__ = ()
-
-
 def value_text(value: Value) -> str:
     """Return the canonical text of one value, without recursion."""
     atomic = _ATOMIC.get(type(value))
     if atomic is not None:
         return atomic(value)
     out: list[str] = []
+    groups: list[tuple[Any, ...]]
     stack: list[Any] = [value]
     while stack:
         v = stack.pop()
         kind = type(v)
-        if kind is _Raw:
-            out.append(v)
-        elif kind in _ATOMIC:
-            out.append(_ATOMIC[kind](v))
-        elif kind is Pair:
-            stack += [_Raw(")"), v.second, _Raw(", "), v.first, _Raw("fn:pair(")]
+        if (atomic := _ATOMIC.get(kind)) is not None:
+            out.append(atomic(v))
+            continue
+        if kind is Pair:
+            opening, closing, groups = "fn:pair(", ")", [(v.first,), (v.second,)]
         elif kind is List:
-            stack.append(_Raw("]"))
-            _push_joined(stack, [(item,) for item in v.items])
-            stack.append(_Raw("["))
-        elif kind is Map and not v.entries:
-            out.append("fn:map()")
+            opening, closing, groups = "[", "]", [(item,) for item in v.items]
         else:
-            opening, closing = ("[", "]") if kind is Map else ("{", "}")
-            stack.append(_Raw(closing))
-            _push_joined(stack, [(key, _Raw(" : "), entry) for key, entry in v.entries])
-            stack.append(_Raw(opening))
+            opening, closing = "{}" if kind is Struct else "[]" if v.entries else ("fn:map(", ")")
+            groups = [(key, _Raw(" : "), entry) for key, entry in v.entries]
+        stack.append(_Raw(closing))
+        for position, group in enumerate(reversed(groups)):
+            if position:
+                stack.append(_Raw(", "))
+            stack += reversed(group)
+        stack.append(_Raw(opening))
     return "".join(out)
-
-
-def _push_joined(stack: list[Any], groups: list[tuple[Any, ...]]) -> None:
-    for index in range(len(groups) - 1, -1, -1):
-        stack.extend(reversed(groups[index]))
-        if index:
-            stack.append(_Raw(", "))
 
 
 def fact_text(predicate: str, args: Iterable[Value], interval: tuple[int, int] | None = None) -> str:
@@ -184,7 +172,7 @@ def interval_text(interval: tuple[int, int]) -> str:
 
 # Plain JSON is for actions and JSON Schema and does not round-trip: a name is its text, ``/true`` and ``/false`` are
 # booleans, instants and durations are text, labels of structs lose their slash.
-DEEPEST: Final = 100
+_MAX_DEPTH: Final = 100
 
 
 class NotPlain(ValueError):
@@ -209,16 +197,12 @@ def plain(value: Value, depth: int = 0) -> Any:
         return duration_text(value.ns)
     if isinstance(value, Bytes):
         return base64.b64encode(value.data).decode()
-    if depth >= DEEPEST:
-        raise NotPlain(f"it is nested more than {DEEPEST} deep")
+    if depth >= _MAX_DEPTH:
+        raise NotPlain(f"it is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, Pair):
         return [plain(value.first, depth + 1), plain(value.second, depth + 1)]
     if isinstance(value, List):
         return [plain(item, depth + 1) for item in value.items]
-    return _object(value, depth)
-
-
-def _object(value: Map | Struct, depth: int) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for key, entry in value.entries:
         if isinstance(key, Name):
@@ -238,14 +222,11 @@ INFIX: Final = {":lt": "<", ":le": "<=", ":gt": ">", ":ge": ">="}
 
 
 def term(node: Term) -> str:
+    """Format a term with the short forms of lists, maps and structs."""
     if isinstance(node, Variable):
         return node.name
-    if isinstance(node, Apply):
-        return _application(node)
-    return value_text(node)
-
-
-def _application(node: Apply) -> str:
+    if not isinstance(node, Apply):
+        return value_text(node)
     args = [term(arg) for arg in node.args]
     if node.function == "fn:list":
         return f"[{', '.join(args)}]"
@@ -313,7 +294,7 @@ def clause(node: Clause) -> str:
     """Format a rule or a fact on one line."""
     text = atom(node.head) + annotation(node.annotation)
     if node.premises:
-        text += " :- " + ", ".join(premise(p) for p in node.premises)
+        text += " :- " + ", ".join(map(premise, node.premises))
     for step in node.transforms:
         text += " " + transform(step)
     return end_clause(text)

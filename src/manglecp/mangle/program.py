@@ -221,9 +221,8 @@ class _Loader:
         for rule in self.rules:
             for key in _reads(rule.clause) if rule.head.key in undeclared else ():
                 readers.setdefault(key, set()).add(rule.head.key)
-        return closure(
-            {*self.faulty_decls, *undeclared.intersection(clause.head.key for clause in self.faulty)}, readers
-        )
+        faulty = undeclared.intersection(clause.head.key for clause in self.faulty)
+        return closure(faulty | self.faulty_decls, readers)
 
     def _given(self, clause: Clause) -> None:
         if any(map(mentions_now, clause.head.args)):
@@ -305,10 +304,7 @@ class Dependence:
 
     def retracting(self, key: Key) -> set[Key]:
         """Return the predicates whose new facts could retract facts of ``key``."""
-        found: set[Key] = set()
-        for head in self.needs([key]):
-            found |= self.needs(self._retracting.get(head, ()))
-        return found
+        return self.needs(body for head in self.needs([key]) for body in self._retracting.get(head, ()))
 
 
 def retracting_premises(clause: Clause) -> set[Key]:
@@ -318,34 +314,32 @@ def retracting_premises(clause: Clause) -> set[Key]:
 
 def closure(start: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> set[Key]:
     """Return all keys that can be reached from ``start``, including those."""
-    found = set(start)
-    stack = list(found)
+    reached = set(start)
+    stack = list(reached)
     while stack:
-        for key in edges.get(stack.pop(), ()):
-            if key not in found:
-                found.add(key)
-                stack.append(key)
-    return found
+        new = set(edges.get(stack.pop(), ())) - reached
+        reached |= new
+        stack += new
+    return reached
 
 
 # The limit on derived facts does not bound their size: a list that grows by one element per fact takes quadratic
 # memory. So the parts of values are counted in *built* columns: those where a rule puts the result of a function
 # without a fixed size. Values that a rule passes on are shared and not counted. The count depends on the facts only,
 # not on their derivation.
-_MAKES: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
+_BUILDS_ANY_SIZE: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
 """Result types of functions that make values of any size."""
-_HANDS_ON: Final = ("fn:Option", "V", "X", "Y")  # result types of functions that return a part of an argument
+_RETURNS_PART: Final = ("fn:Option", "V", "X", "Y")  # result types of functions that return a part of an argument
 
 
 def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:
     """Return the built columns of each predicate that has any."""
-    found: dict[Key, set[int]] = {}
+    built: dict[Key, set[int]] = {}
     for rule in rules:
-        made = _built_variables(rule)
-        for column, arg in enumerate(rule.head.args):
-            if _builds(arg, made):
-                found.setdefault(rule.head.key, set()).add(column)
-    return {key: tuple(sorted(columns)) for key, columns in found.items()}
+        variables = _built_variables(rule)
+        if columns := {column for column, arg in enumerate(rule.head.args) if _builds(arg, variables)}:
+            built.setdefault(rule.head.key, set()).update(columns)
+    return {key: tuple(sorted(columns)) for key, columns in built.items()}
 
 
 def parts(facts: Iterable[tuple[Value, ...]], columns: tuple[int, ...]) -> int:
@@ -354,31 +348,25 @@ def parts(facts: Iterable[tuple[Value, ...]], columns: tuple[int, ...]) -> int:
 
 
 def _built_variables(rule: Rule) -> set[str]:
-    made: set[str] = set()
+    built: set[str] = set()
     for premise in rule.premises:
-        made |= _built_by(premise, made)
-    for transform in rule.clause.transforms:
-        for let in transform.lets:
-            if _builds(let.expression, made):
-                made.add(let.variable.name)
-    return made
+        if isinstance(premise, Equality):
+            sides = ((premise.left, premise.right), (premise.right, premise.left))
+            built |= {one.name for one, other in sides if isinstance(one, Variable) and _builds(other, built)}
+        elif premise.atom.predicate == ":match_cons":  # the rest is a list of its own
+            built |= {arg.name for arg in premise.atom.args[2:] if isinstance(arg, Variable)}
+    for let in (let for transform in rule.clause.transforms for let in transform.lets):
+        if _builds(let.expression, built):
+            built.add(let.variable.name)
+    return built
 
 
-def _built_by(premise: Premise, made: set[str]) -> set[str]:
-    if isinstance(premise, Equality):
-        sides = ((premise.left, premise.right), (premise.right, premise.left))
-        return {one.name for one, other in sides if isinstance(one, Variable) and _builds(other, made)}
-    if premise.atom.predicate == ":match_cons":
-        return {arg.name for arg in premise.atom.args[2:] if isinstance(arg, Variable)}  # the rest is a list of its own
-    return set()
-
-
-def _builds(term: Term, made: set[str]) -> bool:
+def _builds(term: Term, built: set[str]) -> bool:
     if isinstance(term, Variable):
-        return term.name in made
+        return term.name in built
     if not isinstance(term, Apply):
         return False
     function = FUNCTIONS.get(term.function) or REDUCERS.get(term.function)
-    if function is None or function.result.startswith(_MAKES):
+    if function is None or function.result.startswith(_BUILDS_ANY_SIZE):
         return True
-    return function.result.startswith(_HANDS_ON) and any(_builds(arg, made) for arg in term.args)
+    return function.result.startswith(_RETURNS_PART) and any(_builds(arg, built) for arg in term.args)

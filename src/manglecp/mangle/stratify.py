@@ -6,6 +6,7 @@ a strict dependency inside a component is rejected. Annotations and operators ma
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,8 +17,8 @@ from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.syntax import Clause, Decl, Key, Literal, bound_variables
 
-_LONGEST_PATH: Final = 10
-_MOST_CYCLES: Final = 20
+_MAX_PATH: Final = 10
+_MAX_CYCLES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +61,21 @@ class Dependencies:
 
     def __init__(self, predicates: Mapping[Key, Predicate], rules: Sequence[Clause]) -> None:
         self.predicates = predicates
-        known = {clause.head.key for clause in rules}
-        known |= {key for key, predicate in predicates.items() if predicate.merge is not None}
-        self.nodes = sorted(known)
-        self.edges: dict[Key, list[Dependency]] = {node: [] for node in self.nodes}
+        nodes = {clause.head.key for clause in rules}
+        nodes |= {key for key, predicate in predicates.items() if predicate.merge is not None}
+        self.edges: dict[Key, list[Dependency]] = {node: [] for node in sorted(nodes)}
         for dependency in dependencies(predicates, rules):
-            if dependency.body in known and dependency.head in known:
+            if dependency.body in nodes and dependency.head in nodes:
                 self.edges[dependency.head].append(dependency)
         self.components = self._components()
 
     def _components(self) -> list[Component]:
-        """In dependency order; includes predicates that only merge given facts."""
+        """Return the components in dependency order, with predicates that only merge given facts."""
         neighbours = {node: sorted({d.body for d in edges}) for node, edges in self.edges.items()}
-        components = []
-        for members in strongly_connected(self.nodes, neighbours):
-            recursive = len(members) > 1 or members[0] in neighbours[members[0]]
-            components.append(Component(tuple(sorted(members)), recursive))
-        return components
+        return [
+            Component(tuple(sorted(members)), len(members) > 1 or members[0] in neighbours[members[0]])
+            for members in strongly_connected(neighbours)
+        ]
 
     def inside(self, component: Component) -> Iterator[Dependency]:
         members = set(component.predicates)
@@ -94,21 +93,21 @@ class Dependencies:
             seen: set[frozenset[Key]] = set()
             closed: dict[Clause | Decl, list[Dependency]] = {}
             stricts = sorted((d for d in self.inside(component) if d.strict), key=_distrust, reverse=True)
-            for strict in stricts[:_MOST_CYCLES]:
-                way = self._way(strict, component)
-                if frozenset(d.body for d in way) in seen:
+            for strict in stricts[:_MAX_CYCLES]:
+                cycle = self._cycle(strict, component)
+                if frozenset(d.body for d in cycle) in seen:
                     continue
-                seen.add(frozenset(d.body for d in way))
-                closing = max(way, key=_distrust)  # the first of them, and the strict one comes first
+                seen.add(frozenset(d.body for d in cycle))
+                closing = max(cycle, key=_distrust)  # the first of them, and the strict one comes first
                 if closing is strict:
-                    diagnostics.append(_closed(strict, way))
+                    diagnostics.append(_unstratifiable(strict, cycle))
                     closed[strict.origin] = []
-                elif closing.origin not in closed or 0 < len(way) < len(closed[closing.origin]):
-                    closed[closing.origin] = way
-            diagnostics += [_closed(max(way, key=_distrust), way) for way in closed.values() if way]
+                elif closing.origin not in closed or 0 < len(cycle) < len(closed[closing.origin]):
+                    closed[closing.origin] = cycle
+            diagnostics += [_unstratifiable(max(cycle, key=_distrust), cycle) for cycle in closed.values() if cycle]
         return diagnostics
 
-    def _way(self, strict: Dependency, component: Component) -> list[Dependency]:
+    def _cycle(self, strict: Dependency, component: Component) -> list[Dependency]:
         """Return the path from the head through the strict dependency back to the head."""
         came_by: dict[Key, Dependency] = {}
         queue = [strict.body]
@@ -139,7 +138,7 @@ class Dependencies:
             clause = next(d.origin for d in inside if isinstance(d.origin, Clause))
             if len(component.predicates) > 1:
                 step = next(d for d in inside if d.head != d.body)
-                around = [d.head for d in self._way(step, component)] + [step.head]
+                around = [d.head for d in self._cycle(step, component)] + [step.head]
                 message = f"mutual recursion through temporal predicates: {_path(around)}"
                 fix = "fold the predicates into one, or break the cycle"
                 errors.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
@@ -150,10 +149,8 @@ class Dependencies:
                 shown = printer.item(dependency.origin)
                 errors.append(Diagnostic("analysis", message, dependency.span, shown, "look back in time instead"))
             if not future:
-                message = (
-                    f"{temporal[0][0]} is recursive through time; only the limits bound the number of its intervals"
-                )
-                shown = printer.clause(clause)
+                name, shown = temporal[0][0], printer.clause(clause)
+                message = f"{name} is recursive through time; only the limits bound the number of its intervals"
                 warnings.append(Diagnostic("analysis", message, clause.head.span, shown, severity="warning"))
         return errors, warnings
 
@@ -162,20 +159,20 @@ def _distrust(dependency: Dependency) -> int:
     return 0 if dependency.span is None else int(dependency.span.source.trust)
 
 
-def _closed(closing: Dependency, way: list[Dependency]) -> Diagnostic:
+def _unstratifiable(closing: Dependency, cycle: list[Dependency]) -> Diagnostic:
     """Report a cycle, starting from the dependency that closed it."""
-    strict = way[0]
-    how, needs = _how(strict)
+    strict = cycle[0]
+    how, needs = _reason(strict)
     if closing is not strict:
         how += f" in {strict.head[0]}"
-    start = way.index(closing)
-    around = [d.head for d in (*way[start:], *way[:start])] + [closing.head]
+    start = cycle.index(closing)
+    around = [d.head for d in (*cycle[start:], *cycle[:start])] + [closing.head]
     message = f"{closing.head[0]} depends on itself through {how}: {_path(around)}"
     fix = f"break the cycle: {needs} a relation that is finished before"
     return Diagnostic("stratification", message, closing.span, printer.item(closing.origin), fix)
 
 
-def _how(strict: Dependency) -> tuple[str, str]:
+def _reason(strict: Dependency) -> tuple[str, str]:
     if strict.premise is None:
         return "its merge predicate", "a merge needs"
     if strict.premise.negated:
@@ -183,10 +180,10 @@ def _how(strict: Dependency) -> tuple[str, str]:
     return "aggregation", "an aggregation needs"
 
 
-def _path(cycle: list[Key]) -> str:
-    names = [name for name, _ in cycle]
-    if len(names) > _LONGEST_PATH:
-        names = [*names[: _LONGEST_PATH // 2], "…", *names[-_LONGEST_PATH // 2 :]]
+def _path(keys: list[Key]) -> str:
+    names = [name for name, _ in keys]
+    if len(names) > _MAX_PATH:
+        names = [*names[: _MAX_PATH // 2], "…", *names[-_MAX_PATH // 2 :]]
     return " -> ".join(names)
 
 
@@ -203,41 +200,30 @@ def dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) -
             yield Dependency(predicate.key, merge.predicate, True, predicate.decl, None, merge.span)
 
 
-def strongly_connected(nodes: Iterable[Key], neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list[Key]]:
+def strongly_connected(neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list[Key]]:
     """Tarjan's algorithm without recursion; dependencies first."""
-    index: dict[Key, int] = {}
-    low: dict[Key, int] = {}
+    low: dict[Key, int] = {}  # the least index that a node reaches; infinite once its component is complete
     stack: list[Key] = []
-    on_stack: set[Key] = set()
-    for root in nodes:
-        if root in index:
-            continue
-        work = [(root, iter(neighbours[root]))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
+    for root in neighbours:
+        work = [] if root in low else [(root, len(low), iter(neighbours[root]))]
         while work:
-            node, rest = work[-1]
+            node, index, rest = work[-1]
+            if node not in low:
+                low[node] = index
+                stack.append(node)
             for following in rest:
-                if following not in index:
-                    index[following] = low[following] = len(index)
-                    stack.append(following)
-                    on_stack.add(following)
-                    work.append((following, iter(neighbours[following])))
+                if following not in low:
+                    work.append((following, len(low), iter(neighbours[following])))
                     break
-                if following in on_stack:
-                    low[node] = min(low[node], index[following])
+                low[node] = min(low[node], low[following])
             else:
                 work.pop()
                 if work:
                     parent = work[-1][0]
                     low[parent] = min(low[parent], low[node])
-                if low[node] == index[node]:
-                    members = []
-                    while True:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        members.append(member)
-                        if member == node:
-                            break
+                if low[node] == index:
+                    members: list[Key] = []
+                    while node not in members[-1:]:
+                        members.append(stack.pop())
+                    low.update(dict.fromkeys(members, sys.maxsize))
                     yield members
