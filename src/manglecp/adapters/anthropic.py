@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from manglecp.adapters.conversation import (
     CODE_EXECUTION,
-    Caller,
     CallResult,
     ConversationEvent,
     Dialect,
@@ -30,7 +29,7 @@ from manglecp.adapters.conversation import (
     ToolCall,
     read_failure,
 )
-from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools
+from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools, read_caller
 from manglecp.adapters.records import (
     LogLimits,
     array,
@@ -41,7 +40,8 @@ from manglecp.adapters.records import (
     kind_of,
     mapping,
     optional_text,
-    parse,
+    parse_arguments,
+    position,
     read_each,
     require_object,
     texts_of,
@@ -49,22 +49,13 @@ from manglecp.adapters.records import (
 from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
 
-# --- streamed messages ------------------------------------------------------------------------------------------------
-
 EVENTS: Final = frozenset(
     {
-        "message_start",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
-        "ping",
-        "error",
+        *("message_start", "message_delta", "message_stop", "ping", "error"),
+        *("content_block_start", "content_block_delta", "content_block_stop"),
     }
 )
 _APPENDED: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-_MOST_BLOCKS: Final = 10_000
 
 
 class Stream:
@@ -87,9 +78,9 @@ class Stream:
         elif self._message is None:
             raise Fault("a part of a message that has not started")
         elif kind == "content_block_start":
-            self._blocks[_index(event)] = dict(require_object(event.get("content_block"), "content_block"))
+            self._blocks[position(event, "index")] = dict(require_object(event.get("content_block"), "content_block"))
         elif kind == "content_block_delta":
-            self._delta(_index(event), require_object(event.get("delta"), "delta"))
+            self._delta(position(event, "index"), require_object(event.get("delta"), "delta"))
         elif kind == "message_delta":
             self._message |= mapping(event, "delta") or {}
         elif kind not in ("content_block_stop", "message_stop"):
@@ -103,7 +94,7 @@ class Stream:
         for (index, name), pieces in self._pieces.items():
             text = "".join(pieces)
             if name == "input":
-                blocks[index]["input"] = _arguments(text) if text else blocks[index].get("input", {})
+                blocks[index]["input"] = parse_arguments(text) if text else blocks[index].get("input", {})
             else:
                 blocks[index][name] = (optional_text(blocks[index], name) or "") + text
         given = array(self._message, "content")
@@ -115,32 +106,13 @@ class Stream:
             raise Fault("a part of a block that has not started").inside("index")
         kind = kind_of(delta)
         if kind == "input_json_delta":
-            self._append(index, "input", optional_text(delta, "partial_json"))
+            self._pieces.setdefault((index, "input"), []).append(optional_text(delta, "partial_json") or "")
         elif kind in _APPENDED:
             name = _APPENDED[kind]
-            self._append(index, name, optional_text(delta, name))
+            self._pieces.setdefault((index, name), []).append(optional_text(delta, name) or "")
         elif kind == "citations_delta":
             block["citations"] = [*array(block, "citations"), delta.get("citation")]
 
-    def _append(self, index: int, name: str, piece: str | None) -> None:
-        self._pieces.setdefault((index, name), []).append(piece or "")
-
-
-def _index(event: dict[str, Any]) -> int:
-    index = event.get("index")
-    if type(index) is not int or not 0 <= index < _MOST_BLOCKS:
-        raise Fault("a small whole number belongs here").inside("index")
-    return index
-
-
-def _arguments(text: str) -> JSON:
-    try:
-        return parse(text.encode())
-    except (Fault, UnicodeEncodeError):
-        return text
-
-
-# --- log --------------------------------------------------------------------------------------------------------------
 
 _SERVED: Final = ("server_tool_use", "mcp_tool_use")
 _PROGRAMS: Final = ("code_execution", "bash_code_execution")
@@ -217,12 +189,12 @@ class _Messages(Dialect):
         return [text for _, block in _blocks(message) if type(text := block.get("text")) is str]
 
     def results(self, message: Message) -> list[CallResult]:
-        found = []
+        results = []
         for i, block in _blocks(message):
             if kind_of(block) == "tool_result":
                 with inside("content", i):
-                    found.append(_read_result(block, served=False))
-        return found
+                    results.append(_read_result(block, served=False))
+        return results
 
     def parts(self, message: Message) -> Iterator[ReplyPart]:
         return _read_parts(message)
@@ -237,10 +209,8 @@ class _Messages(Dialect):
         return [text for _, block in each_object(request, "system") if type(text := block.get("text")) is str]
 
     def offer(self, request: Message) -> OfferedTools:
-        tools = list(read_each(request, "tools", _read_tool))
-        named = [tool for tool in tools if tool is not None]
-        # The log does not contain the tool names of a toolset or an MCP server.
-        return offer_tools(named, closed=not request.get("mcp_servers") and named == tools)
+        # The log does not contain the tool names of an MCP server.
+        return offer_tools(read_each(request, "tools", _read_tool), closed=not request.get("mcp_servers"))
 
     def choice(self, request: Message) -> JSON:
         """Map ``tool`` to ``specific`` and ``none`` to None."""
@@ -285,7 +255,7 @@ def _read_call(block: dict[str, Any], *, served: bool) -> ToolCall:
         kind="mcp" if block["type"] == "mcp_tool_use" else _kind(name) if served else "function",
         valid=type(given) is dict,
         served=served,
-        caller=_read_caller(block),
+        caller=read_caller(block),
     )
 
 
@@ -295,14 +265,6 @@ def _kind(name: str) -> str:
     if name == "text_editor_code_execution":
         return "edit"
     return "search" if name.startswith("tool_search_") else "function"
-
-
-def _read_caller(block: dict[str, Any]) -> Caller | None:
-    caller = mapping(block, "caller")
-    if caller is None:
-        return None
-    kind = normalize_caller(identifier(caller, "type"))
-    return None if kind == "direct" else Caller(kind, optional_text(caller, "tool_id"))
 
 
 def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:

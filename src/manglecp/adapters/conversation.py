@@ -34,8 +34,6 @@ from manglecp.base.cache import LruCache
 from manglecp.base.text import normalize_word
 from manglecp.wire import JSON, Fault
 
-# --- events -----------------------------------------------------------------------------------------------------------
-
 CODE_EXECUTION: Final = "code_execution"
 
 
@@ -139,8 +137,6 @@ class ModelReply:
 ConversationEvent: TypeAlias = Prompt | ModelReply
 
 
-# --- threads ----------------------------------------------------------------------------------------------------------
-
 _REMINDER: Final = re.compile(r"<system-reminder>(.*?)</system-reminder>", re.DOTALL)
 _MARK: Final = "<system-reminder>"
 
@@ -217,8 +213,6 @@ class Threads:
     def name(self, name: str, thread: Thread) -> None:
         self._open.put(canonical_bytes(name), thread)
 
-
-# --- exchanges and transcripts ----------------------------------------------------------------------------------------
 
 Message: TypeAlias = dict[str, Any]
 ReplyPart: TypeAlias = str | ToolCall | CallResult
@@ -498,8 +492,6 @@ class ExchangeLog(ABC):
             yield from self._answer(answer)
 
 
-# --- typed errors -----------------------------------------------------------------------------------------------------
-#
 # Code and message are read where recorded; prose has no code. Logs rarely record whether a retry can help, so it is
 # looked up by code and the row is marked as derived.
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from manglecp.adapters.conversation import (
     CODE_EXECUTION,
-    Caller,
     CallResult,
     ConversationEvent,
     Dialect,
@@ -33,7 +32,7 @@ from manglecp.adapters.conversation import (
     read_failure,
     reports_failure,
 )
-from manglecp.adapters.policies import ToolDefinition, normalize_caller, offer_tools
+from manglecp.adapters.policies import ToolDefinition, offer_tools, read_caller
 from manglecp.adapters.records import (
     LogLimits,
     array,
@@ -45,7 +44,8 @@ from manglecp.adapters.records import (
     kind_of,
     mapping,
     optional_text,
-    parse,
+    parse_arguments,
+    position,
     read_each,
     require_object,
     texts_of,
@@ -53,10 +53,7 @@ from manglecp.adapters.records import (
 from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
 
-# --- Chat Completions -------------------------------------------------------------------------------------------------
-
 STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
-_MOST_CALLS: Final = 10_000
 
 
 class _OpenAIDialect(Dialect):
@@ -148,9 +145,7 @@ class Chunks:
         return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
 
     def _piece(self, piece: dict[str, Any]) -> None:
-        index = piece.get("index", 0)
-        if type(index) is not int or not 0 <= index < _MOST_CALLS:
-            raise Fault("a small whole number belongs here").inside("index")
+        index = position({"index": 0, **piece}, "index")
         call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "pieces": []})
         call["id"] = optional_text(piece, "id") or call["id"]
         for kind, name in _ARGUMENT_MEMBER.items():
@@ -174,15 +169,6 @@ def content_texts(content: JSON) -> list[str]:
     return [text for part in parts if type(part) is dict and type(text := part.get("text")) is str]
 
 
-def parse_arguments(text: str | None) -> tuple[JSON, bool]:
-    """Return the arguments of a call, and whether they are an object. Invalid JSON stays text."""
-    try:
-        value = parse((text or "").encode())
-    except Fault:
-        return text, False
-    return value, type(value) is dict
-
-
 def read_result(call_id: str, content: JSON, shown: JSON) -> CallResult:
     """Return a result. The API has no error flag, so a failure is detected from the content."""
     payload = "" if content is None else content
@@ -197,7 +183,8 @@ def _read_call(call: dict[str, Any]) -> ToolCall:
     if (custom := mapping(call, "custom")) is not None:
         return ToolCall(identifier(call, "id"), identifier(custom, "name"), custom.get("input"), block="function_call")
     function = require_object(call.get("function"), "function")
-    given, valid = parse_arguments(optional_text(function, "arguments"))
+    given = parse_arguments(optional_text(function, "arguments"))
+    valid = type(given) is dict
     return ToolCall(identifier(call, "id"), identifier(function, "name"), given, block="function_call", valid=valid)
 
 
@@ -205,8 +192,6 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
     function = mapping(definition, "function") or mapping(definition, "custom") or definition
     return ToolDefinition(identifier(function, "name"), function.get("parameters", function.get("format")))
 
-
-# --- Responses --------------------------------------------------------------------------------------------------------
 
 _CALL: Final = "_call"
 _OUTPUT: Final = "_call_output"
@@ -264,9 +249,7 @@ class Items(_OpenAIDialect):
         return [] if instructions is None else [instructions]
 
     def offer(self, request: Message) -> OfferedTools:
-        tools = list(read_each(request, "tools", _item_tool))
-        named = [tool for tool in tools if tool is not None]
-        return offer_tools(named, closed=named == tools)
+        return offer_tools(read_each(request, "tools", _item_tool))
 
 
 class ItemStream:
@@ -283,10 +266,7 @@ class ItemStream:
             self._response = response
             self.ended = kind in ("response.completed", "response.incomplete", "response.failed")
         elif kind == "response.output_item.done":
-            index = event.get("output_index")
-            if type(index) is not int:
-                raise Fault("a whole number belongs here").inside("output_index")
-            self._items[index] = require_object(event.get("item"), "item")
+            self._items[position(event, "output_index")] = require_object(event.get("item"), "item")
 
     def response(self) -> dict[str, Any] | None:
         """Return the response as far as received; None if it has not started."""
@@ -315,31 +295,32 @@ def _type(item: dict[str, Any]) -> str:
 def _client_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "function_call":
-        given, valid = parse_arguments(optional_text(item, "arguments"))
+        given = parse_arguments(optional_text(item, "arguments"))
         name = identifier(item, "name")
     else:
-        given, valid = item.get("input", item.get("action", item.get("operation"))), True
+        given = item.get("input", item.get("action", item.get("operation")))
         name = optional_text(item, "name") or kind.removesuffix(_CALL)
+    valid = kind != "function_call" or type(given) is dict
     return ToolCall(
-        identifier(item, "call_id"), name, given, _CLIENT[kind], "function_call", valid, caller=_read_caller(item)
+        identifier(item, "call_id"), name, given, _CLIENT[kind], "function_call", valid, caller=read_caller(item)
     )
 
 
 def _served_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
-    given = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
-    valid = True
     if kind == "mcp_call":
-        given, valid = parse_arguments(optional_text(item, "arguments"))
+        given = parse_arguments(optional_text(item, "arguments"))
+    else:
+        given = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
     return ToolCall(
         identifier(item, "id"),
         optional_text(item, "name") or kind.removesuffix(_CALL),
         given,
         _SERVED_KINDS.get(kind, "function"),
         "function_call",
-        valid,
+        valid=kind != "mcp_call" or type(given) is dict,
         served=True,
-        caller=_read_caller(item),
+        caller=read_caller(item),
     )
 
 
@@ -363,20 +344,6 @@ def _served_result(item: dict[str, Any]) -> CallResult:
     return CallResult(identifier(item, "id"), payload, item, state, failure, None, evidence)
 
 
-def _read_caller(item: dict[str, Any]) -> Caller | None:
-    caller = item.get("caller")
-    if type(caller) is str:
-        kind, parent = normalize_caller(caller), None
-    elif type(caller) is dict:
-        kind = normalize_caller(identifier(caller, "type"))
-        parent = next(
-            (caller[key] for key in ("tool_id", "caller_id", "call_id", "id") if type(caller.get(key)) is str), None
-        )
-    else:
-        return None
-    return None if kind == "direct" else Caller(kind, parent)
-
-
 def _item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     """Return the tool; None for a server, which names its tools."""
     if kind_of(definition) == "mcp":
@@ -392,8 +359,6 @@ def _item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
     name = {"computer_use": "computer"}.get(name, name)
     return ToolDefinition(name, {"type": kind, "digest": digest_of(definition)}, _CLIENT.get(name + _CALL, "function"))
 
-
-# --- log --------------------------------------------------------------------------------------------------------------
 
 _CHUNK: Final = "chat.completion.chunk"
 _COMPLETION: Final = "chat.completion"

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from manglecp.adapters.conversation import CODE_EXECUTION, OfferedTools
-from manglecp.adapters.records import as_canonical, digest_of
+from manglecp.adapters.conversation import CODE_EXECUTION, Caller, OfferedTools
+from manglecp.adapters.records import as_canonical, digest_of, identifier
 from manglecp.harness import Constraints, digest_v1 as digest
 from manglecp.harness.policy import PolicyPackage, observe_package
 from manglecp.wire import JSON
@@ -38,25 +38,41 @@ class ToolDefinition:
     """Other names under which the tool is called."""
 
 
-def offer_tools(tools: Iterable[ToolDefinition], *, closed: bool = True) -> OfferedTools:
-    """Return the offer. Only if ``closed``, calls of unlisted tools are calls of unknown tools."""
-    known = list(tools)
-    schemas = {name: digest_of(tool.schema) for tool in known for name in (tool.name, *tool.aliases)}
+def offer_tools(definitions: Iterable[ToolDefinition | None], *, closed: bool = True) -> OfferedTools:
+    """Return the offer. None stands for tools that the log does not name.
+
+    Only if the offer is ``closed`` and names all tools, calls of unlisted tools are calls of unknown tools.
+    """
+    listed = list(definitions)
+    tools = [tool for tool in listed if tool is not None]
+    schemas = {name: digest_of(tool.schema) for tool in tools for name in (tool.name, *tool.aliases)}
     documents: dict[str, Any] = {}
-    if closed:
+    if closed and tools == listed:
         rows = [{"toolName": name, "schemaDigest": schemas[name]} for name in sorted(schemas)]
         documents["toolCatalog"] = {"catalogId": "offered", "tools": rows}
-    if any(tool.deferred for tool in known):
+    if any(tool.deferred for tool in tools):
         documents["deferPolicy"] = {
-            "eager": sorted(tool.name for tool in known if not tool.deferred),
-            "deferred": sorted(tool.name for tool in known if tool.deferred),
+            "eager": sorted(tool.name for tool in tools if not tool.deferred),
+            "deferred": sorted(tool.name for tool in tools if tool.deferred),
         }
-    if callers := {tool.name: sorted(tool.callers) for tool in known if tool.callers}:
+    if callers := {tool.name: sorted(tool.callers) for tool in tools if tool.callers}:
         documents["allowedCallers"] = {"tools": callers}
-    if examples := {tool.name: [as_canonical(one) for one in tool.examples] for tool in known if tool.examples}:
+    if examples := {tool.name: [as_canonical(one) for one in tool.examples] for tool in tools if tool.examples}:
         documents["toolExamples"] = {"tools": examples}
-    kinds = {name: tool.kind for tool in known for name in (tool.name, *tool.aliases) if tool.kind != "function"}
+    kinds = {name: tool.kind for tool in tools for name in (tool.name, *tool.aliases) if tool.kind != "function"}
     return OfferedTools(documents, {name: digest(one) for name, one in documents.items()}, schemas, kinds)
+
+
+def read_caller(call: dict[str, Any]) -> Caller | None:
+    """Return the program that made a call; None if the model made it. Versions of a caller's name are dropped."""
+    caller = call.get("caller")
+    parent = None
+    if type(caller) is dict:
+        names = ("tool_id", "caller_id", "call_id", "id")
+        parent = next((caller[name] for name in names if type(caller.get(name)) is str), None)
+        caller = identifier(caller, "type")
+    kind = normalize_caller(caller) if type(caller) is str else "direct"
+    return None if kind == "direct" else Caller(kind, parent)
 
 
 def normalize_caller(word: str) -> str:

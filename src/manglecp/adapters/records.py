@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
@@ -50,6 +51,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _DATA: Final = b"data:"
 _OTHER_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")
 _DONE: Final = b"[DONE]"
+_MOST_PARTS: Final = 10_000
 
 
 class LogError(ValueError):
@@ -163,22 +165,13 @@ def _split(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
         yield from io.BytesIO(log) if isinstance(log, bytes) else log
 
 
-# --- members ----------------------------------------------------------------------------------------------------------
-
-
-class inside:
+@contextmanager
+def inside(*steps: str | int) -> Iterator[None]:
     """Prepend steps to the path of a :class:`Fault` that leaves the block."""
-
-    __slots__ = ("_steps",)
-
-    def __init__(self, *steps: str | int) -> None:
-        self._steps = steps
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Fault):
-            error.inside(*self._steps)
+    try:
+        yield
+    except Fault as fault:
+        raise fault.inside(*steps) from None
 
 
 def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
@@ -229,6 +222,22 @@ def identifier(holder: dict[str, Any], key: str) -> str:
     return value
 
 
+def position(holder: dict[str, Any], key: str) -> int:
+    """Return the index of a part of a stream. Raises :class:`Fault` if it is missing or too large."""
+    index = holder.get(key)
+    if type(index) is not int or not 0 <= index < _MOST_PARTS:
+        raise Fault("a small whole number belongs here").inside(key)
+    return index
+
+
+def parse_arguments(text: str | None) -> JSON:
+    """Return the JSON arguments of a call; text that is not JSON stays text."""
+    try:
+        return parse((text or "").encode())
+    except (Fault, UnicodeEncodeError):
+        return text
+
+
 def kind_of(holder: dict[str, Any], key: str = "type") -> str | None:
     """Return the type name of an object, or None if it is not a text."""
     value = holder.get(key)
@@ -246,20 +255,17 @@ def texts_of(value: JSON) -> list[str]:
     """Return every text in a value, in order, without keys."""
     if type(value) is str:
         return [value]
-    found: list[str] = []
-    work: list[Any] = [value]
-    while work:
-        item = work.pop()
+    texts: list[str] = []
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
         if type(item) is str:
-            found.append(item)
+            texts.append(item)
         elif type(item) is dict:
-            work += reversed(item.values())
+            pending += reversed(item.values())
         elif type(item) is list:
-            work += reversed(item)
-    return found
-
-
-# --- digests ----------------------------------------------------------------------------------------------------------
+            pending += reversed(item)
+    return texts
 
 
 def as_canonical(value: JSON) -> JSON:

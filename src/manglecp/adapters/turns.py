@@ -325,8 +325,6 @@ def _use_row(row: Mapping[str, Any], span: UsedText | None) -> dict[str, Any]:
     return use
 
 
-# --- use of results ---------------------------------------------------------------------------------------------------
-#
 # A result counts as used if a later reply contains 24 consecutive characters of it (12 of them alphanumeric), an id
 # (a word of 6 to 64 characters with a letter and a digit), or its call id. The index holds 16-grams of results at every
 # ninth offset, and replies are looked up at every offset: any run of 24 characters contains an indexed 16-gram.

@@ -1,27 +1,7 @@
 """Test plans in TOML: intents, facts, credentials and invocations that the manifest does not supply.
 
-    [credentials]
-    token = "…"                       # or token_env = "NAME"
-    scheme = "bearer"                 # or "api_key"
-    identity = "ada"                  # the approver, with secret or secret_env (hexadecimal)
-    secret_env = "SECRET"
-
-    [[intents]]
-    label = "diagnosis"               # by default its name
-    name = "diagnose_error"
-    eval_time = "$now"
-    expects = ["full_stack_diagnosis"]
-    absent = ["apply_fix"]
-    facts = [{ pred = "console_event", args = ["s1", "error", "it broke", "$now-10s"] }]
-
-    [[invocations]]
-    intent = "diagnosis"
-    tool = "full_stack_diagnosis"
-    args = {}
-    wrong_args = { lines = "many" }
-
-``$now``, ``$now-30s``, ``$now+2h`` are instants relative to the start of the test. Only tools that the plan names are
-invoked.
+``docs/reference/conformance.md`` has an example with all tables. ``$now``, ``$now-30s``, ``$now+2h`` are instants
+relative to the start of the test. Only tools that the plan names are invoked.
 """
 
 from __future__ import annotations
