@@ -84,12 +84,7 @@ def command(
 
     server.check_options(context, target)
     request = CallRequest(
-        intent=intent_values.of(name),
-        tool=tool,
-        args=args,
-        confirm=confirm,
-        request_key=request_key,
-        as_json=as_json,
+        intent=intent_values.of(name), tool=tool, args=args, confirm=confirm, request_key=request_key, as_json=as_json
     )
     if isinstance(target, str):
         raise click.exceptions.Exit(call_server(target, server, request, caller.caller_name))

@@ -18,16 +18,7 @@ from manglecp.cli.files import (
     read_sources,
 )
 from manglecp.cli.output import ProgressLine, json_text, refuse
-from manglecp.mangle import (
-    CompiledProgram,
-    Limits,
-    MangleError,
-    Program,
-    Result,
-    Source,
-    evaluate,
-    parse_facts,
-)
+from manglecp.mangle import CompiledProgram, Limits, MangleError, Program, Result, Source, evaluate, parse_facts
 
 if TYPE_CHECKING:
     from manglecp.pack.factfiles import FactFile

@@ -162,10 +162,7 @@ def _fact_files(context: click.Context, parameter: click.Parameter, texts: tuple
 
 files_argument: Final = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 now_option: Final = click.option(
-    "--now",
-    metavar="TIME",
-    callback=_instant,
-    help="The evaluation time in RFC 3339; by default the current time.",
+    "--now", metavar="TIME", callback=_instant, help="The evaluation time in RFC 3339; by default the current time."
 )
 limit_option: Final = click.option(
     "--limit",

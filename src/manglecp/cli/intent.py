@@ -167,8 +167,7 @@ def _evaluate_locally(
         _warn_of_intent("the pack", name, known)
     elif not known and name not in (mentioned := _mentioned(domain)) and mentioned:
         click.echo(
-            escape_invisible(f"warning: no rule names the intent {name!r}; rules name {', '.join(mentioned)}"),
-            err=True,
+            escape_invisible(f"warning: no rule names the intent {name!r}; rules name {', '.join(mentioned)}"), err=True
         )
     write_lines(lines(answer, why=payload["options"]["include_proof_hints"], bold=bold()))
 

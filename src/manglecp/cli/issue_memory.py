@@ -161,12 +161,7 @@ def gated(change: Callable[..., Issue]) -> Callable[..., None]:
     @actor_options
     @wraps(change)
     def verb(
-        *,
-        evidence_file: str,
-        active_policy: str | None,
-        pin_file: Path | None,
-        issues: IssueOptions,
-        **given: Any,
+        *, evidence_file: str, active_policy: str | None, pin_file: Path | None, issues: IssueOptions, **given: Any
     ) -> None:
         in_force = _in_force(active_policy, pin_file)
         with issues.memory() as memory:

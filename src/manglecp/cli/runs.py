@@ -139,13 +139,7 @@ def _output(file: str) -> bytes:
 @operator_option
 @runtime_options
 @click.option("--json", "as_json", is_flag=True, help="Print the message of the protocol instead.")
-def resume(
-    run: str,
-    folder: Path,
-    by: str,
-    runtime: RuntimeOptions,
-    as_json: bool,
-) -> None:
+def resume(run: str, folder: Path, by: str, runtime: RuntimeOptions, as_json: bool) -> None:
     """Execute RUN in this process, with the PACK that it belongs to, if it has no owner; print the result.
 
     A run that waits for a decision without a step in doubt continues: that decision is recorded in the ledger under

@@ -8,19 +8,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from manglecp.base.extras import missing_extra
 from manglecp.cli import VerbError
-from manglecp.cli.files import combine, group
+from manglecp.cli.files import group
 from manglecp.cli.options import RuntimeOptions, pack_argument, report_pack_errors, runtime_options
 from manglecp.server import ListenOptions, ServeError, check_exposure
 
 if TYPE_CHECKING:
     import socket
-    from asyncio import AbstractEventLoop
 
     from manglecp.server import AuthConfig, Network, ServerSettings
 
@@ -71,11 +70,19 @@ def bind_socket(host: str, port: int) -> socket.socket:
         raise click.ClickException(f"cannot listen at {shown}: {error.strerror}{remedy}") from None
 
 
-def _format() -> str:
-    return "text" if sys.stderr is not None and sys.stderr.isatty() else "json"
+class LogOptions(NamedTuple):
+    log_level: str
+    log_format: str
+
+    def configure(self) -> None:
+        from manglecp.server import configure_logging
+
+        configure_logging(self.log_level, as_json=self.log_format == "json")
 
 
-log_options: Final = combine(
+log_options: Final = group(
+    "log",
+    LogOptions,
     click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
@@ -86,25 +93,55 @@ log_options: Final = combine(
     click.option(
         "--log-format",
         type=click.Choice(["json", "text"]),
-        default=_format,
+        default=lambda: "text" if sys.stderr is not None and sys.stderr.isatty() else "json",
         envvar="MANGLECP_LOG_FORMAT",
         help="One JSON object per line, or text, which is the default at a terminal.",
     ),
 )
 
 
-def auth_config(tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
-    """Return the authentication of the server. Raises ``UsageError`` for invalid tokens or keys."""
-    from manglecp.server import AuthConfig
+class AuthOptions(NamedTuple):
+    """The accepted credentials: a file of tokens, or the settings of access tokens."""
 
-    if tokens is None and jwt is None:
-        return AuthConfig()
-    from manglecp.server import TokensError
+    tokens: Path | None
+    jwt: dict[str, Any] | None
 
-    try:
-        return AuthConfig.of(tokens, jwt)
-    except (TokensError, ValueError) as error:
-        raise click.UsageError(str(error)) from None
+    def load(self) -> AuthConfig:
+        """Return the authentication of the server. Raises ``UsageError`` for invalid tokens or keys."""
+        from manglecp.server import AuthConfig
+
+        if self == (None, None):
+            return AuthConfig()
+        from manglecp.server import TokensError
+
+        try:
+            return AuthConfig.of(self.tokens, self.jwt)
+        except (TokensError, ValueError) as error:
+            raise click.UsageError(str(error)) from None
+
+
+def _auth(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -> AuthOptions:
+    if not any(jwt.values()) and not algorithms:
+        return AuthOptions(tokens, None)
+    if not all(jwt.values()):
+        raise click.UsageError("Access tokens need --jwt-issuer, --jwt-audience, --jwt-keys and --token-url.")
+    return AuthOptions(tokens, {**jwt, **({"algorithms": algorithms} if algorithms else {})})
+
+
+auth_options: Final = group(
+    "auth",
+    _auth,
+    click.option(
+        "--tokens", metavar="FILE", type=FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens."
+    ),
+    click.option("--jwt-issuer", "issuer", metavar="URL", help="The issuer of the accepted access tokens."),
+    click.option(
+        "--jwt-audience", "audience", metavar="URL", help="The audience of the accepted access tokens: this server."
+    ),
+    click.option("--jwt-keys", "keys", metavar="URL", help="The address of the issuer's keys (JWKS)."),
+    click.option("--token-url", metavar="URL", help="The address where clients get access tokens."),
+    click.option("--jwt-algorithm", "algorithms", metavar="NAME", multiple=True, help="RS256 and ES256 by default."),
+)
 
 
 def _networks(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Network, ...]:
@@ -134,7 +171,7 @@ class LimitOptions(NamedTuple):
         if self.drain_seconds is not None:
             settings = replace(settings, grace=float(self.drain_seconds))
         trusted = (*settings.trusted_proxies, *self.proxies)
-        return replace(settings, trusted_proxies=trusted).of_one_of(processes)
+        return replace(settings, trusted_proxies=trusted).divide_rates(processes)
 
 
 limit_options: Final = group(
@@ -226,12 +263,7 @@ def shared_metrics() -> Iterator[Callable[[int], None]]:
 @click.option("--origin", "origins", metavar="URL", multiple=True, help="An origin whose web pages may send requests.")
 @click.option("--tls-cert", "certificate", metavar="FILE", type=FILE, help="The certificate, with its chain.")
 @click.option("--tls-key", metavar="FILE", type=FILE, help="The key of the certificate, if it is in another file.")
-@click.option("--tokens", metavar="FILE", type=FILE, envvar="MANGLECP_TOKENS", help="Hashes of the accepted tokens.")
-@click.option("--jwt-issuer", metavar="URL", help="The issuer of the accepted access tokens.")
-@click.option("--jwt-audience", metavar="URL", help="The audience of the accepted access tokens: this server.")
-@click.option("--jwt-keys", metavar="URL", help="The address of the issuer's keys (JWKS).")
-@click.option("--token-url", metavar="URL", help="The address where clients get access tokens.")
-@click.option("--jwt-algorithm", "algorithms", metavar="NAME", multiple=True, help="RS256 and ES256 by default.")
+@auth_options
 @click.option("--open-demo", is_flag=True, help="Accept all clients without authentication.")
 @click.option("--max-age", metavar="SECONDS", type=click.IntRange(0), help="The max-age of the manifest.")
 @limit_options
@@ -246,17 +278,11 @@ def command(
     origins: tuple[str, ...],
     certificate: Path | None,
     tls_key: Path | None,
-    tokens: Path | None,
-    jwt_issuer: str | None,
-    jwt_audience: str | None,
-    jwt_keys: str | None,
-    token_url: str | None,
-    algorithms: tuple[str, ...],
+    auth: AuthOptions,
     open_demo: bool,
     max_age: int | None,
     limits: LimitOptions,
-    log_level: str,
-    log_format: str,
+    log: LogOptions,
     runtime: RuntimeOptions,
 ) -> None:
     """Serve PACK: HTTP and WebSocket (at /ws) on one address, or the standard streams.
@@ -272,8 +298,6 @@ def command(
         raise click.UsageError("Several processes need a shared store; :memory: is not shared.")
     if tls_key is not None and certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert.")
-    jwt = _jwt(jwt_issuer, jwt_audience, jwt_keys, token_url, algorithms)
-
     listening = ListenOptions(
         host=(at or DEFAULT)[0],
         port=(at or DEFAULT)[1],
@@ -285,23 +309,10 @@ def command(
         max_age=max_age,
     )
     if stdio:
-        report_failures(lambda: _streams(folder, runtime, tokens, jwt, limits, log_level, log_format))
+        report_failures(lambda: _streams(folder, runtime, auth, limits, log))
     else:
-        from manglecp.server import configure_logging
-
-        configure_logging(log_level, as_json=log_format == "json")
-        report_failures(lambda: _listen(folder, runtime, listening, workers, tokens, jwt, limits, log_format))
-
-
-def _jwt(
-    issuer: str | None, audience: str | None, keys: str | None, token_url: str | None, algorithms: tuple[str, ...]
-) -> dict[str, object] | None:
-    given = {"issuer": issuer, "audience": audience, "keys": keys, "token_url": token_url}
-    if not any(given.values()) and not algorithms:
-        return None
-    if not all(given.values()):
-        raise click.UsageError("Access tokens need --jwt-issuer, --jwt-audience, --jwt-keys and --token-url.")
-    return {**given, **({"algorithms": algorithms} if algorithms else {})}
+        log.configure()
+        report_failures(lambda: _listen(folder, runtime, listening, workers, auth, limits, log))
 
 
 def _listen(
@@ -309,12 +320,11 @@ def _listen(
     runtime: RuntimeOptions,
     listening: ListenOptions,
     workers: int,
-    tokens: Path | None,
-    jwt: dict[str, object] | None,
+    auth: AuthOptions,
     limits: LimitOptions,
-    log_format: str,
+    log: LogOptions,
 ) -> None:
-    check_exposure(listening, auth=tokens is not None or jwt is not None)
+    check_exposure(listening, auth=auth != (None, None))
     if listening.certificate is not None:
         from manglecp.server import Tls
 
@@ -326,9 +336,9 @@ def _listen(
 
         from manglecp.server import serve_http
 
-        pack, auth, settings = runtime.of_pack(folder), auth_config(tokens, jwt), limits.settings(processes=workers)
-        started = announce_callback(log_format)
-        uvloop.run(serve_http(pack, runtime.open_store, listening, auth, bound, settings=settings, started=started))
+        pack, config, settings = runtime.of_pack(folder), auth.load(), limits.settings(processes=workers)
+        started = announce_callback(log.log_format)
+        uvloop.run(serve_http(pack, runtime.open_store, listening, config, bound, settings=settings, started=started))
 
     if workers == 1:
         with bound:
@@ -340,15 +350,7 @@ def _listen(
         raise click.exceptions.Exit(run_workers(workers, lambda: exit_status(lambda: report_failures(serve)), forget))
 
 
-def _streams(
-    folder: Path,
-    runtime: RuntimeOptions,
-    tokens: Path | None,
-    jwt: dict[str, object] | None,
-    limits: LimitOptions,
-    level: str,
-    log_format: str,
-) -> None:
+def _streams(folder: Path, runtime: RuntimeOptions, auth: AuthOptions, limits: LimitOptions, log: LogOptions) -> None:
     """Serve the standard streams. The manifest is written before the engine is loaded."""
     from manglecp.pack import outline_manifest, read_outline
     from manglecp.server import Streams, describe_auth
@@ -356,9 +358,9 @@ def _streams(
 
     if sys.stdin is None or sys.stdout is None:  # closed by the parent process
         raise click.UsageError("--stdio needs standard input and output, and one of them is closed.")
-    outline, auth = read_outline(folder), auth_config(tokens, jwt)
+    outline, config = read_outline(folder), auth.load()
     streams = Streams.claim()
-    manifest = encode(outline_manifest(outline, "booting", None, describe_auth(auth.auth)))
+    manifest = encode(outline_manifest(outline, "booting", None, describe_auth(config.auth)))
     try:
         streams.write(manifest)
     except BrokenPipeError:
@@ -366,25 +368,20 @@ def _streams(
     except OSError as error:
         raise VerbError(f"cannot write the manifest: {error.strerror}") from None
 
-    from manglecp.server import configure_logging
-
-    configure_logging(level, as_json=log_format == "json")
+    log.configure()
 
     import asyncio
 
     from manglecp.server import serve_streams
 
-    pack, settings = runtime.of_pack(folder), limits.settings()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        serving = serve_streams(
-            pack, runtime.open_store, auth, streams, outline=outline, said=manifest, settings=settings
+    asyncio.run(
+        serve_streams(
+            runtime.of_pack(folder),
+            runtime.open_store,
+            config,
+            streams,
+            outline=outline,
+            sent_manifest=manifest,
+            settings=limits.settings(),
         )
-        runner.run(serving)
-
-
-def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+    )

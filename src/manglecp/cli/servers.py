@@ -72,10 +72,7 @@ def _refuse(context: click.Context, why: str, *names: str) -> None:
 
 
 token_option: Final = click.option(
-    "--token",
-    metavar="TOKEN",
-    envvar="MANGLECP_TOKEN",
-    help="Your token at a server; $MANGLECP_TOKEN is safer.",
+    "--token", metavar="TOKEN", envvar="MANGLECP_TOKEN", help="Your token at a server; $MANGLECP_TOKEN is safer."
 )
 _secret: Final = click.option(
     "--confirmation-key",

@@ -22,13 +22,7 @@ from manglecp.cli.servers import Approver
 from manglecp.cli.tool_text import answer_lines, argument_schemas, assignment, result_lines, tool_lines
 from manglecp.client import ApprovalRequest, Client, EvaluationResult, InvocationResult
 from manglecp.mangle import instant_text
-from manglecp.wire import (
-    coverage_lines,
-    derivation_lines,
-    fact_text,
-    parse_fact_argument,
-    why_not_lines,
-)
+from manglecp.wire import coverage_lines, derivation_lines, fact_text, parse_fact_argument, why_not_lines
 from manglecp.wire.messages import UNSET
 
 T = TypeVar("T")

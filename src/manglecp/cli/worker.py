@@ -29,12 +29,7 @@ _MAX_DETAIL: Final = 2_000  # characters of a failure's detail, from its end
 )
 @click.option("--once", is_flag=True, help="Resume the runs that are available now, then exit.")
 @runtime_options
-def command(
-    folders: tuple[Path, ...],
-    at_once: int,
-    once: bool,
-    runtime: RuntimeOptions,
-) -> None:
+def command(folders: tuple[Path, ...], at_once: int, once: bool, runtime: RuntimeOptions) -> None:
     """Resume runs of these PACKs whose process ended, until a signal stops the worker.
 
     Any number of workers may share a store, also from several machines: one worker at a time owns a run. A worker

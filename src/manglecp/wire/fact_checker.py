@@ -15,7 +15,7 @@ from manglecp.base.text import quote, truncate
 from manglecp.mangle import Fact, Float, Interval, Key, Value
 from manglecp.wire.clauses import AsClause, RefusedClause
 from manglecp.wire.errors import Violation
-from manglecp.wire.facts import check_category, check_source, interval, some, steps
+from manglecp.wire.facts import InvalidFact, arguments, check_category, check_source, interval, steps
 from manglecp.wire.messages import ArgType
 from manglecp.wire.predicates import LONGEST_NAME, RESERVED_PREFIX, PublishedPredicate, Schema, is_name
 from manglecp.wire.shapes import Shape, describe
@@ -190,56 +190,21 @@ class FactChecker:
     def _given(
         self, by_arity: Mapping[int, PublishedPredicate], data: dict[str, Any]
     ) -> tuple[PublishedPredicate | None, list[Any]]:
+        """Return the predicate and its arguments in order; None if there is a violation."""
         by_name = data.get("named_args") is not None
-        if (data.get("args") is not None) == by_name:
-            message = f"Predicate '{self._predicate}': a fact has either 'args' or 'named_args'"
-            self._report("invalid_fact", message, suggestion="Give one of the two")
+        schemas = {arity: one.schema for arity, one in by_arity.items() if one.readable or not by_name}
+        try:
+            schema, given = arguments(self._predicate, data, schemas)
+        except InvalidFact as fault:
+            path = fault.path if fault.steps else None
+            self._report(fault.issue, fault.message, path=path, suggestion=fault.fix, **fault.members)
             return None, []
-        if by_name:
-            return self._named(by_arity, data["named_args"])
-        args = data["args"]
-        if type(args) is not list:
-            self._report("invalid_fact", f"Predicate '{self._predicate}': 'args' is an array", path="$.args")
-            return None, []
-        entry = by_arity.get(len(args))
-        if entry is None:
-            self._wrong_arity(by_arity, len(args))
-        elif not entry.readable:
-            message = f"Predicate '{self._predicate}' with {len(args)} arguments is derived by the server"
-            self._report("direction_violation", message)
-            return None, []
-        return entry, args
-
-    def _wrong_arity(self, by_arity: Mapping[int, PublishedPredicate], actual: int) -> None:
-        expected = " or ".join(map(str, sorted(by_arity)))
-        names = next(iter(by_arity.values())).schema.arg_names if len(by_arity) == 1 else None
-        listed = f" ({', '.join(names)})" if names else ""
-        message = f"Predicate '{self._predicate}' expects {expected} argument{'' if expected == '1' else 's'}{listed}"
-        only = next(iter(by_arity)) if len(by_arity) == 1 else None
-        self._report("arity_mismatch", f"{message}, got {actual}", expected_arity=only, actual_arity=actual)
-
-    def _named(
-        self, by_arity: Mapping[int, PublishedPredicate], data: Any
-    ) -> tuple[PublishedPredicate | None, list[Any]]:
-        subject = f"Predicate '{self._predicate}'"
-        if type(data) is not dict:
-            self._report("invalid_named_args", f"{subject}: 'named_args' is an object", path="$.named_args")
-            return None, []
-        readable = {arity: entry for arity, entry in by_arity.items() if entry.readable}
-        entry = readable.get(len(data)) or next(iter(readable.values()))
-        names = entry.schema.arg_names
-        if names is None:
-            message = f"{subject} does not name its arguments"
-            self._report("invalid_named_args", message, path="$.named_args", suggestion="Use 'args'")
-            return None, []
-        missing = [f"'{name}'" for name in names if name not in data]
-        unknown = [quote(key) for key in data if key not in names]
-        if missing or unknown:
-            parts = [f"{some(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
-            message = f"{subject} takes the arguments ({', '.join(names)}): {'; '.join(parts)}"
-            self._report("invalid_named_args", message, path="$.named_args")
-            return None, []
-        return entry, [data[name] for name in names]
+        entry = by_arity[schema.arity]
+        if entry.readable:
+            return entry, given
+        message = f"Predicate '{self._predicate}' with {len(given)} arguments is derived by the server"
+        self._report("direction_violation", message)
+        return None, []
 
     def _arguments(self, entry: PublishedPredicate, given: list[Any], fact: dict[str, Any]) -> tuple[Value, ...] | None:
         values = []

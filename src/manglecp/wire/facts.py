@@ -8,7 +8,7 @@ in ``t`` too (OPEN-58), and null counts as absent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic
@@ -51,10 +51,10 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
     name = data.get("pred")
     if type(name) is not str:
         raise Fault("pred is missing, or is not a string", 'write {"pred": "…", "args": […]}').inside("pred")
+    with faults_at("pred"):
+        by_arity = schemas.named(name)
+    schema, given = arguments(name, data, by_arity)
     by_name = data.get("named_args") is not None
-    if (data.get("args") is not None) == by_name:
-        raise Fault("a fact has either args or named_args", "give one of the two")
-    schema, given = _named(name, data, schemas) if by_name else _positional(name, data, schemas)
     args: list[Value] = []
     try:
         for shape, item in zip(schema.shapes, given, strict=True):
@@ -81,30 +81,44 @@ def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict
     return written
 
 
-def _positional(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, list[Any]]:
-    data = fact["args"]
-    if type(data) is not list:
-        raise Fault("args is an array").inside("args")
-    with faults_at("pred"):
-        return schemas.find(name, len(data)), data
+class InvalidFact(Fault):
+    """A fact whose arguments cannot be assigned; ``issue`` and ``members`` are those of its :class:`.Violation`."""
+
+    def __init__(self, issue: str, message: str, fix: str | None = None, **members: int | None) -> None:
+        super().__init__(message, fix)
+        self.issue = issue
+        self.members = members
 
 
-def _named(name: str, fact: dict[str, Any], schemas: Schemas) -> tuple[Schema, list[Any]]:
-    data = fact["named_args"]
-    if type(data) is not dict:
-        raise Fault("named_args is an object").inside("named_args")
-    with faults_at("pred"):
-        by_arity = schemas.named(name)
-    schema = by_arity.get(len(data)) or next(iter(by_arity.values()))
-    if schema.arg_names is None:
-        raise Fault(f"the arguments of {name} have no names", "use args").inside("named_args")
-    if data.keys() != set(schema.arg_names):
-        missing = [n for n in schema.arg_names if n not in data]
-        wrong = [quote(key) for key in data if key not in schema.arg_names]
-        parts = [f"{some(missing)} is missing"] * bool(missing) + [f"{some(wrong)} is unknown"] * bool(wrong)
-        fix = f"{name} takes {', '.join(schema.arg_names)}"
-        raise Fault(" and ".join(parts), fix).inside("named_args")
-    return schema, [data[key] for key in schema.arg_names]
+def arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Schema]) -> tuple[Schema, list[Any]]:
+    """Return the schema of a fact, and its arguments in order. Raises :class:`InvalidFact`."""
+    subject, args, named = f"Predicate '{name}'", fact.get("args"), fact.get("named_args")
+    only = next(iter(by_arity.values())) if len(by_arity) == 1 else None
+    if (args is None) == (named is None):
+        raise InvalidFact("invalid_fact", f"{subject}: a fact has either 'args' or 'named_args'", "Give one of the two")
+    if named is None:
+        if type(args) is not list:
+            raise InvalidFact("invalid_fact", f"{subject}: 'args' is an array").inside("args")
+        if len(args) not in by_arity:
+            expected = " or ".join(map(str, sorted(by_arity)))
+            names = f" ({', '.join(only.arg_names)})" if only is not None and only.arg_names else ""
+            message = f"{subject} expects {expected} argument{'' if expected == '1' else 's'}{names}, got {len(args)}"
+            expected_arity = None if only is None else only.arity
+            raise InvalidFact("arity_mismatch", message, expected_arity=expected_arity, actual_arity=len(args))
+        return by_arity[len(args)], args
+    with faults_at("named_args"):
+        if type(named) is not dict:
+            raise InvalidFact("invalid_named_args", f"{subject}: 'named_args' is an object")
+        schema = by_arity.get(len(named)) or next(iter(by_arity.values()))
+        if schema.arg_names is None:
+            raise InvalidFact("invalid_named_args", f"{subject} does not name its arguments", "Use 'args'")
+        missing = [f"'{name}'" for name in schema.arg_names if name not in named]
+        unknown = [quote(key) for key in named if key not in schema.arg_names]
+        if missing or unknown:
+            parts = [f"{_some(keys)} {what}" for keys, what in ((missing, "missing"), (unknown, "unknown")) if keys]
+            message = f"{subject} takes the arguments ({', '.join(schema.arg_names)}): {'; '.join(parts)}"
+            raise InvalidFact("invalid_named_args", message)
+    return schema, [named[name] for name in schema.arg_names]
 
 
 def steps(schema: Schema, position: int, by_name: bool) -> tuple[str, str | int]:
@@ -114,7 +128,7 @@ def steps(schema: Schema, position: int, by_name: bool) -> tuple[str, str | int]
     return "named_args", schema.arg_names[position]
 
 
-def some(texts: list[str], most: int = 5) -> str:
+def _some(texts: list[str], most: int = 5) -> str:
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
 
 
