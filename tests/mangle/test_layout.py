@@ -13,7 +13,7 @@ from manglecp.base.source import Source
 from manglecp.mangle import printer
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.formatter import WIDTH, layout
-from manglecp.mangle.lexer import comments
+from manglecp.mangle.lexer import find_comments
 from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.syntax import Unit
 from tests.mangle import strategies
@@ -36,7 +36,7 @@ def becomes(before: str, after: str) -> None:
 
 
 def comment_texts(source: Source) -> list[str]:
-    return [comment.text.rstrip() for comment in comments(source)]
+    return [comment.text.rstrip() for comment in find_comments(source)]
 
 
 def check(source: Source) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from manglecp.base.source import Source
 from manglecp.mangle.errors import ParseError
-from manglecp.mangle.lexer import KEYWORDS, comments
+from manglecp.mangle.lexer import KEYWORDS, find_comments
 from manglecp.mangle.parser import decode, parse
 from manglecp.mangle.syntax import Apply, Clause, Equality, Literal, Term, Variable
 from manglecp.mangle.values import Bytes, Float, Name
@@ -424,7 +424,7 @@ def test_comments_end_at_a_line_feed_only() -> None:
 
 def test_comments_are_found() -> None:
     text = '# one\np("#no", \'#no\', `#no`, b"#no"). # two # still two\n#three'
-    assert [span.text for span in comments(Source("test.mg", text))] == ["# one", "# two # still two", "#three"]
+    assert [span.text for span in find_comments(Source("test.mg", text))] == ["# one", "# two # still two", "#three"]
 
 
 def test_a_byte_order_mark_is_dropped() -> None:

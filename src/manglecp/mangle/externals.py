@@ -20,7 +20,7 @@ from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import KIND_NAMES, Value
 
 Args: TypeAlias = tuple[Value, ...]
-_PATIENCE: Final = 0.05  # seconds between checks whether the evaluation was stopped
+_POLL_SECONDS: Final = 0.05  # between checks whether the evaluation was stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def call_external(
 
     It runs in a thread, so that a timeout or ``checkpoint`` of the evaluation does not wait for it.
     """
-    found: list[list[Args]] = []
+    results: list[list[Args]] = []
     failure: list[BaseException] = []
 
     def work() -> None:
@@ -73,7 +73,7 @@ def call_external(
                 count = f"{len(answers)} results for {len(inputs)} inputs"
                 raise ValueFault(f"external predicate {predicate.name} returned {count}")
             for one, rows in zip(inputs, answers, strict=True):
-                found.append([_whole(predicate, one, row, accepts) for row in rows])
+                results.append([_complete_row(predicate, one, row, accepts) for row in rows])
         except BaseException as error:  # reported by the evaluation
             failure.append(error)
 
@@ -84,21 +84,16 @@ def call_external(
         left = deadline - time.monotonic()
         if left <= 0:
             raise ValueFault(f"external predicate {predicate.name} did not return within {external.seconds:g} s")
-        thread.join(min(left, _PATIENCE))
+        thread.join(min(left, _POLL_SECONDS))
         checkpoint()
-    if failure:
-        raise _fault(predicate, failure[0])
-    return dict(zip(inputs, found, strict=True))
+    if failure and isinstance(failure[0], ValueFault):
+        raise failure[0]
+    if failure:  # its kind only: the text may be secret
+        raise ValueFault(f"external predicate {predicate.name} failed: {type(failure[0]).__name__}")
+    return dict(zip(inputs, results, strict=True))
 
 
-def _fault(predicate: Predicate, error: BaseException) -> ValueFault:
-    """Name the kind of an exception; its text may be secret."""
-    if isinstance(error, ValueFault):
-        return error
-    return ValueFault(f"external predicate {predicate.name} failed: {type(error).__name__}")
-
-
-def _whole(predicate: Predicate, inputs: Args, outputs: Any, accepts: Callable[[Key, Args], bool]) -> Args:
+def _complete_row(predicate: Predicate, inputs: Args, outputs: Any, accepts: Callable[[Key, Args], bool]) -> Args:
     row = outputs if type(outputs) is tuple else tuple(outputs) if isinstance(outputs, list) else None
     if row is None or len(inputs) + len(row) != predicate.arity or any(type(value) not in KIND_NAMES for value in row):
         raise ValueFault(f"external predicate {predicate.name} returned a value that is not a row of its outputs")
@@ -110,6 +105,7 @@ def _whole(predicate: Predicate, inputs: Args, outputs: Any, accepts: Callable[[
 
 
 def check_names(externals: Externals, predicates: Mapping[Key, Predicate]) -> None:
+    """Raise AnalysisError if the program declares no external predicate of one of the names."""
     known = {predicate.name for predicate in predicates.values() if predicate.external}
     unknown = sorted(set(externals) - known)
     if unknown:

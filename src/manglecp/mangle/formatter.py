@@ -18,7 +18,7 @@ from typing import Final
 
 from manglecp.base.source import Source, Span
 from manglecp.mangle import printer
-from manglecp.mangle.lexer import Lexer, comments
+from manglecp.mangle.lexer import Lexer, find_comments
 from manglecp.mangle.parser import parse
 from manglecp.mangle.syntax import Atom, Clause, Decl, Transform, Unit
 
@@ -28,7 +28,7 @@ WIDTH: Final = 100
 def layout(source: Source) -> str:
     """Return ``source`` in canonical layout. Raises :class:`~manglecp.mangle.errors.ParseError`."""
     statements = list(_statements(parse(source)))
-    rest = _attach(comments(source), statements)
+    rest = _attach(find_comments(source), statements)
     page = _Page(source)
     for statement in statements:
         page.add(statement)
@@ -53,10 +53,6 @@ class _Block:
 
     text: str
     leaves: list[_Leaf]
-
-    @classmethod
-    def of(cls, leaf: _Leaf) -> _Block:
-        return cls(leaf.text, [leaf])
 
     def end_clause(self) -> None:
         self.text = printer.end_clause(self.text)
@@ -111,9 +107,8 @@ def _comment_text(comment: Span) -> str:
 def _statements(unit: Unit) -> Iterator[_Statement]:
     packages = [] if unit.package is None else [("Package", unit.package)]
     for keyword, package in packages + [("Use", use) for use in unit.uses]:
-        span = _span(package.span)
         text = printer.package(keyword, package)
-        yield _Statement(text, [_Block.of(_Leaf(text, span.start, span.end))], span.end)
+        yield _Statement(text, [_block(_leaf(text, package.span, 0))], _span(package.span).end)
     for item in unit.items:
         blocks = _decl_blocks(item) if isinstance(item, Decl) else _clause_blocks(item)
         is_fact = isinstance(item, Clause) and item.is_fact
@@ -123,38 +118,35 @@ def _statements(unit: Unit) -> Iterator[_Statement]:
 def _clause_blocks(clause: Clause) -> list[_Block]:
     head = printer.atom(clause.head) + printer.annotation(clause.annotation) + (" :-" if clause.premises else "")
     end = _span(clause.head.span if clause.annotation is None else clause.annotation.span).end
-    blocks = [_Block.of(_Leaf(head, _span(clause.span).start, end))]
+    blocks = [_block(_Leaf(head, _span(clause.span).start, end))]
     for number, premise in enumerate(clause.premises, 1):
-        span = _span(premise.span)
         comma = "," if number < len(clause.premises) else ""
-        blocks.append(_Block.of(_Leaf(printer.premise(premise) + comma, span.start, span.end, 2)))
+        blocks.append(_block(_leaf(printer.premise(premise) + comma, premise.span, 2)))
     blocks += map(_transform_block, clause.transforms)
     blocks[-1].end_clause()
     return blocks
 
 
 def _transform_block(step: Transform) -> _Block:
-    span = _span(step.span)
     if step.do is not None:
-        first, end, lets = Transform(step.do, ()), _span(step.do.span).end, step.lets
+        first, end, lets = Transform(step.do, ()), step.do.span, step.lets
     else:
-        first, end, lets = Transform(None, step.lets[:1]), _span(step.lets[0].span).end, step.lets[1:]
-    leaves = [_Leaf(printer.transform(first), span.start, end, 2)]
+        first, end, lets = Transform(None, step.lets[:1]), step.lets[0].span, step.lets[1:]
+    leaves = [_Leaf(printer.transform(first), _span(step.span).start, _span(end).end, 2)]
     for let in lets:
         leaves[-1].text += ","
-        span = _span(let.span)
-        leaves.append(_Leaf(printer.let(let), span.start, span.end, 5))
+        leaves.append(_leaf(printer.let(let), let.span, 5))
     return _Block(printer.transform(step), leaves)
 
 
 def _decl_blocks(decl: Decl) -> list[_Block]:
     head, *parts = _decl_parts(decl)
     text = f"Decl {printer.atom(decl.atom)}" + (" temporal" if decl.temporal else "")
-    blocks = [_Block.of(_Leaf(text, head.start, head.end))]
+    blocks = [_block(_Leaf(text, head.start, head.end))]
     rows = iter(decl.bounds)
     for part in parts:
         if part.keyword == "bound":
-            blocks.append(_Block.of(_Leaf(f"bound {printer.row(next(rows))}", part.start, part.end, 2)))
+            blocks.append(_block(_Leaf(f"bound {printer.row(next(rows))}", part.start, part.end, 2)))
         elif atoms := decl.descr if part.keyword == "descr" else decl.inclusion:
             blocks.append(_atoms_block(part, atoms))
     blocks[-1].end_clause()
@@ -189,19 +181,25 @@ def _decl_parts(decl: Decl) -> list[_DeclPart]:
 
 def _atoms_block(part: _DeclPart, atoms: tuple[Atom, ...]) -> _Block:
     leaves = [_Leaf(f"{part.keyword} [", part.start, part.opened, 2)]
-    for atom in atoms:
-        span = _span(atom.span)
-        leaves.append(_Leaf(f"{printer.atom(atom)},", span.start, span.end, 4))
+    leaves += [_leaf(f"{printer.atom(atom)},", atom.span, 4) for atom in atoms]
     leaves.append(_Leaf("]", part.end - 1, part.end, 2))
     return _Block(f"{part.keyword} {printer.atoms(atoms)}", leaves)
 
 
 def _span(span: Span | None) -> Span:
-    assert span is not None  # everything the parser makes has one
+    assert span is not None  # the parser sets it
     return span
 
 
-def _attach(found: list[Span], statements: list[_Statement]) -> list[Span]:
+def _leaf(text: str, span: Span | None, indent: int) -> _Leaf:
+    return _Leaf(text, _span(span).start, _span(span).end, indent)
+
+
+def _block(leaf: _Leaf) -> _Block:
+    return _Block(leaf.text, [leaf])
+
+
+def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
     """Assign every comment to a leaf; the rest belongs to the end of the file."""
     leaves: list[_Leaf] = []
     stops: list[int] = []  # where the line of a leaf may end: behind the leaf, or behind the full stop after it
@@ -210,8 +208,7 @@ def _attach(found: list[Span], statements: list[_Statement]) -> list[Span]:
         stops += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
     starts = [leaf.start for leaf in leaves]
     rest: list[Span] = []
-    previous: Span | None = None
-    for comment in found:
+    for comment in comments:
         index = bisect_right(starts, comment.start) - 1
         following = leaves[index + 1].before if index + 1 < len(leaves) else rest
         leaf = leaves[index] if index >= 0 else None
@@ -219,21 +216,20 @@ def _attach(found: list[Span], statements: list[_Statement]) -> list[Span]:
             following.append(comment)
         elif comment.start < leaf.end:
             leaf.before.append(comment)
-        elif _goes_on(comment, previous) if leaf.behind else _behind(comment, leaf.end, stops[index]):
+        elif _continues(comment, leaf.behind[-1]) if leaf.behind else _is_trailing(comment, leaf.end, stops[index]):
             leaf.behind.append(comment)
         else:
             following.append(comment)
-        previous = comment
     return rest
 
 
-def _behind(comment: Span, *ends: int) -> bool:
+def _is_trailing(comment: Span, *ends: int) -> bool:
     text = comment.source.text
     return any(end <= comment.start and "\n" not in text[end : comment.start] for end in ends)
 
 
-def _goes_on(comment: Span, previous: Span | None) -> bool:
-    return previous is not None and (comment.line, comment.column) == (previous.line + 1, previous.column)
+def _continues(comment: Span, previous: Span) -> bool:
+    return (comment.line, comment.column) == (previous.line + 1, previous.column)
 
 
 class _Page:

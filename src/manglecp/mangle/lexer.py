@@ -112,7 +112,9 @@ class Lexer:
             self.end = self._end_of_string(text[-1])
             text = self.whole[self.start : self.end]
         elif kind == "unknown":
-            self._refuse_character(text)
+            shown = f"'{text}'" if text.isprintable() else f"U+{ord(text):04X}"
+            fix = "a name is a slash and at least one character, such as /a" if text == "/" else None
+            self.fail(f"unexpected character {shown}", fix=fix)
         self.kind = kind
         self.text = text
 
@@ -136,7 +138,8 @@ class Lexer:
             if stop[0] == quote:
                 return stop.end()
             position = stop.end() + 1
-        return self._refuse_open_string(quote)
+        fix = f"add the closing {quote}"
+        raise UnterminatedString([Diagnostic("parse", "string is never closed", self.span(), fix=fix)])
 
     def span(self) -> Span:
         return Span(self.source, self.start, self.end)
@@ -144,15 +147,6 @@ class Lexer:
     def fail(self, message: str, span: Span | None = None, fix: str | None = None) -> NoReturn:
         """Raise a syntax error, by default at the current token."""
         raise ParseError([Diagnostic("parse", message, span or self.span(), fix=fix)])
-
-    def _refuse_open_string(self, quote: str) -> NoReturn:
-        fix = f"add the closing {quote}"
-        raise UnterminatedString([Diagnostic("parse", "string is never closed", self.span(), fix=fix)])
-
-    def _refuse_character(self, character: str) -> NoReturn:
-        shown = f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
-        fix = "a name is a slash and at least one character, such as /a" if character == "/" else None
-        self.fail(f"unexpected character {shown}", fix=fix)
 
     def string_value(self) -> str:
         body = self.text[1:-1]
@@ -226,16 +220,16 @@ def skip_space(text: str, position: int) -> int:
         position = len(text) if line_end < 0 else line_end
 
 
-def comments(source: Source) -> list[Span]:
+def find_comments(source: Source) -> list[Span]:
     """Return the positions of the comments of a well-formed source."""
-    found: list[Span] = []
+    comments: list[Span] = []
     lex = Lexer(source)
     position = 0
     while (match := _COMMENT_OR_QUOTE.search(source.text, position)) is not None:
         position = match.end()
         if match[0][0] == "#":
-            found.append(Span(source, match.start(), match.end()))
+            comments.append(Span(source, match.start(), match.end()))
         else:
             lex.start, lex.end = match.span()
             position = lex._end_of_string(match[0])
-    return found
+    return comments

@@ -18,7 +18,7 @@ SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 
-# What `truncated` cuts to; none of these depends on a zone.
+# Units of `fn:time:trunc`; none of these depends on a zone.
 FIXED_UNITS: Final = {
     "/day": 24 * HOUR,
     "/hour": HOUR,
@@ -173,10 +173,6 @@ def _offset_text(seconds: int) -> str:
     minutes = abs(seconds) // 60  # local mean times before 1900 had odd seconds, which RFC 3339 cannot express
     sign = "-" if seconds < 0 and minutes else "+"
     return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"
-
-
-def truncated(ns: int, unit: str) -> int:
-    return ns - ns % FIXED_UNITS[unit]
 
 
 def civil_start(ns: int, where: ZoneInfo, unit: str) -> int:

@@ -10,10 +10,6 @@ from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import FALSE, TRUE, List, Map, Pair, RepeatedKey, Struct, Value, tuple_of
 
 
-def _list(_who: str, *elements: Value) -> Value:
-    return List(elements)
-
-
 def _append(op: str, front: Value, last: Value) -> Value:
     return List((*items(op, front), last))
 
@@ -57,10 +53,10 @@ def _of_entries(kind: type[Map | Struct], key: str) -> Callable[..., Value]:
 
 def _get(container: Callable[[str, Value], Map | Struct], key: str) -> Callable[..., Value]:
     def body(op: str, entries: Value, wanted: Value) -> Value:
-        found = container(op, entries).get(wanted)
-        if found is None:
+        value = container(op, entries).get(wanted)
+        if value is None:
             raise ValueFault(f"{op} takes a {key} of {describe(entries)}, not {describe(wanted)}")
-        return found
+        return value
 
     return body
 
@@ -73,7 +69,7 @@ _L: Final = "fn:List(X)"
 _BOOL: Final = "fn:Union(fn:Singleton(/true), fn:Singleton(/false))"
 
 COLLECTIONS: Final[tuple[Function, ...]] = (
-    pure("fn:list", (), _L, _list, "The list of the arguments; also written [a, b].", rest="X"),
+    pure("fn:list", (), _L, lambda _op, *args: List(args), "The list of the arguments; also written [a, b].", rest="X"),
     pure("fn:list:append", (_L, "X"), _L, _append, "The list with one more element at its end."),
     pure("fn:list:cons", ("X", _L), _L, _cons, "The list with one more element in front."),
     pure("fn:list:get", (_L, "/number"), "fn:Option(X)", _list_get, "The element at an index, from 0."),

@@ -92,10 +92,6 @@ def _match_cons(args: tuple[Value, ...]) -> Solutions:
     return _FAILS
 
 
-def _match_nil(_who: str, sequence: Value) -> bool:
-    return isinstance(sequence, List) and not sequence.items
-
-
 def _match_pair(args: tuple[Value, ...]) -> Solutions:
     (value,) = args
     return ((value.first, value.second),) if isinstance(value, Pair) else _FAILS
@@ -104,8 +100,8 @@ def _match_pair(args: tuple[Value, ...]) -> Solutions:
 def _match_entry(kind: type[Map | Struct]) -> Callable[[tuple[Value, ...]], Solutions]:
     def solve(args: tuple[Value, ...]) -> Solutions:
         entries, key = args
-        found = entries.get(key) if isinstance(entries, kind) else None
-        return _FAILS if found is None else ((found,),)
+        value = entries.get(key) if isinstance(entries, kind) else None
+        return _FAILS if value is None else ((value,),)
 
     return solve
 
@@ -128,10 +124,6 @@ def _related(holds: Callable[[Ends, Ends], bool]) -> Callable[..., bool]:
 
 def _overlaps(i: Ends, j: Ends) -> bool:
     return i[0] <= j[1] and j[0] <= i[1]
-
-
-def _during(i: Ends, j: Ends) -> bool:
-    return j[0] <= i[0] and i[1] <= j[1]
 
 
 _ORDERED: Final = ("fn:Union(/number, /float64, /string, /name, /time, /duration)",) * 2
@@ -165,10 +157,10 @@ _ENTRIES: Final = (
     _test(":string:starts_with", _TEXTS, _text_test(str.startswith), "A text starts with another."),
     _test(":string:ends_with", _TEXTS, _text_test(str.endswith), "A text ends with another."),
     _test(":string:contains", _TEXTS, _text_test(str.__contains__), "A text has another somewhere."),
-    _test(":filter", (_BOOL,), lambda _who, value: value is TRUE, "The value is /true."),
+    _test(":filter", (_BOOL,), lambda _op, value: value is TRUE, "The value is /true."),
     Predicate(":list:member", "-+", ("X", _L), _member, "Each element of a list, once."),
     Predicate(":match_cons", "+--", (_L, "X", _L), _match_cons, "First element and rest."),
-    _test(":match_nil", (_L,), _match_nil, "The list is empty."),
+    _test(":match_nil", (_L,), lambda _op, list_: isinstance(list_, List) and not list_.items, "The list is empty."),
     Predicate(":match_pair", "+--", ("fn:Pair(X, Y)", "X", "Y"), _match_pair, "The two parts of a pair."),
     Predicate(":match_entry", "++-", ("fn:Map(K, V)", "K", "V"), _match_entry(Map), "The value of a key."),
     Predicate(":match_field", "++-", ("/any", "/name", "/any"), _match_entry(Struct), "The value of a label."),
@@ -176,8 +168,8 @@ _ENTRIES: Final = (
     _test(":interval:after", _INTERVALS, _related(lambda i, j: i[0] > j[1]), "I starts after J ends."),
     _test(":interval:meets", _INTERVALS, _related(lambda i, j: i[1] == j[0]), "I ends where J starts."),
     _test(":interval:overlaps", _INTERVALS, _related(_overlaps), "I and J share an instant."),
-    _test(":interval:during", _INTERVALS, _related(_during), "I lies in J."),
-    _test(":interval:contains", _INTERVALS, _related(lambda i, j: _during(j, i)), "J lies in I."),
+    _test(":interval:during", _INTERVALS, _related(lambda i, j: j[0] <= i[0] and i[1] <= j[1]), "I lies in J."),
+    _test(":interval:contains", _INTERVALS, _related(lambda i, j: i[0] <= j[0] and j[1] <= i[1]), "J lies in I."),
     _test(":interval:starts", _INTERVALS, _related(lambda i, j: i[0] == j[0]), "I and J start together."),
     _test(":interval:finishes", _INTERVALS, _related(lambda i, j: i[1] == j[1]), "I and J end together."),
     _test(":interval:equals", _INTERVALS, _related(eq), "I and J are the same."),

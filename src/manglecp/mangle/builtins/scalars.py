@@ -150,10 +150,6 @@ def _parts(op: str, value: Value) -> list[str]:
     return ["/" + part for part in name(op, value).split("/")[1:]]
 
 
-def _root(op: str, value: Value) -> Value:
-    return Name(_parts(op, value)[0])
-
-
 def _name_list(op: str, value: Value) -> Value:
     return List(tuple(Name(part) for part in _parts(op, value)))
 
@@ -173,7 +169,9 @@ STRINGS: Final[tuple[Function, ...]] = (
     pure("fn:number:to_string", ("/number",), _S, lambda op, value: str(number(op, value)), "The number in decimal."),
     pure("fn:float64:to_string", ("/float64",), _S, _float_to_string, "The shortest text that reads back."),
     pure("fn:name:to_string", (_NAME,), _S, name, "The name as a string, with its slashes."),
-    pure("fn:name:root", (_NAME,), _NAME, _root, "The first part: /a of /a/b/c."),
+    pure(
+        "fn:name:root", (_NAME,), _NAME, lambda op, value: Name(_parts(op, value)[0]), "The first part: /a of /a/b/c."
+    ),
     pure("fn:name:tip", (_NAME,), _NAME, lambda op, value: Name(_parts(op, value)[-1]), "The last part: /c of /a/b/c."),
     pure("fn:name:list", (_NAME,), "fn:List(/name)", _name_list, "The parts: [/a, /b, /c] of /a/b/c."),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -69,7 +70,7 @@ def _format_civil(op: str, time: Value, where: Value, unit: Value) -> Value:
 
 def _trunc(op: str, time: Value, unit: Value) -> Value:
     ns = finite_instant(op, time)
-    start = calendar.truncated(ns, _unit(op, unit, calendar.FIXED_UNITS))
+    start = ns - ns % calendar.FIXED_UNITS[_unit(op, unit, calendar.FIXED_UNITS)]
     return checked_instant(op, start, time, unit)
 
 
@@ -97,12 +98,8 @@ def _unit(op: str, value: Value, units: Collection[str]) -> str:
     return unit
 
 
-def _field(part: str) -> Callable[..., Value]:
-    def body(op: str, time: Value) -> Value:
-        value: int = getattr(calendar.fields(finite_instant(op, time)), part)
-        return value
-
-    return body
+def _fields(op: str, time: Value) -> datetime:
+    return calendar.fields(finite_instant(op, time))
 
 
 def _time_add(op: str, time: Value, span: Value) -> Value:
@@ -173,12 +170,12 @@ TIMES: Final[tuple[Function, ...]] = (
     pure("fn:time:parse_civil", (_S, _S), _T, _parse_civil, "The instant of a date and time in a zone."),
     pure("fn:time:format", (_T, _U), _S, _format, "The instant in UTC as text, down to a unit."),
     pure("fn:time:format_civil", (_T, _S, _U), _S, _format_civil, "The instant in a zone as text."),
-    pure("fn:time:year", (_T,), _N, _field("year"), "The year in UTC."),
-    pure("fn:time:month", (_T,), _N, _field("month"), "The month in UTC, from 1."),
-    pure("fn:time:day", (_T,), _N, _field("day"), "The day of the month in UTC, from 1."),
-    pure("fn:time:hour", (_T,), _N, _field("hour"), "The hour in UTC."),
-    pure("fn:time:minute", (_T,), _N, _field("minute"), "The minute in UTC."),
-    pure("fn:time:second", (_T,), _N, _field("second"), "The second in UTC."),
+    pure("fn:time:year", (_T,), _N, lambda op, time: _fields(op, time).year, "The year in UTC."),
+    pure("fn:time:month", (_T,), _N, lambda op, time: _fields(op, time).month, "The month in UTC, from 1."),
+    pure("fn:time:day", (_T,), _N, lambda op, time: _fields(op, time).day, "The day of the month in UTC, from 1."),
+    pure("fn:time:hour", (_T,), _N, lambda op, time: _fields(op, time).hour, "The hour in UTC."),
+    pure("fn:time:minute", (_T,), _N, lambda op, time: _fields(op, time).minute, "The minute in UTC."),
+    pure("fn:time:second", (_T,), _N, lambda op, time: _fields(op, time).second, "The second in UTC."),
     pure("fn:time:add", (_T, _D), _T, _time_add, "The instant that is a duration later."),
     pure("fn:time:sub", (_T, _T), _D, _time_sub, "The duration from the second instant to the first."),
     pure("fn:time:from_unix_nanos", (_N,), _T, _from_unix_nanos, "The instant so many ns after 1970."),
