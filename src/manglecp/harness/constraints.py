@@ -332,8 +332,8 @@ class VerifiedDocuments:
                 continue
             try:
                 self.verified[name] = kind.read(documents[name])
-            except InvalidEvidence as bad:
-                raise bad.under(name).under("policyDocuments") from None
+            except InvalidEvidence as error:
+                raise error.under(name).under("policyDocuments") from None
         self.drifted = tuple(drifted)
 
 

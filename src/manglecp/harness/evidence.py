@@ -547,8 +547,8 @@ class RowList:
                 continue
             try:
                 rows.append((index, self._read_row(row)))
-            except InvalidEvidence as bad:
-                raise bad.under(index) from None
+            except InvalidEvidence as error:
+                raise error.under(index) from None
         return rows
 
 
@@ -595,5 +595,5 @@ def check_row_order(evidence: Evidence) -> None:
         try:
             if read.arrange([*enumerate(rows)]) != rows:
                 raise InvalidEvidence("", "the rows are not in canonical order")
-        except InvalidEvidence as bad:
-            raise bad.under(name).under("evidence") from None
+        except InvalidEvidence as error:
+            raise error.under(name).under("evidence") from None

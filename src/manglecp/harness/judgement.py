@@ -240,12 +240,12 @@ def judge(document: Mapping[str, Any]) -> Judgement:
 
 
 def judge_turn(turn: Turn) -> Judgement:
-    found = [finding for check in CHECKS for finding in check(turn)]
-    findings = sort_findings(found, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if found else ()
+    raised = [finding for check in CHECKS for finding in check(turn)]
+    findings = sort_findings(raised, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if raised else ()
     return Judgement(findings, turn)
 
 
 def find_blocking(turn: Turn, upto: TurnState) -> Sequence[Finding]:
     """Return the findings that block this state of an open turn, without evidence that is due later."""
-    found = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
-    return sort_findings(found, turn.call.call_id, None) if found else ()
+    raised = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
+    return sort_findings(raised, turn.call.call_id, None) if raised else ()

@@ -145,8 +145,8 @@ def list_of(read: Reader[T | None]) -> Reader[tuple[T, ...]]:
                 continue
             try:
                 item = read(entry)
-            except InvalidEvidence as bad:
-                raise bad.under(index) from None
+            except InvalidEvidence as error:
+                raise error.under(index) from None
             if item is not None:
                 items.append(item)
         return tuple(items)
@@ -174,8 +174,8 @@ def mapping_of(read: Reader[T | None], words: bool = False) -> Reader[dict[str, 
             try:
                 key = read_key(name)
                 item = None if entry is None else read(entry)
-            except InvalidEvidence as bad:
-                raise bad.under(name) from None
+            except InvalidEvidence as error:
+                raise error.under(name) from None
             if key is None or item is None:
                 continue
             if items.setdefault(key, item) != item:
@@ -189,8 +189,8 @@ def canonical_form(value: Any) -> bytes:
     """Return the canonical JSON. Raises :class:`InvalidEvidence` if there is none, or it is too long."""
     try:
         form = canonical(value)
-    except Uncanonical as bad:
-        raise InvalidEvidence(bad.path, bad.reason) from None
+    except Uncanonical as error:
+        raise InvalidEvidence(error.path, error.reason) from None
     if len(form) > _MAX_VERBATIM:
         raise InvalidEvidence("", f"{len(form):,} bytes; at most {_MAX_VERBATIM:,} are read")
     return form
@@ -270,8 +270,8 @@ def _reader_of(kind: type[Any]) -> Reader[Any]:
             index, read_one = members[name]
             try:
                 item = read_one(member)
-            except InvalidEvidence as bad:
-                raise bad.under(name) from None
+            except InvalidEvidence as error:
+                raise error.under(name) from None
             if item is not None:
                 fields[index] = item
         for index, name in needed:
@@ -305,5 +305,5 @@ def read_member(value: Mapping[str, Any], name: str, read: Reader[T | None]) -> 
         return None
     try:
         return read(member)
-    except InvalidEvidence as bad:
-        raise bad.under(name) from None
+    except InvalidEvidence as error:
+        raise error.under(name) from None

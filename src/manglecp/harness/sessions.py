@@ -46,13 +46,14 @@ def handoff_packet(
     intent: str | None = None,
     constraints: Iterable[str] = (),
 ) -> dict[str, Any]:
+    """Return the row of a handoff, with its digest."""
     row: dict[str, Any] = {"target": trim(target), "requiredArtifactRefs": sorted({trim(ref) for ref in artifact_refs})}
     if return_path_ref is not None:
         row["returnPathRef"] = trim(return_path_ref)
     if intent is not None:
         row["intent"] = trim(intent)
-    if stated := [trim(constraint) for constraint in constraints]:
-        row["constraints"] = stated
+    if trimmed := [trim(constraint) for constraint in constraints]:
+        row["constraints"] = trimmed
     return {**row, "packetDigest": digest(row)}
 
 
@@ -68,17 +69,17 @@ def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
     Rows missing at the end are not detectable: store the last hash elsewhere.
     """
-    wrong: list[str] = []
+    problems: list[str] = []
     last = GENESIS
     for number, row in enumerate(rows):
         if row.get("sequence") != number:
-            wrong.append(f"row {number}: its sequence is {row.get('sequence')}")
+            problems.append(f"row {number}: its sequence is {row.get('sequence')}")
         if row.get("prevHash") != last:
-            wrong.append(f"row {number}: its prevHash is not the hash of the row before it")
+            problems.append(f"row {number}: its prevHash is not the hash of the row before it")
         if row.get("rowHash") != row_hash(row, "rowHash"):
-            wrong.append(f"row {number}: its hash does not match its contents")
+            problems.append(f"row {number}: its hash does not match its contents")
         last = str(row.get("rowHash"))
-    return wrong
+    return problems
 
 
 class AgentSession:
@@ -184,7 +185,7 @@ class OpenTurn:
         self._ended = False
         refs = {"sessionRefs": [session.ref], "trajectoryRefs": [session.trajectory_ref(number)]}
         self._builder = TurnBuilder.open(self.call_spec, session.terms).with_evidence(refs)
-        CallSpec.of(self._builder)  # a turn that cannot begin is Blocked at once
+        CallSpec.of(self._builder)  # raises TurnBlocked for a turn that cannot begin
         self._accept({"protocolState": {"stopReason": "end_turn", "turnIndex": number}}, execution.check_stop_policy)
 
     def request(self, *rows: Row) -> None:
@@ -215,8 +216,8 @@ class OpenTurn:
 
     def _accept(self, more: Row, *checks: Check) -> TurnBuilder:
         builder = self._builder.with_evidence(more)
-        if found := _run_checks(builder, *checks):
-            raise StepRefused(found)
+        if findings := _run_checks(builder, *checks):
+            raise StepRefused(findings)
         return builder
 
     def _add_in_order(self, member: str, position: str, rows: Sequence[Row]) -> None:
@@ -262,7 +263,7 @@ class OpenTurn:
         )
 
     def hand_over(self, packet: Row, lookup: Lookup) -> None:
-        """Hand over with a :func:`check_packet`. Raises :class:`StepRefused` if it violates the contract."""
+        """Hand over with a :func:`handoff_packet`. Raises :class:`StepRefused` if it violates the contract."""
         rows = _artifact_rows(packet["requiredArtifactRefs"], lookup)
         self._record({"handoff": dict(packet), "artifacts": rows}, mutation.check_packet)
 
@@ -327,9 +328,9 @@ class OpenTurn:
         )
 
     def _refuse(self, state: TurnState) -> None:
-        if found := find_blocking(self._builder.turn, state):
-            self._classes = tuple(sorted({finding.failure.name for finding in found}))
-            raise TurnBlocked(state, found)
+        if findings := find_blocking(self._builder.turn, state):
+            self._classes = tuple(sorted({finding.failure.name for finding in findings}))
+            raise TurnBlocked(state, findings)
 
 
 def _run_checks(builder: TurnBuilder, *checks: Check) -> tuple[Finding, ...]:
@@ -338,5 +339,5 @@ def _run_checks(builder: TurnBuilder, *checks: Check) -> tuple[Finding, ...]:
 
 def _artifact_rows(refs: Iterable[str], lookup: Lookup) -> list[dict[str, Any]]:
     """Return the ``artifacts`` rows of these references, with the current digests."""
-    found = {ref: lookup(ref) for ref in refs}
-    return [{"ref": ref, "exists": digest is not None, "digest": digest} for ref, digest in found.items()]
+    digests = {ref: lookup(ref) for ref in refs}
+    return [{"ref": ref, "exists": digest is not None, "digest": digest} for ref, digest in digests.items()]

@@ -139,9 +139,9 @@ def _issue(kind: type[_T], builder: TurnBuilder, spending: _SpentCalls, judgemen
 
 
 def _reach(kind: type[_T], state: TurnState, builder: TurnBuilder, spending: _SpentCalls) -> _T:
-    found = find_blocking(builder.turn, state)
-    if found:
-        raise TurnBlocked(state, found)
+    findings = find_blocking(builder.turn, state)
+    if findings:
+        raise TurnBlocked(state, findings)
     return _issue(kind, builder, spending)
 
 
@@ -262,16 +262,16 @@ class JoinClosed(_Stage):
         """
         issued = _find_record(self, JoinClosed)
         builder = issued.builder.with_evidence({"mutation": None if mutation is None else dict(mutation)})
-        demanded = dict(constraints)
-        for name, given in constraints.items():
-            stated = builder.constraint(name)
-            if stated is None:
+        combined = dict(constraints)
+        for name, constraint in constraints.items():
+            current = builder.constraint(name)
+            if current is None:
                 continue
             if name != "mutationConstraints":
                 raise ValueError(f"{name} is part of the turn and cannot be replaced")
-            demanded[name] = _merge_constraints(stated, given)
-        if demanded:
-            builder = builder.with_constraints(demanded)
+            combined[name] = _merge_constraints(current, constraint)
+        if combined:
+            builder = builder.with_constraints(combined)
         judgement = judge_turn(builder.turn)
         if judgement.findings or not judgement.mutation_ready:
             raise TurnBlocked(TurnState.MUTATION_READY, judgement.findings)
@@ -292,8 +292,8 @@ class MutationReady(_Stage):
 
     @property
     def intent(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.document["evidence"]["mutation"]
-        return found
+        intent: dict[str, Any] = self.document["evidence"]["mutation"]
+        return intent
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
         """Return whether the mutation is an effect that names this call, and it was not redeemed yet."""
@@ -366,8 +366,8 @@ def replay_turn(document: Any, active_policy: str | None = None) -> MutationRead
     requests, mutation = evidence.pop("toolRequests", ()), evidence.pop("mutation", None)
     in_force: Mapping[str, Any] = {}
     if active_policy is not None:
-        stated = constraints.get("mutationConstraints") or {}
-        in_force = {"mutationConstraints": {**stated, "activePolicyDigest": active_policy}}
+        recorded = constraints.get("mutationConstraints") or {}
+        in_force = {"mutationConstraints": {**recorded, "activePolicyDigest": active_policy}}
     # All evidence is added with the requests, so that a class blocks the earliest state and caller edges are present.
     requested = CallSpec.open(call_spec, constraints).request(requests, evidence)
     return requested.answer().use().close(protocol_state).authorize(mutation, in_force)

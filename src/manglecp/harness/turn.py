@@ -143,7 +143,7 @@ def _read_context(call: CallSpec, document: dict[str, Any]) -> TurnContext:
     return TurnContext(call, constraints, read_member(document, "policyDocuments", read_documents) or {})
 
 
-def check_schemas(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
+def check_schemas(document: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
     """Return whether the arguments of each call match the schemas; later only their digests and this verdict remain."""
     policy = evidence.call_spec.tool_policy
     pins: dict[str, list[dict[str, Any]]] = {}
@@ -153,7 +153,7 @@ def check_schemas(found: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
     if not pins:
         return {}
     arguments = {}
-    for row in found.get("toolRequests") or ():
+    for row in document.get("toolRequests") or ():
         if row is not None and row.get("input") is not None:
             arguments[trim(row["toolCallId"])] = row["input"]
     return {
@@ -260,10 +260,10 @@ class TurnBuilder:
                     known = len(before) if isinstance(before, list) else 0
                     numbered[name] = [*numbered.get(name, ()), *read.numbered(raw[name], known)]
                     fields[field] = read.arrange(numbered[name])
-                elif (found := read(raw[name])) is not None:
-                    fields[field] = found
-            except InvalidEvidence as bad:
-                raise bad.under(name).under("evidence") from None
+                elif (item := read(raw[name])) is not None:
+                    fields[field] = item
+            except InvalidEvidence as error:
+                raise error.under(name).under("evidence") from None
         evidence = msgspec.structs.replace(self.evidence, **fields)
         verdicts = self._verdicts
         if any(row is not None and row.get("input") is not None for row in more.get(_REQUESTS, ())):
@@ -281,9 +281,9 @@ def _copy_json(value: Any, read: Callable[[], object]) -> Any:
     """Return a copy through JSON. ``read`` raises for what the copy does not show, such as a NaN in a document."""
     try:
         copy = _decode(_encode(value))
-    except (ValueError, TypeError, RecursionError) as bad:
+    except (ValueError, TypeError, RecursionError) as error:
         read()  # prefer its error, which has a path
-        raise InvalidEvidence("", f"not JSON: {bad}") from None
+        raise InvalidEvidence("", f"not JSON: {error}") from None
     if copy != value:
         read()
     return copy

@@ -116,66 +116,66 @@ def verify(witness: Mapping[str, Any]) -> Verification:
     return Verification(tuple(differences), tuple(_unverifiable_pointers(turn)), judgement)
 
 
-def _read_recorded_turn(found: Any) -> Turn:
+def _read_recorded_turn(recorded: Any) -> Turn:
     """Read the recorded turn strictly: normalised rows need no leniency."""
-    if not isinstance(found, dict):
+    if not isinstance(recorded, dict):
         raise InvalidEvidence("/turn", "is absent or not an object")
     try:
-        msgspec.json.encode(found)
-    except (RecursionError, TypeError, UnicodeEncodeError) as bad:
-        raise InvalidEvidence("/turn", f"is not JSON: {bad}") from None
-    evidence = _convert(found, "evidence", Evidence)
-    constraints = _convert(found, "constraints", Constraints)
-    verdicts = _convert(found, "schemaVerdicts", dict[str, bool])
+        msgspec.json.encode(recorded)
+    except (RecursionError, TypeError, UnicodeEncodeError) as error:
+        raise InvalidEvidence("/turn", f"is not JSON: {error}") from None
+    evidence = _convert(recorded, "evidence", Evidence)
+    constraints = _convert(recorded, "constraints", Constraints)
+    verdicts = _convert(recorded, "schemaVerdicts", dict[str, bool])
     try:
-        documents = read_member(found, "policyDocuments", read_documents)
+        documents = read_member(recorded, "policyDocuments", read_documents)
         check_row_order(evidence)
-    except InvalidEvidence as bad:
-        raise bad.under("turn") from None
+    except InvalidEvidence as error:
+        raise error.under("turn") from None
     if documents is None:
         raise InvalidEvidence("/turn/policyDocuments", "is absent")
     return Turn(evidence, TurnContext(evidence.call_spec, constraints, documents), verdicts)
 
 
-def _convert(found: dict[str, Any], name: str, kind: type[T]) -> T:
+def _convert(recorded: dict[str, Any], name: str, kind: type[T]) -> T:
     try:
-        return msgspec.convert(found.get(name), kind)
-    except msgspec.ValidationError as bad:
-        message, _, path = str(bad).partition(" - at `$")
+        return msgspec.convert(recorded.get(name), kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
         steps = "".join(f"/{step}" for step in re.findall(r"[^.\[\]`]+", path))
         raise InvalidEvidence(f"/turn/{name}{steps}", message) from None
 
 
-def _compare(where: str, expected: Any, found: Any, differences: list[Difference]) -> None:
+def _compare(where: str, expected: Any, recorded: Any, differences: list[Difference]) -> None:
     """Append the innermost differences. The types bound the depth."""
-    waiting = [(where, expected, found)]
-    while waiting:
-        where, one, other = waiting.pop()
-        if isinstance(one, dict) and isinstance(other, dict):
-            names = sorted({*one, *other}, reverse=True)
-            waiting += [(row_pointer(where, name), one.get(name), other.get(name)) for name in names]
-        elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-            waiting += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(one, other, strict=True))])]
-        elif one != other or type(one) is not type(other):
-            differences.append(Difference(where, one, other))
+    pairs = [(where, expected, recorded)]
+    while pairs:
+        where, left, right = pairs.pop()
+        if isinstance(left, dict) and isinstance(right, dict):
+            names = sorted({*left, *right}, reverse=True)
+            pairs += [(row_pointer(where, name), left.get(name), right.get(name)) for name in names]
+        elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+            pairs += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(left, right, strict=True))])]
+        elif left != right or type(left) is not type(right):
+            differences.append(Difference(where, left, right))
 
 
 def _unverifiable_pointers(turn: Turn) -> list[str]:
     """Return the pointers to digests of values that the witness does not hold."""
-    found = []
+    pointers = []
     for index, request in enumerate(turn.evidence.tool_requests):
         if request.input_digest is not None:
-            found.append(f"/turn/evidence/toolRequests/{index}/inputDigest")
+            pointers.append(f"/turn/evidence/toolRequests/{index}/inputDigest")
         if request.search_fits is not None:
-            found.append(f"/turn/evidence/toolRequests/{index}/searchFits")
+            pointers.append(f"/turn/evidence/toolRequests/{index}/searchFits")
         if request.search_ref is not None and request.search_ref.query_digest is not None:
-            found.append(f"/turn/evidence/toolRequests/{index}/searchRef/queryDigest")
+            pointers.append(f"/turn/evidence/toolRequests/{index}/searchRef/queryDigest")
     for index, result in enumerate(turn.evidence.tool_results):
         where = f"/turn/evidence/toolResults/{index}"
         if result.result_digest is not None:
-            found.append(f"{where}/resultDigest")
+            pointers.append(f"{where}/resultDigest")
         if result.payload_bytes is not None:
-            found.append(f"{where}/payloadBytes")
+            pointers.append(f"{where}/payloadBytes")
         if result.error is not None:
-            found.append(f"{where}/error/errorMessageDigest")
-    return found + [f"/turn/schemaVerdicts/{name}" for name in sorted(turn.schema_verdicts)]
+            pointers.append(f"{where}/error/errorMessageDigest")
+    return pointers + [f"/turn/schemaVerdicts/{name}" for name in sorted(turn.schema_verdicts)]

@@ -42,25 +42,25 @@ class Problems:
     """Collects diagnostics while a pack is read."""
 
     def __init__(self) -> None:
-        self._found: list[Diagnostic] = []
+        self._diagnostics: list[Diagnostic] = []
 
     def add(
         self, file: str, message: str, *, line: int | None = None, column: int | None = None, fix: str | None = None
     ) -> None:
-        self._found.append(pack_problem(file, message, line, column, fix=fix))
+        self._diagnostics.append(pack_problem(file, message, line, column, fix=fix))
 
     def warn(self, file: str, message: str, *, line: int | None = None, fix: str | None = None) -> None:
-        self._found.append(pack_problem(file, message, line, fix=fix, severity="warning"))
+        self._diagnostics.append(pack_problem(file, message, line, fix=fix, severity="warning"))
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
-        self._found += diagnostics
+        self._diagnostics += diagnostics
 
     @property
     def any_error(self) -> bool:
-        return any(diagnostic.severity == "error" for diagnostic in self._found)
+        return any(diagnostic.severity == "error" for diagnostic in self._diagnostics)
 
     def sound(self, file: str) -> bool:
-        return not any(diagnostic.file == file and diagnostic.severity == "error" for diagnostic in self._found)
+        return not any(diagnostic.file == file and diagnostic.severity == "error" for diagnostic in self._diagnostics)
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
@@ -68,10 +68,10 @@ class Problems:
 
     def refuse(self, partial: Pack | None = None) -> None:
         if self.any_error:
-            found = self._sorted()
-            if len(found) > _MAX_REPORTED:
-                found = [*found[:_MAX_REPORTED], pack_problem("", f"and {len(found) - _MAX_REPORTED} more")]
-            raise PackError(found, partial)
+            diagnostics = self._sorted()
+            if (excess := len(diagnostics) - _MAX_REPORTED) > 0:
+                diagnostics[_MAX_REPORTED:] = [pack_problem("", f"and {excess} more")]
+            raise PackError(diagnostics, partial)
 
     def _sorted(self) -> list[Diagnostic]:
-        return sorted(self._found, key=lambda found: (found.file, found.line or 0, found.column or 0))
+        return sorted(self._diagnostics, key=lambda one: (one.file, one.line or 0, one.column or 0))

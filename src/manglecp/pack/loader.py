@@ -132,7 +132,7 @@ class _PackReader:
         return [name for name in self._folder.names if name.startswith(f"{folder}/")]
 
     def _sources(self) -> tuple[Source, ...]:
-        found = []
+        sources = []
         for name in self._inside("rules"):
             level, slash, rest = name.removeprefix("rules/").partition("/")
             trust = _TRUST.get(level) if slash else Trust.DOMAIN
@@ -143,9 +143,9 @@ class _PackReader:
             elif not name.endswith(".mg"):
                 self._problems.add(name, "the name is not that of a rule file", fix="rule files end in .mg")
             elif (text := self._folder.text(name, LARGEST_TEXT)) is not None:
-                found.append(Source(name, text, trust))
-                self._check_text(found[-1])
-        return tuple(found)
+                sources.append(Source(name, text, trust))
+                self._check_text(sources[-1])
+        return tuple(sources)
 
     def _check_text(self, source: Source) -> None:
         """Report invisible characters, in comments too."""
@@ -156,7 +156,7 @@ class _PackReader:
             self._problems.add(source.name, message, line=line, column=column, fix=fix)
 
     def _facts(self) -> tuple[str, ...]:
-        found = []
+        files = []
         for name in self._inside("facts"):
             if "/" in name.removeprefix("facts/") or not name.removesuffix(".gz").endswith(_FACTS):
                 known = ", ".join(_FACTS)
@@ -164,11 +164,11 @@ class _PackReader:
                     name, "the name is not that of a fact file", fix=f"known endings are {known}, each also .gz"
                 )
             else:
-                found.append(str(self._root / name))
-        return tuple(found)
+                files.append(str(self._root / name))
+        return tuple(files)
 
     def _skills(self) -> dict[str, SkillText]:
-        found = {}
+        skills = {}
         for name in self._inside("skills"):
             if "/" in name.removeprefix("skills/") or not name.endswith(".md"):
                 self._problems.add(name, "the name is not that of a skill", fix="skills are files skills/ID.md")
@@ -176,8 +176,8 @@ class _PackReader:
             text = self._folder.text(name, LARGEST_SKILL)
             skill = None if text is None else read_skill(name, text, self._problems)
             if skill is not None:
-                found[skill.skill_id] = skill
-        return found
+                skills[skill.skill_id] = skill
+        return skills
 
     def _governance(self, pin: str | None) -> PolicyPackage:
         documents: dict[str, str] = {}
@@ -215,5 +215,5 @@ class _PackReader:
             return None, {}
         sha256 = self._folder.sha256(file)
         listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox)
-        found = PythonFile(str(self._root / file), file, sha256)
-        return found, {} if listing is None else read(listing, file, self._problems)
+        python_file = PythonFile(str(self._root / file), file, sha256)
+        return python_file, {} if listing is None else read(listing, file, self._problems)

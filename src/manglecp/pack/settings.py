@@ -207,14 +207,14 @@ def default_name(folder_name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", folder_name).strip("-._")[:64] or "pack"
 
 
-def fill_params(settings: Settings, given: Mapping[str, str], problems: Problems) -> dict[str, str]:
+def fill_params(settings: Settings, overrides: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Return the value of every param: the given one, or its default."""
-    known = {param.name: param for param in settings.params}
-    for name in sorted(given.keys() - known.keys()):
-        problems.add("", f"--set {name}: the pack has no param of that name", fix=did_you_mean(name, known))
+    params = {param.name: param for param in settings.params}
+    for name in sorted(overrides.keys() - params.keys()):
+        problems.add("", f"--set {name}: the pack has no param of that name", fix=did_you_mean(name, params))
     values = {}
     for param in settings.params:
-        value = given.get(param.name, param.default)
+        value = overrides.get(param.name, param.default)
         if value is None:
             message = f"params.{param.name}: a value is needed"
             problems.add(FILE, message, fix=f"give --set {param.name}=… or a default")
@@ -242,23 +242,23 @@ def _folder(name: str, value: str, problems: Problems) -> str:
 
 def _domain(domain: TomlTable, name: str, description: str) -> DomainSettings:
     affinities = domain.section("affinities")
-    found = DomainSettings(
+    settings = DomainSettings(
         id=domain.text("id", name, pattern=_NAME, takes=_A_NAME),
         description=domain.text("description", description),
         categories=domain.texts("categories", _CATEGORY, f"one of {', '.join(CATEGORIES)} or a name with x- before it"),
         affinities={key: affinities.number(key, 0, 0, 100) for key in sorted(affinities)},
     )
-    for key in found.affinities:
+    for key in settings.affinities:
         if not key.strip() or len(key) > _MAX_KEY:
             affinities.report(key, f"a key has from 1 to {_MAX_KEY} characters")
         elif (hidden := find_invisible(key)) is not None:
             affinities.report(key, f"the key holds the invisible character {hidden[1]}", "remove it")
     domain.finish()
-    return found
+    return settings
 
 
 def _intents(whole: TomlTable) -> tuple[IntentSettings, ...]:
-    found: dict[str, IntentSettings] = {}
+    intents: dict[str, IntentSettings] = {}
     for intent in whole.sections("intents"):
         name = intent.text("name", None, pattern=_NAME, takes=_A_NAME, required=True)
         description = intent.text("description", "", required=True)
@@ -267,13 +267,13 @@ def _intents(whole: TomlTable) -> tuple[IntentSettings, ...]:
         intent.finish()
         for both in sorted(set(required) & set(optional)):
             intent.report("optional_facts", f"{both} is required already", "remove it")
-        if name is not None and name in found:
+        if name is not None and name in intents:
             intent.report("name", f"there is an intent {name} already", "rename or remove one of them")
         elif name is not None:
-            found[name] = IntentSettings(
+            intents[name] = IntentSettings(
                 name=name, description=description, required_facts=required, optional_facts=optional, line=intent.line
             )
-    return tuple(found.values())
+    return tuple(intents.values())
 
 
 def _numbers(table: TomlTable, kind: type[_N], **others: Any) -> _N:
@@ -287,11 +287,12 @@ def _numbers(table: TomlTable, kind: type[_N], **others: Any) -> _N:
 
 
 def _disclosure(disclosure: TomlTable) -> Disclosure:
-    found = _numbers(disclosure, Disclosure, tokens=disclosure.choice("tokens", "auto", get_args(TokenCounting)))
-    if not found.full >= found.condensed >= found.minimal:
-        message = f"full {found.full}, condensed {found.condensed}, minimal {found.minimal} are not in descending order"
-        disclosure.report(None, message, "a higher level needs at least the score of the lower one")
-    return found
+    levels = _numbers(disclosure, Disclosure, tokens=disclosure.choice("tokens", "auto", get_args(TokenCounting)))
+    if not levels.full >= levels.condensed >= levels.minimal:
+        scores = f"full {levels.full}, condensed {levels.condensed}, minimal {levels.minimal}"
+        fix = "a higher level needs at least the score of the lower one"
+        disclosure.report(None, f"{scores} are not in descending order", fix)
+    return levels
 
 
 def _auth(auth: TomlTable) -> AuthSettings:
@@ -309,7 +310,7 @@ def _auth(auth: TomlTable) -> AuthSettings:
 
 
 def _params(params: TomlTable) -> tuple[Param, ...]:
-    found = []
+    settings = []
     for name in params:
         param = params.section(name)
         if not _PARAM.fullmatch(name):
@@ -329,8 +330,8 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
             param.report("required", "a param with a default is not required", "remove one of them")
         elif required is False and default is None:
             param.report("required", "an optional param needs a default", 'add default = "…"')
-        found.append(Param(name=name, description=description, default=default, kind=kind, writable=writable))
-    return tuple(found)
+        settings.append(Param(name=name, description=description, default=default, kind=kind, writable=writable))
+    return tuple(settings)
 
 
 def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:

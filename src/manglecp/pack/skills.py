@@ -105,11 +105,11 @@ class _SkillReader:
             if line[0] in " -" and inside:
                 self._resource_line(number, line, resources)
                 continue
-            found = self._entry(number, line, _KEYS)
-            inside = found is not None and found[0] == "resources"
-            if found is None:
+            entry = self._entry(number, line, _KEYS)
+            inside = entry is not None and entry[0] == "resources"
+            if entry is None:
                 continue
-            key, value = found
+            key, value = entry
             if key in values:
                 self._report(number, f"{key} is given twice", "remove one of them")
             values[key] = value
@@ -135,17 +135,17 @@ class _SkillReader:
         if stripped.startswith("- "):
             resources.append({})
             stripped = stripped[2:].lstrip()
-        found = self._entry(number, stripped, _RESOURCE_KEYS)
-        if found is None:
+        entry = self._entry(number, stripped, _RESOURCE_KEYS)
+        if entry is None:
             return
         if not resources:
             self._report(number, "an entry of resources begins with '- '")
-        elif found[0] in resources[-1]:
-            self._report(number, f"{found[0]} is given twice", "begin the next resource with '- '")
-        elif not found[1]:
-            self._report(number, f"{found[0]} is empty")
+        elif entry[0] in resources[-1]:
+            self._report(number, f"{entry[0]} is given twice", "begin the next resource with '- '")
+        elif not entry[1]:
+            self._report(number, f"{entry[0]} is empty")
         else:
-            resources[-1][found[0]] = found[1]
+            resources[-1][entry[0]] = entry[1]
 
     def _entry(self, number: int, line: str, known: Collection[str]) -> tuple[str, str] | None:
         entry = _ENTRY.fullmatch(line)

@@ -132,28 +132,28 @@ class TomlTable:
         return int(value)
 
     def texts(self, key: str, pattern: re.Pattern[str], takes: str) -> tuple[str, ...]:
-        found: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for number, item in enumerate(self._typed(key, list) or (), 1):
             if not isinstance(item, str) or not pattern.fullmatch(item):
                 self.report(key, f"entry {number} is not {takes}")
-            elif item in found:
+            elif item in texts:
                 self.report(key, f"entry {number} is a duplicate", "remove it")
             else:
-                found[item] = None
-        return tuple(found)
+                texts[item] = None
+        return tuple(texts)
 
     def section(self, key: str) -> TomlTable:
         return self._at((key,), self._typed(key, dict) or {})
 
     def sections(self, key: str) -> list[TomlTable]:
         items = self._typed(key, list) or []
-        found = []
+        tables = []
         for number, item in enumerate(items):
             if isinstance(item, dict):
-                found.append(self._at((key, number), item))
+                tables.append(self._at((key, number), item))
             else:
                 self.report(key, f"entry {number + 1} is not a table", f"write [[{key}]]")
-        return found
+        return tables
 
     def finish(self, of_tables: Mapping[str, str] | None = None) -> None:
         """Report the keys that were not requested; ``of_tables`` maps keys to the table that they belong to."""
@@ -260,12 +260,12 @@ def _key(text: str, at: int) -> tuple[KeyPath, int]:
     parts: list[str] = []
     while True:
         at = _end(_SPACE, text, at)
-        found = _PART.match(text, at)
-        if found is None:
+        match = _PART.match(text, at)
+        if match is None:
             return (), at
-        word = found[0]
+        word = match[0]
         parts.append(next(iter(tomllib.loads(f"{word} = 0"))) if word[0] in "\"'" else word)
-        at = _end(_SPACE, text, found.end())
+        at = _end(_SPACE, text, match.end())
         if not text.startswith(".", at):
             return tuple(parts), at
         at += 1
@@ -274,11 +274,11 @@ def _key(text: str, at: int) -> tuple[KeyPath, int]:
 def _statement_end(text: str, at: int, depth: int) -> int:
     """Return the offset behind the statement; ``depth`` is the number of open brackets."""
     while at < len(text):
-        found = _PIECE.match(text, at)
-        if found is None:
+        match = _PIECE.match(text, at)
+        if match is None:
             return len(text)
-        piece = found[0]
-        at = found.end()
+        piece = match[0]
+        at = match.end()
         if piece in ("[", "{"):
             depth += 1
         elif piece in ("]", "}"):
@@ -289,5 +289,5 @@ def _statement_end(text: str, at: int, depth: int) -> int:
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return at if found is None else found.end()
+    match = pattern.match(text, at)
+    return at if match is None else match.end()

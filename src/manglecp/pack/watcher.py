@@ -60,31 +60,31 @@ class FolderWatcher(Generic[T]):
         Errors of ``load`` other than :class:`PackError` are raised, and the next poll tries again.
         """
         with self._polling:
-            seen = frozenset(_entries(self.folder))
-            if seen == self._loaded:
+            fingerprint = frozenset(_entries(self.folder))
+            if fingerprint == self._loaded:
                 self._latest = None
                 return "none"
-            if not self._is_settled(seen):
+            if not self._is_settled(fingerprint):
                 return "none"
             try:
                 loaded = self._load(self.folder)
             except PackError as error:
-                self._loaded = seen
+                self._loaded = fingerprint
                 self._state = (self.current, error.diagnostics)
                 return "broken"
             except BaseException as error:
                 # Not an error of the pack: the edit is not marked as seen, and is tried again.
                 self._state = (self.current, (pack_problem("", f"it could not be loaded: {type(error).__name__}"),))
                 raise
-            self._loaded = seen
+            self._loaded = fingerprint
             self._state = (loaded, ())
             return "swapped"
 
-    def _is_settled(self, seen: Fingerprint) -> bool:
+    def _is_settled(self, fingerprint: Fingerprint) -> bool:
         self._polls = 0 if self._latest is None else self._polls + 1
-        self._same = self._same + 1 if seen == self._latest else 0
-        self._latest = seen
-        missing = {path for path, *_ in self._loaded} - {path for path, *_ in seen}
+        self._same = self._same + 1 if fingerprint == self._latest else 0
+        self._latest = fingerprint
+        missing = {path for path, *_ in self._loaded} - {path for path, *_ in fingerprint}
         if self._same < (self._gone if missing else self._steady) and self._polls < _MAX_WAIT:
             return False
         self._latest = None
@@ -102,15 +102,15 @@ def _entries(root: Path) -> Iterator[tuple[str, int, int, int, int]]:
             continue
         for entry in entries:
             try:
-                found = entry.stat(follow_symlinks=False)
+                status = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
             count += 1
             if count > MAX_FILES:  # not a pack; the loader reports it
                 return
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 if depth < MAX_DEPTH:
                     waiting.append((entry.path, depth + 1))
                 continue
             # ctime cannot be set back, unlike mtime.
-            yield entry.path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+            yield entry.path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

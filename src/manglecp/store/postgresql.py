@@ -231,8 +231,8 @@ class PostgresDatabase:
 
     def _create(self, parts: Sequence[SchemaPart]) -> None:
         with self.read_transaction() as tx:
-            found = tx.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA}.store_part",)).fetchone()[0]
-            if found and has_parts(tx, parts, name=self.name):
+            exists = tx.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA}.store_part",)).fetchone()[0]
+            if exists and has_parts(tx, parts, name=self.name):
                 return
         with self.write_transaction() as tx:
             tx.execute("SELECT pg_advisory_xact_lock(?)", (_CREATION_LOCK,))

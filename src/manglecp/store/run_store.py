@@ -322,19 +322,19 @@ class RunStore:
             return None
         unreadable: dict[str, Unusable] = {}
         while True:
-            lapsed, which = _search(pack_digests, run_id, unreadable)
+            lapsed, values = _search(pack_digests, run_id, unreadable)
             # Usually no run has lapsed; this check must not block writers.
             with self._database.read_transaction() as tx:
-                if tx.execute(lapsed, (tx.now_ms(), *which)).fetchone() is None:
+                if tx.execute(lapsed, (tx.now_ms(), *values)).fetchone() is None:
                     break
             chosen = ""
             try:
                 with self._database.write_transaction() as tx:
                     now_ms = tx.now_ms()
-                    found = tx.locked(lapsed, (now_ms, *which)).fetchone()
-                    if found is None:  # another process took it over, or has locked it
+                    lapsed_run = tx.locked(lapsed, (now_ms, *values)).fetchone()
+                    if lapsed_run is None:  # another process took it over, or has locked it
                         break
-                    chosen, takeovers = found
+                    chosen, takeovers = lapsed_run
                     tx.execute(_DOUBT, (now_ms, chosen))
                     if takeovers <= most_takeovers:
                         tx.execute(_TAKE_OVER, (owner, now_ms + claim_ms, takeovers, now_ms, chosen))
@@ -572,8 +572,8 @@ class RunStore:
         return OwnedRun(run=run, admission=admission, values=Values(**values), steps=steps)
 
     def list(self, tx: Transaction, state: RunState | None = None, limit: int = 100) -> Sequence[Run]:
-        which, values = ("", ()) if state is None else (" WHERE state = ?", (state.value,))
-        rows = tx.execute(f"{_SELECT_RUN}{which} ORDER BY created_ms DESC, run_id LIMIT ?", (*values, limit))
+        condition, values = ("", ()) if state is None else (" WHERE state = ?", (state.value,))
+        rows = tx.execute(f"{_SELECT_RUN}{condition} ORDER BY created_ms DESC, run_id LIMIT ?", (*values, limit))
         return tuple(_run(row) for row in rows.fetchall())
 
     def sweep(self, tx: Transaction, *, limit: int = 500) -> RunSweep:

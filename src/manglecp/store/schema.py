@@ -66,7 +66,7 @@ _PARTS: Final = "CREATE TABLE IF NOT EXISTS store_part (name TEXT PRIMARY KEY, v
 
 def translate(statement: str, dialect: Dialect) -> str:
     words = _WORDS[dialect]
-    return _WORD.sub(lambda found: words.get(found[0], found[0]), statement)
+    return _WORD.sub(lambda match: words.get(match[0], match[0]), statement)
 
 
 def has_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> bool:
@@ -89,16 +89,16 @@ def create_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> 
         tx.execute("INSERT INTO store_part (name, version) VALUES (?, ?)", (part.name, REVISION))
 
 
-def check_revision(found: int, *, name: str) -> None:
+def check_revision(revision: int, *, name: str) -> None:
     """Raise :class:`Unusable` for a database of another revision."""
-    if found > REVISION:
+    if revision > REVISION:
         raise Unusable(
-            f"{name} has store revision {found} and this manglecp supports {REVISION}; "
+            f"{name} has store revision {revision} and this manglecp supports {REVISION}; "
             "use the newer manglecp that wrote it"
         )
-    if found < REVISION:
+    if revision < REVISION:
         raise Unusable(
-            f"{name} was written by an older manglecp (store revision {found}, this one has {REVISION}) and is not "
+            f"{name} was written by an older manglecp (store revision {revision}, this one has {REVISION}) and is not "
             "converted. Export what you need with the manglecp that wrote it (ledger export, issue export), then move "
             "the file or drop the schema `manglecp` away, and start with a new store."
         )

@@ -93,12 +93,12 @@ class SqliteDatabase:
 
     def damage(self) -> list[str]:
         with self.read_transaction() as tx:
-            found = [str(row[0]) for row in tx.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
-            found += [
+            damage = [str(row[0]) for row in tx.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+            damage += [
                 f"a row of {table} refers to a missing row of {other}"
                 for table, _, other, _ in tx.execute("PRAGMA foreign_key_check")
             ]
-            return found
+            return damage
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -141,9 +141,9 @@ class SqliteDatabase:
         """Raise :class:`Unusable` for a database of another program."""
         # One snapshot: another process may be creating the file.
         with _transaction(self._connection, "BEGIN DEFERRED") as tx:
-            found = self._pragma("application_id")
+            application = self._pragma("application_id")
             used = self._pragma("user_version") or tx.execute("SELECT 1 FROM sqlite_schema").fetchone()
-        if found != APPLICATION_ID and (found or used):
+        if application != APPLICATION_ID and (application or used):
             raise Unusable(f"{self.path} is a database of another program; it was not changed")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
@@ -175,10 +175,10 @@ class SqliteDatabase:
 
     def _check_revision(self) -> bool:
         """Return whether the file is a store already. Raises :class:`Unusable` for another revision."""
-        found = int(self._pragma("user_version"))
-        if found:
-            check_revision(found, name=self.name)
-        return bool(found)
+        revision = int(self._pragma("user_version"))
+        if revision:
+            check_revision(revision, name=self.name)
+        return bool(revision)
 
     def _pragma(self, name: str) -> Any:
         return self._connection.execute(f"PRAGMA {name}").fetchone()[0]

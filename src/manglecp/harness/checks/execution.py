@@ -214,23 +214,23 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
 
 def check_queues(turn: Turn) -> Iterator[Finding]:
     """Check that required queues and views exist, without duplicates, within the batch size, at allowed points."""
-    wanted, evidence = turn.constraints.context_constraints, turn.evidence
-    for name in set(wanted.required_queue_ids).difference(row.queue_id for row in evidence.reminder_queue):
+    constraints, evidence = turn.constraints.context_constraints, turn.evidence
+    for name in set(constraints.required_queue_ids).difference(row.queue_id for row in evidence.reminder_queue):
         yield Finding(_QUEUE, row_pointer("reminderQueue", name), "the required queue is absent")
-    for name in set(wanted.required_state_view_ids).difference(row.view_id for row in evidence.state_views):
+    for name in set(constraints.required_state_view_ids).difference(row.view_id for row in evidence.state_views):
         yield Finding(_INJECTION, row_pointer("stateViews", name), "the required view is absent")
     for queue in evidence.reminder_queue:
         where = row_pointer("reminderQueue", queue.queue_id)
         reminders = [entry.reminder_digest for entry in queue.entries if entry.reminder_digest is not None]
-        if wanted.dedup and len(set(reminders)) < len(reminders):
+        if constraints.dedup and len(set(reminders)) < len(reminders):
             yield Finding(_QUEUE, where, "a reminder is in the queue twice")
-        if wanted.max_batch_size is not None and len(queue.entries) > wanted.max_batch_size:
+        if constraints.max_batch_size is not None and len(queue.entries) > constraints.max_batch_size:
             yield Finding(
-                _QUEUE, where, f"{len(queue.entries)} reminders; at most {wanted.max_batch_size} are admitted"
+                _QUEUE, where, f"{len(queue.entries)} reminders; at most {constraints.max_batch_size} are admitted"
             )
-    if wanted.allowed_injection_points is not None:
+    if constraints.allowed_injection_points is not None:
         for row in evidence.tool_render:
-            if row.injection_point not in wanted.allowed_injection_points:
+            if row.injection_point not in constraints.allowed_injection_points:
                 where = row_pointer("toolRender", row.tool_call_id)
                 yield Finding(_INJECTION, where, f"the injection point {row.injection_point} is not allowed")
 

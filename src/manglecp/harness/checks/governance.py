@@ -92,16 +92,21 @@ def check_promotion(turn: Turn) -> Iterator[Finding]:
 
 
 def _check_package(gate: _Gate) -> Iterator[Finding]:
-    found, where = gate.profile.policy_provenance, "governanceProfile/policyProvenance"
-    if not gate.owes("policyProvenance", found is not None or gate.profile.claimed is True):
+    provenance, where = gate.profile.policy_provenance, "governanceProfile/policyProvenance"
+    if not gate.owes("policyProvenance", provenance is not None or gate.profile.claimed is True):
         return
-    pinned = found is not None and found.pinned is True and found.package_ref and found.expected_digest
-    if found is None or not pinned or found.bound_digest is None:
+    if (
+        provenance is None
+        or provenance.pinned is not True
+        or not provenance.package_ref
+        or not provenance.expected_digest
+        or provenance.bound_digest is None
+    ):
         yield Finding(_UNPINNED, where, "the policy package is not pinned by reference and both digests")
         return
-    if found.expected_digest != found.bound_digest:
+    if provenance.expected_digest != provenance.bound_digest:
         yield Finding(_PACKAGE, where, "another package is bound than the one expected")
-    if gate.constraints.bind_governance_digest and found.bound_digest != gate.turn.call.governance_policy_digest:
+    if gate.constraints.bind_governance_digest and provenance.bound_digest != gate.turn.call.governance_policy_digest:
         yield Finding(_PACKAGE, where, "another package is bound than the one of the call")
 
 
@@ -134,24 +139,24 @@ def _check_stages(gate: _Gate) -> Iterator[Finding]:
 def _find_out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
     """Yield decisions at unknown stages and those out of the stage order."""
     places = {row.stage: STAGES.index(row.stage) for row in decisions if row.stage in STAGES}
-    known = [(row.sequence, places[row.stage]) for row in decisions if row.stage in places]
+    ordered = [(row.sequence, places[row.stage]) for row in decisions if row.stage in places]
     for row in decisions:
         if row.stage not in places:
             yield row, f"the stage {row.stage} is unknown"
             continue
         sequence, place_of_stage = row.sequence, places[row.stage]
-        if any((sequence - other) * (place_of_stage - its_place) < 0 for other, its_place in known):
+        if any((sequence - other) * (place_of_stage - its_place) < 0 for other, its_place in ordered):
             yield row, f"the stage {row.stage} is out of its order"
 
 
 def _check_eval_gate(gate: _Gate) -> Iterator[Finding]:
-    found, where = gate.profile.eval_gate, "governanceProfile/evalGate"
-    if not gate.promotes and not gate.owes("evalGate", found is not None):
+    evaluation, where = gate.profile.eval_gate, "governanceProfile/evalGate"
+    if not gate.promotes and not gate.owes("evalGate", evaluation is not None):
         return
-    if found is None or found.passed is not True:
+    if evaluation is None or evaluation.passed is not True:
         yield Finding(_EVAL, where, "the evaluation did not pass")
-    own = (found and found.thresholds) or {}
-    metrics = (found and found.metrics) or {}
+    own = (evaluation and evaluation.thresholds) or {}
+    metrics = (evaluation and evaluation.metrics) or {}
     for name in sorted(own.keys() | gate.turn.terms.eval_thresholds.keys()):
         floor = max(terms[name] for terms in (own, gate.turn.terms.eval_thresholds) if name in terms)
         if name not in metrics or metrics[name] < floor:
@@ -159,50 +164,50 @@ def _check_eval_gate(gate: _Gate) -> Iterator[Finding]:
 
 
 def _check_lineage(gate: _Gate) -> Iterator[Finding]:
-    found, where = gate.profile.eval_evidence, "governanceProfile/evalEvidence"
-    if not gate.promotes and not gate.owes("evalEvidence", found is not None):
+    lineage, where = gate.profile.eval_evidence, "governanceProfile/evalEvidence"
+    if not gate.promotes and not gate.owes("evalEvidence", lineage is not None):
         return
     if (
-        found is None
-        or found.dataset_lineage_ref is None
-        or found.grader_config_lineage_ref is None
-        or found.metric_thresholds_ref is None
+        lineage is None
+        or lineage.dataset_lineage_ref is None
+        or lineage.grader_config_lineage_ref is None
+        or lineage.metric_thresholds_ref is None
     ):
         yield Finding(_LINEAGE, where, "a reference to the data set, the grader or the thresholds is missing")
-    if found is not None and found.profile_ref not in (None, gate.turn.call.eval_profile_ref):
-        yield Finding(_LINEAGE, where, f"the evaluation ran on {found.profile_ref}, not on the benchmark of the call")
+    if lineage is not None and lineage.profile_ref not in (None, gate.turn.call.eval_profile_ref):
+        yield Finding(_LINEAGE, where, f"the evaluation ran on {lineage.profile_ref}, not on the benchmark of the call")
 
 
 def _check_red_team(gate: _Gate) -> Iterator[Finding]:
-    found, terms, where = gate.profile.red_team_gate, gate.turn.terms.red_team, "governanceProfile/redTeamGate"
-    if not gate.promotes and not gate.owes("redTeamGate", found is not None):
+    report, terms, where = gate.profile.red_team_gate, gate.turn.terms.red_team, "governanceProfile/redTeamGate"
+    if not gate.promotes and not gate.owes("redTeamGate", report is not None):
         return
-    if found is None:
+    if report is None:
         yield Finding(_RED_TEAM, where, "there was no adversarial regression")
         return
-    if found.passed is not True:
+    if report.passed is not True:
         yield Finding(_RED_TEAM, where, "the adversarial regression did not pass")
-    if found.report_ref is None:
+    if report.report_ref is None:
         yield Finding(_RED_TEAM, where, "reportRef is missing")
-    for plugin in set(terms.required_plugins or ()).difference(found.plugins):
+    for plugin in set(terms.required_plugins or ()).difference(report.plugins):
         yield Finding(_RED_TEAM, where, f"the plugin {plugin} did not run")
-    for strategy in set(terms.required_strategies or ()).difference(found.strategies):
+    for strategy in set(terms.required_strategies or ()).difference(report.strategies):
         yield Finding(_RED_TEAM, where, f"the strategy {strategy} was not tried")
-    if terms.min_probes is not None and (found.probes is None or found.probes < terms.min_probes):
-        yield Finding(_RED_TEAM, where, f"{found.probes} probes; at least {terms.min_probes} are needed")
-    if terms.max_failures is not None and (found.failures is None or found.failures > terms.max_failures):
-        yield Finding(_RED_TEAM, where, f"{found.failures} failures; at most {terms.max_failures} are admitted")
+    if terms.min_probes is not None and (report.probes is None or report.probes < terms.min_probes):
+        yield Finding(_RED_TEAM, where, f"{report.probes} probes; at least {terms.min_probes} are needed")
+    if terms.max_failures is not None and (report.failures is None or report.failures > terms.max_failures):
+        yield Finding(_RED_TEAM, where, f"{report.failures} failures; at most {terms.max_failures} are admitted")
 
 
 def _check_self_evolution(gate: _Gate) -> Iterator[Finding]:
-    found, where = gate.profile.self_evolution, "governanceProfile/selfEvolution"
-    if not gate.promotes_itself and not gate.owes("selfEvolution", found is not None):
+    bounds, where = gate.profile.self_evolution, "governanceProfile/selfEvolution"
+    if not gate.promotes_itself and not gate.owes("selfEvolution", bounds is not None):
         return
-    if found is None or found.max_attempts is None or found.max_attempts < 1:
+    if bounds is None or bounds.max_attempts is None or bounds.max_attempts < 1:
         yield Finding(_RETRY, where, "the attempts are not bounded by a number")
-    if found is None or found.terminal_escalation is None:
+    if bounds is None or bounds.terminal_escalation is None:
         yield Finding(_ESCALATION, where, "no owner is named to escalate to")
-    if found is None or found.rollback_ref is None:
+    if bounds is None or bounds.rollback_ref is None:
         yield Finding(_ROLLBACK, where, "no version is named to roll back to")
 
 
@@ -232,20 +237,20 @@ def _check_trace_mode(gate: _Gate) -> Iterator[Finding]:
 
 
 def _check_risk_tier(gate: _Gate) -> Iterator[Finding]:
-    of_call, found = gate.turn.call.risk_tier, gate.profile.risk_tier
+    of_call, risk = gate.turn.call.risk_tier, gate.profile.risk_tier
     if of_call is not None and of_call not in TIERS:
         yield Finding(_RISK, "callSpec/riskTier", f"the tier {of_call} is unknown")
-    if not gate.owes("riskTier", found is not None or of_call is not None):
+    if not gate.owes("riskTier", risk is not None or of_call is not None):
         return
     where = "governanceProfile/riskTier"
-    if found is None:
+    if risk is None:
         yield Finding(_RISK, where, "the tier has no control profile")
         return
-    if found.tier not in TIERS:
-        yield Finding(_RISK, where, f"the tier {found.tier} is unknown")
-    if found.control_profile_bound is not True:
+    if risk.tier not in TIERS:
+        yield Finding(_RISK, where, f"the tier {risk.tier} is unknown")
+    if risk.control_profile_bound is not True:
         yield Finding(_RISK, where, "the control profile is not bound")
-    if of_call not in (None, found.tier):
-        yield Finding(_RISK, where, f"the call has {of_call}, the profile {found.tier}")
-    if found.tier in (gate.constraints.human_checkpoint_tiers or ()) and found.approval_ref is None:
-        yield Finding(_RISK, where, f"the tier {found.tier} needs an approval by a human")
+    if of_call not in (None, risk.tier):
+        yield Finding(_RISK, where, f"the call has {of_call}, the profile {risk.tier}")
+    if risk.tier in (gate.constraints.human_checkpoint_tiers or ()) and risk.approval_ref is None:
+        yield Finding(_RISK, where, f"the tier {risk.tier} needs an approval by a human")

@@ -40,25 +40,25 @@ def check_contract(turn: Turn) -> Iterator[Finding]:
 
 def check_packet(turn: Turn) -> Iterator[Finding]:
     """Check that the target is allowed and the packet carries everything the contract requires."""
-    found, terms = turn.evidence.handoff, turn.terms.handoff
-    if found is None:
+    packet, terms = turn.evidence.handoff, turn.terms.handoff
+    if packet is None:
         return
-    if terms.allowed_targets and found.target not in terms.allowed_targets:
-        yield Finding(_TARGET, "handoff", f"{found.target} is not an admitted target")
+    if terms.allowed_targets and packet.target not in terms.allowed_targets:
+        yield Finding(_TARGET, "handoff", f"{packet.target} is not an admitted target")
     by_role, role = terms.allowed_targets_by_role, turn.call.orchestration_role
-    if by_role and found.target not in by_role.get(role or "", ()):
-        yield Finding(_TARGET, "handoff", f"{found.target} is not an admitted target of {role}")
-    if terms.require_return_path and found.return_path_ref is None:
+    if by_role and packet.target not in by_role.get(role or "", ()):
+        yield Finding(_TARGET, "handoff", f"{packet.target} is not an admitted target of {role}")
+    if terms.require_return_path and packet.return_path_ref is None:
         yield Finding(_RETURN, "handoff", "the packet has no return path")
-    wanted = set(terms.required_artifact_refs or ())
-    for ref in wanted.difference(found.required_artifact_refs):
+    required = set(terms.required_artifact_refs or ())
+    for ref in required.difference(packet.required_artifact_refs):
         yield Finding(_ARTIFACT, row_pointer("handoff", ref), "the packet does not carry the artifact")
     if terms.require_artifact_existence:
-        for ref in wanted.union(found.required_artifact_refs) - _existing_artifacts(turn):
+        for ref in required.union(packet.required_artifact_refs) - _existing_artifacts(turn):
             yield Finding(_ARTIFACT, row_pointer("artifacts", ref), "the artifact does not exist, or has no digest")
             yield Finding(_ARTIFACT, "handoff", f"{ref} does not exist, or has no digest")
     for name in terms.required_packet_fields or ():
-        if name not in _PACKET_FIELDS or not getattr(found, _PACKET_FIELDS[name]):
+        if name not in _PACKET_FIELDS or not getattr(packet, _PACKET_FIELDS[name]):
             yield Finding(_ARTIFACT, row_pointer("handoff", name), "the packet lacks a required field")
 
 
@@ -93,8 +93,8 @@ def check_descent(turn: Turn) -> Iterator[Finding]:
         return
     if continuity.handoff_ref is None:
         yield Finding(_ARTIFACT, "continuity", "the turn continues from a handoff that it does not name")
-    known = {row.ref for row in turn.evidence.artifacts if row.digest is not None}
-    for ref in set(continuity.artifact_refs) - known:
+    existing = {row.ref for row in turn.evidence.artifacts if row.digest is not None}
+    for ref in set(continuity.artifact_refs) - existing:
         yield Finding(
             _ARTIFACT, row_pointer("artifacts", ref), "the turn continues from an artifact that does not exist"
         )
@@ -127,7 +127,7 @@ def check_claims(turn: Turn) -> Iterator[Finding]:
 
     The tool of a named call counts as an action of the intent, or a right to one would be a right to any.
     """
-    intent, demanded = turn.evidence.mutation, turn.terms.required_claims
+    intent, required = turn.evidence.mutation, turn.terms.required_claims
     if intent is None:
         return
     for tool in {call.tool_name for call in intent.calls} - {intent.action}:
@@ -135,8 +135,8 @@ def check_claims(turn: Turn) -> Iterator[Finding]:
             yield Finding(
                 _CLAIM, "mutation", f"{_BASE}.{_snake(tool)} is not claimed, and the mutation names a call of that tool"
             )
-    if demanded is not None:
-        for claim in set(demanded).difference(intent.capability_claims):
+    if required is not None:
+        for claim in set(required).difference(intent.capability_claims):
             yield Finding(_CLAIM, "mutation", f"{claim} is not claimed")
         return
     if _BASE not in intent.capability_claims:

@@ -102,8 +102,8 @@ def check_result_shape(turn: Turn) -> Iterator[Finding]:
             yield Finding(_SCHEMA, where, f"the error lacks {', '.join(row.error.gaps)}")
         request = turn.requests.get(row.tool_call_id)
         if request is not None and request.tool_kind == PROGRAM and turn.call.action_mode == "code":
-            seen = row.observation
-            if seen is None or seen.stdout_digest is None or seen.stderr_digest is None:
+            observation = row.observation
+            if observation is None or observation.stdout_digest is None or observation.stderr_digest is None:
                 yield Finding(_SCHEMA, where, "a program has no digests of its standard output and error")
         if not _tokens_add_up(row):
             yield Finding(_SCHEMA, where, "the token delta is not what the filter saved")
@@ -148,16 +148,16 @@ def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
     if turn.terms.catalog_tools is not None:
         lists.append(("catalogue", set(turn.terms.catalog_tools)))
     choice = turn.call.tool_choice
-    demanded = choice.tool_name if choice is not None and choice.mode == "specific" else None
-    if not lists and demanded is None:
+    required = choice.tool_name if choice is not None and choice.mode == "specific" else None
+    if not lists and required is None:
         return
     for row in turn.evidence.tool_requests:
         where = row_pointer("toolRequests", row.tool_call_id)
         for title, names in lists:
             if row.tool_name not in names:
                 yield Finding(_DISALLOWED, where, f"{row.tool_name} is not in the {title}")
-        if demanded is not None and row.tool_name != demanded:
-            yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {demanded} is required")
+        if required is not None and row.tool_name != required:
+            yield Finding(_DISALLOWED, where, f"{row.tool_name} was called where {required} is required")
 
 
 def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
@@ -294,15 +294,15 @@ def _find_unmatched(turn: Turn) -> Iterator[Finding]:
 
 def check_truncation(turn: Turn) -> Iterator[Finding]:
     """Check that payloads are within the budget, and a truncation is recorded as the policy requires."""
-    demanded = turn.constraints.truncation_constraints
+    constraints = turn.constraints.truncation_constraints
     inline = turn.call.tool_response_truncation_policy
     limits = [
         terms
-        for terms in (demanded, inline)
+        for terms in (constraints, inline)
         if terms is not None and (terms.max_bytes, terms.marker, terms.strategy) != (None, None, None)
     ]
-    computable = demanded in limits and demanded.valid is None
-    if demanded.required and demanded.valid is not True and not computable:
+    computable = constraints in limits and constraints.valid is None
+    if constraints.required and constraints.valid is not True and not computable:
         yield Finding(_TRUNCATION, "truncationConstraints", "valid truncation is required, and not attested")
     budget = min((terms.max_bytes for terms in limits if terms.max_bytes is not None), default=None)
     for row in turn.results.values():

@@ -66,32 +66,32 @@ class DocumentKind:
 
 def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
     """Read a tool of the catalogue, and compute or verify its schema digest if the schema is given."""
-    found = _TOOL(value, place, problems)
-    if not isinstance(found, dict):
-        return found
-    if "inputSchema" not in found:
-        if "schemaDigest" not in found:
+    tool = _TOOL(value, place, problems)
+    if not isinstance(tool, dict):
+        return tool
+    if "inputSchema" not in tool:
+        if "schemaDigest" not in tool:
             problems.add(place, "schemaDigest or inputSchema is missing")
-        return found
+        return tool
     try:
-        computed = digest(found["inputSchema"])
+        computed = digest(tool["inputSchema"])
     except Uncanonical as error:
         problems.add(FileLocation(place.file, pointer=f"{place.pointer}/inputSchema{error.path}"), error.reason)
     else:
-        if found.setdefault("schemaDigest", computed) != computed:
+        if tool.setdefault("schemaDigest", computed) != computed:
             problems.add(place / "schemaDigest", f"the digest of inputSchema is {computed}")
-    return found
+    return tool
 
 
 def _stages(value: Any, place: FileLocation, problems: Problems) -> Any:
-    found = words(STAGES, least=1)(value, place, problems)
-    return [stage for stage in STAGES if stage in found]
+    stages = words(STAGES, least=1)(value, place, problems)
+    return [stage for stage in STAGES if stage in stages]
 
 
 def _reason(value: Any, place: FileLocation, problems: Problems) -> Any:
     """Read a stop reason: any word, since providers add new ones."""
-    found = text(value, place, problems)
-    return normalize_word(found) if isinstance(found, str) else found
+    reason = text(value, place, problems)
+    return normalize_word(reason) if isinstance(reason, str) else reason
 
 
 _PACKET_FIELDS: Final = ("target", "requiredArtifactRefs", "returnPathRef", "intent", "constraints", "packetDigest")
@@ -319,8 +319,8 @@ def check_consistency(documents: Documents, places: Mapping[str, FileLocation], 
 
 def _find_unknown_tools(names: Iterable[str], pointer: str, documents: Documents) -> Contradictions:
     if "tools" in documents:
-        known = {tool["toolName"] for tool in documents["tools"]["tools"]}
-        for name in sorted(set(names) - known):
+        catalogue = {tool["toolName"] for tool in documents["tools"]["tools"]}
+        for name in sorted(set(names) - catalogue):
             yield pointer, f"the tool {name!r} is not in the catalogue"
 
 
@@ -373,8 +373,8 @@ def _check_parallel(policy: Documents, _: Documents) -> Contradictions:
 
 
 def _check_handoff(policy: Documents, _: Documents) -> Contradictions:
-    named = {name for names in policy.get("allowedTargetsByRole", {}).values() for name in names}
-    for name in sorted(named - set(policy["allowedTargets"])):
+    targets = {name for names in policy.get("allowedTargetsByRole", {}).values() for name in names}
+    for name in sorted(targets - set(policy["allowedTargets"])):
         yield "/allowedTargetsByRole", f"{name!r} is not one of allowedTargets"
 
 
@@ -401,12 +401,12 @@ def _check_governance(policy: Documents, documents: Documents) -> Contradictions
 
 
 def _check_retry(policy: Documents, _: Documents) -> Contradictions:
-    seen: dict[str, str] = {}
+    rule_of: dict[str, str] = {}
     for rule in policy["rules"]:
         for name in rule["classes"]:
-            if name in seen:
-                yield "/rules", f"{name} has two rules, {seen[name]} and {rule['ruleId']}"
-            seen[name] = rule["ruleId"]
+            if name in rule_of:
+                yield "/rules", f"{name} has two rules, {rule_of[name]} and {rule['ruleId']}"
+            rule_of[name] = rule["ruleId"]
             if CLASSES[name].retry is RetryKind.NEVER and rule["maxAttempts"] > 1:
                 yield "/rules", f"{rule['ruleId']}: {name} is never retried"
 

@@ -117,13 +117,13 @@ class PolicyPackage:
 
     def documents(self) -> dict[str, Any]:
         """Return ``policyDocuments``: the documents behind the digests of the CallSpec."""
-        found: dict[str, Any] = {"governancePolicy": self.inventory}
+        documents: dict[str, Any] = {"governancePolicy": self.inventory}
         for kind, content in self.contents.items():
             if (name := KINDS[kind].document) is not None:
-                found[name] = dict(content)
+                documents[name] = dict(content)
         if "tools" in self.contents:
-            found["toolCatalog"] = self._catalogue()
-        return _copy(found)
+            documents["toolCatalog"] = self._catalogue()
+        return _copy(documents)
 
     def constraints(
         self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
@@ -133,7 +133,7 @@ class PolicyPackage:
         ``pinned`` is the package digest in the pin. A package that claims governance and is not the pinned one fails
         every turn closed.
         """
-        found = {
+        constraints = {
             "toolConstraints": self._tool_constraints(),
             "contextConstraints": self._context_constraints(),
             "decompositionConstraints": {
@@ -143,9 +143,9 @@ class PolicyPackage:
             "mutationConstraints": {"activePolicyDigest": self.digests["mutation"]} if self.may_mutate else {},
         }
         if self.contents["governance"]["claimed"]:
-            found["governanceProfile"] = self.governance_profile(pinned, risk_tier, approval_ref)
-            found["governanceConstraints"] = self._governance_constraints()
-        return _copy({name: value for name, value in found.items() if value})
+            constraints["governanceProfile"] = self.governance_profile(pinned, risk_tier, approval_ref)
+            constraints["governanceConstraints"] = self._governance_constraints()
+        return _copy({name: value for name, value in constraints.items() if value})
 
     def terms(
         self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
@@ -169,7 +169,7 @@ class PolicyPackage:
             },
         }
         if (observability := self.contents.get("observability")) is not None:
-            profile |= {"observabilityMode": observability["mode"], **_pick(observability, "processorRef")}
+            profile |= {"observabilityMode": observability["mode"], **pick(observability, "processorRef")}
         tier = self._tier(risk_tier)
         if tier is not None:
             control = self.contents["risk-tiers"]["tiers"].get(tier)
@@ -197,53 +197,54 @@ class PolicyPackage:
 
     def _catalogue(self) -> dict[str, Any]:
         tools = self.contents["tools"]
-        rows = [_pick(tool, "toolName", "schemaDigest") for tool in tools["tools"]]
+        rows = [pick(tool, "toolName", "schemaDigest") for tool in tools["tools"]]
         return {"catalogId": tools["catalogId"], "tools": rows}
 
     def _tool_policy(self) -> dict[str, Any]:
         tools = self.contents["tools"]
         allowed = [tool for tool in tools["tools"] if tool.get("allowed", True)]
-        rows = [_pick(tool, "toolName", "schemaDigest", "inputSchema") for tool in allowed]
-        return {"allowedTools": rows, **_pick(tools, "parserProfileId")}
+        rows = [pick(tool, "toolName", "schemaDigest", "inputSchema") for tool in allowed]
+        return {"allowedTools": rows, **pick(tools, "parserProfileId")}
 
     def _tool_constraints(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        constraints: dict[str, Any] = {}
         if "tools" in self.contents:
-            found["expectedToolCatalogDigest"] = digest(self._catalogue())
-            found |= _pick(self.contents["tools"], "parserProfiles", "requireResultProvenance")
+            constraints["expectedToolCatalogDigest"] = digest(self._catalogue())
+            constraints |= pick(self.contents["tools"], "parserProfiles", "requireResultProvenance")
         if "examples" in self.contents:
             examples = self.contents["examples"]["tools"]
-            found["exampleDigests"] = {name: digest(inputs) for name, inputs in examples.items()}
+            constraints["exampleDigests"] = {name: digest(inputs) for name, inputs in examples.items()}
         for kind, name in _EXPECTED.items():
             if kind in self.contents:
-                found[name] = self.digests[kind]
-        return found
+                constraints[name] = self.digests[kind]
+        return constraints
 
     def _context_constraints(self) -> dict[str, Any]:
         """Return the requirements of the render, queue and view documents, of which a turn compares only digests."""
-        found = _pick(self.contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
-        found |= _pick(self.contents["views"], "requiredStateViewIds")
+        constraints = pick(self.contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
+        constraints |= pick(self.contents["views"], "requiredStateViewIds")
         if "injectionPoints" in self.contents["render"]:
-            found["allowedInjectionPoints"] = self.contents["render"]["injectionPoints"]
+            constraints["allowedInjectionPoints"] = self.contents["render"]["injectionPoints"]
         if "scope" in self.contents:
-            found["expectedScopeDigest"] = self.digests["scope"]
-        return found
+            constraints["expectedScopeDigest"] = self.digests["scope"]
+        return constraints
 
     def _governance_constraints(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        constraints: dict[str, Any] = {
             "requiredControls": self.contents["governance"].get("requiredControls", []),
             "bindGovernanceDigest": True,
         }
         if (observability := self.contents.get("observability")) is not None:
-            found["allowedObservabilityModes"] = observability.get("allowedModes", [observability["mode"]])
-            found |= _pick(observability, "zeroDataRetention", "requireProcessorRef")
+            constraints["allowedObservabilityModes"] = observability.get("allowedModes", [observability["mode"]])
+            constraints |= pick(observability, "zeroDataRetention", "requireProcessorRef")
         checkpoints = [tier for tier in TIERS if self.needs_approval(tier)]
         if checkpoints:
-            found["humanCheckpointTiers"] = checkpoints
-        return found
+            constraints["humanCheckpointTiers"] = checkpoints
+        return constraints
 
 
-def _pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the members of these names that the document has."""
     return {name: document[name] for name in names if name in document}
 
 
@@ -280,9 +281,9 @@ def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
             problems.add(place, f"{places[stem].file} is the same kind of document")
         else:
             places[stem] = place
-            found = _decode(files[file], ending, place, problems)
-            if found is not None:
-                decoded[stem] = found
+            document = _decode(files[file], ending, place, problems)
+            if document is not None:
+                decoded[stem] = document
     return _package(decoded, places, problems, complete=decoded.keys() == places.keys())
 
 
@@ -294,14 +295,14 @@ def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str,
         places[kind] = FileLocation(kind)
         if kind not in KINDS:
             problems.unknown(places[kind], "the document", kind, KINDS)
-    known = {kind: content for kind, content in documents.items() if kind in KINDS}
-    return _package({_MANIFEST: manifest, **known}, places, problems, complete=True)
+    contents = {kind: content for kind, content in documents.items() if kind in KINDS}
+    return _package({_MANIFEST: manifest, **contents}, places, problems, complete=True)
 
 
 def _package(
     decoded: Mapping[str, Any], places: Mapping[str, FileLocation], problems: Problems, *, complete: bool
 ) -> PolicyPackage:
-    """``complete``: absent documents are missing, not unreadable."""
+    """Return the package. ``complete``: absent documents are missing, not unreadable. Raises :class:`.PolicyError`."""
     manifest: dict[str, Any] = {}
     contents: dict[str, Any] = {}
     for name, content in decoded.items():
@@ -311,8 +312,8 @@ def _package(
         else:
             contents[name] = KINDS[name].shape(content, places[name], problems)
     if complete:
-        owed = [_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)]
-        for name in owed:
+        required = [_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)]
+        for name in required:
             if name not in decoded:
                 problems.add(FileLocation(name), "the document is missing")
     problems.refuse()  # consistency is checked on valid documents only
@@ -342,13 +343,13 @@ def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
     from manglecp.wire import Fault, decode  # imported only for a JSON document
 
     try:
-        found = decode(data)
+        document = decode(data)
     except Fault as fault:
         problems.add(place, fault.message)
         return None
-    if found is None:
+    if document is None:
         problems.add(place, "null is not a document")
-    return found
+    return document
 
 
 def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
@@ -366,7 +367,7 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
 
 @cache
 def observe_package() -> PolicyPackage:
-    """Return the built-in package. ``observe().call_spec(...)`` gives log adapters the fields of each turn."""
+    """Return the built-in package; its ``call_spec(...)`` gives log adapters the fields of each turn."""
     return package_of(
         {"name": "observe", "version": "1", "description": "Observe turns; mutate nothing."},
         {

@@ -20,7 +20,7 @@ from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.constraints import STAGES, TIERS
 from manglecp.harness.judgement import judge
 from manglecp.harness.policy.kinds import KINDS, METRICS
-from manglecp.harness.policy.package import PolicyPackage, package_of, read_json
+from manglecp.harness.policy.package import PolicyPackage, package_of, pick, read_json
 from manglecp.harness.policy.shapes import (
     PolicyError,
     Problems,
@@ -76,16 +76,16 @@ class DocumentDifference:
 
 def compare_packages(before: PolicyPackage, after: PolicyPackage) -> tuple[DocumentDifference, ...]:
     """Return all differences; empty if and only if the digests are equal."""
-    found = []
+    differences = []
     if before.ref != after.ref:
         names = {"name": before.name, "version": before.version}, {"name": after.name, "version": after.version}
-        found.append(DocumentDifference("package", before.ref, after.ref, tuple(_find_changes("", *names))))
+        differences.append(DocumentDifference("package", before.ref, after.ref, tuple(_find_changes("", *names))))
     for kind in sorted({*before.contents, *after.contents}):
         old, new = before.digests.get(kind), after.digests.get(kind)
         if old != new:
             changes = tuple(_find_changes("", before.contents.get(kind), after.contents.get(kind)))
-            found.append(DocumentDifference(kind, old, new, changes))
-    return tuple(found)
+            differences.append(DocumentDifference(kind, old, new, changes))
+    return tuple(differences)
 
 
 def _find_changes(pointer: str, before: Any, after: Any) -> Iterator[ValueChange]:
@@ -201,14 +201,14 @@ def read_pin(data: bytes, file: str = "pin") -> Pin:
     place = FileLocation(file)
     decoded = read_json(data, place, problems)
     problems.refuse()
-    found = _PIN(decoded, place, problems)
+    pin = _PIN(decoded, place, problems)
     problems.refuse()
-    if not found["history"]:
+    if not pin["history"]:
         problems.add(place / "history", "the history is empty")
         problems.refuse()
-    package = _pinned_package(found, place, problems)
-    for index, (row, written) in enumerate(zip(found["history"], decoded["history"], strict=True)):
-        previous = found["history"][index - 1]["rowHash"] if index else None
+    package = _pinned_package(pin, place, problems)
+    for index, (row, written) in enumerate(zip(pin["history"], decoded["history"], strict=True)):
+        previous = pin["history"][index - 1]["rowHash"] if index else None
         rest = {name: value for name, value in written.items() if name != "rowHash"}
         if (row["number"], row["previousHash"]) != (index, previous):
             problems.add(place / "history" / index, "number or previousHash does not follow the row before it")
@@ -218,16 +218,16 @@ def read_pin(data: bytes, file: str = "pin") -> Pin:
             problems.add(place / "history" / index / "act", "the first act must be pin, the others promote")
         elif index and not row.keys() >= {"instructionRef", "inputRefs", "joinWitnessRef"}:
             problems.add(place / "history" / index, "instructionRef, inputRefs or joinWitnessRef is missing")
-    if found["history"][-1]["packageDigest"] != found["packageDigest"]:
+    if pin["history"][-1]["packageDigest"] != pin["packageDigest"]:
         problems.add(place / "packageDigest", "the last row of the history is about another package")
     problems.refuse()
-    return Pin(package, tuple(found["history"]))
+    return Pin(package, tuple(pin["history"]))
 
 
-def _pinned_package(found: Mapping[str, Any], place: FileLocation, problems: Problems) -> PolicyPackage:
-    contents = {kind: entry["content"] for kind, entry in found["documents"].items()}
+def _pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: Problems) -> PolicyPackage:
+    contents = {kind: entry["content"] for kind, entry in pin["documents"].items()}
     try:
-        package = package_of({"name": found["name"], "version": found["version"]}, contents)
+        package = package_of({"name": pin["name"], "version": pin["version"]}, contents)
     except PolicyError as error:
         for problem in error.diagnostics:
             problems.add(
@@ -235,10 +235,10 @@ def _pinned_package(found: Mapping[str, Any], place: FileLocation, problems: Pro
             )
         problems.refuse()
         raise  # not reached: refuse() raised
-    for kind, entry in found["documents"].items():
+    for kind, entry in pin["documents"].items():
         if entry["digest"] != package.digests[kind]:
             problems.add(place / "documents" / kind / "digest", f"the digest of the content is {package.digests[kind]}")
-    if found["packageDigest"] != package.digest:
+    if pin["packageDigest"] != package.digest:
         problems.add(place / "packageDigest", f"the digest of the documents is {package.digest}")
     return package
 
@@ -321,9 +321,9 @@ def read_reports(
 ) -> Reports:
     """Read the reports from files, each given as name and bytes. Raises :class:`.PolicyError`."""
     problems = Problems()
-    measured = _read_report(EVALUATION, evaluation, problems)
+    evaluated = _read_report(EVALUATION, evaluation, problems)
     attacked = _read_report(RED_TEAM, red_team, problems)
-    others: dict[str, Any] = {}
+    documents: dict[str, Any] = {}
     for name, data in evidence:
         place = FileLocation(name)
         document = read_json(data, place, problems)
@@ -332,12 +332,12 @@ def read_reports(
             continue
         if kind not in _EVIDENCE:
             problems.unknown(place / "evidenceKind", "the kind of evidence", str(kind), _EVIDENCE)
-        elif kind in others:
+        elif kind in documents:
             problems.add(place, f"a second {kind}")
         else:
-            others[str(kind)] = _EVIDENCE[str(kind)](document, place, problems)
+            documents[str(kind)] = _EVIDENCE[str(kind)](document, place, problems)
     problems.refuse()
-    return Reports(measured, attacked, others.get("instruction"), others.get("approval"))
+    return Reports(evaluated, attacked, documents.get("instruction"), documents.get("approval"))
 
 
 def _read_report(shape: Shape, file: tuple[str, bytes], problems: Problems) -> Any:
@@ -352,13 +352,13 @@ _LOADING: Final = ("deferral", "filter")
 
 def inapplicable_reports(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
     """Return the reports that do not apply to this promotion, each with the reason."""
-    found = {
+    reasons = {
         "evaluation": _why_evaluation_inapplicable(pin.package, candidate, reports.evaluation),
         "redTeam": _why_red_team_inapplicable(pin.package, candidate, reports.red_team),
         "instruction": _why_instruction_inapplicable(pin, candidate, reports),
         "approval": _why_approval_inapplicable(pin, candidate, reports),
     }
-    return {name: doubt for name, doubt in found.items() if doubt is not None}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def _why_evaluation_inapplicable(
@@ -487,12 +487,13 @@ class _PromotionTurn:
         return {**self.terms(), "evidence": evidence}
 
     def call_spec(self) -> dict[str, Any]:
+        allowed = self.active.contents["decomposition"]["allowedPatterns"]
         fields = self.active.call_spec(
             session_id=f"policy://{self.active.name}",
             turn_index=len(self.pin.history),
             model_ref=MODEL_REF,
             prompt_digest=digest([read.ref for read in self.reads]),
-            execution_pattern=self._pattern(),
+            execution_pattern=next((one for one in ("single", "chain", "route") if one in allowed), "single"),
             risk_tier=self.active.highest_tier(),
         )
         fields = {name: value for name, value in fields.items() if name not in _OMITTED}
@@ -516,7 +517,7 @@ class _PromotionTurn:
 
     def rows(self) -> dict[str, Any]:
         """Return the evidence by kind, without guardrail decisions."""
-        found: dict[str, Any] = {
+        rows: dict[str, Any] = {
             "toolRequests": [],
             "toolResults": [],
             "toolUse": [],
@@ -525,18 +526,26 @@ class _PromotionTurn:
                 {"queueId": name, "reducedDigest": digest([]), "policyDigest": self.active.digests["queue"]}
                 for name in self.active.contents["queue"].get("requiredQueueIds") or ["promotion"]
             ],
-            "stateViews": [self._view(name) for name in self._view_ids()],
+            "stateViews": [
+                {
+                    "viewId": name,
+                    "viewDigest": digest({"pinned": self.pin.digest, "candidate": self.candidate.digest}),
+                    "policyDigest": self.active.digests["views"],
+                    "sourceRefs": [read.ref for read in self.reads],
+                }
+                for name in self.active.contents["views"].get("requiredStateViewIds") or ["promotion"]
+            ],
             "trajectoryRefs": [f"trajectory://policy/{self.active.name}/{len(self.pin.history)}"],
         }
         point = self.active.contents["render"].get("injectionPoints", ["tool_response"])[0]
         for index, read in enumerate(self.reads):
             name, read_digest = f"p{index + 1}", digest(read.content)
             route = {"kind": "runtime_route", "ref": read.ref}
-            found["toolRequests"].append({"toolCallId": name, "toolName": read.tool, "actionIndex": index})
-            found["toolResults"].append(
+            rows["toolRequests"].append({"toolCallId": name, "toolName": read.tool, "actionIndex": index})
+            rows["toolResults"].append(
                 {"toolCallId": name, "status": "ok", "resultDigest": read_digest, "provenance": route}
             )
-            found["toolUse"].append(
+            rows["toolUse"].append(
                 {
                     "toolCallId": name,
                     "useDisposition": "consumed",
@@ -544,7 +553,7 @@ class _PromotionTurn:
                     "mutationInputRef": read.ref,
                 }
             )
-            found["toolRender"].append(
+            rows["toolRender"].append(
                 {
                     "toolCallId": name,
                     "operatorPayloadDigest": read_digest,
@@ -553,7 +562,7 @@ class _PromotionTurn:
                     "policyDigest": self.active.digests["render"],
                 }
             )
-        return found
+        return rows
 
     def intent(self) -> dict[str, Any]:
         instruction = {} if "instruction" in self.doubts else self.reports.instruction or {}
@@ -573,16 +582,16 @@ class _PromotionTurn:
         approval = None if "approval" in self.doubts else self.reports.approval_ref
         profile = self.active.governance_profile(self.pin.digest, self.active.highest_tier(), approval)
         if "evaluation" not in self.doubts:
-            measured = self.reports.evaluation
-            own = self.candidate.contents.get("eval-gate", {}).get("thresholds", {})
-            profile["evalGate"] = {"passed": measured["passed"], "metrics": measured["metrics"], "thresholds": own}
+            evaluation = self.reports.evaluation
+            thresholds = self.candidate.contents.get("eval-gate", {}).get("thresholds", {})
+            profile["evalGate"] = {**pick(evaluation, "passed", "metrics"), "thresholds": thresholds}
             refs = ["datasetLineageRef", "graderConfigLineageRef", "metricThresholdsRef"]
             if "profileRef" in (self._gate("eval-gate") or {}):
                 refs.append("profileRef")  # only a gate with a benchmark is compared
-            profile["evalEvidence"] = {name: measured[name] for name in refs if name in measured}
+            profile["evalEvidence"] = pick(evaluation, *refs)
         if "redTeam" not in self.doubts:
-            attacked = self.reports.red_team
-            profile["redTeamGate"] = {name: attacked[name] for name in attacked if name != "packageDigest"}
+            red_team = self.reports.red_team
+            profile["redTeamGate"] = {name: red_team[name] for name in red_team if name != "packageDigest"}
         if self.reports.instruction is not None and "selfEvolution" in self.reports.instruction:
             profile["selfEvolution"] = self.reports.instruction["selfEvolution"]
         return profile
@@ -590,21 +599,6 @@ class _PromotionTurn:
     def _gate(self, kind: str) -> Mapping[str, Any] | None:
         """Return the pinned gate; that of the candidate if the pinned package has none."""
         return self.active.contents.get(kind) or self.candidate.contents.get(kind)
-
-    def _pattern(self) -> str:
-        allowed = self.active.contents["decomposition"]["allowedPatterns"]
-        return next((pattern for pattern in ("single", "chain", "route") if pattern in allowed), "single")
-
-    def _view_ids(self) -> list[str]:
-        return self.active.contents["views"].get("requiredStateViewIds") or ["promotion"]
-
-    def _view(self, name: str) -> dict[str, Any]:
-        return {
-            "viewId": name,
-            "viewDigest": digest({"pinned": self.pin.digest, "candidate": self.candidate.digest}),
-            "policyDigest": self.active.digests["views"],
-            "sourceRefs": [read.ref for read in self.reads],
-        }
 
     def decisions(self) -> list[dict[str, Any]]:
         """Return the guardrail decisions that this module makes, by stage."""

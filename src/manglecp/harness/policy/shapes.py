@@ -8,6 +8,7 @@ documents have the same digest. Defaults are not added. All problems of a docume
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from manglecp.base.diagnostic import Diagnostic, DiagnosticError, FileLocation
@@ -24,13 +25,13 @@ class Problems:
     """The diagnostics of documents, sorted by file and place."""
 
     def __init__(self) -> None:
-        self._found: list[Diagnostic] = []
+        self._diagnostics: list[Diagnostic] = []
 
     def __iter__(self) -> Iterator[Diagnostic]:
-        return iter(sorted(self._found, key=lambda found: (found.file, found.pointer, found.message)))
+        return iter(sorted(self._diagnostics, key=lambda one: (one.file, one.pointer, one.message)))
 
     def add(self, place: FileLocation, message: str) -> None:
-        self._found.append(Diagnostic("policy", message, place))
+        self._diagnostics.append(Diagnostic("policy", message, place))
 
     def unknown(self, place: FileLocation, what: str, name: str, known: Iterable[str]) -> None:
         """Add an unknown name, with the closest known one."""
@@ -40,7 +41,7 @@ class Problems:
 
     def refuse(self) -> None:
         """Raise :class:`PolicyError` if a problem was added."""
-        if self._found:
+        if self._diagnostics:
             raise PolicyError(tuple(self))
 
 
@@ -102,12 +103,12 @@ def one_of(vocabulary: Collection[str]) -> Shape:
     known = {normalize_word(one): one for one in vocabulary}
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        found = text(value, place, problems)
-        if isinstance(found, str) and trim(found):
-            if normalize_word(found) in known:
-                return known[normalize_word(found)]
-            problems.unknown(place, "the word", found, vocabulary)
-        return found
+        word = text(value, place, problems)
+        if isinstance(word, str) and trim(word):
+            if normalize_word(word) in known:
+                return known[normalize_word(word)]
+            problems.unknown(place, "the word", word, vocabulary)
+        return word
 
     return read
 
@@ -116,21 +117,19 @@ def items(shape: Shape = text, *, least: int = 0) -> Shape:
     """Read a set, sorted and deduplicated."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        found = _list(shape, value, place, problems)
-        if len(found) < least:
+        members = _list(shape, value, place, problems)
+        if len(members) < least:
             problems.add(place, "the list is empty")
-        if not all(isinstance(one, str) for one in found):
-            return found  # reported already
-        return sorted(set(found))
+        if not all(isinstance(one, str) for one in members):
+            return members  # reported already
+        return sorted(set(members))
 
     return read
 
 
 def sequence(shape: Shape) -> Shape:
-    def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        return _list(shape, value, place, problems)
-
-    return read
+    """Read a list in its order."""
+    return partial(_list, shape)
 
 
 def words(vocabulary: Collection[str], *, least: int = 0) -> Shape:
@@ -141,11 +140,11 @@ def records(shape: Shape, key: str) -> Shape:
     """Read a list of tables, keyed and sorted by one member."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        found = _list(shape, value, place, problems)
-        names = [str(one.get(key)) for one in found if isinstance(one, dict)]
+        rows = _list(shape, value, place, problems)
+        names = [str(one.get(key)) for one in rows if isinstance(one, dict)]
         for name in sorted({name for name in names if names.count(name) > 1}):
             problems.add(place, f"{key} {name!r} is present twice")
-        return sorted(found, key=lambda one: str(one.get(key)) if isinstance(one, dict) else "")
+        return sorted(rows, key=lambda one: str(one.get(key)) if isinstance(one, dict) else "")
 
     return read
 
@@ -156,11 +155,10 @@ def table(required: Mapping[str, Shape] = _NONE, *, optional: Mapping[str, Shape
     read_members = _object(members.get, members)
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        found = read_members(value, place, problems)
         for name in required:
             if isinstance(value, Mapping) and name not in value:
                 problems.add(place, f"{name} is missing")
-        return found
+        return read_members(value, place, problems)
 
     return read
 
@@ -175,7 +173,7 @@ def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | No
         if not isinstance(value, Mapping):
             problems.add(place, f"a table belongs here, not {_kind(value)}")
             return value
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for name, part in value.items():
             shape = shape_of(name)
             if shape is None:
@@ -183,8 +181,8 @@ def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | No
             elif not str(name).isascii() or not trim(str(name)):
                 problems.add(place / str(name), "a name consists of ASCII characters and is not blank")
             else:
-                found[name] = shape(part, place / name, problems)
-        return found
+                members[name] = shape(part, place / name, problems)
+        return members
 
     return read
 

@@ -101,14 +101,14 @@ class _Rows:
         return lambda cell: cached(cell) if type(cell) is str else read(cell)  # numbers of different kinds may be equal
 
     def _each(self, column: int, read: Callable[[Any], Any], cells: Sequence[Any]) -> list[Any]:
-        found = []
+        values = []
         for row, cell in enumerate(cells, 1):
             try:
-                found.append(read(cell))
+                values.append(read(cell))
             except Fault as fault:
                 message = f"row {row}, column {self.layout.header[column]}: {fault.message}"
                 self.problems.note(Diagnostic("parse", message, FileLocation(self.file), fix=fault.fix))
-        return found
+        return values
 
     def _intervals(self, count: int) -> Iterator[Interval | None]:
         times = self.layout.times

@@ -54,15 +54,15 @@ def read_facts(
     schemas = Schemas(program.predicates)
     limits = limits or FileLimits()
     facts: list[Fact] = []
-    wrong: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     with gc_paused():
         for file in files:
             try:
                 facts += _read(file, schemas, replace(limits, facts=limits.facts - len(facts)), check)
             except ParseError as error:
-                wrong += error.diagnostics
-    if wrong:
-        raise ParseError(wrong)
+                diagnostics += error.diagnostics
+    if diagnostics:
+        raise ParseError(diagnostics)
     return facts
 
 

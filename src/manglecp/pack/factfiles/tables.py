@@ -313,6 +313,6 @@ class _Table:
         self.problems.add(message, at, self._end_of_cell(at), fault.fix)
 
     def _end_of_cell(self, start: int) -> int:
-        found = _CELL.match(self.source.text, start)
-        assert found is not None  # it may be empty
-        return found.end()
+        cell = _CELL.match(self.source.text, start)
+        assert cell is not None  # it may be empty
+        return cell.end()

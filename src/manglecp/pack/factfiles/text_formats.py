@@ -124,15 +124,15 @@ class _SimpleColumnReader:
         return entries
 
     def _entry(self, line: str, schemas: Schemas) -> tuple[Schema, int]:
-        found = _ENTRY.fullmatch(line)
-        if found is None or int(found[2]) > MAX_ARGUMENTS:
+        entry = _ENTRY.fullmatch(line)
+        if entry is None or int(entry[2]) > MAX_ARGUMENTS:
             self._refuse(f"{quote(line)} does not announce a predicate", "write: name arity count")
-        count = int(found[3])
+        count = int(entry[3])
         try:
-            return schemas.find(found[1], int(found[2])), count
+            return schemas.find(entry[1], int(entry[2])), count
         except Fault as fault:
             self.problems.add_line(fault.message, self.line, fault.fix)
-            return Schema(found[1], ()), count
+            return Schema(entry[1], ()), count
 
     def _facts(self, schema: Schema, count: int) -> list[Fact]:
         if schema.arity == 0:
