@@ -106,7 +106,7 @@ class Scripted:
 
     def client(self, **options: Any) -> Client:
         """Waits for nothing, and is lucky: nothing is added to what it has to wait."""
-        retry_policy = options.pop("retry_policy", RetryPolicy(chance=lambda: 0.0))
+        retry_policy = options.pop("retry_policy", RetryPolicy(jitter=lambda: 0.0))
         return Client(self.transport, sleep=options.pop("sleep", _no_sleep), retry_policy=retry_policy, **options)
 
     async def push(self, **changes: Any) -> None:

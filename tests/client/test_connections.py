@@ -38,7 +38,9 @@ class Clock:
 async def test_who_is_told_to_wait_waits_and_asks_again() -> None:
     clock = Clock()
     server = Scripted(BUSY, WireError("server_not_ready", "booting"), WireError("rate_limited", "no"), tools())
-    async with server.client(sleep=clock.sleep, retry_policy=RetryPolicy(first_ms=100, chance=lambda: 0.0)) as client:
+    async with server.client(
+        sleep=clock.sleep, retry_policy=RetryPolicy(first_delay_ms=100, jitter=lambda: 0.0)
+    ) as client:
         await client.evaluate("go")
     assert clock.waited == [1.5, 0.1, 0.2]
 
@@ -94,7 +96,7 @@ async def test_after_a_loss_everything_is_new() -> None:
 
 async def test_all_that_wait_hear_of_a_loss() -> None:
     server = Scripted(NOTHING, NOTHING, LOSE)
-    async with server.client(retry_policy=RetryPolicy(most=0)) as client:
+    async with server.client(retry_policy=RetryPolicy(max_retries=0)) as client:
         asking = [client.evaluate("go", {"n": n}) for n in range(3)]
         failed = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), PATIENCE)
     assert [type(one) for one in failed] == [ConnectionLost] * 3

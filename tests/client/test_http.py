@@ -64,7 +64,7 @@ class Site:
 
     def client(self, url: str = HOME, **options: Any) -> Client:
         network = httpx.MockTransport(self)
-        client: dict[str, Any] = {"sleep": _no_sleep, "retry_policy": RetryPolicy(chance=lambda: 0.0)}
+        client: dict[str, Any] = {"sleep": _no_sleep, "retry_policy": RetryPolicy(jitter=lambda: 0.0)}
         return Client(url, network=network, **{**client, **options})
 
 

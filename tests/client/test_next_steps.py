@@ -60,7 +60,7 @@ async def test_a_certificate_that_nobody_knows_and_no_tls_at_all(scheme: str, tm
     for context, said in ((served, "the certificate of"), (None, "the TLS handshake with")):
         server = await asyncio.start_server(nonsense, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
-        assert said in await trouble(f"{scheme}://127.0.0.1:{port}/", retry_policy=RetryPolicy(most=0))
+        assert said in await trouble(f"{scheme}://127.0.0.1:{port}/", retry_policy=RetryPolicy(max_retries=0))
         if context is None:
             await asyncio.wait_for(over.wait(), PATIENCE)
         server.close()

@@ -79,7 +79,7 @@ async def test_whom_the_system_trusts_is_trusted(scheme: str, tmp_path: Path, mo
     async with house(chain(*CHAIN), tls=Tls(*made), trusting=ssl.create_default_context(cafile=made[0])) as h:
         url = f"{scheme}://localhost:{h.port}/ws"
         with pytest.raises(ConnectionLost, match="self-signed certificate"):
-            async with Client(url, retry_policy=RetryPolicy(most=0)):
+            async with Client(url, retry_policy=RetryPolicy(max_retries=0)):
                 pass
         monkeypatch.setenv("SSL_CERT_FILE", str(made[0]))
         async with Client(url) as client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.client.connection import MOST_RETRIES, RetryPolicy, is_retryable
+from manglecp.client.connection import MAX_RETRIES, RetryPolicy, is_retryable
 from manglecp.client.errors import ServerError
 from manglecp.wire import CODES
 
@@ -13,7 +13,7 @@ from manglecp.wire import CODES
 @pytest.mark.req("CLI-06", "ERR-49")
 @given(st.integers(0, 4), st.integers(0, 60_000), st.floats(0, 1))
 def test_nobody_comes_back_before_the_server_says(retries: int, least: int, chance: float) -> None:
-    wait = RetryPolicy(chance=lambda: chance).wait_ms(retries, least)
+    wait = RetryPolicy(jitter=lambda: chance).delay_ms(retries, least)
     assert wait is not None
     assert wait >= least
 
@@ -21,24 +21,24 @@ def test_nobody_comes_back_before_the_server_says(retries: int, least: int, chan
 @pytest.mark.req("CLI-07", "ERR-49")
 @pytest.mark.parametrize("chance", [0.0, 1.0])
 def test_waits_double(chance: float) -> None:
-    waits = [RetryPolicy(first_ms=100, chance=lambda: chance).wait_ms(n) for n in range(MOST_RETRIES)]
-    assert waits == [(50 + 50 * chance) * 2**n for n in range(MOST_RETRIES)]
+    waits = [RetryPolicy(first_delay_ms=100, jitter=lambda: chance).delay_ms(n) for n in range(MAX_RETRIES)]
+    assert waits == [(50 + 50 * chance) * 2**n for n in range(MAX_RETRIES)]
 
 
 @pytest.mark.req("CLI-08", "ERR-49")
 def test_there_is_no_sixth_retry() -> None:
-    assert MOST_RETRIES == 5
-    assert RetryPolicy().wait_ms(4) is not None
-    assert RetryPolicy().wait_ms(5) is None
+    assert MAX_RETRIES == 5
+    assert RetryPolicy().delay_ms(4) is not None
+    assert RetryPolicy().delay_ms(5) is None
     with pytest.raises(ValueError, match="at most 5"):
-        RetryPolicy(most=6)
-    assert RetryPolicy(most=0).wait_ms(0) is None
+        RetryPolicy(max_retries=6)
+    assert RetryPolicy(max_retries=0).delay_ms(0) is None
 
 
 @pytest.mark.req("CLI-06")
 def test_who_is_told_to_wait_too_long_gives_up() -> None:
-    assert RetryPolicy(longest_ms=1_000).wait_ms(0, 1_000) is not None
-    assert RetryPolicy(longest_ms=1_000).wait_ms(0, 1_001) is None
+    assert RetryPolicy(max_delay_ms=1_000).delay_ms(0, 1_000) is not None
+    assert RetryPolicy(max_delay_ms=1_000).delay_ms(0, 1_001) is None
 
 
 @pytest.mark.req("ERR-47", "ERR-48")

@@ -95,7 +95,7 @@ async def test_what_is_no_message_ends_it(what: str) -> None:
 
 @pytest.mark.req("TRANS-07", "TRANS-08")
 async def test_a_server_that_died_is_started_anew() -> None:
-    retry_policy = RetryPolicy(most=1, first_ms=1)
+    retry_policy = RetryPolicy(max_retries=1, first_delay_ms=1)
     async with Client(command("crash"), retry_policy=retry_policy) as client:
         first = client.manifest.server_version
         await client.evaluate("go")

@@ -62,7 +62,7 @@ class Listener:
             pass
 
     def client(self, **options: Any) -> Client:
-        given: dict[str, Any] = {"retry_policy": RetryPolicy(first_ms=1, chance=lambda: 0.0), **options}
+        given: dict[str, Any] = {"retry_policy": RetryPolicy(first_delay_ms=1, jitter=lambda: 0.0), **options}
         return Client(self.url, **given)
 
 

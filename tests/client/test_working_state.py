@@ -199,7 +199,7 @@ def test_nobody_sees_half_a_delta() -> None:
 
 @pytest.mark.req("DELTA-10")
 def test_a_delta_that_does_not_fit_changes_nothing() -> None:
-    state = WorkingState([fact("p", n) for n in range(3)], most=4)
+    state = WorkingState([fact("p", n) for n in range(3)], max_facts=4)
     with pytest.raises(RequestRefused) as refused:
         state.apply({"assert": [fact("q", n) for n in range(3)], "retract": [fact("p", 0)]})
     assert refused.value.code == "state_full"

@@ -1,7 +1,7 @@
 """The client without an event loop: the same methods, and each blocks until its result is available.
 
     with BlockingClient("https://desk.example", token=token) as client:
-        found = client.evaluate("investigate_build", facts=facts)
+        tools = client.evaluate("investigate_build", facts=facts)
 
 A background thread runs the event loop, so that connections outlive a call. Callbacks run in that thread. Interrupting
 a call cancels the request.

@@ -1,8 +1,8 @@
 """A client: declare an intent, get the tools that fit, invoke one, and follow a suggestion (companion, section 11).
 
     async with Client("https://desk.example", token=token, on_confirm=approve) as client:
-        found = await client.evaluate("investigate_build", facts=[{"pred": "build_result", "args": ["pay", 7, "red"]}])
-        outcome = await client.invoke(found["explain_build_failure"], {"build": 7})
+        tools = await client.evaluate("investigate_build", facts=[{"pred": "build_result", "args": ["pay", 7, "red"]}])
+        outcome = await client.invoke(tools["explain_build_failure"], {"build": 7})
         further = await client.follow(outcome)
 
 Deltas of invocations change a working state of facts, which is sent with every intent. Requests are validated before
@@ -45,8 +45,8 @@ from manglecp.wire.messages import (
 
 FromState = Literal["needed", "all", "none"]
 """Which working facts are sent: those that the intent lists, all that the server lists, or none."""
-_MOST_TOOLS: Final = 1_000
-_MOST_APPROVALS: Final = 3
+_MAX_TOOLS: Final = 1_000
+_MAX_APPROVALS: Final = 3
 """Approval requests for one invocation: before it, with the server's challenge, and once more."""
 
 
@@ -99,8 +99,6 @@ class Client(Connection):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # --- intents ---------------------------------------------------------------------------------------------------
-
     async def evaluate(
         self,
         intent: str,
@@ -118,13 +116,13 @@ class Client(Connection):
         does not list or would reject are left out.
         """
         checks = await self._ready_checks()
-        given = checks.check(facts)
-        kept = () if from_state == "none" else self.state.facts
+        checked = checks.check(facts)
+        working = () if from_state == "none" else self.state.facts
         if from_state == "needed":
-            kept = tuple(fact for fact in kept if checks.is_used_by(fact, intent))
-        working = checks.check(without_origin(fact) for fact in kept if checks.is_listed(fact)).facts
-        distinct = WorkingState([*working, *given.facts], most=len(working) + len(given.facts)).facts
-        checks.require(distinct, intent, given)
+            working = tuple(fact for fact in working if checks.is_used_by(fact, intent))
+        working = checks.check(without_origin(fact) for fact in working if checks.is_listed(fact)).facts
+        distinct = WorkingState([*working, *checked.facts], max_facts=len(working) + len(checked.facts)).facts
+        checks.require(distinct, intent, checked)
         try:
             declared = Intent(name=intent, params=None if params is None else copy_json(params))
         except NotJson as error:
@@ -137,7 +135,7 @@ class Client(Connection):
             options=options or Options(),
         )
         response = await self._evaluate(request)
-        return EvaluationResult(request, response.payload, given.warnings)
+        return EvaluationResult(request, response.payload, checked.warnings)
 
     async def _evaluate(self, request: IntentPayload) -> IntentResponse:
         response = await self._exchange(lambda name: IntentRequest(id=name, payload=request), may_repeat=lambda: True)
@@ -145,16 +143,16 @@ class Client(Connection):
         for definition in response.payload.macro_tools:
             self._tools[definition.macro_id] = Tool(definition, request)
             self._tools.move_to_end(definition.macro_id)
-        while len(self._tools) > _MOST_TOOLS:
+        while len(self._tools) > _MAX_TOOLS:
             self._tools.popitem(last=False)
         return response
 
     async def upgrade(self, tool: Tool | str) -> Tool:
         """Return the tool in full, by repeating its intent with a request to disclose it."""
         tool = self._find_tool(tool)
-        known = self._tools.get(tool.macro_id, tool)  # one id has one definition, which may have been upgraded before
-        if "full" in (tool.level, known.level):
-            return tool if tool.level == "full" else known
+        cached = self._tools.get(tool.macro_id, tool)  # one id has one definition, which may have been upgraded before
+        if "full" in (tool.level, cached.level):
+            return tool if tool.level == "full" else cached
         request = tool.request
         upgrade: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
         facts = [*request.facts, upgrade]
@@ -168,10 +166,10 @@ class Client(Connection):
     def _find_tool(self, tool: Tool | str) -> Tool:
         if isinstance(tool, Tool):
             return tool
-        for known in reversed(self._tools.values()):
-            if tool in (known.macro_id, known.name):
-                return known
-        names = ", ".join(dict.fromkeys(one.name for one in reversed(self._tools.values())))
+        for offered in reversed(self._tools.values()):
+            if tool in (offered.macro_id, offered.name):
+                return offered
+        names = ", ".join(dict.fromkeys(offered.name for offered in reversed(self._tools.values())))
         help_ = f"known are {truncate(names, 500)}" if names else "evaluate an intent first"
         raise RequestRefused("macro_not_found", f"no evaluation returned a tool {tool!r}; {help_}")
 
@@ -194,8 +192,6 @@ class Client(Connection):
         params = None if suggested.params is UNSET else suggested.params
         return await self.evaluate(suggested.name, params, [*continued, *facts], **more)
 
-    # --- invocations -----------------------------------------------------------------------------------------------
-
     async def invoke(
         self,
         tool: Tool | str,
@@ -214,15 +210,19 @@ class Client(Connection):
         """
         tool = await self.upgrade(tool)
         schema = tool.definition.input_schema
-        given = check_arguments({} if args is None else args, {} if schema is UNSET else schema)
+        checked_args = check_arguments({} if args is None else args, {} if schema is UNSET else schema)
         on_confirm = on_confirm or self._on_confirm
         key = request_key or secrets.token_urlsafe(18)
-        token = await self._approve_early(tool, given, on_confirm)
+        token = await self._approve_early(tool, checked_args, on_confirm)
         attempts, evaluated = 1, False
         first: ServerError | None = None  # the error for the first approval, which explains the later ones
         while True:
             payload = InvokePayload(
-                macro_id=tool.macro_id, args=given, eval_time=eval_time, confirmation_token=token, request_key=key
+                macro_id=tool.macro_id,
+                args=checked_args,
+                eval_time=eval_time,
+                confirmation_token=token,
+                request_key=key,
             )
             try:
                 response = await self._invoke(payload, tool, on_progress or self._on_progress)
@@ -230,10 +230,10 @@ class Client(Connection):
                 if error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:
                     if error.code == "confirmation_invalid" or token is not None:
                         first = first or error
-                    if attempts >= _MOST_APPROVALS:
+                    if attempts >= _MAX_APPROVALS:
                         raise error from (None if first is error else first)
                     attempts += 1
-                    token = await self._approval_token(tool, given, on_confirm, error, first)
+                    token = await self._approval_token(tool, checked_args, on_confirm, error, first)
                 elif error.code in ("macro_not_found", "macro_expired") and not evaluated:
                     evaluated = True
                     if not await self._is_still_offered(tool):
@@ -257,8 +257,6 @@ class Client(Connection):
         """Return whether the same intent still yields this macro_id (ERR-45)."""
         response = await self._evaluate(tool.request)
         return any(definition.macro_id == tool.macro_id for definition in response.payload.macro_tools)
-
-    # --- approval --------------------------------------------------------------------------------------------------
 
     async def _approve_early(self, tool: Tool, args: Mapping[str, Any], on_confirm: OnConfirm | None) -> str | None:
         """Get approval before sending (CLI-05). Returns a token, or None if none is needed yet."""

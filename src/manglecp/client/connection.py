@@ -23,7 +23,7 @@ from typing import Final, Literal, TypeAlias, TypeVar, cast
 from manglecp.client.errors import ClientError, ConnectionLost, RequestRefused, ResponseTimeout, ServerError
 from manglecp.client.fact_checks import FactChecks, check_size
 from manglecp.client.transports.session import OnProgress, Request, Transport
-from manglecp.wire import API_KEY_HEADER, SCHEMES, encode
+from manglecp.wire import API_KEY_HEADER, CODES, SCHEMES, encode
 from manglecp.wire.messages import (
     UNSET,
     Authenticate,
@@ -36,22 +36,14 @@ from manglecp.wire.messages import (
     ServerMessage,
 )
 
-MOST_RETRIES: Final = 5
-
+MAX_RETRIES: Final = 5
 _TRANSIENT: Final = frozenset({"server_not_ready", "rate_limited"})
 # Recoverable, but not by repeating the same request (ERR-42 to ERR-46, OPEN-44).
-_CHANGE_FIRST: Final = frozenset(
-    {
-        *("unsupported_version", "message_too_large", "auth_required", "auth_invalid", "invalid_facts"),
-        *("unknown_predicate", "arity_mismatch", "type_mismatch", "too_many_facts", "evaluation_timeout"),
-        *("derivation_limit_exceeded", "interval_limit_exceeded", "macro_not_found", "macro_expired"),
-        *("schema_validation_failed", "confirmation_required", "confirmation_invalid"),
-    }
-)
+_CHANGE_FIRST: Final = {code for code, row in CODES.items() if row.recoverable and code[:2] != "x-"} - _TRANSIENT
 
 
 def is_retryable(error: ServerError) -> bool:
-    """Return whether the same request may be sent again; never after an error that is not recoverable (ERR-48)."""
+    """Return whether the unchanged request may succeed later; never after an error that is not recoverable (ERR-48)."""
     if not error.recoverable or error.code in _CHANGE_FIRST:
         return False
     return error.code in _TRANSIENT or error.retry_after_ms is not None
@@ -59,27 +51,27 @@ def is_retryable(error: ServerError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a request is repeated, and after which delay. ``chance`` returns the jitter, from 0 to 1.
+    """How often a request is retried, and after which delays. ``jitter`` returns a number from 0 to 1.
 
-    ``longest_ms`` bounds the delay. If ``retry_after_ms`` is longer, the error is raised.
+    If ``retry_after_ms`` of an error is longer than ``max_delay_ms``, the error is raised.
     """
 
-    most: int = MOST_RETRIES
-    first_ms: int = 200
-    longest_ms: int = 60_000
-    chance: Callable[[], float] = field(default=random.random, repr=False)
+    max_retries: int = MAX_RETRIES
+    first_delay_ms: int = 200
+    max_delay_ms: int = 60_000
+    jitter: Callable[[], float] = field(default=random.random, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.most <= MOST_RETRIES:
-            raise ValueError(f"a request is repeated at most {MOST_RETRIES} times")
+        if not 0 <= self.max_retries <= MAX_RETRIES:
+            raise ValueError(f"a request is retried at most {MAX_RETRIES} times")
 
-    def wait_ms(self, retries: int, retry_after_ms: int | None = None) -> float | None:
+    def delay_ms(self, retries: int, retry_after_ms: int | None = None) -> float | None:
         """Return the delay before the next retry, after ``retries`` of them; None if there is none."""
-        least = retry_after_ms or 0
-        if retries >= self.most or least > self.longest_ms:
+        min_delay = retry_after_ms or 0
+        if retries >= self.max_retries or min_delay > self.max_delay_ms:
             return None
-        half: float = min(self.longest_ms, self.first_ms * 2**retries) / 2
-        return max(least, half) + half * self.chance()
+        half: float = min(self.max_delay_ms, self.first_delay_ms * 2**retries) / 2
+        return max(min_delay, half) + half * self.jitter()
 
 
 Scheme: TypeAlias = Literal["bearer", "oauth2", "api_key"]
@@ -135,7 +127,7 @@ class Credential:
 
 T = TypeVar("T")
 _POLL_MS: Final = 250  # first interval of polling the manifest without a session
-_LOOK_SECONDS: Final = 0.2  # interval of checking a session for its next manifest
+_CHECK_SECONDS: Final = 0.2  # interval of checking whether a session is lost while it waits for a manifest
 _AUTH_ERRORS: Final = frozenset({"auth_required", "auth_invalid"})
 _log = logging.getLogger(__name__)
 
@@ -154,7 +146,7 @@ class Connection:
     ) -> None:
         self._transport = transport
         self._credential = credential
-        self._retrying = retry_policy or RetryPolicy()
+        self._retry_policy = retry_policy or RetryPolicy()
         self._response_seconds = response_seconds
         self._boot_seconds = boot_seconds
         self._on_manifest = on_manifest
@@ -182,8 +174,6 @@ class Connection:
         extensions = self.manifest.extensions
         return extensions is not UNSET and "x-request_key" in extensions
 
-    # --- life cycle ------------------------------------------------------------------------------------------------
-
     async def connect(self) -> None:
         """Connect and receive the manifest; authenticate where there is a session and a token.
 
@@ -209,7 +199,7 @@ class Connection:
     async def _connect(self) -> None:
         self.identity = None
         self._stale = False
-        self._take(await self._transport.connect(self._take))
+        self._use_manifest(await self._transport.connect(self._use_manifest))
         if self._transport.session and self._credential is not None and self._accepts_credentials():
             try:
                 await self._authenticate(self._credential)
@@ -217,7 +207,7 @@ class Connection:
                 await self._transport.close()
                 raise
 
-    def _take(self, manifest: Manifest) -> None:
+    def _use_manifest(self, manifest: Manifest) -> None:
         self._manifest = manifest.payload
         self._checks = FactChecks(manifest.payload)
         self._new_manifest.set()
@@ -226,8 +216,6 @@ class Connection:
                 self._on_manifest(manifest.payload)
             except Exception:
                 _log.exception("the manifest callback failed")
-
-    # --- authentication --------------------------------------------------------------------------------------------
 
     def _schemes(self) -> tuple[str, ...]:
         schemes = self.manifest.auth.schemes
@@ -254,8 +242,6 @@ class Connection:
         if self._transport.session or self._credential is None or not self._accepts_credentials():
             return {}
         return await self._credential.headers(self._schemes())
-
-    # --- requests --------------------------------------------------------------------------------------------------
 
     async def ready(self) -> ManifestPayload:
         """Wait until the server accepts requests, and return its manifest, which is complete then."""
@@ -297,7 +283,7 @@ class Connection:
             if self._transport.session and self._transport.connected and (status == "booting" or self._in_flight):
                 self._new_manifest.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, _LOOK_SECONDS)):
+                    async with asyncio.timeout(min(left, _CHECK_SECONDS)):
                         await self._new_manifest.wait()
                 continue
             if self._transport.session and status == "booting":
@@ -336,7 +322,7 @@ class Connection:
         renewed = False
         while True:
             failure: ClientError
-            least = None
+            retry_after_ms = None
             try:
                 return await attempt()
             except ResponseTimeout:
@@ -346,28 +332,22 @@ class Connection:
                     raise
                 failure = lost
             except ServerError as error:
-                failure, least = error, error.retry_after_ms
+                failure, retry_after_ms, credential = error, error.retry_after_ms, self._credential
                 self._stale = error.code == "server_not_ready" and not self._transport.session
-                if error.code in _AUTH_ERRORS and not renewed and self._renewable() and self._transport.connected:
+                renewable = credential is not None and credential.renewable and self._transport.connected
+                if error.code in _AUTH_ERRORS and credential is not None and renewable and not renewed:
                     renewed = True
-                    await self._renew()
+                    credential.forget()
+                    if self._transport.session:
+                        await self._authenticate(credential)
                 elif not is_retryable(error):
                     raise
-            wait = self._retrying.wait_ms(retries, least)
-            if wait is None:
+            delay = self._retry_policy.delay_ms(retries, retry_after_ms)
+            if delay is None:
                 raise failure
             retries += 1
-            _log.info("retry %d in %.0f ms: %s", retries, wait, failure)
-            await self._sleep(wait / 1000)
-
-    def _renewable(self) -> bool:
-        return self._credential is not None and self._credential.renewable
-
-    async def _renew(self) -> None:
-        assert self._credential is not None
-        self._credential.forget()
-        if self._transport.session:
-            await self._authenticate(self._credential)
+            _log.info("retry %d in %.0f ms: %s", retries, delay, failure)
+            await self._sleep(delay / 1000)
 
     async def _send(self, message: Request, on_progress: OnProgress | None) -> ServerMessage:
         data = check_size(encode(message), self.manifest)

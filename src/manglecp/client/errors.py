@@ -13,15 +13,26 @@ from manglecp.base.text import truncate
 from manglecp.wire import WireError
 from manglecp.wire.messages import UNSET, ErrorPayload
 
-_LONGEST: Final = 2_000  # characters of a server's text that are repeated
-_FIRST: Final = 3
+_MAX_LENGTH: Final = 2_000  # characters of a server's text that are repeated
+_MAX_VIOLATIONS: Final = 3
 
 
 class ClientError(Exception):
     """The base class of the client's exceptions."""
 
 
-class ServerError(ClientError):
+class _CodedError(ClientError):
+    def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.details: Mapping[str, Any] = details or {}
+
+    def __str__(self) -> str:
+        return f"{truncate(self.code, 128)}: {truncate(self.message, _MAX_LENGTH)}{_first_violations(self.details)}"
+
+
+class ServerError(_CodedError):
     """The server responded with an error. ``details`` is empty where it sent none."""
 
     def __init__(
@@ -33,10 +44,7 @@ class ServerError(ClientError):
         recoverable: bool = False,
         retry_after_ms: int | None = None,
     ) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
-        self.details: Mapping[str, Any] = details or {}
+        super().__init__(code, message, details)
         self.recoverable = recoverable
         self.retry_after_ms = retry_after_ms
 
@@ -49,9 +57,6 @@ class ServerError(ClientError):
             recoverable=payload.recoverable,
             retry_after_ms=payload.retry_after_ms,
         )
-
-    def __str__(self) -> str:
-        return f"{truncate(self.code, 128)}: {truncate(self.message, _LONGEST)}{_first_violations(self.details)}"
 
 
 class ConnectionLost(ClientError):
@@ -66,42 +71,33 @@ class InvalidResponse(ClientError):
     """The server sent a message that is invalid, too long, or for another request. It is discarded."""
 
 
-class RequestRefused(ClientError):
+class RequestRefused(_CodedError):
     """The client does not send the request. ``code`` is the server's code for the same error, if there is one."""
-
-    def __init__(self, code: str, message: str, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
-        self.details: Mapping[str, Any] = details or {}
 
     @classmethod
     def of(cls, error: WireError) -> RequestRefused:
         return cls(error.code, error.message, error.details)
 
-    def __str__(self) -> str:
-        return f"{self.code}: {self.message}{_first_violations(self.details)}"
-
 
 def _first_violations(details: Mapping[str, Any]) -> str:
     texts = list(_violation_texts(details))
-    more = f"; and {len(texts) - _FIRST} more" if len(texts) > _FIRST else ""
-    return f" ({'; '.join(truncate(one, _LONGEST) for one in texts[:_FIRST])}{more})" if texts else ""
+    more = f"; and {len(texts) - _MAX_VIOLATIONS} more" if len(texts) > _MAX_VIOLATIONS else ""
+    return f" ({'; '.join(truncate(text, _MAX_LENGTH) for text in texts[:_MAX_VIOLATIONS])}{more})" if texts else ""
 
 
 def _violation_texts(details: Mapping[str, Any]) -> Iterator[str]:
-    for one in _listed(details, "violations"):
-        if isinstance(one, Mapping):
-            text, name = str(one.get("message", one.get("issue", ""))), str(one.get("predicate", ""))
+    for violation in _list(details, "violations"):
+        if isinstance(violation, Mapping):
+            text, name = str(violation.get("message", violation.get("issue", ""))), str(violation.get("predicate", ""))
             about = f", {name}" if name and f"'{name}'" not in text else ""
-            help_ = f" ({one['suggestion']})" if "suggestion" in one else ""
-            yield f"fact {one.get('fact_index', '?')}{about}: {text}{help_}"
-    for one in _listed(details, "schema_errors"):
-        if isinstance(one, Mapping):
-            yield f"{one.get('path') or '/'}: {one.get('message', '')}"
-    yield from (f"Predicate '{name}' is needed" for name in _listed(details, "missing_facts"))
+            help_ = f" ({violation['suggestion']})" if "suggestion" in violation else ""
+            yield f"fact {violation.get('fact_index', '?')}{about}: {text}{help_}"
+    for error in _list(details, "schema_errors"):
+        if isinstance(error, Mapping):
+            yield f"{error.get('path') or '/'}: {error.get('message', '')}"
+    yield from (f"Predicate '{name}' is needed" for name in _list(details, "missing_facts"))
 
 
-def _listed(details: Mapping[str, Any], kind: str) -> list[Any] | tuple[Any, ...]:
-    found = details.get(kind)
-    return found if isinstance(found, list | tuple) else ()
+def _list(details: Mapping[str, Any], kind: str) -> list[Any] | tuple[Any, ...]:
+    value = details.get(kind)
+    return value if isinstance(value, list | tuple) else ()

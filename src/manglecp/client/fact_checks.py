@@ -40,7 +40,7 @@ _SHAPES: Final[Mapping[ArgType, Shape]] = {
     "boolean": Shape(union((Singleton(TRUE), Singleton(FALSE)))),
     "any": ANYTHING,
 }
-_MOST_ARGUMENTS: Final = 1_024  # a larger arity counts as unknown: the server must not exhaust memory
+_MAX_ARITY: Final = 1_024  # a larger arity counts as unknown: the server must not exhaust memory
 _UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),), None), "input", ("string",))
 
 
@@ -60,7 +60,7 @@ class FactChecks:
         self._manifest = manifest
         self._vocabulary: dict[str, dict[int, PublishedPredicate]] = {UPGRADE: {1: _UPGRADE}}
         for described in manifest.facts_profile.predicates:
-            if described.arity > _MOST_ARGUMENTS:
+            if described.arity > _MAX_ARITY:
                 continue
             entry = _published(described, temporal=manifest.capabilities.temporal)
             self._vocabulary.setdefault(described.predicate, {})[described.arity] = entry
@@ -87,21 +87,21 @@ class FactChecks:
         valid: list[FactObject] = []
         errors: list[Violation] = []
         warnings: list[Violation] = []
-        for index, given in enumerate(facts):
+        for index, unchecked in enumerate(facts):
             if len(errors) >= MOST_VIOLATIONS:
                 break
             checker.violations.clear()
             try:
-                fact = self._positional(copy_json(given))
+                fact = self._positional(copy_json(unchecked))
                 checker.check(index, fact)
             except NotJson as error:
-                errors.append(_violation(index, given, "invalid_fact", str(error)))
+                errors.append(_violation(index, unchecked, "invalid_fact", str(error)))
                 continue
-            found = [one for one in checker.violations if one.issue != "unknown_predicate"]
+            fact_errors = [violation for violation in checker.violations if violation.issue != "unknown_predicate"]
             if not self._milliseconds and _in_milliseconds(fact):
-                found.append(_violation(index, fact, "invalid_time", "The server rejects times in milliseconds"))
-            errors += found
-            if not found:
+                fact_errors.append(_violation(index, fact, "invalid_time", "The server rejects times in milliseconds"))
+            errors += fact_errors
+            if not fact_errors:
                 valid.append(fact)
                 warnings += checker.violations
         return FactCheckResult(
@@ -162,7 +162,7 @@ def _published(described: PredicateSchema, *, temporal: bool) -> PublishedPredic
     if len(types) != described.arity:  # unknown types
         types = ["any"] * described.arity
     names = None if described.arg_names is UNSET or len(described.arg_names) != described.arity else described.arg_names
-    shapes = tuple(_SHAPES[word] for word in types)
+    shapes = tuple(_SHAPES[type_] for type_ in types)
     schema = Schema(described.predicate, shapes, names, temporal=temporal and described.temporal)
     return PublishedPredicate(schema, described.direction, tuple(types))
 

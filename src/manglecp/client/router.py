@@ -56,7 +56,7 @@ class Router:
         self.clients: dict[str, Client] = {}
         for client in clients:
             name = client.manifest.domain.id
-            same = sum(1 for known in self.clients if known.split("#")[0] == name)
+            same = sum(1 for other in self.clients if other.split("#")[0] == name)
             self.clients[name if not same else f"{name}#{same + 1}"] = client
 
     def choose(self, intent: str, categories: Collection[str] = ()) -> dict[str, Client]:
@@ -72,7 +72,7 @@ class Router:
         listing = {
             name: client
             for name, client in fitting.items()
-            if any(known.name == intent for known in client.manifest.intents)
+            if any(listed.name == intent for listed in client.manifest.intents)
         }
         return listing or fitting
 
@@ -91,9 +91,9 @@ class Router:
             raise RequestRefused(
                 "no_server", f"no server has one of the categories {', '.join(sorted(categories)) or 'any'}"
             )
-        given = list(facts)
+        all_facts = list(facts)
         results = await asyncio.gather(
-            *(_evaluate(client, intent, params, given, more) for client in chosen.values()), return_exceptions=True
+            *(_evaluate(client, intent, params, all_facts, more) for client in chosen.values()), return_exceptions=True
         )
         evaluations: dict[str, EvaluationResult] = {}
         failures: dict[str, ClientError] = {}
@@ -106,16 +106,16 @@ class Router:
                 raise result
         if not evaluations:
             raise next(iter(failures.values()))
-        found = (RoutedTool(tool, chosen[name]) for name, result in evaluations.items() for tool in result)
-        return RoutedEvaluation(_best_tools(found), evaluations, failures)
+        tools = (RoutedTool(tool, chosen[name]) for name, result in evaluations.items() for tool in result)
+        return RoutedEvaluation(_best_tools(tools), evaluations, failures)
 
 
 async def _evaluate(
     client: Client, intent: str, params: Mapping[str, Any] | None, facts: list[Any], more: Any
 ) -> EvaluationResult:
     listed = {schema.predicate for schema in client.manifest.facts_profile.predicates}
-    known = [fact for fact in facts if not listed or not isinstance(fact, Mapping) or fact.get("pred") in listed]
-    return await client.evaluate(intent, params, known, **more)
+    accepted = [fact for fact in facts if not listed or not isinstance(fact, Mapping) or fact.get("pred") in listed]
+    return await client.evaluate(intent, params, accepted, **more)
 
 
 def _categories(client: Client) -> tuple[str, ...]:
@@ -124,12 +124,12 @@ def _categories(client: Client) -> tuple[str, ...]:
 
 
 def _best_tools(tools: Iterable[RoutedTool]) -> tuple[RoutedTool, ...]:
-    kept: dict[str, RoutedTool] = {}
+    best: dict[str, RoutedTool] = {}
     for tool in tools:
-        rival = kept.get(tool.name)
+        rival = best.get(tool.name)
         if rival is None or _score(tool) > _score(rival):
-            kept[tool.name] = tool
-    return tuple(sorted(kept.values(), key=_score, reverse=True))
+            best[tool.name] = tool
+    return tuple(sorted(best.values(), key=_score, reverse=True))
 
 
 def _score(tool: RoutedTool) -> float:

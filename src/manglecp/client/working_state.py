@@ -46,7 +46,7 @@ def copy_json(value: Any, depth: int = 0) -> Any:
 
 
 FactObject: TypeAlias = dict[str, Any]
-MOST_FACTS: Final = 100_000  # servers must not fill a client's memory
+MAX_FACTS: Final = 100_000  # servers must not fill a client's memory
 
 _TIMED: Final = Schema("", (), None, temporal=True)
 _ALWAYS: Final = "always"
@@ -80,15 +80,15 @@ class _FactKey:
 class WorkingState:
     """Distinct facts in the order of their assertion. Safe to share between threads."""
 
-    def __init__(self, facts: Iterable[Mapping[str, Any]] = (), *, most: int = MOST_FACTS) -> None:
+    def __init__(self, facts: Iterable[Mapping[str, Any]] = (), *, max_facts: int = MAX_FACTS) -> None:
         self._facts: dict[_FactKey, FactObject] = {}
-        self._most = most
-        self._changing = threading.Lock()
+        self._max_facts = max_facts
+        self._lock = threading.Lock()
         self.add(facts)
 
     @property
     def facts(self) -> tuple[FactObject, ...]:
-        return tuple(_copy(fact) for fact in self._facts.values())
+        return tuple(map(copy_json, self._facts.values()))
 
     def __len__(self) -> int:
         return len(self._facts)
@@ -105,18 +105,17 @@ class WorkingState:
 
     def add(self, facts: Iterable[Mapping[str, Any]]) -> None:
         """Add facts. Raises :class:`RequestRefused`, and adds none, if one is invalid."""
-        given = list(facts)
-        wrong = next((fact for fact in given if _fact_key(fact) is None), None)
-        if wrong is not None:
+        new = list(facts)
+        if any(_fact_key(fact) is None for fact in new):
             raise RequestRefused("invalid_facts", "a fact has a predicate and arguments without null")
-        self._apply(given, ())
+        self._apply(new, ())
 
     def retract(self, patterns: Iterable[Mapping[str, Any]]) -> tuple[FactObject, ...]:
         """Remove the facts that match, and return them."""
         return self._apply((), patterns).retracted
 
     def clear(self) -> None:
-        with self._changing:
+        with self._lock:
             self._facts = {}
 
     def apply(self, delta: StateDelta | Mapping[str, Any]) -> AppliedDelta:
@@ -134,7 +133,7 @@ class WorkingState:
                 ignored.append(entry)
             else:
                 patterns.setdefault(pattern.signature, []).append(pattern)
-        with self._changing:
+        with self._lock:
             left = dict(self._facts)
             gone = []
             if patterns:
@@ -148,12 +147,12 @@ class WorkingState:
                 if asserted is None:
                     ignored.append(entry)
                 elif asserted not in left:
-                    left[asserted] = _copy(entry)
+                    left[asserted] = copy_json(entry)
                     new.append(entry)
-            if len(left) > self._most and len(left) > len(self._facts):
-                raise RequestRefused("state_full", f"{len(left):,} facts, and the limit is {self._most:,}")
+            if len(left) > self._max_facts and len(left) > len(self._facts):
+                raise RequestRefused("state_full", f"{len(left):,} facts, and the limit is {self._max_facts:,}")
             self._facts = left
-        return AppliedDelta(tuple(map(_copy, gone)), tuple(map(_copy, new)), tuple(ignored))
+        return AppliedDelta(tuple(map(copy_json, gone)), tuple(map(copy_json, new)), tuple(ignored))
 
 
 def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
@@ -164,34 +163,33 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
         return None
     signature: _Signature
     if isinstance(args, list | tuple):
-        signature, given = (name, len(args)), list(args)
+        signature, values = (name, len(args)), list(args)
     elif isinstance(named, Mapping) and all(isinstance(key, str) for key in named):
         signature = (name, tuple(sorted(named)))
-        given = [named[key] for key in sorted(named)]
+        values = [named[key] for key in sorted(named)]
     else:
         return None
-    if not wildcards and any(value is None for value in given):
+    if not wildcards and any(value is None for value in values):
         return None
     try:
-        key = tuple(None if value is None else _key(value) for value in given)
+        key = tuple(None if value is None else _key(value) for value in values)
         time = _time(entry.get("t"))
     except NotJson:
         return None
     return _FactKey(signature, key, time if time is not None or wildcards else _ALWAYS)
 
 
-def _time(given: Any) -> _Time:
+def _time(value: Any) -> _Time:
     """Return the interval, so that two notations of one are equal; None without a time.
 
     Times that only an evaluation resolves, such as ``now``, are compared as text.
     """
-    if given is None:
+    if value is None:
         return None
     try:
-        found = interval(copy_json(given), _TIMED)
+        return interval(copy_json(value), _TIMED) or _ALWAYS
     except Fault:
-        return msgspec.json.encode(copy_json(given), order="sorted").decode()
-    return _ALWAYS if found is None else found
+        return msgspec.json.encode(copy_json(value), order="sorted").decode()
 
 
 def _key(value: Any) -> bytes:
@@ -210,11 +208,6 @@ def _unwrap(value: Any) -> Any:
         except ValueError:
             return value
     return {key: _unwrap(part) for key, part in value.items()}
-
-
-def _copy(fact: Mapping[str, Any]) -> FactObject:
-    copied: FactObject = copy_json(fact)
-    return copied
 
 
 def without_origin(fact: Mapping[str, Any]) -> dict[str, Any]:

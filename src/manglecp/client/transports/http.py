@@ -42,10 +42,9 @@ from manglecp.wire.messages import (
 )
 
 _SCHEMES: Final = frozenset({"http", "https"})
-_MOST_REDIRECTS: Final = 3
+_MAX_REDIRECTS: Final = 3
 _JSON: Final = "application/json"
 _HEADERS: Final = {"Accept": _JSON, "Accept-Encoding": "identity"}
-_KEYS: Final = "x-request_key"
 _CANCELLING_SECONDS: Final = 5.0
 _UNREACHED: Final = frozenset({502, 503, 504})
 
@@ -135,7 +134,11 @@ class HttpTransport:
         try:
             response, body, _ = await self._fetch("POST", url, headers=headers, content=data)
         except asyncio.CancelledError:
-            if isinstance(message, InvokeRequest) and message.payload.request_key is not None and self._takes_cancel():
+            if (
+                isinstance(message, InvokeRequest)
+                and message.payload.request_key is not None
+                and self._supports_cancel()
+            ):
                 cancel = cancel_message(message.id, message.payload.request_key)
                 task = asyncio.create_task(self._send_quietly(url, headers, cancel))
                 self._cancelling.add(task)
@@ -148,10 +151,10 @@ class HttpTransport:
             raise InvalidResponse("the response has the id of another request")
         return require_response(message, reply)
 
-    def _takes_cancel(self) -> bool:
+    def _supports_cancel(self) -> bool:
         extensions = UNSET if self._manifest is None else self._manifest.payload.extensions
-        about = None if extensions is UNSET else extensions.get(_KEYS)
-        return isinstance(about, dict) and "cancel" in about
+        extension = None if extensions is UNSET else extensions.get("x-request_key")
+        return isinstance(extension, dict) and "cancel" in extension
 
     async def _send_quietly(self, url: str, headers: dict[str, str], data: bytes) -> None:
         with suppress(ClientError, TimeoutError):
@@ -166,8 +169,6 @@ class HttpTransport:
         if client is not None:
             await client.aclose()
 
-    # --- exchange --------------------------------------------------------------------------------------------------
-
     async def _fetch(
         self, method: str, url: str, *, headers: dict[str, str], content: bytes | None = None
     ) -> tuple[httpx.Response, bytes, str]:
@@ -175,7 +176,7 @@ class HttpTransport:
         client = self._client
         if client is None:
             raise ConnectionLost("there is no connection")
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             try:
                 async with client.stream(method, url, headers=headers, content=content) as response:
                     data = await self._body(response)
@@ -194,7 +195,7 @@ class HttpTransport:
             if method != "GET" and response.status_code not in (307, 308):
                 raise RequestRefused("redirected", "the server redirects a request without its body")
             url = self._resolve(url, response.headers["location"])
-        raise RequestRefused("redirected", f"the server redirects more than {_MOST_REDIRECTS} times")
+        raise RequestRefused("redirected", f"the server redirects more than {_MAX_REDIRECTS} times")
 
     async def _body(self, response: httpx.Response) -> bytes:
         if response.headers.get("content-encoding", "identity").lower() != "identity":

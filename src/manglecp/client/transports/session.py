@@ -32,7 +32,7 @@ from manglecp.wire.messages import (
     InvokeRequest,
     InvokeResponse,
     Manifest,
-    Progress,
+    ProgressMessage,
     ProgressPayload,
     ServerMessage,
 )
@@ -82,10 +82,10 @@ def decode_message(data: bytes, max_bytes: int) -> ServerMessage:
 def require_response(message: Request, response: ServerMessage) -> ServerMessage:
     """Return the response if its type fits the request. Raises :class:`InvalidResponse`."""
     if isinstance(message, IntentRequest):
-        wanted: type = IntentResponse
+        expected: type = IntentResponse
     else:
-        wanted = AuthenticateResponse if isinstance(message, Authenticate) else InvokeResponse
-    if not isinstance(response, wanted | ErrorMessage):
+        expected = AuthenticateResponse if isinstance(message, Authenticate) else InvokeResponse
+    if not isinstance(response, expected | ErrorMessage):
         raise InvalidResponse("the server responded with a message of another type")
     return response
 
@@ -114,8 +114,6 @@ class SessionTransport(ABC):
         self._reader: asyncio.Task[None] | None = None
         self._cancelling: set[asyncio.Task[None]] = set()
 
-    # --- for subclasses --------------------------------------------------------------------------------------------
-
     @abstractmethod
     async def _open(self) -> None: ...
 
@@ -130,8 +128,6 @@ class SessionTransport(ABC):
     @abstractmethod
     async def _shut(self) -> None:
         """Close what :meth:`_open` opened, in any state."""
-
-    # --- the transport ---------------------------------------------------------------------------------------------
 
     @property
     def connected(self) -> bool:
@@ -184,8 +180,6 @@ class SessionTransport(ABC):
             task.cancel()
         await self._shut()
 
-    # --- messages --------------------------------------------------------------------------------------------------
-
     async def _listen(self) -> None:
         try:
             while True:
@@ -208,7 +202,7 @@ class SessionTransport(ABC):
             self._manifest.set_result(message)
         elif isinstance(message, Manifest):
             self._on_manifest(message)
-        elif isinstance(message, Progress):
+        elif isinstance(message, ProgressMessage):
             _, on_progress = self._pending.get(message.id, (None, None))
             if on_progress is not None:
                 try:
@@ -247,7 +241,7 @@ class SessionTransport(ABC):
 
 _SECURE: Final = frozenset({"https", "wss"})
 _PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-_LONGEST: Final = 200
+_MAX_SHOWN: Final = 200
 
 
 def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
@@ -259,7 +253,7 @@ def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
         )
     if parts.username is not None or parts.password is not None:
         raise RequestRefused("bad_address", "an address must not contain credentials; pass them as token")
-    if parts.scheme not in _SECURE and not insecure and not _loopback(parts.hostname):
+    if parts.scheme not in _SECURE and not insecure and not _is_loopback(parts.hostname):
         raise RequestRefused(
             "insecure",
             f"{parts.scheme} is not encrypted, and {truncate(parts.hostname, 100)} is not this machine: "
@@ -321,7 +315,7 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
-def _loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -332,4 +326,4 @@ def _loopback(host: str) -> bool:
 
 def display_address(url: str) -> str:
     """Return the address without parts that may be secret."""
-    return truncate(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _LONGEST)
+    return truncate(url.split("?")[0].split("#")[0].rsplit("@", 1)[-1], _MAX_SHOWN)

@@ -18,8 +18,8 @@ from manglecp.base.text import truncate
 from manglecp.client.errors import ConnectionLost, InvalidResponse, RequestRefused
 from manglecp.client.transports.session import MAX_RESPONSE_BYTES, SessionTransport
 
-_KEPT: Final = 65_536  # bytes of stderr
-_PIECE: Final = 4_096
+_MAX_STDERR: Final = 65_536
+_CHUNK: Final = 4_096
 _STDERR_SECONDS: Final = 1.0  # seconds to wait for the rest of stderr
 
 
@@ -122,11 +122,11 @@ class StdioTransport(SessionTransport):
 
     async def _read_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
-        while piece := await process.stderr.read(_PIECE):
-            self._stderr += piece
-            del self._stderr[:-_KEPT]
+        while chunk := await process.stderr.read(_CHUNK):
+            self._stderr += chunk
+            del self._stderr[:-_MAX_STDERR]
             if self._on_stderr is not None:
-                self._on_stderr(piece)
+                self._on_stderr(chunk)
 
 
 async def _exits_within(process: asyncio.subprocess.Process, seconds: float) -> bool:
@@ -140,7 +140,7 @@ async def _exits_within(process: asyncio.subprocess.Process, seconds: float) -> 
 
 async def _discard(process: asyncio.subprocess.Process) -> None:
     assert process.stdout is not None
-    while await process.stdout.read(_PIECE):
+    while await process.stdout.read(_CHUNK):
         pass
 
 

@@ -29,8 +29,8 @@ _CLOSE_SECONDS: Final = 5.0
 _TOO_BIG: Final = 1009
 
 
-class _Direct(connect):
-    """A connection that does not follow redirects: they would expose the credential."""
+class _ConnectWithoutRedirects(connect):
+    """Connect without following redirects, which would expose the credential."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -56,7 +56,7 @@ class WebSocketTransport(SessionTransport):
     async def _open(self) -> None:
         options: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls}
         try:
-            self._socket = await _Direct(
+            self._socket = await _ConnectWithoutRedirects(
                 self._url,
                 max_size=self.max_response_bytes,
                 compression=None,
