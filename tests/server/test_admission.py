@@ -42,7 +42,7 @@ def test_a_wait_that_was_kept_is_enough() -> None:
 
 
 def test_keys_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Buckets, "MOST", 10)
+    monkeypatch.setattr(Buckets, "MAX_KEYS", 10)
     buckets = Buckets(Rate(0.001, 1), lambda: 0.0)
     for n in range(100):
         buckets.take(str(n))
@@ -158,6 +158,6 @@ def test_whoever_has_a_network_of_addresses_is_one_client() -> None:
     assert [taken(one) for one in ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1")] == [True, True, False]
     assert taken("192.0.2.2")
     assert [taken("fe80::1%eth0") for _ in range(3)] == [True, True, False]
-    admission.failed_try("2001:db8::1")
-    with pytest.raises(WireError, match="Too many credentials"):
-        admission.failed_try("2001:db8::2")
+    admission.charge_failed_attempt("2001:db8::1")
+    with pytest.raises(WireError, match="Too many invalid credentials"):
+        admission.charge_failed_attempt("2001:db8::2")

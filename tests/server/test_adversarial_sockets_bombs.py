@@ -253,7 +253,7 @@ async def test_clients_that_go_in_the_middle_of_anything_take_nobody_along() -> 
             answer = await other.ask(intent(f"i-{n}"))
             assert answer["type"] == "intent_response"
         async with asyncio.timeout(PATIENCE):
-            while h.desk.core.sessions > 1 or h.desk.core.pending:
+            while len(h.desk.core.sessions) > 1 or h.desk.core.pending:
                 await asyncio.sleep(0.01)
         assert not [one for one in h.desk.handled if one.code == "internal_error"]
 

@@ -154,7 +154,7 @@ async def test_pages_of_others_are_turned_away_before_anything(known: bool) -> N
             assert (await h.http.options("/evaluate", headers=asked)).status_code == status
             assert await _handshake(h, {**header, **pretended}) == status, pretended
         assert h.desk.handled == []
-        assert h.desk.core.sessions == 0
+        assert not h.desk.core.sessions
 
 
 async def _handshake(h: House, headers: dict[str, str]) -> int:

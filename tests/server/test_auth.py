@@ -75,7 +75,7 @@ async def test_a_token_expires(tmp_path: Path) -> None:
 
 
 async def test_a_token_that_was_taken_out_holds_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens_module, "_LOOK", 0.0)
+    monkeypatch.setattr(tokens_module, "_RELOAD_SECONDS", 0.0)
     path = written(tmp_path, entry("t-1"), entry("t-2", "bob"))
     auth = TokensFile(path)
     assert await auth.identify("bearer", "t-1") is not None
@@ -110,7 +110,7 @@ def test_secrets_and_waivers_come_with_the_credential(tmp_path: Path) -> None:
         (entry("t", scheme="'basic'"), "scheme"),
         (entry("t", text="'t'"), "unknown field `text`"),
         (entry("t", permissions="'all'"), "array.*permissions"),
-        (entry("t", auto_confirm_effects="['everything']"), "no effect"),
+        (entry("t", auto_confirm_effects="['everything']"), "not an effect"),
         (entry("t", confirmation_secret="'short'"), "hexadecimal"),
         (entry("t", expires="'soon'"), "expires"),
         (entry("t") + entry("t", "bob"), "twice"),
@@ -119,7 +119,7 @@ def test_secrets_and_waivers_come_with_the_credential(tmp_path: Path) -> None:
             "two values",
         ),
         ("other = 1", "unknown field `other`"),
-        ("[[", "no TOML"),
+        ("[[", "not TOML"),
     ],
 )
 def test_what_a_file_may_not_say(tmp_path: Path, text: str, said: str) -> None:
@@ -167,7 +167,7 @@ def token(key: Any = RSA, algorithm: str = "RS256", kid: str | None = "a", typ: 
 
 
 def checker(*, taken: Container[str] = (), clock: Callable[[], float] = time.time, **more: Any) -> JwtAuth:
-    return JwtAuth(settings(**more), fetch=lambda _: keys(a=RSA, b=EC), taken=taken, clock=clock)
+    return JwtAuth(settings(**more), fetch=lambda _: keys(a=RSA, b=EC), reserved_names=taken, clock=clock)
 
 
 @pytest.mark.req("SEC-09", "SEC-11")

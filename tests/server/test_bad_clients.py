@@ -141,7 +141,7 @@ async def test_frames_that_are_none_end_their_connection_only(sent: bytes) -> No
         await other.send(encoded(intent("a")).decode())
         async with asyncio.timeout(PATIENCE):
             assert json.loads(await other.recv())["id"] == "a"
-            while h.desk.core.sessions > 1:
+            while len(h.desk.core.sessions) > 1:
                 await asyncio.sleep(0.01)
 
 

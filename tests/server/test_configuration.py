@@ -43,10 +43,10 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
 
 def test_a_rate_is_of_all_processes_together() -> None:
     settings = ServerSettings(identity_rate=Rate(100, 5), peer_rate=None, attempt_rate=Rate(1, 1), waiting=7)
-    part = settings.of_one_of(2)
+    part = settings.divide_rates(2)
     assert (part.identity_rate, part.peer_rate, part.attempt_rate) == (Rate(50, 3), None, Rate(0.5, 1))
     assert part.waiting == 7
-    assert settings.of_one_of(1) == settings
+    assert settings.divide_rates(1) == settings
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_rate_is_of_all_processes_together() -> None:
         ("worker.claim_ms = 10", "worker.claim_ms: has to be from 1"),
         ("worker.enabled = 1", "worker.enabled: takes true or false"),
         ('http.base = "/api/"', "http.base: not a path"),
-        ('http.trusted_proxies = ["proxy.example"]', "trusted_proxies: 'proxy.example' is no address"),
-        ('http.trusted_proxies = ["0.0.0.0/0"]', "everybody"),
+        ('http.trusted_proxies = ["proxy.example"]', "trusted_proxies: 'proxy.example' is not an address"),
+        ('http.trusted_proxies = ["0.0.0.0/0"]', "all addresses"),
         ('http.trusted_proxies = "10.0.0.1"', "http.trusted_proxies: takes a list"),
         ("load = [", "not TOML"),
         (b"\xff", "not UTF-8"),

@@ -72,7 +72,7 @@ async def test_a_pack_in_a_folder_is_served_and_edits_are_followed(tmp_path: Pat
     async with served(folder) as core:
         serving = core.revisions
         reloads: asyncio.Queue[ReloadResult] = asyncio.Queue()
-        watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01, told=reloads.put_nowait))
+        watching = asyncio.create_task(reload_on_change(serving, folder, pause=0.01, on_reload=reloads.put_nowait))
         try:
             await asyncio.wait_for(serving.ready(), PATIENCE)
             async with Client(core, "websocket", None) as client, asyncio.timeout(PATIENCE):

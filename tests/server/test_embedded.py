@@ -20,7 +20,7 @@ INCIDENT = Path(__file__).parents[2] / "examples" / "incident"
 @pytest.mark.req("TRANS-01", "CLI-01")
 async def test_clients_in_this_process_and_an_asgi_application() -> None:
     server = Server(INCIDENT)
-    with pytest.raises(RuntimeError, match="inside of its async with"):
+    with pytest.raises(RuntimeError, match="inside its async with"):
         server.app()
     async with server:
         async with Client(server) as client:
@@ -32,7 +32,7 @@ async def test_clients_in_this_process_and_an_asgi_application() -> None:
             answer = await http.post("/evaluate", content=encoded(intent("a", "observe")))
             assert [one["name"] for one in answer.json()["payload"]["macro_tools"]] == ["list_failures"]
             assert (await http.get("/ready", headers={"host": "elsewhere.example"})).status_code == 421
-    with pytest.raises(RuntimeError, match="inside of its async with"):
+    with pytest.raises(RuntimeError, match="inside its async with"):
         _ = server.core
 
 

@@ -339,7 +339,7 @@ async def test_a_client_that_goes_while_it_speaks_leaves_nothing_behind() -> Non
             _, writer = await h.raw(sent)
             writer.transport.abort()
         assert (await post(h, "/evaluate", intent()))[0] == 200
-        assert h.desk.core.pending == 0
+        assert not h.desk.core.pending
 
 
 # --- credentials -----------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ async def test_the_scheme_is_what_the_proxy_says() -> None:
 
 @pytest.mark.parametrize("text", ["", "proxy.example", "10.0.0.1/8", "0.0.0.0/0", "::/0", "10.0.0.0/33"])
 def test_what_names_no_proxy(text: str) -> None:
-    with pytest.raises(ValueError, match=r"address|everybody"):
+    with pytest.raises(ValueError, match="address"):
         parse_network(text)
 
 

@@ -183,7 +183,7 @@ def test_nothing_is_open_to_others_by_mistake(pack: Path, tmp_path: Path) -> Non
         assert "good" not in p.said()
         tokens.write_text("[[token]]")
         p.popen.send_signal(signal.SIGHUP)
-        p.until(lambda: "is not read again" in p.said())
+        p.until(lambda: "cannot be reloaded" in p.said())
         assert evaluated(url, authorization="Bearer good").status_code == 200
         tokens.write_text("")
         p.popen.send_signal(signal.SIGHUP)
@@ -269,8 +269,8 @@ def test_files_of_tls_that_are_none_are_told_before_anything_listens(pack: Path,
     (tmp_path / "secret.pem").write_bytes(secret)
     (tmp_path / "damaged.pem").write_bytes(certified.read_bytes()[:200] + certified.read_bytes()[220:])
     for cert, its, said in (
-        (key, None, "holds no certificate in PEM form"),
-        (certified, None, "holds no key in PEM form; --tls-key"),
+        (key, None, "contains no certificate in PEM form"),
+        (certified, None, "contains no key in PEM form"),
         (certified, another, "is not that of the certificate"),
         (certified, tmp_path / "secret.pem", "protected by a password"),
         (tmp_path / "damaged.pem", key, "damaged"),
@@ -462,13 +462,13 @@ def test_tls_from_the_command_line(pack: Path, tmp_path: Path) -> None:
         before = certified.read_text()
         certified.write_text("nothing")
         p.popen.send_signal(signal.SIGHUP)
-        p.until(lambda: "holds no certificate" in p.said())
+        p.until(lambda: "contains no certificate" in p.said())
         certified.write_text(before)
         assert reached()
         certificate(tmp_path)
         assert not reached()
         p.popen.send_signal(signal.SIGHUP)
-        p.until(lambda: "the certificate was read again" in p.said())
+        p.until(lambda: "the certificate is reloaded" in p.said())
         assert reached()
         assert p.end() == 0
 

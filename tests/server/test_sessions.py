@@ -333,8 +333,8 @@ async def test_a_client_that_takes_nothing_for_too_long_has_lost_its_session() -
         client.open.clear()
         with contextlib.suppress(ConnectionResetError):
             await client.say(intent("a"))
-        await asyncio.wait_for(client.session.gone(), PATIENCE)
-        assert client.session.lost
+        await asyncio.wait_for(client.session.lost.wait(), PATIENCE)
+        assert client.session.lost.is_set()
         with pytest.raises(ConnectionResetError):
             await asyncio.wait_for(client.say(intent("b")), PATIENCE)
 

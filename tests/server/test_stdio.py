@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import uvloop
 
-from manglecp.server.sessions import Session
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
 from tests.server.desk import PATIENCE, Desk, desk, encoded, intent, invoke
@@ -74,7 +73,7 @@ async def ends(*, said: bytes | None = None, stop: asyncio.Event | None = None, 
 
         async def serve() -> None:
             try:
-                await serve_stdio(d.core, Streams(source, sink), said=said, stop=stop)
+                await serve_stdio(d.core, Streams(source, sink), sent_manifest=said, stop=stop)
             finally:
                 os.close(sink)
 
@@ -150,21 +149,15 @@ async def test_whoever_goes_while_the_pack_is_loaded_is_told_nothing_more() -> N
 
 
 @pytest.mark.req("TRANS-27")
-async def test_what_was_said_while_the_pack_was_loaded_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_said_while_the_pack_was_loaded_is_answered() -> None:
     hold = asyncio.Event()
     async with ends(boot=False, hold=hold) as e:
         await e.hear()
         await e.say(intent("a"))
-        over, closed = asyncio.Event(), e.desk.core.closed
-
-        def noted(session: Session) -> None:
-            closed(session)
-            over.set()
-
-        monkeypatch.setattr(e.desk.core, "closed", noted)
         e.close()
         async with asyncio.timeout(PATIENCE):
-            await over.wait()
+            while e.desk.core.sessions:
+                await asyncio.sleep(0.001)
         hold.set()
         assert [(one["type"], one["id"]) for one in await e.rest()] == [("intent_response", "a")]
 

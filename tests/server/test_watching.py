@@ -104,7 +104,7 @@ async def test_spans_and_figures_name_intents_and_tools_but_nothing_that_a_clien
         await client.ask(intent("a", "no-such-intent"))
         await client.ask(invoke("b", tools["t"], {"n": 1}))
         await client.ask(invoke("c", "no-such-tool", {"n": 1}))
-        shown = metrics.exposed(d.core)[1].decode()
+        shown = metrics.render(d.core)[1].decode()
     spans = [dict(one.attributes or {}) for one in exporter.get_finished_spans()]
     assert [one.name for one in exporter.get_finished_spans()] == [
         "intent_request go",
@@ -133,7 +133,7 @@ async def test_there_is_an_end_of_names_in_figures() -> None:
         metrics = Metrics()
         for number in range(1_000):
             metrics(event._replace(intent=None, type="invoke_request", tool=f"tool-{number}"))
-        shown = metrics.exposed(d.core)[1].decode()
+        shown = metrics.render(d.core)[1].decode()
     assert shown.count("_count{") == 101
     assert 'tool="tool-99"' in shown
     assert 'tool="tool-100"' not in shown

@@ -212,9 +212,9 @@ async def test_a_client_that_does_not_read_loses_its_connection_and_nobody_else_
         reader._transport.pause_reading()  # type: ignore[attr-defined]
         flooding = asyncio.create_task(flood(writer))
         async with asyncio.timeout(PATIENCE):
-            while h.desk.core.sessions < 2:
+            while len(h.desk.core.sessions) < 2:
                 await asyncio.sleep(0.01)
-            while h.desk.core.sessions > 1:
+            while len(h.desk.core.sessions) > 1:
                 await asyncio.sleep(0.05)
                 assert (await ask(other, intent("x")))["type"] == "intent_response"
             # The kernel ends it: closing it would wait for the client to read.
@@ -230,7 +230,7 @@ async def test_everybody_hears_their_answers_before_the_end(monkeypatch: pytest.
             for number in range(30):
                 await say(ws, intent(f"i-{number}", "slow"))
             async with asyncio.timeout(PATIENCE):
-                while h.desk.core.pending < 30:
+                while len(h.desk.core.pending) < 30:
                     await asyncio.sleep(0.01)
             ending = asyncio.create_task(h.listener.end(0.0))
             told: list[dict[str, Any]] = []
@@ -256,11 +256,11 @@ async def test_a_server_does_not_wait_for_a_client_that_does_not_read_its_last_m
         reader._transport.pause_reading()  # type: ignore[attr-defined]
         flooding = asyncio.create_task(flood(writer))
         async with asyncio.timeout(PATIENCE):
-            while h.desk.core.sessions < 1:
+            while len(h.desk.core.sessions) < 1:
                 await asyncio.sleep(0.01)
             session = next(iter(h.desk.core._sessions))
             assert session._outbox is not None
-            while session._outbox._room.is_set():  # until the server stops reading, because the client does not read
+            while session._outbox.has_room.is_set():  # until the server stops reading, because the client does not read
                 await asyncio.sleep(0.01)
             (connection,) = h.listener._server.server_state.connections
             served = connection.transport.get_extra_info("socket")

@@ -61,13 +61,13 @@ def test_secrets_and_waivers_change_with_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, full)
     file = TokensFile(path)
     secrets, waivers = file.secrets(), file.auto_confirm()
-    assert not file.look()
+    assert not file.reload()
     path.write_text(entry("t", confirmation_secret=f'"{OTHER}"'))
-    assert file.look()
+    assert file.reload()
     assert secrets.of("ann") == bytes.fromhex(OTHER)
     assert waivers.approval("ann", ("network",)) is None
     path.write_text(entry("u", "bob"))
-    assert file.look()
+    assert file.reload()
     assert (secrets.of("ann"), list(file.names), len(secrets.own)) == (None, ["bob"], 0)
     assert SECRET not in repr(secrets)
 
@@ -84,21 +84,21 @@ def test_a_broken_file_leaves_what_held_and_is_told_once(tmp_path: Path, caplog:
 
     path.write_text("[[token]]\nidentity = 3")
     for _ in range(3):
-        assert not file.look()
+        assert not file.reload()
     [said] = told()
     assert "token[0]" in said
     assert "identity" in said
     path.unlink()
     for _ in range(3):
-        assert not file.look()
+        assert not file.reload()
     [said] = told()
     assert "cannot be read" in said
-    assert not file.look(again=True)  # whoever sends a signal wants to know
+    assert not file.reload(force=True)  # whoever sends a signal wants to know
     assert len(told()) == 1
     assert file.secrets().of("ann") == bytes.fromhex(SECRET)
     written(tmp_path, entry("t", confirmation_secret=f'"{SECRET}"'))
-    assert not file.look()  # what it holds is what held before
-    assert "read again: it has 1" in told()[0]
+    assert not file.reload()  # what it holds is what held before
+    assert "reloaded: it has 1" in told()[0]
 
 
 @pytest.mark.req("SEC-10")
@@ -118,8 +118,8 @@ async def test_whoever_loses_their_token_loses_their_session(tmp_path: Path) -> 
                 assert json.loads(await ws.recv())["type"] == "authenticate_response"
             assert await asked(bob, "b") == "intent_response"
             path.write_text(entry("t-3", "eve"))
-            assert await closed(ann) == (1008, "the credential holds no longer")
-            assert await closed(bob) == (1008, "the credential holds no longer")
+            assert await closed(ann) == (1008, "the credential is no longer valid")
+            assert await closed(bob) == (1008, "the credential is no longer valid")
             assert await asked(eve, "c") == "intent_response"
 
 

@@ -51,7 +51,7 @@ def _serve(folder: Path, at: tuple[str, int], runtime: RuntimeOptions) -> None:
 
     async def watch(core: Core) -> None:
         watching = asyncio.create_task(
-            reload_on_change(core.revisions, folder, told=lambda how: _print(_MESSAGES[how]))
+            reload_on_change(core.revisions, folder, on_reload=lambda how: _print(_MESSAGES[how]))
         )
         try:
             await core.revisions.ready()

@@ -1,7 +1,7 @@
-"""Who gets in: how often a client may ask, and how many tools run at once.
+"""Rate limits, and the limit of concurrent invocations.
 
-What is refused is refused at once, and told when to come back (``rate_limited``, ERR-30). How many evaluations there
-are at once is a matter of :mod:`manglecp.server.evaluation`.
+A refusal is immediate and contains the delay before the next attempt (``rate_limited``, ERR-30).
+:mod:`manglecp.server.evaluation` limits concurrent evaluations.
 """
 
 from __future__ import annotations
@@ -20,95 +20,83 @@ from manglecp.wire import WireError
 
 __all__ = ["Admission", "Buckets", "rate_limited"]
 
-_LEAST_WAIT_MS: Final = 50
-_HOST_BITS: Final = 64
-_MOST_WAIT_MS: Final = 10_000
+_MIN_WAIT_MS: Final = 50
+_MAX_WAIT_MS: Final = 10_000
 
 
 class Buckets:
-    """Token buckets by key. Those that were not used for longest are forgotten first, so that keys cost no memory."""
+    """Token buckets by key. The least recently used ones are evicted, so that memory is bounded."""
 
-    MOST: Final = 16_384
+    MAX_KEYS: Final = 16_384
 
     def __init__(self, rate: Rate | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._clock = clock
-        self._left: LruCache[str, tuple[float, float]] = LruCache(self.MOST)
-        """What is left of each, and when that was so."""
+        self._levels: LruCache[str, tuple[float, float]] = LruCache(self.MAX_KEYS)
+        """The number of tokens, and the time of the last change."""
 
     def take(self, key: str) -> float:
-        """Take a token; if there is none, the seconds until one is there, and nothing is taken."""
+        """Take a token and return 0; if there is none, return the seconds until there is one."""
         rate = self._rate
         if rate is None:
             return 0.0
         now, most = self._clock(), float(rate.burst)
-        level, then = self._left.get(key) or (most, now)
-        level = min(most, level + max(0.0, now - then) * rate.per_second)
+        level, changed_at = self._levels.get(key) or (most, now)
+        level = min(most, level + max(0.0, now - changed_at) * rate.per_second)
         if level < 1.0 - 1e-6:  # a rounding error must not make a client wait twice
             return (1.0 - level) / rate.per_second
-        self._left.put(key, (level - 1.0, now))
+        self._levels.put(key, (level - 1.0, now))
         return 0.0
 
 
 class Admission:
-    """One for a process. Used from its event loop only."""
+    """The limits of a process, used from its event loop only."""
 
     def __init__(self, settings: ServerSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._identities = Buckets(settings.identity_rate, clock)
         self._peers = Buckets(settings.peer_rate, clock)
         self._attempts = Buckets(settings.attempt_rate, clock)
-        self._invoking = 0
-
-    # --- how often ---------------------------------------------------------------------------------------------------
+        self.invoking = 0
+        """The number of running invocations."""
 
     def charge_peer(self, peer: str | None) -> None:
-        """For every message. Raises ``rate_limited``."""
+        """Count a message. Raises ``rate_limited``."""
         if peer is not None:
             _refuse(self._peers.take(_source(peer)), "Too many messages from this address")
 
     def charge(self, identity: Identity) -> None:
-        """For every request of somebody who is known. The user of this machine may ask as often as they like, and
-        those that nobody knows are told apart by their addresses."""
+        """Count a request of an authenticated client. Raises ``rate_limited``.
+
+        The local user has no limit, and the limit of anonymous clients is that of their address.
+        """
         if identity.trust not in ("local", "anonymous"):
             _refuse(self._identities.take(identity.name), "Too many requests")
 
-    def failed_try(self, peer: str | None) -> None:
-        """For every credential that does not hold. Those that do are never held up by others from the same address."""
-        _refuse(self._attempts.take(_source(peer or "")), "Too many credentials that do not hold")
-
-    # --- how many ----------------------------------------------------------------------------------------------------
-
-    @property
-    def invoking(self) -> int:
-        """How many invocations are under way."""
-        return self._invoking
+    def charge_failed_attempt(self, peer: str | None) -> None:
+        """Count an invalid credential. Raises ``rate_limited``. Valid ones from the same address are not affected."""
+        _refuse(self._attempts.take(_source(peer or "")), "Too many invalid credentials")
 
     def begin(self) -> None:
-        """One more invocation. Raises ``rate_limited`` instead of waiting."""
-        if self._invoking >= self._settings.invocations:
+        """Count an invocation until :meth:`end`. Raises ``rate_limited``."""
+        if self.invoking >= self._settings.invocations:
             raise rate_limited("Too many invocations are running", 1.0)
-        self._invoking += 1
+        self.invoking += 1
 
     def end(self) -> None:
-        """What :meth:`begin` began is over."""
-        self._invoking -= 1
-
-
-def _source(peer: str) -> str:
-    """Whom an address stands for: whoever has one of IPv6 has a whole network of them to come from."""
-    return _network(peer) if ":" in peer else peer
+        self.invoking -= 1
 
 
 @lru_cache(maxsize=1_024)
-def _network(peer: str) -> str:
+def _source(peer: str) -> str:
+    """Return the address, for IPv6 its /64 network: a single client has that many addresses."""
     try:
-        address = ipaddress.IPv6Address(peer)
+        address = ipaddress.ip_address(peer)
     except ValueError:
         return peer
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(address) >> _HOST_BITS << _HOST_BITS, 128 - _HOST_BITS)))
+    if isinstance(address, ipaddress.IPv4Address):
+        return peer
+    return str(address.ipv4_mapped or ipaddress.IPv6Network((peer, 64), strict=False))
 
 
 def _refuse(seconds: float, message: str) -> None:
@@ -117,6 +105,6 @@ def _refuse(seconds: float, message: str) -> None:
 
 
 def rate_limited(message: str, seconds: float) -> WireError:
-    """What is told to whoever may come back in so many seconds, more or less."""
-    milliseconds = min(max(math.ceil(seconds * 1_000), _LEAST_WAIT_MS), _MOST_WAIT_MS)
+    """Return the refusal of a request that the client may repeat after about ``seconds``."""
+    milliseconds = min(max(math.ceil(seconds * 1_000), _MIN_WAIT_MS), _MAX_WAIT_MS)
     return WireError("rate_limited", message, retry_after_ms=milliseconds)

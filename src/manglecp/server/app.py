@@ -1,14 +1,15 @@
 """The ASGI application: HTTP and WebSocket on one message core.
 
-An HTTP request is a session of its own, and its task does the work. Every refusal is an error message (TRANS-14), in
-this order: upgrade, host and origin, path, method, media types, size, and then the checks of the message core. A client
-that closes its connection has cancelled (TRANS-40).
+An HTTP request is a session of its own, and its task does the work. Every refusal is an error message (TRANS-14). The
+checks run in this order: upgrade, host and origin, path, method, media types, size, and those of the message core. A
+client cancels its request by closing the connection (TRANS-40).
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -36,7 +37,7 @@ from manglecp.server.middleware import (
 )
 from manglecp.server.pending import Reply, failure
 from manglecp.server.sessions import Session
-from manglecp.server.tracing import TRACE_PARENT, join_trace
+from manglecp.server.tracing import use_trace_context
 from manglecp.server.websocket import WebSocketEndpoint
 from manglecp.wire import MANIFEST_PATH, Code, WireError, malformed, too_large
 
@@ -45,23 +46,22 @@ if TYPE_CHECKING:
 
 __all__ = ["App", "Disconnected", "read_body", "trusted_hosts"]
 
-METRICS_PERMISSION: Final = "read_metrics"
+_METRICS_PERMISSION: Final = "read_metrics"
 _BODY_SECONDS: Final = 30.0
-_READ_LIMIT: Final = 4
-"""Times the size limit: a body up to here is read to its end, so that the client receives the refusal."""
-_UNWATCHED_SECONDS: Final = 0.02
-"""Most replies are sent before it is worth while to watch for a disconnect."""
-_EXPOSED: Final = ("ETag", "Retry-After", "WWW-Authenticate")
+_READ_FACTOR: Final = 4
+"""Bodies up to this multiple of the size limit are read to their end, so that the client receives the refusal."""
+_EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")
 _ALLOWED_HEADERS: Final = ("Accept", "Authorization", "Content-Type", "If-None-Match", "X-MangleCP-API-Key")
+_ZERO_WEIGHT: Final = re.compile(rb"q=0(?:\.0*)?")
 _NOT_FOUND: Final = Code(404, False, "there is nothing at this path")
-_METHOD: Final = Code(405, False, "the path does not take this method")
-_UPGRADE: Final = Code(426, False, "there are WebSockets at this path, and this is none")
-_MEDIA_TYPE: Final = Code(415, False, "the body is in another form than JSON")
-_ACCEPT: Final = Code(406, False, "the client takes no JSON")
+_METHOD: Final = Code(405, False, "the path does not support this method")
+_UPGRADE: Final = Code(426, False, "the path serves WebSockets only")
+_MEDIA_TYPE: Final = Code(415, False, "the body is not plain JSON")
+_ACCEPT: Final = Code(406, False, "the client does not accept JSON")
 
 
 class App:
-    """Made on the event loop that serves it. Its caller opens and closes the core."""
+    """An ASGI application for a core that its caller opens and closes."""
 
     def __init__(
         self,
@@ -72,31 +72,30 @@ class App:
         metadata: tuple[str, bytes] | None = None,
         max_age: int | None = None,
     ) -> None:
-        """``metadata`` is the address and the content of the resource's metadata document (RFC 9728).
+        """Create the routes, on the event loop that serves them.
 
-        ``max_age``: seconds that the manifest may be cached; None if it may change at any time (MANI-35).
+        ``metadata`` is the address and the content of the resource's metadata document (RFC 9728). ``max_age`` is the
+        number of seconds that the manifest may be cached; None if it may change at any time (MANI-35).
         """
         guards = guards or Guards(auth=core.auth.required)
         self.core = core
-        self._metrics = metrics
-        self._metadata = metadata
-        self._cache_control = b"no-cache" if max_age is None else b"max-age=%d" % max_age
+        self._metadata_url = None if metadata is None else metadata[0]
         self._websockets = WebSocketEndpoint(core)
-        base = core.settings.base
+        base, get = core.settings.base, ("GET", "HEAD")
         routes = [
-            Route(f"{base}/invoke", _Endpoint(partial(self._message, "invoke_request"), "POST")),
-            Route(f"{base}/evaluate", _Endpoint(partial(self._message, "intent_request"), "POST")),
-            Route(MANIFEST_PATH, _Endpoint(self._manifest, "GET", "HEAD")),
-            Route("/health", _Endpoint(self._health, "GET", "HEAD")),
-            Route("/ready", _Endpoint(self._ready, "GET", "HEAD")),
-            Route(f"{base}/skills/{{skill:path}}", _Endpoint(self._skill, "GET", "HEAD")),
-            Route(f"{base}/ws", _Endpoint(self._no_websocket, "GET", "HEAD")),
+            self._route(f"{base}/invoke", partial(self._message, "invoke_request"), "POST"),
+            self._route(f"{base}/evaluate", partial(self._message, "intent_request"), "POST"),
+            self._route(MANIFEST_PATH, partial(self._manifest, max_age), *get),
+            self._route("/health", partial(self._status, False), *get),
+            self._route("/ready", partial(self._status, True), *get),
+            self._route(f"{base}/skills/{{skill:path}}", self._skill, *get),
+            self._route(f"{base}/ws", self._require_websocket, *get),
             *(WebSocketRoute(path, self._websockets) for path in {f"{base}/ws", f"{base}/", base or "/"}),
         ]
         if metrics is not None:
-            routes.append(Route("/metrics", _Endpoint(self._exposed, "GET", "HEAD")))
+            routes.append(self._route("/metrics", partial(self._metrics, metrics), *get))
         if metadata is not None:
-            routes.append(Route(urlsplit(metadata[0]).path, _Endpoint(self._resource_metadata, "GET", "HEAD")))
+            routes.append(self._route(urlsplit(metadata[0]).path, partial(self._metadata, metadata[1]), *get))
         app: ASGIApp = Router(routes, redirect_slashes=False, default=_not_found)
         if guards.origins:
             app = CORSMiddleware(
@@ -104,7 +103,7 @@ class App:
                 allow_origins=guards.origins,
                 allow_methods=("GET", "HEAD", "POST", "OPTIONS"),
                 allow_headers=_ALLOWED_HEADERS,
-                expose_headers=_EXPOSED,
+                expose_headers=_EXPOSED_HEADERS,
             )
         app = GuardMiddleware(app, guards)
         if core.settings.trusted_proxies:
@@ -120,7 +119,8 @@ class App:
         await self._websockets.end()
         return drained
 
-    # --- messages ----------------------------------------------------------------------------------------------------
+    def _route(self, path: str, handler: Callable[[_Request], Awaitable[None]], *methods: str) -> Route:
+        return Route(path, _Endpoint(handler, self._reply, methods))
 
     async def _message(self, type_: str, request: _Request) -> None:
         began_ns = time.time_ns()
@@ -133,26 +133,22 @@ class App:
             self.core.handled(session, None, began_ns, reply)
             await self._reply(request, reply, (b"connection", b"close"))  # the rest of the body is not read
             return
-        watch = _DisconnectWatch(request.receive, session.cancel_all)
+        watch = asyncio.create_task(_cancel_on_disconnect(request.receive, session))
         try:
-            if TRACE_PARENT in request.headers:
-                with join_trace(request.headers):
-                    answer = await session.handle(body, (type_,))
-            else:
-                answer = await session.handle(body, (type_,))
+            with use_trace_context(request.headers):
+                response = await session.handle(body, (type_,))
         finally:
-            watch.stop()
-        if answer is None:  # a cancel message by request key: the reply goes to the request that it cancels
+            watch.cancel()
+        if response is None:  # a cancel message by request key: the reply goes to the request that it cancels
             await request.send(204, b"", NOT_CACHED)
         else:
-            await self._reply(request, answer)
+            await self._reply(request, response)
 
     async def _reply(self, request: _Request, reply: Reply, *headers: Header) -> None:
         if reply.retry_after_ms is not None:
             headers = (*headers, (b"retry-after", b"%d" % -(-reply.retry_after_ms // 1_000)))
         if reply.status == 401:
-            url = None if self._metadata is None else self._metadata[0]
-            headers = (*headers, (b"www-authenticate", challenge(reply.code, url)))
+            headers = (*headers, (b"www-authenticate", challenge(reply.code, self._metadata_url)))
         await request.send(reply.status, reply.data, JSON, NOT_CACHED, *headers)
 
     def _session(self, request: _Request) -> Session:
@@ -162,65 +158,48 @@ class App:
             session.present(*credential)
         return session
 
-    async def _authorized(self, request: _Request, permission: str | None = None) -> bool:
-        """Check the credential of a request that is no message; if it is refused, send the refusal."""
-        try:
-            self.core.admission.charge_peer(request.peer)
-            identity = await self._session(request).identify()
-            if permission is not None and self.core.auth.required and permission not in identity.permissions:
-                raise WireError("auth_insufficient", f"The permission {permission} is missing")
-        except WireError as error:
-            await self._reply(request, failure(error, None))
-            return False
-        return True
+    async def _authorize(self, request: _Request, permission: str | None = None) -> None:
+        """Check the credential of a request that is not a message. Raises WireError."""
+        self.core.admission.charge_peer(request.peer)
+        identity = await self._session(request).identify()
+        if permission is not None and self.core.auth.required and permission not in identity.permissions:
+            raise WireError("auth_insufficient", f"The permission {permission} is missing")
 
-    async def _no_websocket(self, request: _Request) -> None:
+    async def _require_websocket(self, request: _Request) -> None:
         error = WireError("x-upgrade_required", "Connect with a WebSocket here: ws:// or wss://", row=_UPGRADE)
-        await request.refuse(error, (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+        await self._reply(request, failure(error, None), (b"upgrade", b"websocket"), (b"connection", b"upgrade"))
 
-    # --- documents ---------------------------------------------------------------------------------------------------
-
-    async def _manifest(self, request: _Request) -> None:
+    async def _manifest(self, max_age: int | None, request: _Request) -> None:
         document = self.core.manifest(http=True)
-        # Booting and draining are over soon.
-        cache_control = self._cache_control if document.status in ("ready", "degraded") else b"no-cache"
+        cache_control = b"no-cache"
+        if max_age is not None and document.status in ("ready", "degraded"):  # other states end soon
+            cache_control = b"max-age=%d" % max_age
         await request.send_document(document.data, JSON, document.etag.encode(), (b"cache-control", cache_control))
 
     async def _skill(self, request: _Request) -> None:
-        if not await self._authorized(request):
-            return
+        await self._authorize(request)
         with self.core.revisions.use() as revision:
             skill = revision.domain.pack.skills.get(request.path_param("skill"))
         if skill is None:
-            raise WireError("x-not_found", "There is no skill of that id", row=_NOT_FOUND)
+            raise WireError("x-not_found", "There is no skill with that id", row=_NOT_FOUND)
         body = skill.content.encode()
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
         kind = (b"content-type", f"{skill.content_type}; charset=utf-8".encode("latin-1", "replace"))
         headers = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
         await request.send_document(body, kind, etag, *headers)
 
-    async def _resource_metadata(self, request: _Request) -> None:
-        assert self._metadata is not None
-        await request.send(200, self._metadata[1], JSON, (b"cache-control", b"max-age=300"))
+    async def _metadata(self, document: bytes, request: _Request) -> None:
+        await request.send(200, document, JSON, (b"cache-control", b"max-age=300"))
 
-    # --- operations --------------------------------------------------------------------------------------------------
+    async def _status(self, must_be_ready: bool, request: _Request) -> None:
+        status = self.core.revisions.status
+        code = 503 if must_be_ready and status not in ("ready", "degraded") else 200
+        await request.send(code, b'{"status":"%s"}' % status.encode(), JSON, NOT_CACHED)
 
-    async def _health(self, request: _Request) -> None:
-        """The process is alive and its event loop turns."""
-        await self._state(request, 200)
-
-    async def _ready(self, request: _Request) -> None:
-        """Requests should be sent here."""
-        await self._state(request, 200 if self.core.revisions.status in ("ready", "degraded") else 503)
-
-    async def _state(self, request: _Request, status: int) -> None:
-        await request.send(status, b'{"status":"%s"}' % self.core.revisions.status.encode(), JSON, NOT_CACHED)
-
-    async def _exposed(self, request: _Request) -> None:
-        assert self._metrics is not None
-        if await self._authorized(request, METRICS_PERMISSION):
-            kind, body = self._metrics.exposed(self.core)
-            await request.send(200, body, (b"content-type", kind.encode()), NOT_CACHED)
+    async def _metrics(self, metrics: Metrics, request: _Request) -> None:
+        await self._authorize(request, _METRICS_PERMISSION)
+        content_type, body = metrics.render(self.core)
+        await request.send(200, body, (b"content-type", content_type.encode()), NOT_CACHED)
 
 
 class _Request:
@@ -239,41 +218,44 @@ class _Request:
     async def send(self, status: int, body: bytes, *headers: Header) -> None:
         await send_response(self._scope, self._send, status, body, headers)
 
-    async def send_document(self, body: bytes, kind: Header, etag: bytes, *headers: Header) -> None:
-        """304 if the client has it already."""
-        known = self.headers.get(b"if-none-match", b"")
-        if known == b"*" or etag in (one.strip().removeprefix(b"W/") for one in known.split(b",")):
+    async def send_document(self, body: bytes, content_type: Header, etag: bytes, *headers: Header) -> None:
+        """Send the document, or 304 if the client has it already."""
+        cached = self.headers.get(b"if-none-match", b"")
+        if cached == b"*" or etag in (tag.strip().removeprefix(b"W/") for tag in cached.split(b",")):
             await self.send(304, b"", (b"etag", etag), *headers)
         else:
-            await self.send(200, body, kind, (b"etag", etag), *headers)
-
-    async def refuse(self, error: WireError, *headers: Header) -> None:
-        await send_error(self._scope, self._send, error, *headers)
+            await self.send(200, body, content_type, (b"etag", etag), *headers)
 
 
 class _Endpoint:
-    """A handler as an ASGI application: methods are checked here, and errors become messages."""
+    """A handler as an ASGI application that checks the method and turns a WireError into a reply."""
 
-    def __init__(self, handler: Callable[[_Request], Awaitable[None]], *methods: str) -> None:
+    def __init__(
+        self,
+        handler: Callable[[_Request], Awaitable[None]],
+        reply: Callable[..., Awaitable[None]],
+        methods: tuple[str, ...],
+    ) -> None:
         self._handler = handler
+        self._reply = reply
         self._methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _Request(scope, receive, send)
-        if scope["method"] in self._methods:
-            try:
+        allow = (b"allow", ", ".join((*self._methods, "OPTIONS")).encode())
+        try:
+            if scope["method"] in self._methods:
                 await self._handler(request)
-            except WireError as error:
-                await request.refuse(error)
-            except Disconnected:
-                return
+            elif scope["method"] == "OPTIONS":
+                await request.send(204, b"", allow)
+            else:
+                text = f"This path supports {allow[1].decode()}"
+                refusal = WireError("x-method_not_allowed", text, row=_METHOD)
+                await self._reply(request, failure(refusal, None), allow)
+        except WireError as error:
+            await self._reply(request, failure(error, None))
+        except Disconnected:
             return
-        allowed = ", ".join((*self._methods, "OPTIONS"))
-        if scope["method"] == "OPTIONS":
-            await request.send(204, b"", (b"allow", allowed.encode()))
-        else:
-            refusal = WireError("x-method_not_allowed", f"This path takes {allowed}", row=_METHOD)
-            await request.refuse(refusal, (b"allow", allowed.encode()))
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
@@ -284,32 +266,10 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
         await send_error(scope, send, WireError("x-not_found", "There is nothing at this path", row=_NOT_FOUND))
 
 
-class _DisconnectWatch:
-    """Calls ``disconnected`` when the client closes the connection before :meth:`stop`."""
-
-    __slots__ = ("_disconnected", "_receive", "_task", "_timer")
-
-    def __init__(self, receive: Receive, disconnected: Callable[[], None]) -> None:
-        self._receive = receive
-        self._disconnected = disconnected
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._begin)
-
-    def stop(self) -> None:
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _begin(self) -> None:
-        self._task = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._disconnected()
-
-
-# --- bodies ----------------------------------------------------------------------------------------------------------
+async def _cancel_on_disconnect(receive: Receive, session: Session) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    session.cancel_all()
 
 
 class Disconnected(Exception):
@@ -321,13 +281,13 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
 
     Raises ``message_too_large``, ``malformed_message`` for a body that does not arrive in time, and Disconnected.
     """
-    announced = _content_length(headers)
-    if announced is not None and announced > _READ_LIMIT * limit:
-        raise too_large(announced, limit)
+    announced = headers.get(b"content-length", b"")
+    if announced.isdigit() and int(announced) > _READ_FACTOR * limit:
+        raise too_large(int(announced), limit)
     body, length, more = bytearray(), 0, True
     try:
         async with asyncio.timeout(seconds):
-            while more:
+            while more and length <= _READ_FACTOR * limit:
                 event = await receive()
                 if event["type"] == "http.disconnect":
                     raise Disconnected
@@ -337,8 +297,6 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
                     body += part
                 else:
                     body.clear()
-                    if length > _READ_LIMIT * limit:
-                        break
     except TimeoutError:
         raise malformed(f"The message did not arrive within {seconds:g} seconds", "$") from None
     if length > limit:
@@ -346,40 +304,24 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
     return bytes(body)
 
 
-def _content_length(headers: Mapping[bytes, bytes]) -> int | None:
-    try:
-        return int(headers[b"content-length"])
-    except (KeyError, ValueError):
-        return None
-
-
 def _check_media_types(headers: Mapping[bytes, bytes]) -> None:
-    """Messages are JSON in both directions (TRANS-13)."""
+    """Raise unless the message is JSON and the client accepts JSON (TRANS-13)."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         raise WireError("x-unsupported_media_type", "A message has the content type application/json", row=_MEDIA_TYPE)
     if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-        raise WireError("x-unsupported_media_type", "A message is sent as it is, not compressed", row=_MEDIA_TYPE)
+        raise WireError("x-unsupported_media_type", "Send the message uncompressed", row=_MEDIA_TYPE)
     accept = headers.get(b"accept")
     if accept is not None and not any(map(_accepts_json, accept.lower().split(b","))):
-        raise WireError("x-not_acceptable", "Answers have the content type application/json", row=_ACCEPT)
+        raise WireError("x-not_acceptable", "Responses have the content type application/json", row=_ACCEPT)
 
 
-def _accepts_json(part: bytes) -> bool:
-    kind, *params = (one.strip() for one in part.split(b";"))
-    if kind not in (b"application/json", b"application/*", b"*/*"):
-        return False
-    return not any(one.startswith(b"q=") and _is_zero(one[2:]) for one in params)
-
-
-def _is_zero(weight: bytes) -> bool:
-    try:
-        return float(weight) == 0.0
-    except ValueError:
-        return False
+def _accepts_json(media_range: bytes) -> bool:
+    kind, *params = (part.strip() for part in media_range.split(b";"))
+    return kind in (b"application/json", b"application/*", b"*/*") and not any(map(_ZERO_WEIGHT.fullmatch, params))
 
 
 def trusted_hosts(networks: tuple[Network, ...]) -> list[str]:
-    """The networks for the proxy middleware, also in IPv4-mapped form: a dual-stack socket has such peers."""
-    mapped = [f"::ffff:{one.network_address}/{96 + one.prefixlen}" for one in networks if one.version == 4]
+    """Return the networks for the proxy middleware, also as IPv4-mapped ones: a dual-stack socket has such peers."""
+    mapped = [f"::ffff:{net.network_address}/{96 + net.prefixlen}" for net in networks if net.version == 4]
     return [*map(str, networks), *mapped]

@@ -1,6 +1,6 @@
-"""Authentication as it is configured on the command line.
+"""The configuration of authentication.
 
-The manifest lists the accepted schemes before anything else is loaded, so implementations are imported when used.
+The first manifest lists the accepted schemes before the server is loaded, so implementations are imported when used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["AuthConfig", "describe_auth"]
 
 @dataclass(frozen=True, slots=True)
 class AuthConfig:
-    """How clients authenticate, and what depends on it. By default they do not."""
+    """How clients authenticate, and what depends on it; without ``auth`` they do not authenticate."""
 
     auth: Auth | None = None
     secrets: Secrets | None = field(default=None, repr=False)
@@ -31,25 +31,23 @@ class AuthConfig:
 
     @classmethod
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
-        """Authenticate by a file of tokens, by access tokens with these settings, or both; at least one is given."""
+        """Authenticate by a file of tokens, by access tokens with these settings, or by both; one is required."""
         from manglecp.invoke import Secrets
         from manglecp.server.auth import CombinedAuth
         from manglecp.server.auth.tokens import TokensFile
 
-        ways: list[Auth] = []
         file = None if tokens is None else TokensFile(tokens)
-        if file is not None:
-            ways.append(file)
+        methods: list[Auth] = [] if file is None else [file]
         metadata = None
         if jwt is not None:
             from manglecp.server.auth.jwt import JwtAuth, JwtSettings
 
             settings = JwtSettings(**jwt)  # type: ignore[arg-type]
             metadata = settings.metadata
-            ways.append(JwtAuth(settings, taken=() if file is None else file.names))
+            methods.append(JwtAuth(settings, reserved_names=() if file is None else file.names))
         return cls(
-            ways[0] if len(ways) == 1 else CombinedAuth(ways),
-            # A client over a network confirms with a secret of its own, or not at all.
+            methods[0] if len(methods) == 1 else CombinedAuth(methods),
+            # A client on a network can confirm with its own secret only.
             Secrets() if file is None else file.secrets(),
             None if file is None else file.auto_confirm(),
             metadata,
@@ -58,7 +56,7 @@ class AuthConfig:
 
 
 def describe_auth(auth: Auth | None) -> AuthDescription:
-    """The ``auth`` member of the manifest."""
+    """Return the ``auth`` member of the manifest."""
     if auth is None:
         return AuthDescription(required=False)
     return AuthDescription(required=auth.required, schemes=auth.schemes or UNSET, token_url=auth.token_url or UNSET)

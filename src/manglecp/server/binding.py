@@ -1,6 +1,6 @@
-"""Where a server listens, and what has to be so before it does. Needs nothing that takes long to load.
+"""The address of a server, and the checks before it listens. The module imports little, so that it loads fast.
 
-What everybody can reach asks who they are, unless that is waived in so many words (OPEN-03).
+A server that other machines can reach requires authentication, unless the operator waives it explicitly (OPEN-03).
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ __all__ = ["ListenOptions", "ServeError", "bind", "check_exposure", "is_loopback
 
 _BACKLOG: Final = 2_048
 _UNREAD_MS: Final = 40_000
-"""How long data may stay unread by a client before its connection is ended."""
+"""The kernel ends a connection whose client does not acknowledge data for this long."""
 
 
 class ServeError(Exception):
-    """What cannot be served like this, and why."""
+    """The server cannot start with these options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenOptions:
-    """Where, by which names, and with which certificate."""
+    """The address, names and certificate of a server."""
 
     host: str = "127.0.0.1"
     port: int = 8_000
     hosts: Sequence[str] = ()
-    """Names that clients know the server by."""
+    """Further names of the server in the Host header."""
     origins: Sequence[str] = ()
-    """Whose web pages may ask."""
+    """Origins whose web pages may send requests."""
     certificate: Path | None = None
     key: Path | None = None
-    """Of the certificate, if it is in a file of its own."""
+    """The file of the private key; None if it is in the file of the certificate."""
     open_demo: bool = False
-    """Everybody may ask who can reach the address."""
+    """Whether other machines may send requests without authentication."""
     max_age: int | None = None
-    """Seconds that the manifest may be kept."""
+    """The number of seconds that the manifest may be cached."""
 
 
 def is_loopback(host: str) -> bool:
-    """Can only this machine reach what listens there?"""
+    """Return whether only this machine can reach the host."""
     if host == "localhost":
         return True
     try:
@@ -55,32 +55,31 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(listening: ListenOptions, *, auth: bool) -> None:
-    """Nothing is open to everybody by mistake."""
+    """Raise ServeError for options that would expose the server without authentication."""
     if not auth and not is_loopback(listening.host) and not listening.open_demo:
         raise ServeError(
-            f"{listening.host} can be reached by others, and nobody is asked for a credential; "
-            "give --tokens or --jwt-issuer, or --open-demo if everybody may ask"
+            f"other machines can reach {listening.host}, and no credential is required; "
+            "pass --tokens or --jwt-issuer, or --open-demo to serve all clients"
         )
     if auth and "*" in listening.origins:
-        raise ServeError("a server that asks for credentials lets in named origins only, not *")
+        raise ServeError("a server that requires credentials accepts named origins only, not *")
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that several processes may listen on."""
-    import socket  # who is only asked whether it may listen has no use for it
+    """Return a listening socket that several processes may share. Raises OSError."""
+    import socket  # callers that only check options do not need it
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named by its protocol: an event loop sends small answers at once only on a socket that it knows to be TCP.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # asyncio disables Nagle's algorithm only on a socket whose protocol is TCP explicitly.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Connections inherit it: the kernel ends those whose client does not read what it was sent.
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
-        made.bind((host, port))
-        made.listen(_BACKLOG)
-        made.set_inheritable(True)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted connections inherit it
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
+        bound.bind((host, port))
+        bound.listen(_BACKLOG)
+        bound.set_inheritable(True)
     except OSError:
-        made.close()
+        bound.close()
         raise
-    return made
+    return bound

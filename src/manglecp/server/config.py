@@ -1,6 +1,6 @@
-"""Settings of a server process, and ``server.toml``, which overrides their defaults. The pack's are in ``pack.toml``.
+"""Settings of a server process, and the file ``server.toml``, which overrides defaults. Settings of packs are apart.
 
-Times in the file are whole milliseconds. A rate of 0 a second is no limit.
+Times in the file are whole milliseconds. A rate of 0 per second means no limit.
 """
 
 from __future__ import annotations
@@ -17,106 +17,99 @@ from manglecp.pack import PackError, Problems, TomlTable, read_toml
 __all__ = ["Network", "Rate", "ServerSettings", "load_server_settings", "parse_network", "parse_server_settings"]
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-_LARGEST: Final = 65_536
+_MAX_BYTES: Final = 65_536
 _HOUR_MS: Final = 3_600_000
-_SHORTEST_CLAIM_MS: Final = 1_000
-"""It is renewed three times as often, and a busy machine must not lose its runs to others."""
+_MIN_CLAIM_MS: Final = 1_000
+"""Ownership is renewed three times in this period; on a busy machine, a shorter one could lose runs."""
 _WORD: Final = re.compile(r"\S{1,64}")
 _BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many requests a second in the long run, and so many at once after a pause."""
+    """The parameters of a token bucket: its refill per second, and its size."""
 
     per_second: float
     burst: int
 
-    def part(self, processes: int) -> Rate:
-        """What each of so many processes may grant of it."""
-        return Rate(self.per_second / processes, math.ceil(self.burst / processes))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Limits and times of one process, with defaults for a small machine."""
+    """Limits and times of one process, with defaults for a small machine. Times are in seconds."""
 
-    # --- how often ---------------------------------------------------------------------------------------------------
     identity_rate: Rate | None = Rate(200, 400)
-    """For each authenticated client. None: no limit."""
+    """Requests of each authenticated client. None: no limit."""
     peer_rate: Rate | None = Rate(2_000, 4_000)
-    """For each network address, whoever speaks from there."""
+    """Messages from each network address."""
     attempt_rate: Rate | None = Rate(1, 20)
-    """For credentials that do not hold, for each network address."""
-    # --- how many at once --------------------------------------------------------------------------------------------
+    """Invalid credentials from each network address."""
     evaluations: int = 2
-    """In threads. More than there are processors makes each slower and none faster."""
+    """Threads that evaluate. More than there are processors make each evaluation slower."""
     waiting: int = 256
-    """Evaluations that wait for their turn."""
+    """Queued evaluations."""
     longest_wait: float = 5.0
-    """Seconds that one waits before it is told to come back later."""
+    """The time after which a queued evaluation is refused with ``rate_limited``."""
     invocations: int = 256
+    """Concurrent invocations."""
     pending: int = 64
-    """Unanswered requests of one session."""
-    # --- sessions ----------------------------------------------------------------------------------------------------
+    """Pending requests of one session."""
     outbox_bytes: int = 4 << 20
-    """Unsent answers of one session before nothing more is read from it."""
+    """Unsent bytes of one session, above which no further messages are read from it."""
     send_timeout: float = 30.0
-    """Seconds that a client may leave a message untaken."""
+    """The time after which a client that does not read loses its session."""
     recheck: float = 60.0
-    """Seconds after which the credential of a session is looked at again: it may have expired or been withdrawn."""
+    """The time after which the credential of a session is checked again: it may have expired or been revoked."""
     identify_timeout: float = 10.0
-    # --- states ------------------------------------------------------------------------------------------------------
+    """The time limit of checking a credential."""
     retry_after_ms: int = 1_000
-    """What a client is told to wait while the server boots or drains."""
+    """The delay before the next attempt, in replies while the server boots or drains."""
     grace: float = 30.0
-    """Seconds that running requests have to end when the server drains."""
+    """The time limit for pending requests when the server drains."""
     worker: bool = True
-    """Go on with runs that other processes left behind."""
+    """Whether to resume runs that other processes left behind."""
     worker_pause: float = 1.0
+    """The interval of searching for such runs."""
     claim: float = 15.0
-    """Seconds after which a run belongs to nobody, if whoever carries it out does not say that it is still there."""
+    """The time after which the ownership of a run ends, unless its worker renews it with a heartbeat."""
     probe: float = 5.0
-    """Seconds between two looks at whether the store answers."""
-    # --- HTTP --------------------------------------------------------------------------------------------------------
+    """The interval of checking whether the store responds."""
     base: str = ""
-    """What comes before ``/evaluate`` and ``/invoke``."""
+    """The prefix of the paths ``/evaluate`` and ``/invoke``."""
     trusted_proxies: tuple[Network, ...] = ()
     """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted."""
 
-    def of_one_of(self, processes: int) -> ServerSettings:
-        """For each of several processes that know nothing of each other: a rate is of all of them together, so each
-        grants its part. What bounds memory and work (``load``, ``sessions``) is of each."""
+    def divide_rates(self, processes: int) -> ServerSettings:
+        """Return the settings of each of several processes: its share of the rates, and all other limits in full."""
 
-        def part(rate: Rate | None) -> Rate | None:
-            return None if rate is None else rate.part(processes)
+        def share(rate: Rate | None) -> Rate | None:
+            return rate and Rate(rate.per_second / processes, math.ceil(rate.burst / processes))
 
         return replace(
             self,
-            identity_rate=part(self.identity_rate),
-            peer_rate=part(self.peer_rate),
-            attempt_rate=part(self.attempt_rate),
+            identity_rate=share(self.identity_rate),
+            peer_rate=share(self.peer_rate),
+            attempt_rate=share(self.attempt_rate),
         )
 
 
 def parse_network(text: str) -> Network:
-    """Parse an address or a network. Raises ValueError."""
+    """Parse an IP address or a network. Raises ValueError."""
     try:
         network = ipaddress.ip_network(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no address such as 10.0.0.7 and no network such as 10.0.0.0/8") from None
+        raise ValueError(f"{text!r} is not an address such as 10.0.0.7 or a network such as 10.0.0.0/8") from None
     if network.prefixlen == 0:
-        raise ValueError(f"{text} is everybody, and nobody would be who they are")
+        raise ValueError(f"{text} contains all addresses: every client could forge its own")
     return network
 
 
 def load_server_settings(path: Path) -> ServerSettings:
-    """What a file says; a PackError with everything that is wrong with it."""
+    """Read the settings of a file. Raises PackError with all problems of the file."""
     try:
         with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise PackError.at(path.name, f"has more than {_LARGEST:,} bytes")
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise PackError.at(path.name, f"has more than {_MAX_BYTES:,} bytes")
         text = data.decode()
     except OSError as error:
         raise PackError.at(path.name, f"cannot be read: {error.strerror}") from None
@@ -129,11 +122,11 @@ def load_server_settings(path: Path) -> ServerSettings:
 
 
 def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSettings:
-    """What the text says, with defaults for what it does not say. What is wrong goes to ``problems``."""
+    """Return the settings of the text, with defaults for the others. Errors are added to ``problems``."""
     default = ServerSettings()
-    whole = read_toml(file, text, problems)
-    rates, load, sessions = whole.section("rates"), whole.section("load"), whole.section("sessions")
-    states, worker, http = whole.section("states"), whole.section("worker"), whole.section("http")
+    root = read_toml(file, text, problems)
+    rates, load, sessions = root.section("rates"), root.section("load"), root.section("sessions")
+    states, worker, http = root.section("states"), root.section("worker"), root.section("http")
     settings = ServerSettings(
         identity_rate=_rate(rates, "identity", default.identity_rate),
         peer_rate=_rate(rates, "peer", default.peer_rate),
@@ -152,11 +145,11 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
         probe=_seconds(states, "probe_ms", default.probe),
         worker=worker.flag("enabled", default.worker),
         worker_pause=_seconds(worker, "pause_ms", default.worker_pause),
-        claim=_seconds(worker, "claim_ms", default.claim, _SHORTEST_CLAIM_MS),
+        claim=_seconds(worker, "claim_ms", default.claim, _MIN_CLAIM_MS),
         base=http.text("base", default.base, pattern=_BASE, takes="a path such as /api, without a slash at its end"),
         trusted_proxies=_networks(http, "trusted_proxies"),
     )
-    for section in (rates, load, sessions, states, worker, http, whole):
+    for section in (rates, load, sessions, states, worker, http, root):
         section.finish()
     return settings
 
@@ -166,17 +159,17 @@ def _seconds(section: TomlTable, key: str, default: float, least_ms: int = 1) ->
 
 
 def _networks(section: TomlTable, key: str) -> tuple[Network, ...]:
-    found = []
+    networks = []
     for text in section.texts(key, _WORD, "an address or a network"):
         try:
-            found.append(parse_network(text))
+            networks.append(parse_network(text))
         except ValueError as error:
             section.report(key, str(error))
-    return tuple(found)
+    return tuple(networks)
 
 
 def _rate(rates: TomlTable, name: str, default: Rate | None) -> Rate | None:
-    """``identity = { per_second = 200, burst = 400 }``."""
+    """Return a rate such as ``identity = { per_second = 200, burst = 400 }``."""
     if name not in rates:
         rates.section(name)
         return default

@@ -1,9 +1,9 @@
-"""A server inside another program: a pack served without a process and without a socket of its own.
+"""A server inside another program, without a process and a socket of its own.
 
     async with Server("pack") as server, Client(server) as client:
-        found = await client.evaluate("observe")
+        tools = await client.evaluate("observe")
 
-:meth:`Server.app` is an ASGI application for a web server that the program has already.
+:meth:`Server.app` is an ASGI application for the program's web server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Server"]
 
 
 class Server:
-    """A pack that is served for as long as the ``async with`` lasts, on the event loop that enters it."""
+    """A server for the duration of an ``async with`` block, on the event loop of the block."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Server:
         degrade: bool = False,
         allow_weaker: bool = False,
     ) -> None:
-        """As the options of ``manglecp serve``. Without ``tokens`` everybody may ask who gets at it."""
+        """Take the options of ``manglecp serve``. Without ``tokens`` no credential is required."""
         self._options = PackOptions(
             Path(folder),
             params=dict(params or {}),
@@ -61,7 +61,7 @@ class Server:
         self._apps: list[App] = []
 
     async def __aenter__(self) -> Self:
-        """Once the pack is loaded; PackError or StoreError if it cannot be."""
+        """Wait until the pack is loaded. Raises PackError or StoreError."""
         auth = AuthConfig() if self._tokens is None else AuthConfig.of(self._tokens, None)
         opening = open_core(self._options, self._open_store, auth, settings=self._settings)
         async with AsyncExitStack() as stack:
@@ -71,7 +71,7 @@ class Server:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """What is under way is answered first."""
+        """Drain, then close the core."""
         try:
             await self.core.drain()
             for app in self._apps:
@@ -83,20 +83,23 @@ class Server:
 
     @property
     def core(self) -> Core:
-        """What transports talk to."""
+        """The message core. Raises RuntimeError outside of the ``async with`` block."""
         if self._core is None:
-            raise RuntimeError("a server is used inside of its async with")
+            raise RuntimeError("use the server inside its async with block")
         return self._core
 
     def session(
         self, transport: Literal["websocket", "stdio"], /, *, send: Callable[[bytes], Awaitable[None]]
     ) -> Session:
-        """For clients in this process: ``Client(server)``."""
+        """Open a session of a client in this process, as ``Client(server)`` does."""
         return self.core.session(transport, send=send)
 
     def app(self, *, hosts: Sequence[str] = (), origins: Sequence[str] = ()) -> App:
-        """An ASGI application. ``hosts`` are the names that clients know it by, besides those of this machine, and
-        ``origins`` those whose web pages may ask."""
+        """Return an ASGI application.
+
+        ``hosts`` are further names of the server, besides those of this machine. Web pages of ``origins`` may send
+        requests.
+        """
         from manglecp.server.app import App
         from manglecp.server.middleware import Guards
 

@@ -1,16 +1,15 @@
-"""Evaluations run in a small thread pool behind a bounded queue, in the order in which they came.
+"""Evaluations run in a small thread pool, behind a bounded FIFO queue.
 
-An overloaded server refuses requests instead of answering all of them more slowly: an evaluation that cannot start soon
-is refused with a time to come back (``rate_limited``, ERR-30).
+Under overload, an evaluation that cannot start soon is refused with a delay before the next attempt (``rate_limited``,
+ERR-30), so that the others are not delayed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from manglecp.server.admission import rate_limited
@@ -23,87 +22,72 @@ T = TypeVar("T")
 
 
 class EvaluationScheduler:
-    """One for a process. Used from its event loop only."""
+    """The evaluations of a process, started from its event loop only."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._pool = ThreadPoolExecutor(settings.evaluations, thread_name_prefix="manglecp-evaluation")
-        self._free = asyncio.Semaphore(settings.evaluations)
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._typical = 0.005
-        """Moving average of the seconds that an evaluation takes."""
-        self.running = 0
+        self._free_threads = asyncio.Semaphore(settings.evaluations)
+        self._jobs: set[asyncio.Future[Any]] = set()
+        self._average_seconds = 0.005
+        """The moving average of the duration of an evaluation."""
         self.waiting = 0
 
-    async def run(self, work: Callable[..., T], *args: Any, done: Callable[[], None]) -> T:
-        """Return the result of ``work`` in a thread. A cancellation withdraws what has not started.
+    @property
+    def running(self) -> int:
+        return len(self._jobs)
 
-        ``done`` is called when the work has ended, whether a client waits for it or not, or when it will never start.
+    async def run(self, work: Callable[..., T], *args: Any, done: Callable[[], None]) -> T:
+        """Run ``work`` in a thread and return its result. Cancellation removes an evaluation that has not started.
+
+        ``done`` is called when the thread has finished the work, even after a cancellation, or if it never starts.
         Raises ``rate_limited``.
         """
-        loop = asyncio.get_running_loop()
         try:
-            await self._turn()
+            await self._acquire_thread()
         except BaseException:
             done()
-            self._settle()
             raise
-        self.running += 1
-        self._idle.clear()
-        result: asyncio.Future[T] = loop.create_future()
         began = time.monotonic()
 
-        def end(job: Future[T] | None) -> None:
-            self.running -= 1
-            self._typical += 0.1 * (time.monotonic() - began - self._typical)
-            self._free.release()
+        def end(job: asyncio.Future[T] | None) -> None:
+            self._jobs.discard(job)
+            self._average_seconds += 0.1 * (time.monotonic() - began - self._average_seconds)
+            self._free_threads.release()
             done()
-            self._settle()
-            if job is None or result.done():  # the request was cancelled
-                return
-            error = job.exception()
-            if error is None:
-                result.set_result(job.result())
-            else:
-                result.set_exception(error)
-
-        def ended(job: Future[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(end, job)
 
         try:
-            self._pool.submit(work, *args).add_done_callback(ended)
+            job = asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
         except RuntimeError:  # the system refused a thread
             end(None)
             raise
-        return await result
+        self._jobs.add(job)
+        job.add_done_callback(end)
+        return await asyncio.shield(job)  # a thread cannot be cancelled
 
     async def drained(self) -> None:
-        """Wait until no evaluation is queued or running."""
-        await self._idle.wait()
+        """Wait until no evaluation is running."""
+        while self._jobs:
+            await asyncio.wait(self._jobs)
 
     def shutdown(self) -> None:
         self._pool.shutdown(wait=False)
 
-    def _settle(self) -> None:
-        if not self.running and not self.waiting:
-            self._idle.set()
-
-    async def _turn(self) -> None:
-        if not self._free.locked():
-            await self._free.acquire()
+    async def _acquire_thread(self) -> None:
+        if not self._free_threads.locked():
+            await self._free_threads.acquire()
             return
         if self.waiting >= self._settings.waiting:
-            raise self._busy()
+            raise self._overload()
         self.waiting += 1
         try:
             async with asyncio.timeout(self._settings.longest_wait):
-                await self._free.acquire()
+                await self._free_threads.acquire()
         except TimeoutError:
-            raise self._busy() from None
+            raise self._overload() from None
         finally:
             self.waiting -= 1
 
-    def _busy(self) -> WireError:
-        return rate_limited("The server is busy", self._typical * (self.waiting + 1) / self._settings.evaluations)
+    def _overload(self) -> WireError:
+        seconds = self._average_seconds * (self.waiting + 1) / self._settings.evaluations
+        return rate_limited("The server is busy", seconds)

@@ -1,6 +1,6 @@
 """Request handlers: evaluate an intent or invoke a tool, and turn the result or the error into a reply.
 
-Clients receive an error message for every failure. Details of failures of the server itself are only logged.
+Every failure becomes an error message. Details of internal failures are logged, and not sent to clients.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 async def respond(core: Core, session: str, pending: PendingRequest, progress: OnProgress | None) -> Reply:
-    """Do what the request asks for. Every exception but a cancellation of this task becomes an error reply."""
-    message = pending.message
+    """Handle the request and return the reply. Raises only if this task is cancelled."""
+    message, log_fields = pending.message, {"session": session, "request_id": pending.id}
     try:
         if isinstance(message, IntentRequest):
             return success(await _evaluate(core, pending, message))
@@ -36,10 +36,9 @@ async def respond(core: Core, session: str, pending: PendingRequest, progress: O
         retry = WireError("rate_limited", "The store is busy", retry_after_ms=core.settings.retry_after_ms)
         return failure(retry, pending.id)
     except StoreError as error:
-        _log.error("the store failed: %s", error, extra={"session": session, "request_id": pending.id})
-        core.revisions.store_failed(error)
+        core.revisions.store_failed(error, log_fields)
     except Exception:
-        _log.exception("a request could not be answered", extra={"session": session, "request_id": pending.id})
+        _log.exception("a request failed", extra=log_fields)
     return failure(internal_error(), pending.id)
 
 
@@ -55,7 +54,7 @@ async def _evaluate(core: Core, pending: PendingRequest, message: IntentRequest)
     except asyncio.CancelledError:
         if pending.refusal is None or task is None:
             raise
-        task.uncancel()  # the request was given up, not the task
+        task.uncancel()  # the request was abandoned, not the task
         raise pending.refusal from None
     finally:
         pending.evaluating = None
@@ -79,5 +78,5 @@ async def _invoke(
 
 
 def internal_error() -> WireError:
-    """The error that clients receive for a failure of the server itself."""
+    """Return the error that clients receive for an internal failure."""
     return WireError("internal_error", "The server failed on this request")

@@ -1,4 +1,4 @@
-"""uvicorn with its public options, on a socket of ours, without its signal handlers."""
+"""uvicorn with its public options, on a socket of the caller, without its signal handlers."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from manglecp.server.tls import Tls
 __all__ = ["Listener"]
 
 PING_SECONDS: Final = 20.0
-"""An idle connection sees a ping at least every 30 seconds (TRANS-09)."""
+"""Idle connections need a ping at least every 30 seconds (TRANS-09)."""
 _KEEP_ALIVE: Final = 75
-"""Seconds that an idle connection is kept: longer than proxies keep theirs, so that they never use one that ends."""
+"""Seconds until an idle connection is closed: longer than proxies wait, so that none uses a closing connection."""
 _MAX_HEADER_BYTES: Final = 64 << 10
 _BUFFER_SECONDS: Final = 1.0
 _LARGEST_BUFFER: Final = 64 << 20
 _LINGER: Final = 10
-"""Seconds that connections have to close once everything is answered."""
+"""The time limit, in seconds, for connections to close after the last reply."""
 
 
-def _is_fault_of_server(record: logging.LogRecord) -> bool:
-    """uvicorn logs text frames that are no UTF-8 as an error, which clients could cause at will."""
+def _is_server_error(record: logging.LogRecord) -> bool:
+    """Return False for a text frame that is not UTF-8: uvicorn logs this mistake of a client as an error."""
     return not (record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError))
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """Limits header sections, trailers and chunk extensions, which httptools and uvicorn do not, and drops trailers.
+    """Limit header sections, trailers and chunk extensions, which httptools and uvicorn do not, and drop trailers.
 
-    uvicorn would append trailers to the headers of their request. Relies on asyncio's ``data_received`` and on
+    uvicorn would append trailers to the headers of the request. The class relies on asyncio's ``data_received`` and on
     callbacks of httptools.
     """
 
     _in_headers = True
-    _received = 0  # bytes since the begin of a request or the last part of its body
+    _received = 0  # bytes since the start of a request or the last part of its body
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
@@ -73,21 +73,14 @@ class _HttpProtocol(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the caller, which drains first."""
+        """Leave signals to the caller, which drains first."""
         yield
 
 
 class Listener:
-    """Serves an application on a socket from :meth:`begin` until :meth:`end`."""
+    """Serve an application on a socket from :meth:`begin` until :meth:`end`."""
 
-    def __init__(
-        self,
-        app: App,
-        bound: socket.socket,
-        *,
-        tls: Tls | None = None,
-        ping: float = PING_SECONDS,
-    ) -> None:
+    def __init__(self, app: App, bound: socket.socket, *, tls: Tls | None = None, ping: float = PING_SECONDS) -> None:
         self._app = app
         self._socket = bound
         self.address: tuple[str, int] = bound.getsockname()[:2]
@@ -96,7 +89,7 @@ class Listener:
             interface="asgi3",
             http=_HttpProtocol,
             ws="websockets-sansio",
-            # A message a little over the limit is answered; a much longer one closes the connection (code 1009).
+            # A message slightly over the limit gets an error; a much longer one closes the connection (code 1009).
             ws_max_size=4 * app.core.max_message_bytes,
             ws_ping_interval=ping,
             ws_ping_timeout=ping,
@@ -112,13 +105,13 @@ class Listener:
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_context_factory=None if tls is None else lambda *_: tls.context(),
         )
-        logging.getLogger("uvicorn.error").addFilter(_is_fault_of_server)
+        logging.getLogger("uvicorn.error").addFilter(_is_server_error)
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Returns when connections are taken."""
+        """Start; returns when connections are accepted."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         self._watching = asyncio.create_task(self._watch_buffers())
         while not self._server.started:

@@ -1,6 +1,6 @@
-"""Logs as JSON lines on standard error: one object for each record, with the ids that belong to it.
+"""Logs as JSON lines on standard error.
 
-Only fields that this server sets are written, never a message or a credential.
+Only fields that this server sets are written, and no messages or credentials of clients.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from typing import Any, Final, TextIO
 
 __all__ = ["JsonLines", "configure_logging"]
 
-FIELDS: Final = (
+_FIELDS: Final = (
     *("session", "peer", "request_id", "identity", "intent", "tool", "code", "milliseconds", "run_id", "action", "url"),
 )
-_LONGEST: Final = 4_096
+_MAX_LENGTH: Final = 4_096
 
 
 class JsonLines(logging.Formatter):
-    """Formats records as JSON. Messages and traces are cut where they are too long."""
+    """Format records as JSON, with long messages and tracebacks truncated."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line without a line break; only known fields of the record, and only ASCII."""
+        """Return one line of ASCII with the known fields of the record."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage()[:_LONGEST],
+            "message": record.getMessage()[:_MAX_LENGTH],
         }
-        for name in FIELDS:
+        for name in _FIELDS:
             value = getattr(record, name, None)
             if value is not None:
                 line[name] = round(value, 3) if isinstance(value, float) else value
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)[-_LONGEST:]
+            line["exception"] = self.formatException(record.exc_info)[-_MAX_LENGTH:]
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
 def configure_logging(level: str = "info", *, as_json: bool = True, stream: TextIO | None = None) -> None:
-    """Everything that this process has to say goes there, and nowhere else."""
+    """Replace the handlers of the root logger with one that writes to ``stream``, by default standard error."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")

@@ -1,8 +1,7 @@
-"""Figures for Prometheus: how long answers took and of which kind they were, and how much is under way.
+"""Metrics for Prometheus: durations and kinds of replies, and the current load.
 
-Labels come from bounded sets, never from what a client wrote: names of intents are those that the pack declares, and of
-tools only so many have figures of their own. Where several processes serve one address, each
-writes its figures into a folder that they share, and whichever is asked adds them up.
+Labels have a bounded number of values, which clients cannot extend: declared intents, and a limited number of tools.
+Several processes that serve one address share a folder of metrics, and each of them can report the sums.
 """
 
 from __future__ import annotations
@@ -23,34 +22,32 @@ __all__ = ["FOLDER_VARIABLE", "Metrics"]
 FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 _STATUSES: Final = ("booting", "ready", "degraded", "draining")
 _OTHER: Final = "other"
-_MOST_TOOLS: Final = 100
+_MAX_TOOLS: Final = 100
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
 class Metrics:
-    """An observer of the core (:class:`manglecp.server.core.HandledRequest`)."""
+    """The metrics of a process; an observer of the core."""
 
     def __init__(self) -> None:
         self._shared = FOLDER_VARIABLE in os.environ
         self._registry = CollectorRegistry()
         self._duration = Histogram(
             "manglecp_server_operation_duration_seconds",
-            "How long it took to answer a message.",
+            "Time from a message to its reply.",
             ("transport", "message_type", "error_type", "intent", "tool"),
             buckets=_BUCKETS,
             registry=self._registry,
         )
         self._tools: set[str] = set()
-        self._children: dict[tuple[str | None, ...], Histogram] = {}
-        """Looking one up by its labels costs more than counting."""
-        self._sessions = self._gauge("manglecp_server_sessions", "Sessions that are open.")
-        self._pending = self._gauge("manglecp_server_pending_requests", "Requests that are not answered yet.")
-        self._evaluating = self._gauge("manglecp_server_evaluations", "Evaluations that are running.")
-        self._waiting = self._gauge("manglecp_server_waiting_evaluations", "Evaluations that wait for their turn.")
-        self._invoking = self._gauge("manglecp_server_invocations", "Invocations that are running.")
+        self._sessions = self._gauge("manglecp_server_sessions", "Open sessions.")
+        self._pending = self._gauge("manglecp_server_pending_requests", "Requests without a reply.")
+        self._evaluating = self._gauge("manglecp_server_evaluations", "Running evaluations.")
+        self._waiting = self._gauge("manglecp_server_waiting_evaluations", "Queued evaluations.")
+        self._invoking = self._gauge("manglecp_server_invocations", "Running invocations.")
         self._status = Gauge(
             "manglecp_server_status",
-            "Processes that are in this state.",
+            "Processes with this status.",
             ("status",),
             registry=self._registry,
             multiprocess_mode="livesum",
@@ -60,35 +57,26 @@ class Metrics:
         return Gauge(name, text, registry=self._registry, multiprocess_mode="livesum")
 
     def __call__(self, event: HandledRequest) -> None:
-        key = (event.transport, event.type, event.code, event.intent, event.tool)
-        child = self._children.get(key)
-        if child is None:
-            code = event.code if event.code is None or event.code in CODES else _OTHER
-            tool = "" if event.tool is None else self._tool(event.tool)
-            child = self._duration.labels(event.transport, event.type or _OTHER, code or "", event.intent or "", tool)
-            if tool != _OTHER:
-                self._children[key] = child
-        child.observe((event.ended_ns - event.began_ns) / 1e9)
+        code = event.code if event.code is None or event.code in CODES else _OTHER
+        tool = "" if event.tool is None else self._tool_label(event.tool)
+        labels = (event.transport, event.type or _OTHER, code or "", event.intent or "", tool)
+        self._duration.labels(*labels).observe((event.ended_ns - event.began_ns) / 1e9)
 
-    def _tool(self, name: str) -> str:
-        """Rules name tools, and may do so after what a client states: there is no end of names."""
-        if len(self._tools) < _MOST_TOOLS:
+    def _tool_label(self, name: str) -> str:
+        """Return the name, or ``other`` for too many: rules can derive names of tools from facts of a client."""
+        if len(self._tools) < _MAX_TOOLS:
             self._tools.add(name)
         return name if name in self._tools else _OTHER
 
-    def look(self, core: Core) -> None:
-        """Write down how much is under way now."""
-        self._sessions.set(core.sessions)
-        self._pending.set(core.pending)
+    def render(self, core: Core) -> tuple[str, bytes]:
+        """Return the content type and the text of all metrics."""
+        self._sessions.set(len(core.sessions))
+        self._pending.set(len(core.pending))
         self._evaluating.set(core.evaluations.running)
         self._waiting.set(core.evaluations.waiting)
         self._invoking.set(core.admission.invoking)
         for status in _STATUSES:
             self._status.labels(status).set(core.revisions.status == status)
-
-    def exposed(self, core: Core) -> tuple[str, bytes]:
-        """The content type and the text."""
-        self.look(core)
         registry = self._registry
         if self._shared:
             registry = CollectorRegistry()

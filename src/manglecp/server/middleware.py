@@ -1,9 +1,9 @@
-"""Host, origin and upgrade checks: they keep web pages of other sites away from a server on this machine.
+"""Host, origin and upgrade checks: they protect a local server from web pages of other sites.
 
-A page whose name was pointed at this machine (DNS rebinding) has a Host that is not ours; a page that sends requests
-across origins has an Origin that is not ours. Both are refused before anything else. Programs send no Origin, and an IP
-address cannot be rebound. Starlette's TrustedHostMiddleware is not used: it does not parse IPv6 hosts, has no "any IP
-address", and refuses without a message (TRANS-14).
+A page that uses DNS rebinding sends a foreign Host header, and a cross-origin page sends a foreign Origin header. Both
+are refused before all other checks. Programs send no Origin, and an IP address cannot be rebound. Starlette's
+TrustedHostMiddleware does not fit: it does not parse IPv6 hosts, has no "any IP address", and refuses without a message
+(TRANS-14).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import ipaddress
 from collections.abc import Collection, Iterable
-from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,29 +21,28 @@ from manglecp.server.binding import is_loopback
 from manglecp.server.pending import failure
 from manglecp.wire import Code, WireError
 
-__all__ = ["HEADERS", "GuardMiddleware", "Guards", "headers_of", "refuse_websocket", "send_response"]
+__all__ = ["HEADERS", "JSON", "NOT_CACHED", "GuardMiddleware", "Guards", "refuse_websocket", "send_response"]
 
 Header = tuple[bytes, bytes]
 HEADERS: Final = "manglecp.headers"
-"""The key of the scope under which the guard leaves the headers as a mapping."""
+"""The key of the ASGI scope for the headers as a mapping."""
 JSON: Final = (b"content-type", b"application/json")
 NOT_CACHED: Final = (b"cache-control", b"no-store")
 _MISDIRECTED: Final = Code(421, False, "the request is for another host")
-_FOREIGN: Final = Code(403, False, "pages of this origin may not ask")
-_UPGRADE: Final = Code(426, False, "only WebSockets are spoken besides HTTP/1.1, and only at their path")
+_FOREIGN: Final = Code(403, False, "pages of this origin may not send requests")
+_UPGRADE: Final = Code(426, False, "connections are upgraded to WebSocket only, and only at its path")
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY: Final = "*"
-_LONGEST_HOST: Final = 262
-"""A name of 253 characters, in brackets or with a dot at its end, and a port."""
+_MAX_HOST_LENGTH: Final = 262
+"""A name of 253 characters, brackets or a final dot, and a port."""
 _CLOSE_SECONDS: Final = 5.0
-_SECURE: Final = frozenset({"https", "wss"})
 
 
 class GuardMiddleware:
-    """Applies :class:`Guards` to every request and connection, and refuses to upgrade to other protocols.
+    """Apply :class:`Guards` to every request and connection, and refuse to upgrade to other protocols.
 
-    The HTTP parser takes what follows a request with ``Upgrade`` for another protocol: it does not read the body, and
-    would read the bytes behind it as a new request. So the connection is closed after the refusal.
+    The HTTP parser does not read the body of a request with ``Upgrade``, and would parse it as the next request. So the
+    connection is closed after the refusal.
     """
 
     def __init__(self, app: ASGIApp, guards: Guards) -> None:
@@ -55,7 +53,7 @@ class GuardMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        headers = scope[HEADERS] = headers_of(scope)
+        headers = scope[HEADERS] = _join_headers(scope)
         try:
             if scope["type"] == "http" and b"upgrade" in headers:
                 raise WireError("x-upgrade_required", "Connect with a WebSocket, or without Upgrade", row=_UPGRADE)
@@ -71,16 +69,16 @@ class GuardMiddleware:
         await self._app(scope, receive, send)
 
 
-def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """Headers by their lower-case names. Repeated ones are joined, so that two values never pass for one."""
-    found: dict[bytes, bytes] = {}
+def _join_headers(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers by lower-case name. Values of repeated headers are joined, so that none of them is lost."""
+    headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        found[name] = value if name not in found else found[name] + b", " + value
-    return found
+        headers[name] = value if name not in headers else headers[name] + b", " + value
+    return headers
 
 
 async def send_response(scope: Scope, send: Send, status: int, body: bytes, headers: Iterable[Header]) -> None:
-    """Send a whole response; of a HEAD request only the headers."""
+    """Send a response; to a HEAD request only its headers."""
     empty = status in (204, 304)
     length = [] if empty else [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
@@ -93,13 +91,13 @@ async def send_error(scope: Scope, send: Send, error: WireError, *headers: Heade
 
 
 async def refuse_websocket(receive: Receive, send: Send, error: WireError) -> None:
-    """Answer the handshake with an HTTP error."""
+    """Refuse the handshake with an HTTP error."""
     reply = failure(error, None)
     await receive()  # websocket.connect
     headers = [JSON, (b"content-length", b"%d" % len(reply.data))]
     await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": reply.data})
-    # uvicorn logs an error if the application returns before the connection is closed: the second event says that.
+    # uvicorn logs an error if the application returns before the second event, which is the end of the connection.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_SECONDS):
             await receive()
@@ -117,64 +115,59 @@ class Guards:
         origins: Collection[str] = (),
         auth: bool = False,
     ) -> None:
-        """``bound`` is the address of the server, ``hosts`` further names of it, ``origins`` those whose pages may send
-        requests. ``*`` accepts all; not as an origin where ``auth`` is required (TRANS-22)."""
+        """Accept the address ``bound`` and ``hosts`` as hosts, and pages of ``origins``.
+
+        ``*`` accepts all; it raises ValueError as an origin if ``auth`` is required (TRANS-22).
+        """
         if auth and _ANY in origins:
-            raise ValueError("a server that requires authentication lets in named origins only")
-        self._any_host = _ANY in hosts
-        self._any_origin = _ANY in origins
-        self._hosts = {one.lower() for one in hosts}
-        self._numbers = False
-        """Accept every IP address: a server that listens on all interfaces does not know which are its own."""
-        if is_loopback(bound):
-            self._hosts |= _LOOPBACK_NAMES | {bound}
-        elif not bound or ((number := _number(bound)) is not None and number.is_unspecified):
-            self._numbers = True
+            raise ValueError("a server that requires authentication accepts named origins only")
+        self.origins = frozenset({_ANY} if _ANY in origins else (origin.lower().rstrip("/") for origin in origins))
+        """The origins whose pages may read responses, for CORS."""
+        self._hosts = {host.lower() for host in hosts}
+        # A server that listens on all interfaces does not know its own addresses.
+        self._any_address = not bound or ((address := _parse_address(bound)) is not None and address.is_unspecified)
+        if self._any_address or is_loopback(bound):
             self._hosts |= _LOOPBACK_NAMES
-        else:
+        if not self._any_address:
             self._hosts.add(bound.lower())
-        self._origins = {one.lower().rstrip("/") for one in origins}
 
     def check(self, host: bytes | None, origin: bytes | None, scheme: str = "http") -> None:
-        """Raise if the request is refused. ``scheme`` is that of the request, behind trusted proxies the client's."""
-        named = None if host is None else _host(host.decode("latin-1"))
-        if not self._any_host and (named is None or not self._is_ours(named)):
-            raise WireError("x-misdirected_request", "This server does not answer for that host", row=_MISDIRECTED)
-        if origin is not None and not self._may_ask(origin.decode("latin-1").lower(), host, scheme):
-            raise WireError("x-origin_refused", "Pages of this origin may not ask this server", row=_FOREIGN)
+        """Raise WireError for a foreign host or origin.
 
-    @property
-    def origins(self) -> frozenset[str]:
-        """The origins whose pages may read responses, for CORS."""
-        return frozenset({_ANY}) if self._any_origin else frozenset(self._origins)
+        ``scheme`` is that of the request; behind trusted proxies, that of the client's request.
+        """
+        name = None if host is None else _parse_host(host.decode("latin-1"))
+        if _ANY not in self._hosts and (name is None or not self._is_own_host(name)):
+            raise WireError("x-misdirected_request", "This server does not serve that host", row=_MISDIRECTED)
+        if origin is not None and not self._accepts_origin(origin.decode("latin-1").lower(), host, scheme):
+            raise WireError("x-origin_refused", "Pages of this origin may not send requests here", row=_FOREIGN)
 
-    def _is_ours(self, name: str) -> bool:
-        return name in self._hosts or (self._numbers and _number(name) is not None)
+    def _is_own_host(self, name: str) -> bool:
+        return name in self._hosts or (self._any_address and _parse_address(name) is not None)
 
-    def _may_ask(self, origin: str, host: bytes | None, scheme: str) -> bool:
-        if self._any_origin or origin in self._origins:
+    def _accepts_origin(self, origin: str, host: bytes | None, scheme: str) -> bool:
+        if _ANY in self.origins or origin in self.origins:
             return True
-        # A page that came from this server itself. One without TLS may be anybody's who stands between; one with it
-        # may have come through a proxy that this server was not told of.
-        own = ("https",) if scheme in _SECURE else ("http", "https")
+        # A page of this server. On a TLS connection an http origin is refused: an attacker on the network could have
+        # replaced that page. Without TLS an https origin is accepted: the request may come through an unlisted proxy.
+        own = ("https",) if scheme in ("https", "wss") else ("http", "https")
         kind, _, rest = origin.partition("://")
         return kind in own and host is not None and rest == host.decode("latin-1").lower()
 
 
-@lru_cache(maxsize=256)
-def _host(text: str) -> str | None:
-    """The name in a Host header, without its port; None if it is none. Clients send the same one again and again."""
-    if not text or len(text) > _LONGEST_HOST or any(sign in text for sign in "/@?#\\ ,"):
+def _parse_host(header: str) -> str | None:
+    """Return the host name of a Host header without the port; None if it is malformed."""
+    if not header or len(header) > _MAX_HOST_LENGTH or any(sign in header for sign in "/@?#\\ ,"):
         return None
     try:
-        parts = urlsplit(f"//{text}")
-        _ = parts.port  # a ValueError if it is no number
+        parts = urlsplit(f"//{header}")
+        _ = parts.port  # raises ValueError if it is not a number
         return parts.hostname
     except ValueError:
         return None
 
 
-def _number(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(name)
     except ValueError:

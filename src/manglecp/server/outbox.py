@@ -1,14 +1,13 @@
-"""What a session has to send, in order, bounded, and no faster than its client takes it.
+"""The bounded queue of a session's unsent messages.
 
-Answers are never dropped: while too much is unsent, nothing more is read, so that no more answers arise than there are
-unanswered requests. Progress may be dropped (PROG-01), and of several manifests only the newest counts (MANI-34). A
-client that takes nothing for too long has lost its session.
+Replies are never dropped: while too many bytes are unsent, no further requests are read. Progress may be dropped
+(PROG-01), and a new manifest replaces an unsent one (MANI-34). A client that reads nothing within the time limit loses
+its session.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -18,95 +17,73 @@ from typing import Literal
 __all__ = ["Outbox", "Send"]
 
 Send = Callable[[bytes], Awaitable[None]]
-Kind = Literal["answer", "progress", "manifest"]
+Kind = Literal["reply", "progress", "manifest"]
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Letter:
+class _Message:
     kind: Kind
     data: bytes
 
 
 class Outbox:
-    """Made on the event loop; sends until it is closed or broken."""
+    """Sends messages in order, in a task that runs while there are any."""
 
-    def __init__(self, send: Send, most: int, timeout: float) -> None:
+    def __init__(self, send: Send, max_bytes: int, timeout: float) -> None:
         self._send = send
-        self._most = most
+        self._max_bytes = max_bytes
         self._timeout = timeout
-        self._letters: deque[_Letter] = deque()
+        self._messages: deque[_Message] = deque()
         self._bytes = 0
-        self._closing = False
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._sending: asyncio.Task[None] | None = None
+        self.has_room = asyncio.Event()
+        """Set while further requests may be read."""
+        self.has_room.set()
         self.broken = asyncio.Event()
-        """The client is gone or takes nothing: nothing is sent any more."""
-        self._task = asyncio.create_task(self._run())
+        """Set when the client is gone or does not read: no messages are sent any more."""
 
-    def put(self, data: bytes, kind: Kind = "answer") -> None:
-        """Add a message. Progress is dropped where there is no room, a manifest replaces one that waits."""
-        if self.broken.is_set() or self._closing or (kind == "progress" and not self._room.is_set()):
+    def put(self, data: bytes, kind: Kind = "reply") -> None:
+        """Add a message. Progress is dropped if there is no room, and a manifest replaces an unsent one."""
+        if self.broken.is_set() or (kind == "progress" and not self.has_room.is_set()):
             return
         if kind == "manifest":
-            for letter in self._letters:
-                if letter.kind == "manifest":
-                    self._bytes += len(data) - len(letter.data)
-                    letter.data = data
+            for message in self._messages:
+                if message.kind == "manifest":
+                    self._bytes += len(data) - len(message.data)
+                    message.data = data
                     return
-        self._letters.append(_Letter(kind, data))
+        self._messages.append(_Message(kind, data))
         self._bytes += len(data)
-        self._empty.clear()
-        self._news.set()
-        if self._bytes >= self._most:
-            self._room.clear()
-
-    async def room(self) -> None:
-        """Wait until more may be read."""
-        await self._room.wait()
+        if self._bytes >= self._max_bytes:
+            self.has_room.clear()
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_all())
 
     async def flushed(self) -> None:
-        """Wait until everything is sent, or nothing can be."""
-        await self._empty.wait()
-
-    async def close(self) -> None:
-        """Send what there is, and end."""
-        self._closing = True
-        self._news.set()
-        await self._task
+        """Wait until all messages are sent or the outbox is broken."""
+        while self._sending is not None and not self._sending.done():
+            await asyncio.wait((self._sending,))
 
     def abort(self) -> None:
-        """Send nothing more."""
-        self._break()
-        self._task.cancel()
-
-    async def _run(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            while True:
-                while self._letters:
-                    letter = self._letters.popleft()  # a manifest that is being sent is not replaced
-                    try:
-                        async with asyncio.timeout(self._timeout):
-                            await self._send(letter.data)
-                    except Exception as error:  # also after the time limit
-                        _log.info("a client is given up: %s", type(error).__name__)
-                        self._break()
-                        return
-                    self._bytes -= len(letter.data)
-                    if self._bytes < self._most:
-                        self._room.set()
-                self._empty.set()
-                if self._closing:
-                    return
-                self._news.clear()
-                await self._news.wait()
-
-    def _break(self) -> None:
-        self._letters.clear()
+        """Discard all messages."""
+        self._messages.clear()
         self._bytes = 0
         self.broken.set()
-        self._room.set()
-        self._empty.set()
+        self.has_room.set()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    async def _send_all(self) -> None:
+        while self._messages:
+            message = self._messages.popleft()  # a manifest that is being sent is not replaced
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await self._send(message.data)
+            except Exception as error:  # also the time limit
+                _log.info("the session of a client that does not read is closed: %s", type(error).__name__)
+                self.abort()
+                return
+            self._bytes -= len(message.data)
+            if self._bytes < self._max_bytes:
+                self.has_room.set()

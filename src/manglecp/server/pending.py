@@ -1,4 +1,4 @@
-"""A request that is not answered yet, and the reply that ends it. A request has one reply (TRANS-38)."""
+"""Pending requests and their replies. A request has one reply (TRANS-38)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["PendingRequest", "Reply", "failure", "success"]
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A terminal message, ready to be sent."""
+    """An encoded terminal message."""
 
     data: bytes
     status: int = 200
-    """Of HTTP."""
+    """The status code of HTTP."""
     code: str | None = None
-    """Of the error, if it is one."""
+    """The error code; None for a success."""
     retry_after_ms: int | None = None
 
 
@@ -30,10 +30,10 @@ def success(message: Message) -> Reply:
     return Reply(encode(message))
 
 
-def failure(error: WireError, request: str | None) -> Reply:
+def failure(error: WireError, request_id: str | None) -> Reply:
     error.__traceback__ = error.__context__ = None  # its frames would keep the message alive
     retry_after_ms = error.retry_after_ms if error.row.recoverable else None
-    return Reply(encode(error.answering(request)), error.row.status, error.code, retry_after_ms)
+    return Reply(encode(error.answering(request_id)), error.row.status, error.code, retry_after_ms)
 
 
 class PendingRequest:
@@ -47,13 +47,13 @@ class PendingRequest:
         self.began_ns = began_ns
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.observer = RunObserver() if isinstance(message, InvokeRequest) else None
-        """Of the run, if the request is an invocation."""
+        """The observer of the run; None for an evaluation."""
         self.evaluating: asyncio.Task[Any] | None = None
-        """The task that waits for the evaluation, while it does."""
+        """The task that waits for the evaluation."""
         self.refusal: WireError | None = None
-        """Why an evaluation was given up."""
+        """The reply to an abandoned evaluation."""
         self.task: asyncio.Task[Reply] | None = None
-        """The task of a request of a session that lasts; on HTTP it is the task of the HTTP request."""
+        """The task of a request in a persistent session, referenced here so that it is not garbage-collected."""
 
     @property
     def id(self) -> str:
@@ -62,7 +62,7 @@ class PendingRequest:
 
     @property
     def keyed(self) -> bool:
-        """Whether the client may repeat the request, and expects the reply of this one."""
+        """Whether the request has an idempotency key: the client may repeat it to get the reply."""
         return isinstance(self.message, InvokeRequest) and self.message.payload.request_key is not None
 
     @property
@@ -71,13 +71,13 @@ class PendingRequest:
         return None if self.observer is None else self.observer.tool
 
     def cancel(self) -> None:
-        """End an evaluation now; stop a run at its next step. A run may still come to its normal end (TRANS-39)."""
+        """Abandon an evaluation now; stop a run before its next step. A run may still succeed (TRANS-39)."""
         if self.observer is not None:
             self.observer.cancelled.set()
         else:
-            self.give_up(WireError("cancelled", "The request was cancelled"))
+            self.abandon(WireError("cancelled", "The request was cancelled"))
 
-    def give_up(self, refusal: WireError) -> None:
+    def abandon(self, refusal: WireError) -> None:
         """Reply to an evaluation with this error. Has no effect on runs."""
         if self.observer is None and self.refusal is None:
             self.refusal = refusal
@@ -85,5 +85,5 @@ class PendingRequest:
                 self.evaluating.cancel()
 
     def progress(self, payload: ProgressPayload) -> bytes | None:
-        """The encoded message; None once there is a reply (PROG-08)."""
+        """Return the encoded message; None once there is a reply (PROG-08)."""
         return None if self.reply.done() else encode(ProgressMessage(id=self.id, payload=payload))

@@ -1,8 +1,8 @@
-"""The revision of the pack that is served now, and the state of the server.
+"""The current pack revision, and the status of the server.
 
-A server is reachable before it has loaded its pack (``booting``), while it loads a new revision, and while it drains. A
-broken edit changes nothing but the state: the previous revision is served on, and the server is ``degraded``. Each
-revision lives in a task of its own, which closes it when it was replaced and its last user has released it.
+A server is reachable before it has loaded its pack (``booting``), while it loads a new revision, and while it drains.
+If a new revision cannot be loaded, the previous one stays current and the status is ``degraded``. Each revision has a
+task that closes it after it was replaced and its last user has released it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["STORE", "ReloadResult", "RevisionHandle", "RevisionManager"]
 ReloadResult = Literal["swapped", "same", "broken"]
 _RELOAD: Final = "pack"
 STORE: Final = "store"
-_STORE_FAILS: Final = "The store fails, and so do requests that need it"
+_STORE_FAILS: Final = "The store fails; requests that need it fail too"
 _log = logging.getLogger(__name__)
 Opening = Callable[[], AbstractAsyncContextManager[PackRuntime]]
 
 
 class RevisionHandle:
-    """A revision, its users and the task that closes it."""
+    """A revision, the number of its users, and the task that closes it."""
 
     def __init__(self, opening: Opening, settings: ServerSettings) -> None:
         self._opening = opening
@@ -44,19 +44,19 @@ class RevisionHandle:
         self._resumes_runs = settings.worker
         self._unused = asyncio.Event()
         self._open: asyncio.Future[PackRuntime] = asyncio.get_running_loop().create_future()
-        self.task = asyncio.create_task(self._live())
+        self.task = asyncio.create_task(self._run())
 
-    async def opened(self) -> PackRuntime:
-        """Wait for it. Raises the exception that kept it from opening."""
-        return await asyncio.shield(self._open)
+    async def opened(self) -> None:
+        """Wait until the revision is open. Raises the exception of opening it."""
+        await asyncio.shield(self._open)
 
     @property
     def revision(self) -> PackRuntime:
-        """Only once it is open."""
+        """The revision, which must be open."""
         return self._open.result()
 
     def acquire(self) -> None:
-        """Keep it open until :meth:`release`."""
+        """Keep the revision open until :meth:`release`."""
         self._users += 1
 
     def release(self) -> None:
@@ -64,13 +64,13 @@ class RevisionHandle:
         self._close_if_unused()
 
     def retire(self) -> None:
-        """Close it as soon as it has no users."""
+        """Close the revision as soon as it has no users."""
         self._retired = True
         self._close_if_unused()
 
     @property
     def invoker(self) -> Invoker | None:
-        """None unless it is open."""
+        """The invoker; None unless the revision is open."""
         opened = self._open.done() and self._open.exception() is None
         return self._open.result().invoker if opened else None
 
@@ -84,16 +84,15 @@ class RevisionHandle:
         if self._retired and not self._users:
             self._unused.set()
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
             async with self._opening() as revision:
                 worker = self._worker = Worker([revision.invoker], pause=self._settings.worker_pause)
-                resuming = asyncio.create_task(self._resume_runs(worker)) if self._resumes_runs else None
+                resuming = asyncio.create_task(self._resume_runs(worker))
                 self._open.set_result(revision)
                 await self._unused.wait()
                 worker.stop()
-                if resuming is not None:
-                    await resuming
+                await resuming
         except Exception as error:
             if self._open.done():
                 _log.exception("closing a pack revision failed")
@@ -101,7 +100,7 @@ class RevisionHandle:
                 self._open.set_exception(error)
 
     async def _resume_runs(self, worker: Worker) -> None:
-        """Resume runs that other processes left behind. An error of one run does not end the loop."""
+        """Resume runs that other processes left behind. The loop continues after an error of one run."""
         while not self._unused.is_set() and self._resumes_runs:
             try:
                 await worker.run()
@@ -112,7 +111,7 @@ class RevisionHandle:
 
 
 class RevisionManager:
-    """Started with :meth:`begin`, closed with :meth:`end`, both on the event loop that uses it."""
+    """The revisions of a pack, from :meth:`begin` until :meth:`end`, on one event loop."""
 
     def __init__(
         self,
@@ -123,10 +122,10 @@ class RevisionManager:
         probe: Callable[[], None] | None = None,
         shared: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``opening`` opens the pack as it is now; ``outline`` is known before it is loaded.
+        """Open revisions with ``opening``; ``outline`` is available before the pack is loaded.
 
-        ``probe`` is called in a thread from time to time, and raises a StoreError if the store does not respond.
-        ``shared``: whether processes on other machines may resume runs of this one.
+        ``probe`` is called periodically in a thread, and raises StoreError if the store does not respond. ``shared``
+        returns whether processes on other machines may resume runs of this one.
         """
         self.outline = outline
         self.settings = settings or ServerSettings()
@@ -136,19 +135,17 @@ class RevisionManager:
         self._current: RevisionHandle | None = None
         self._handles: dict[asyncio.Task[None], RevisionHandle] = {}
         self._draining = False
-        self._deadline = 0.0
-        """Of draining, in the loop's time."""
+        self._drain_deadline = 0.0  # in the time of the event loop
         self._troubles: dict[str, str] = {}
-        self._observers: list[Callable[[], None]] = []
+        self.on_change: Callable[[], None] | None = None
+        """Called after every change of the manifest."""
         self._reloading = asyncio.Lock()
         self._booting: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
 
-    # --- states ------------------------------------------------------------------------------------------------------
-
     @property
     def status(self) -> Status:
-        """As in the manifest."""
+        """The status in the manifest."""
         if self._draining:
             return "draining"
         if self._current is None:
@@ -157,49 +154,43 @@ class RevisionManager:
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """Why the server is degraded, for clients: what is affected, and how."""
+        """The failures of a degraded server, by the affected part; clients see them."""
         return MappingProxyType(self._troubles)
 
-    def degrade(self, what: str, how: str) -> None:
-        """Record a failure that the server can go on with. ``how`` is shown to clients."""
-        if self._troubles.get(what) != how:
-            self._troubles[what] = how
-            _log.warning("degraded: %s", how)
+    def degrade(self, part: str, message: str) -> None:
+        """Record a failure that does not stop the server. Clients see ``message``."""
+        if self._troubles.get(part) != message:
+            self._troubles[part] = message
+            _log.warning("degraded: %s", message)
             self._notify()
 
-    def store_failed(self, error: StoreError) -> None:
-        """Record that a request failed in the store, unless the store refused it for good reason."""
+    def store_failed(self, error: StoreError, log_fields: Mapping[str, str]) -> None:
+        """Log that a request failed in the store. The server is degraded unless the error is about that request."""
+        _log.error("the store failed: %s", error, extra=log_fields)
         if not isinstance(error, Busy | Invalid | ChangeRefused):
             self.degrade(STORE, _STORE_FAILS)
 
-    def restore(self, what: str) -> None:
+    def restore(self, part: str) -> None:
         """Remove a failure that was recorded with :meth:`degrade`."""
-        if self._troubles.pop(what, None) is not None:
-            _log.info("no longer degraded: %s", what)
+        if self._troubles.pop(part, None) is not None:
+            _log.info("no longer degraded: %s", part)
             self._notify()
 
-    def subscribe(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call ``observer`` after every change that the manifest shows. Returns a function that unsubscribes."""
-        self._observers.append(observer)
-        return lambda: self._observers.remove(observer)
-
     def _notify(self) -> None:
-        for observer in tuple(self._observers):
+        if self.on_change is not None:
             try:
-                observer()
+                self.on_change()
             except Exception:
-                _log.exception("an observer of the manifest failed")
-
-    # --- revisions ---------------------------------------------------------------------------------------------------
+                _log.exception("sending the new manifest failed")
 
     @property
     def current(self) -> PackRuntime | None:
-        """What is served now. :meth:`acquire` it before using its invoker."""
+        """The current revision, None while booting. Call :meth:`acquire` before you use its invoker."""
         return None if self._current is None else self._current.revision
 
     @contextlib.contextmanager
     def use(self) -> Iterator[PackRuntime]:
-        """The current revision, which stays open meanwhile. Raises ``server_not_ready``."""
+        """Keep the current revision open for a ``with`` block. Raises ``server_not_ready``."""
         handle = self.acquire()
         try:
             yield handle.revision
@@ -207,7 +198,7 @@ class RevisionManager:
             handle.release()
 
     def acquire(self) -> RevisionHandle:
-        """The current revision, open until it is released. Raises ``server_not_ready``."""
+        """Return the current revision, which stays open until it is released. Raises ``server_not_ready``."""
         handle = self._current
         if self._draining or handle is None:
             raise self.not_ready()
@@ -215,9 +206,9 @@ class RevisionManager:
         return handle
 
     def not_ready(self) -> WireError:
-        """The refusal of requests while the server boots or drains."""
-        doing = "is shutting down" if self._draining else "is still starting"
-        return WireError("server_not_ready", f"The server {doing}", retry_after_ms=self.settings.retry_after_ms)
+        """Return the refusal of requests while the server boots or drains."""
+        activity = "shutting down" if self._draining else "still starting"
+        return WireError("server_not_ready", f"The server is {activity}", retry_after_ms=self.settings.retry_after_ms)
 
     def begin(self) -> None:
         """Start loading the pack."""
@@ -226,8 +217,8 @@ class RevisionManager:
             self._probing = asyncio.create_task(self._watch_store(self._probe))
 
     async def ready(self) -> None:
-        """Wait until the pack is loaded. Raises PackError if it cannot be."""
-        assert self._booting is not None, "begin() comes first"
+        """Wait until the pack is loaded. Raises PackError if it cannot be loaded."""
+        assert self._booting is not None, "call begin() first"
         await asyncio.shield(self._booting)
 
     async def _boot(self) -> None:
@@ -252,23 +243,21 @@ class RevisionManager:
         self._notify()
 
     async def reload(self) -> ReloadResult:
-        """Serve the pack as it is now. If it is broken, the previous revision is served on."""
+        """Load the pack again. If it cannot be loaded, the previous revision stays current."""
         async with self._reloading:
             before = self.current
             if self._draining:
                 return "same"
             try:
                 await self._open()
-            except Exception as error:
-                # Whatever it is, what is served now is sound.
+            except Exception as error:  # of any kind: the previous revision can be served
                 if isinstance(error, PackError):
                     for problem in error.diagnostics:
                         _log.error("the pack cannot be loaded: %s", problem.render())
                 else:
                     _log.exception("the pack cannot be loaded")
                 if before is not None:
-                    how = "The newest pack revision cannot be loaded; the previous one is served"
-                    self.degrade(_RELOAD, how)
+                    self.degrade(_RELOAD, "The newest pack revision cannot be loaded; the previous one is served")
                 return "broken"
             after = self.current
             assert after is not None
@@ -282,19 +271,17 @@ class RevisionManager:
             try:
                 await asyncio.to_thread(probe)
             except StoreError as error:
-                _log.warning("the store does not answer: %s", error)
+                _log.warning("the store does not respond: %s", error)
                 self.degrade(STORE, _STORE_FAILS)
             else:
                 if failed_before:  # a failure during this probe counts
                     self.restore(STORE)
 
-    # --- shutdown ----------------------------------------------------------------------------------------------------
-
     def drain(self) -> None:
-        """Refuse new requests. Runs are left to other processes, if there may be any."""
+        """Refuse new requests, and hand runs over to other processes if the store is shared."""
         if not self._draining:
             self._draining = True
-            self._deadline = asyncio.get_running_loop().time() + self.settings.grace
+            self._drain_deadline = asyncio.get_running_loop().time() + self.settings.grace
             for handle in self._handles.values():
                 handle.stop_resuming()
                 if handle.invoker is not None:
@@ -302,13 +289,13 @@ class RevisionManager:
             self._notify()
 
     def leave(self) -> None:
-        """End the grace period: runs stay as they are on record, and clients that wait for one are answered so."""
+        """End the grace period: runs stay as they are in the store, and clients that wait for one receive an error."""
         for handle in self._handles.values():
             if handle.invoker is not None:
                 handle.invoker.leave()
 
     async def end(self) -> None:
-        """Close all revisions, once they have no users and their runs ended, or the grace period is over."""
+        """Close all revisions once their users and runs have ended, or the grace period is over."""
         self.drain()
         for task in (self._booting, self._probing):
             if task is not None:
@@ -319,7 +306,9 @@ class RevisionManager:
             self._current.retire()
             self._current = None
         if self._handles:
-            await asyncio.wait(self._handles, timeout=max(0.0, self._deadline - asyncio.get_running_loop().time()))
+            await asyncio.wait(
+                self._handles, timeout=max(0.0, self._drain_deadline - asyncio.get_running_loop().time())
+            )
         self.leave()
         while self._handles:
             await asyncio.wait(self._handles)

@@ -1,8 +1,8 @@
-"""The composition root of a server: a pack in a folder becomes a message core, and the core is served.
+"""The composition root of a server: open a pack as a message core, and serve the core.
 
-One process listens, or several on one socket, which share nothing but the store. SIGTERM and SIGINT drain: no request
-is admitted, pending ones are answered, sessions receive the last manifest. A second signal ends the process. SIGHUP
-reloads the pack, the file of tokens and the certificate.
+One process listens, or several on one socket, which share the store only. SIGTERM and SIGINT drain: new requests are
+refused, pending ones end, sessions receive the last manifest. A second signal ends the process. SIGHUP reloads the
+pack, the file of tokens and the certificate.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manglecp.intent import warm_up
 from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime, local_secrets, open_store_with_retention
@@ -52,21 +52,22 @@ async def open_core(
     observers: Sequence[Callable[[HandledRequest], None]] = (),
     clock: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[Core]:
-    """Open a core that is booting. The caller drains it; it is closed here.
+    """Open a core, which is booting, for an ``async with`` block. The caller drains it before the end of the block.
 
-    ``store`` opens the store, in a thread. ``clock`` is the invoker's.
+    ``store`` is called in a thread to open the store. ``clock`` is that of the invoker.
     """
     auth = auth or AuthConfig()
     async with AsyncExitStack() as stack:
-        opened: list[Store] = []
+        # At most one store: it is opened with the first revision, so that the manifest does not wait for it.
+        stores: list[Store] = []
 
         @asynccontextmanager
-        async def opening() -> AsyncIterator[PackRuntime]:
-            if not opened:  # with the first revision: the manifest does not wait for the store
-                opened.append(await stack.enter_async_context(open_store_with_retention(store)))
+        async def open_revision() -> AsyncIterator[PackRuntime]:
+            if not stores:
+                stores.append(await stack.enter_async_context(open_store_with_retention(store)))
             async with PackRuntime.open(
                 options,
-                opened[0],
+                stores[0],
                 prepare=warm_up,
                 secrets=auth.secrets or local_secrets(),
                 auto_confirm=auth.auto_confirm,
@@ -76,35 +77,32 @@ async def open_core(
             ) as revision:
                 yield revision
 
-        troubles: Counter[str] = Counter()
+        failures: Counter[str] = Counter()  # by generator: several open revisions may have the same failure
 
-        def on_stale_facts(generator: str, why: str | None) -> None:
-            """Two revisions may be open and have the same trouble."""
-            troubles[generator] += -1 if why is None else 1
-            if not troubles[generator]:
-                revisions.restore(f"facts: {generator}")
+        def on_stale_facts(generator: str, error: str | None) -> None:
+            failures[generator] += -1 if error is None else 1
+            if failures[generator]:
+                message = f"The facts of {generator} are not up to date; older facts are used"
+                revisions.degrade(f"facts: {generator}", message)
             else:
-                how = f"What {generator} finds out is not up to date; older facts are used"
-                revisions.degrade(f"facts: {generator}", how)
+                revisions.restore(f"facts: {generator}")
 
         def probe() -> None:
-            """A store that failed may still be readable, on a full disk for example: it recovers with a write."""
-            for one in opened:
+            for opened in stores:
                 if STORE not in revisions.troubles:
-                    with one.read_transaction():
+                    with opened.read_transaction():
                         pass
-                else:
-                    with one.write_transaction() as tx:
-                        one.nonces.burn(tx, "", "", 0)
-                        one.nonces.sweep(tx, 0)
+                else:  # it may still be readable, for example on a full disk: it has recovered if a write succeeds
+                    with opened.write_transaction() as tx:
+                        opened.nonces.burn(tx, "", "", 0)
+                        opened.nonces.sweep(tx, 0)
+
+        def shared() -> bool:
+            return any(opened.database.dialect == "postgresql" for opened in stores)
 
         if outline is None:
             outline = await asyncio.to_thread(read_outline, Path(options.folder))
-
-        def shared() -> bool:
-            return any(one.database.dialect == "postgresql" for one in opened)
-
-        revisions = RevisionManager(opening, outline, settings, probe=probe, shared=shared)
+        revisions = RevisionManager(open_revision, outline, settings, probe=probe, shared=shared)
         core = Core(revisions, auth.auth, auto_confirm=auth.auto_confirm, observers=observers)
         revisions.begin()
         try:
@@ -124,9 +122,10 @@ async def serve_http(
     watch: Callable[[Core], Awaitable[None]] | None = None,
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until a signal. Raises PackError, StoreError or Refused if it cannot start. ``watch`` runs beside it.
+    """Serve until a signal. Raises PackError, StoreError or ServeError if the server cannot start.
 
-    ``started`` is called with the address once the pack is loaded; with ``watch`` before that.
+    ``watch`` runs at the same time. ``started`` is called with the address: once the pack is loaded, with ``watch``
+    before that.
     """
     from manglecp.server.app import App
     from manglecp.server.listener import Listener
@@ -149,8 +148,8 @@ async def serve_http(
         url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
         _log.info("listening at %s; the pack is being loaded", url)
         try:
-            async with _credentials_watched(core, auth):
-                await _until(stop, core, watch, lambda: started and started(url))
+            async with _in_background(watch_credentials(core, auth.tokens)):
+                await _serve_until(stop, core, watch, lambda: started and started(url))
         finally:
             drained = await listener.end()
             _log.info("drained" if drained else "some requests did not end in time")
@@ -163,40 +162,37 @@ async def serve_streams(
     streams: Streams,
     *,
     outline: Settings | None = None,
-    said: bytes | None = None,
+    sent_manifest: bytes | None = None,
     settings: ServerSettings | None = None,
 ) -> None:
-    """Serve until the input ends or a signal. ``said`` is the manifest that was written already."""
+    """Serve until the input ends or a signal. ``sent_manifest`` was written before this call."""
     async with (
         open_core(options, store, auth, outline=outline, settings=settings) as core,
-        _credentials_watched(core, auth),
+        _in_background(watch_credentials(core, auth.tokens)),
     ):
-        await serve_stdio(core, streams, said=said, stop=_stop_on_signals(core, auth.tokens))
+        await serve_stdio(core, streams, sent_manifest=sent_manifest, stop=_stop_on_signals(core, auth.tokens))
 
 
-@contextlib.asynccontextmanager
-async def _credentials_watched(core: Core, auth: AuthConfig) -> AsyncIterator[None]:
-    if auth.auth is None:
-        yield
-        return
-    watching = asyncio.create_task(watch_credentials(core, auth.tokens))
+@asynccontextmanager
+async def _in_background(work: Coroutine[Any, Any, object]) -> AsyncIterator[asyncio.Task[object]]:
+    task = asyncio.create_task(work)
     try:
-        yield
+        yield task
     finally:
-        watching.cancel()
+        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await watching
+            await task
 
 
-async def _until(
+async def _serve_until(
     stop: asyncio.Event,
     core: Core,
     watch: Callable[[Core], Awaitable[None]] | None,
     started: Callable[[], object],
 ) -> None:
-    """Wait for the signal. Raises if the pack cannot be loaded at all; ``watch`` waits for its repair instead."""
+    """Wait for ``stop``. Raises PackError if the pack cannot be loaded; ``watch`` waits until it is repaired."""
 
-    async def beside() -> None:
+    async def load() -> None:
         if watch is not None:
             started()
             await watch(core)
@@ -205,28 +201,20 @@ async def _until(
             started()
             await stop.wait()
 
-    work, stopping = asyncio.create_task(beside()), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            work.result()
-    finally:
-        for task in (work, stopping):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+    async with _in_background(load()) as loading, _in_background(stop.wait()) as stopping:
+        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
 
 
 def _stop_on_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = None) -> asyncio.Event:
-    """The first signal sets the event, the second has its default effect."""
+    """Return an event that the first signal sets; the second signal has its default effect."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    ending = (signal.SIGTERM, signal.SIGINT)
+    end_signals = (signal.SIGTERM, signal.SIGINT)
     reloading: set[asyncio.Task[None]] = set()
 
     def end() -> None:
-        for one in ending:
-            loop.remove_signal_handler(one)
-            signal.signal(one, signal.SIG_DFL)
+        for number in end_signals:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
         stop.set()
 
     def reload() -> None:
@@ -234,9 +222,9 @@ def _stop_on_signals(core: Core, tokens: TokensFile | None, tls: Tls | None = No
         reloading.add(task)
         task.add_done_callback(reloading.discard)
 
-    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread: signals do not arrive here
-        for one in ending:
-            loop.add_signal_handler(one, end)
+    with contextlib.suppress(ValueError, RuntimeError):  # signals arrive in the main thread only
+        for number in end_signals:
+            loop.add_signal_handler(number, end)
         loop.add_signal_handler(signal.SIGHUP, reload)
     return stop
 
@@ -245,12 +233,12 @@ async def _reload(core: Core, tokens: TokensFile | None, tls: Tls | None) -> Non
     if tls is not None:
         try:
             await asyncio.to_thread(tls.renew)
-            _log.info("the certificate was read again")
+            _log.info("the certificate is reloaded")
         except ServeError as error:
-            _log.error("the certificate is not read again, and the one before is used on: %s", error)
-    if tokens is not None and await asyncio.to_thread(partial(tokens.look, again=True)):
+            _log.error("the certificate cannot be reloaded, and the previous one is used: %s", error)
+    if tokens is not None and await asyncio.to_thread(partial(tokens.reload, force=True)):
         await core.recheck()
-    _log.info("the pack was read again: %s", await core.revisions.reload())
+    _log.info("the pack is reloaded: %s", await core.revisions.reload())
 
 
 async def reload_on_change(
@@ -258,25 +246,25 @@ async def reload_on_change(
     folder: Path,
     *,
     pause: float = 0.3,
-    told: Callable[[ReloadResult], None] = lambda _: None,
+    on_reload: Callable[[ReloadResult], None] = lambda _: None,
 ) -> None:
-    """Reload after every edit that has settled, until cancelled. ``told`` is called with every result."""
-    watched = await asyncio.to_thread(FolderWatcher, folder, lambda _: None, steady=1, gone=5)
-    with contextlib.suppress(PackError):  # reload when it is repaired
+    """Reload the pack after every completed edit, until cancelled. ``on_reload`` is called with every result."""
+    watcher = await asyncio.to_thread(FolderWatcher, folder, lambda _: None, steady=1, gone=5)
+    with contextlib.suppress(PackError):  # the pack is loaded after its repair
         await revisions.ready()
     while revisions.status != "draining":
         await asyncio.sleep(pause)
-        if await asyncio.to_thread(watched.poll) == "swapped":
-            told(await revisions.reload())
+        if await asyncio.to_thread(watcher.poll) == "swapped":
+            on_reload(await revisions.reload())
 
 
 async def watch_credentials(core: Core, tokens: TokensFile | None, *, pause: float = 1.0) -> None:
-    """Close sessions whose credential was withdrawn or has expired, also idle ones, until cancelled."""
+    """Close sessions whose credential was revoked or has expired, also idle ones, until cancelled."""
     loop = asyncio.get_running_loop()
-    checked = loop.time()
+    checked_at = loop.time()
     while True:
         await asyncio.sleep(pause)
-        changed = tokens is not None and await asyncio.to_thread(tokens.look)
-        if changed or loop.time() - checked >= core.settings.recheck:
-            checked = loop.time()
+        changed = tokens is not None and await asyncio.to_thread(tokens.reload)
+        if changed or loop.time() - checked_at >= core.settings.recheck:
+            checked_at = loop.time()
             await core.recheck()

@@ -1,10 +1,10 @@
-"""Standard streams: one message a line (TRANS-23), for the process that started this one.
+"""Standard streams: one message per line (TRANS-23), for the parent process.
 
-The manifest is written before any input is read (TRANS-25), and messages are handled when the pack is loaded, so that a
-client which does not wait is answered all the same. At the end of the input only pending requests are answered
-(TRANS-27): a client that leaves before the pack is loaded, without a message, receives nothing more.
+The manifest is written before any input is read (TRANS-25). Messages are handled once the pack is loaded, so a client
+need not wait. At the end of the input, replies to pending requests are still written (TRANS-27); a client that closes
+its input before the pack is loaded, without a message, receives nothing more.
 
-A thread reads, and writes what may block: an event loop would make the streams non-blocking for every process that
+Threads do the blocking reads and writes: an event loop would make the streams non-blocking for every process that
 shares them.
 """
 
@@ -26,26 +26,25 @@ from manglecp.server.streams import Streams
 __all__ = ["serve_stdio"]
 
 _CHUNK: Final = 65_536
-_CHUNKS: Final = 16
-"""How many are read ahead."""
-_LONGEST: Final = 4
-"""Times the limit: the rest of a longer line is discarded."""
+_MAX_CHUNKS: Final = 16
+"""The number of chunks that are read ahead."""
+_READ_FACTOR: Final = 4
+"""A line is truncated at this multiple of the size limit."""
 
 
 async def serve_stdio(
-    core: Core, streams: Streams, *, said: bytes | None = None, stop: asyncio.Event | None = None
+    core: Core, streams: Streams, *, sent_manifest: bytes | None = None, stop: asyncio.Event | None = None
 ) -> None:
-    """Serve until the input ends or ``stop`` is set. ``said`` is the manifest that was written already."""
+    """Serve until the input ends or ``stop`` is set. ``sent_manifest`` was written before this call."""
     writer = ThreadPoolExecutor(1, thread_name_prefix="manglecp-stdout")
     loop = asyncio.get_running_loop()
-    first = said
 
     async def send(data: bytes) -> None:
-        nonlocal first
-        known, first = first, None
-        if data == known:
+        nonlocal sent_manifest
+        already_sent, sent_manifest = sent_manifest, None  # only the first message can be that manifest
+        if data == already_sent:
             return
-        if len(data) < select.PIPE_BUF and select.select([], [streams.sink], [], 0)[1]:  # a pipe takes it at once
+        if len(data) < select.PIPE_BUF and select.select([], [streams.sink], [], 0)[1]:  # the write does not block
             streams.write(data)
         else:
             await loop.run_in_executor(writer, streams.write, data)
@@ -56,9 +55,9 @@ async def serve_stdio(
         async with session:
             reading = asyncio.create_task(_read(core, session, streams.source))
             stopping = asyncio.create_task(stop.wait())
-            gone = asyncio.create_task(session.gone())
-            done, _ = await asyncio.wait((reading, stopping, gone), return_when=asyncio.FIRST_COMPLETED)
-            for task in (stopping, gone):
+            lost = asyncio.create_task(session.lost.wait())
+            done, _ = await asyncio.wait((reading, stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+            for task in (stopping, lost):
                 task.cancel()
             if reading in done:
                 reading.result()
@@ -66,62 +65,61 @@ async def serve_stdio(
             else:
                 reading.cancel()
                 await core.drain()
-                if not session.lost:
+                if not session.lost.is_set():
                     await session.drain()
     finally:
         writer.shutdown(wait=False)
 
 
 async def _read(core: Core, session: Session, source: int) -> None:
-    given = _Input(source)
+    stream = _Input(source)
 
-    async def end() -> None:
-        await given.ended.wait()
-        core.closed(session)  # it receives no further manifests
-        if given.used:
+    async def end_without_message() -> None:
+        await stream.ended.wait()
+        core.sessions.discard(session)  # it receives no further manifests
+        if not stream.is_empty:
             await asyncio.Event().wait()
 
-    loaded, silent = asyncio.create_task(core.revisions.ready()), asyncio.create_task(end())
+    loaded, unused = asyncio.create_task(core.revisions.ready()), asyncio.create_task(end_without_message())
     try:
-        await asyncio.wait((loaded, silent), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((loaded, unused), return_when=asyncio.FIRST_COMPLETED)
         if not loaded.done():
             return
         loaded.result()
         with contextlib.suppress(ConnectionResetError):
-            async for line in _lines(given, _LONGEST * core.max_message_bytes):
+            async for line in _lines(stream, _READ_FACTOR * core.max_message_bytes):
                 await session.receive(line)
     finally:
         loaded.cancel()
-        silent.cancel()
+        unused.cancel()
 
 
-async def _lines(given: _Input, most: int) -> AsyncIterator[bytes]:
-    """Yield the lines that are not empty. A longer one than ``most`` is cut, which is long enough to be refused."""
+async def _lines(stream: _Input, max_length: int) -> AsyncIterator[bytes]:
+    """Yield the lines that are not empty, truncated to ``max_length``, which is above the size limit."""
     begun = bytearray()
-    async for chunk in given.chunks():
+    async for chunk in stream.chunks():
         *ended, rest = chunk.split(b"\n")
         for part in ended:
-            line = bytes(begun) + part[: most - len(begun)]
+            line = bytes(begun) + part[: max_length - len(begun)]
             begun.clear()
             if line.strip(b" \t\r"):
                 yield line
-        begun += rest[: most - len(begun)]
+        begun += rest[: max_length - len(begun)]
     if begun.strip(b" \t\r"):
         yield bytes(begun)
 
 
 class _Input:
-    """The chunks of a stream, read ahead by a daemon thread: nothing can interrupt it while it blocks."""
+    """The chunks of a stream, read ahead by a daemon thread: a blocking read cannot be interrupted."""
 
     def __init__(self, source: int) -> None:
         self.ended = asyncio.Event()
-        """The end was read, however much is left to be taken."""
-        self.used = False
-        """There was something before the end."""
+        """Set when the end was read; chunks may still be queued."""
+        self.is_empty = True
         self._source = source
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self._room = threading.Semaphore(_CHUNKS)
+        self._room = threading.Semaphore(_MAX_CHUNKS)
         threading.Thread(target=self._read, name="manglecp-stdin", daemon=True).start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -142,13 +140,13 @@ class _Input:
             except OSError:
                 data = b""
             try:
-                self._loop.call_soon_threadsafe(self._take, data)
+                self._loop.call_soon_threadsafe(self._put, data)
             except RuntimeError:  # the loop is closed
                 return
 
-    def _take(self, data: bytes) -> None:
+    def _put(self, data: bytes) -> None:
         self._queue.put_nowait(data)
         if data:
-            self.used = True
+            self.is_empty = False
         else:
             self.ended.set()

@@ -1,7 +1,7 @@
-"""The standard streams of this process, taken for the protocol alone.
+"""The standard streams of this process, reserved for the protocol.
 
-What anything else prints goes to standard error (TRANS-24). Needs nothing that takes long to load: the manifest can be
-written before the rest is there.
+All other output goes to standard error (TRANS-24). The module imports little: the manifest can be written before the
+rest is loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Streams"]
 
 
 class Streams:
-    """The two streams of the protocol, as descriptors that nothing else has."""
+    """The file descriptors of the protocol's input and output."""
 
     def __init__(self, source: int, sink: int) -> None:
         self.source = source
@@ -21,19 +21,19 @@ class Streams:
 
     @classmethod
     def claim(cls) -> Streams:
-        """Those of this process. Whoever prints afterwards prints to standard error, and finds nothing to read."""
+        """Return the streams of this process, whose stdin is empty from now on and whose stdout is its stderr."""
         source, sink = os.dup(0), os.dup(1)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
         os.dup2(2, 1)
-        os.close(nothing)
+        os.close(empty)
         return cls(source, sink)
 
     def write(self, data: bytes) -> None:
-        """One line; blocks until it is taken."""
-        left = memoryview(data + b"\n")
-        while left:
+        """Write a line; blocks while the pipe is full."""
+        rest = memoryview(data + b"\n")
+        while rest:
             try:
-                left = left[os.write(self.sink, left) :]
-            except BlockingIOError:  # others have the stream as well, and set it so
+                rest = rest[os.write(self.sink, rest) :]
+            except BlockingIOError:  # another process has made the stream non-blocking
                 select.select([], [self.sink], [])

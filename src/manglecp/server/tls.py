@@ -1,6 +1,6 @@
-"""The certificate of a server and its key. What is wrong with their files is said before anything listens.
+"""The certificate of a server and its private key. Their files are checked before the server listens.
 
-A certificate is renewed while the server runs: connections that come later see the new one.
+A certificate can be renewed while the server runs: new connections use the new one.
 """
 
 from __future__ import annotations
@@ -14,53 +14,53 @@ __all__ = ["Tls"]
 
 
 class Tls:
-    """The two files, and what is made of them."""
+    """The files of the certificate and its key, and the TLS context of them."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self.certificate = certificate
         self.key = key
-        self._used: ssl.SSLContext | None = None
+        self._context: ssl.SSLContext | None = None
 
     @classmethod
     def of(cls, listening: ListenOptions) -> Tls | None:
-        """None if there is no certificate."""
-        found = listening.certificate
-        return None if found is None else cls(found, listening.key or found)
+        """Return the certificate of the options, or None."""
+        certificate = listening.certificate
+        return None if certificate is None else cls(certificate, listening.key or certificate)
 
     def context(self) -> ssl.SSLContext:
-        """TLS 1.2 or newer (SEC-34), always the same; Refused says which file is not what it should be."""
-        if self._used is None:
-            self._used = self._loaded()
-        return self._used
+        """Return the context, for TLS 1.2 or newer (SEC-34). Raises ServeError for an invalid file."""
+        if self._context is None:
+            self._context = self._load()
+        return self._context
 
     def renew(self) -> None:
-        """Read the files again. If something is wrong with them, Refused says so, and nothing has changed."""
-        self._loaded()
-        if self._used is not None:
-            self._used.load_cert_chain(self.certificate, self.key, "")
+        """Read the files again. Raises ServeError for an invalid file, and changes nothing then."""
+        self._load()
+        if self._context is not None:
+            self._context.load_cert_chain(self.certificate, self.key, "")
 
-    def _loaded(self) -> ssl.SSLContext:
-        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            made.load_cert_chain(self.certificate, self.key, "")
+            context.load_cert_chain(self.certificate, self.key, "")
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise ServeError(self._trouble(error)) from None
-        return made
+            raise ServeError(self._describe(error)) from None
+        return context
 
-    def _trouble(self, error: Exception) -> str:
+    def _describe(self, error: Exception) -> str:
         texts = {}
         for file in (self.certificate, self.key):
             try:
                 texts[file] = file.read_bytes()
-            except OSError as unread:
-                return f"{file} cannot be read: {unread.strerror}"
+            except OSError as cause:
+                return f"{file} cannot be read: {cause.strerror}"
         if b"-----BEGIN CERTIFICATE-----" not in texts[self.certificate]:
-            return f"{self.certificate} holds no certificate in PEM form; --tls-cert names one"
+            return f"{self.certificate} contains no certificate in PEM form; pass one with --tls-cert"
         if b"PRIVATE KEY-----" not in texts[self.key]:
-            return f"{self.key} holds no key in PEM form; --tls-key names the file of the certificate's key"
+            return f"{self.key} contains no key in PEM form; pass the file of the certificate's key with --tls-key"
         if b"ENCRYPTED" in texts[self.key]:
-            return f"the key in {self.key} is protected by a password; a server needs it without, in a file of its own"
+            return f"the key in {self.key} is protected by a password; pass a file with the unprotected key"
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
             return f"the key in {self.key} is not that of the certificate in {self.certificate}"
         return f"{self.certificate} and {self.key} cannot be used: one of them is damaged"

@@ -1,7 +1,7 @@
-"""Spans for answers, through the API of OpenTelemetry alone: without its SDK there are none, and they cost nothing.
+"""Spans of handled messages, created with the API of OpenTelemetry: without its SDK there are none.
 
-A span is made when the answer is there, with the times at which it began and ended, so that nothing has to be carried
-along. A client that says which trace it belongs to is a part of that (W3C trace context).
+A span is created once the reply exists, with the times at which the request began and ended. If the client sends a W3C
+trace context, the span belongs to the client's trace.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 if TYPE_CHECKING:
     from manglecp.server.core import HandledRequest
 
-__all__ = ["ATTRIBUTES", "TRACE_PARENT", "Tracing", "join_trace", "tracing_observers"]
+__all__ = ["ATTRIBUTES", "Tracing", "tracing_observers", "use_trace_context"]
 
-TRACE_PARENT: Final = b"traceparent"
-"""The header that names the trace of a request."""
-_NOBODY: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
-"""What the API has for a process without an SDK: nobody would see a span."""
+_WITHOUT_SDK: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 ATTRIBUTES: Final = {
     "type": "manglecp.message.type",
     "id": "manglecp.request.id",
@@ -37,17 +34,14 @@ _propagator: Final = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """An observer of the core (:class:`manglecp.server.core.HandledRequest`)."""
+    """Create a span for each handled request; an observer of the core."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("manglecp.server", tracer_provider=provider)
 
     def __call__(self, event: HandledRequest) -> None:
-        about = event.intent or event.tool
-        name = event.type or "message"
-        span = self._tracer.start_span(
-            name if about is None else f"{name} {about}", kind=SpanKind.SERVER, start_time=event.began_ns
-        )
+        name = " ".join(filter(None, (event.type or "message", event.intent or event.tool)))
+        span = self._tracer.start_span(name, kind=SpanKind.SERVER, start_time=event.began_ns)
         if span.is_recording():
             for field, attribute in ATTRIBUTES.items():
                 if (value := getattr(event, field)) is not None:
@@ -58,14 +52,14 @@ class Tracing:
 
 
 def tracing_observers() -> tuple[Tracing, ...]:
-    """What makes spans, if anybody sees them. Whoever wants to has set up an SDK by the time that a process serves."""
-    return () if isinstance(trace.get_tracer_provider(), _NOBODY) else (Tracing(),)
+    """Return an observer if an SDK is set up, which the process does before it serves."""
+    return () if isinstance(trace.get_tracer_provider(), _WITHOUT_SDK) else (Tracing(),)
 
 
 @contextmanager
-def join_trace(headers: Mapping[bytes, bytes]) -> Iterator[None]:
-    """What is done meanwhile belongs to the trace that these headers name, if they name one."""
-    parent = headers.get(TRACE_PARENT)
+def use_trace_context(headers: Mapping[bytes, bytes]) -> Iterator[None]:
+    """Make the trace context of these headers the current one, if there is one: new spans belong to its trace."""
+    parent = headers.get(b"traceparent")
     if parent is None:
         yield
         return

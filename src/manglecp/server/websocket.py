@@ -1,15 +1,14 @@
 """WebSocket: a session for as long as the connection lasts; one message is one text frame (TRANS-04).
 
-The manifest goes first. While too much is unsent nothing more is read, so a client that does not read slows down only
-itself; one that takes nothing at all loses its session, and the kernel ends its connection (``TCP_USER_TIMEOUT``).
+The manifest is sent first. While too many bytes are unsent, no messages are read, so that a slow client delays only
+itself. The session of a client that reads nothing is closed, and the kernel ends its connection (``TCP_USER_TIMEOUT``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
@@ -17,7 +16,7 @@ from manglecp.server.auth import credential_of
 from manglecp.server.core import Core
 from manglecp.server.middleware import HEADERS, refuse_websocket
 from manglecp.server.sessions import Session
-from manglecp.server.tracing import join_trace
+from manglecp.server.tracing import use_trace_context
 from manglecp.wire import WireError
 
 __all__ = ["WebSocketEndpoint"]
@@ -26,17 +25,17 @@ _GOING_AWAY: Final = 1001
 _UNSUPPORTED: Final = 1003
 _POLICY: Final = 1008
 UNKNOWN_SECONDS: Final = 30.0
-"""Within which a client has authenticated, where that is required."""
-_REVOKED: Final = "the credential holds no longer"
+"""The time limit for authentication, where it is required."""
+_REVOKED: Final = "the credential is no longer valid"
 _LAST_MESSAGES: Final = 5.0
-"""Seconds for unsent messages when the server ends."""
+"""The time limit, in seconds, for unsent messages when the server ends."""
 
 
 class WebSocketEndpoint:
     """An ASGI application for WebSocket connections."""
 
     def __init__(self, core: Core, *, limit: int = 1_024) -> None:
-        """``limit``: connections at the same time; further ones are refused."""
+        """Accept at most ``limit`` connections at the same time."""
         self._core = core
         self._limit = limit
         self._open = 0
@@ -60,7 +59,7 @@ class WebSocketEndpoint:
         try:
             await receive()  # websocket.connect
             await send({"type": "websocket.accept"})
-            with join_trace(scope[HEADERS]):  # all requests of the connection belong to the trace of the handshake
+            with use_trace_context(scope[HEADERS]):  # all requests of the connection belong to the handshake's trace
                 await self._serve(scope, receive, send)
         except OSError:  # the client is gone (TRANS-06)
             return
@@ -80,21 +79,24 @@ class WebSocketEndpoint:
             session.present(*credential)
         async with session:
             reading = asyncio.create_task(_read(session, receive))
-            gone = asyncio.create_task(session.gone())
+            lost = asyncio.create_task(session.lost.wait())
             ending = asyncio.create_task(self._ending.wait())
-            unknown = asyncio.create_task(_unauthenticated(session))
-            revoked = asyncio.create_task(session.revoked())
-            tasks = (reading, gone, ending, unknown, revoked)
+            unauthenticated = asyncio.create_task(_time_out_authentication(session))
+            revoked = asyncio.create_task(session.revoked.wait())
+            tasks = (reading, lost, ending, unauthenticated, revoked)
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if session.lost:
+                if session.lost.is_set():
                     return
                 if ending.done():
                     reading.cancel()
-                    await _say_goodbye(session, send)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_LAST_MESSAGES):
+                            await session.drain()
+                            await send({"type": "websocket.close", "code": _GOING_AWAY})
                 elif revoked.done():
                     await send({"type": "websocket.close", "code": _POLICY, "reason": _REVOKED})
-                elif unknown.done():
+                elif unauthenticated.done():
                     await send({"type": "websocket.close", "code": _POLICY})
                 elif (code := reading.result()) is not None:
                     await send({"type": "websocket.close", "code": code})
@@ -105,36 +107,23 @@ class WebSocketEndpoint:
 
 async def _read(session: Session, receive: Receive) -> int | None:
     """Read until the client disconnects, or return the code to close with if it violates the protocol."""
-    code: int | None = 0
-    while code == 0:  # no local variable keeps the last message while the next one is awaited
-        code = await _take(session, await receive())
-    return code
+    while (event := await receive())["type"] != "websocket.disconnect":
+        text = event.get("text")
+        if text is None:
+            return _UNSUPPORTED
+        data = text.encode()
+        del event, text  # they would keep the message in memory until the next one arrives
+        try:
+            await session.receive(data)
+        except ConnectionResetError:
+            return None
+        del data
+    return None
 
 
-async def _take(session: Session, event: MutableMapping[str, Any]) -> int | None:
-    """0 if there may be more to read."""
-    if event["type"] == "websocket.disconnect":
-        return None
-    text = event.get("text")
-    if text is None:
-        return _UNSUPPORTED
-    try:
-        await session.receive(text.encode())
-    except ConnectionResetError:
-        return None
-    return 0
-
-
-async def _unauthenticated(session: Session) -> None:
+async def _time_out_authentication(session: Session) -> None:
     """Return if the client has not authenticated in time."""
     await asyncio.sleep(UNKNOWN_SECONDS)
     with contextlib.suppress(WireError):
         await session.identify()
         await asyncio.Event().wait()
-
-
-async def _say_goodbye(session: Session, send: Send) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_MESSAGES):
-            await session.drain()
-            await send({"type": "websocket.close", "code": _GOING_AWAY})

@@ -1,7 +1,7 @@
-"""Several processes that serve one address: each listens on the same socket, and all share the store.
+"""Several processes that serve one address: all listen on the same socket and share the store.
 
-They are forked before anything is loaded. The parent does nothing but pass signals on and replace those that died; one
-that dies again and again at once is not worth replacing.
+They are forked before the server is loaded. The parent forwards signals and replaces processes that died, unless they
+die repeatedly after a short time.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from typing import Final
 
 __all__ = ["run_workers"]
 
-_PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _YOUNG: Final = 5.0
-"""Seconds: one that dies younger did not come to serve at all."""
-_MOST_YOUNG: Final = 5
+"""A process that lived for fewer seconds probably did not serve at all."""
+_MAX_YOUNG: Final = 5
 _REFUSED: Final = (1, 2)
-"""The statuses of one that said what is wrong: the next one would say the same."""
+"""The statuses of a process that reported an error of its options or files: a new process would do the same."""
 _CRASHED: Final = 70
-_DEATH_SIGNAL: Final = 1
+_PR_SET_PDEATHSIG: Final = 1
 _log = logging.getLogger(__name__)
 
 
 def run_workers(count: int, serve: Callable[[], int], ended: Callable[[int], None]) -> int:
-    """The exit status: 0 if all of them ended well after a signal. ``ended`` is told of each that is no more."""
+    """Run ``serve`` in ``count`` processes, and ``ended`` with the id of each that ended. Return the exit status.
+
+    The status is 0 if all processes ended with 0 after a signal.
+    """
     return _Workers(count, serve, ended).run()
 
 
@@ -40,47 +43,47 @@ class _Workers:
         self._count = count
         self._serve = serve
         self._ended = ended
-        self._born: dict[int, float] = {}
+        self._started_at: dict[int, float] = {}
         self._stopping = False
-        self._young = 0
+        self._young_deaths = 0
 
     def run(self) -> int:
-        for one in _PASSED_ON:
-            signal.signal(one, self._pass_on)
+        for number in _FORWARDED:
+            signal.signal(number, self._forward)
         for _ in range(self._count):
             self._start()
         status = 0
-        while self._born:
+        while self._started_at:
             try:
-                pid, status_word = os.wait()
+                pid, wait_status = os.wait()
             except ChildProcessError:
                 break
-            born = self._born.pop(pid, None)
-            if born is None:
+            started_at = self._started_at.pop(pid, None)
+            if started_at is None:
                 continue
-            code = os.waitstatus_to_exitcode(status_word)
+            code = os.waitstatus_to_exitcode(wait_status)
             self._ended(pid)
             if self._stopping:
                 status = status or abs(code)
-            elif not self._replaced(pid, code, born):
+            elif not self._replace(pid, code, started_at):
                 status = abs(code) or 1
-                self._stop(signal.SIGTERM)
+                self._forward(signal.SIGTERM)
         return status
 
     def _start(self) -> None:
-        """Signals wait meanwhile: no child is overlooked when they are passed on, and none takes itself for us."""
+        """Fork with signals blocked, so that each is forwarded to all children, and by the parent only."""
         parent = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-        if self._stopping:  # one came before that
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+        if self._stopping:  # a signal came before they were blocked
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
             return
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
-                for one in _PASSED_ON:
-                    signal.signal(one, signal.SIG_DFL)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+                for number in _FORWARDED:
+                    signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
                 _die_with(parent)
                 status = self._serve()
             except KeyboardInterrupt:
@@ -92,37 +95,28 @@ class _Workers:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(status)
-        self._born[pid] = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        self._started_at[pid] = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
 
-    def _replaced(self, pid: int, code: int, born: float) -> bool:
-        young = time.monotonic() - born < _YOUNG
-        self._young = self._young + 1 if young else 0
-        if self._young >= _MOST_YOUNG or code in _REFUSED:
+    def _replace(self, pid: int, code: int, started_at: float) -> bool:
+        young = time.monotonic() - started_at < _YOUNG
+        self._young_deaths = self._young_deaths + 1 if young else 0
+        if self._young_deaths >= _MAX_YOUNG or code in _REFUSED:
             return False
-        _log.warning("the process %d ended with %d, and is replaced", pid, code)
+        _log.warning("process %d ended with status %d and is replaced", pid, code)
         self._start()
         return True
 
-    def _pass_on(self, number: int, _: object) -> None:
-        if number == signal.SIGHUP:
-            self._tell(number)
-        else:
-            self._stop(number)
-
-    def _stop(self, number: int) -> None:
-        self._stopping = True
-        self._tell(number)
-
-    def _tell(self, number: int) -> None:
-        for pid in tuple(self._born):
+    def _forward(self, number: int, _: object = None) -> None:
+        self._stopping = self._stopping or number != signal.SIGHUP
+        for pid in tuple(self._started_at):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
 
 def _die_with(parent: int) -> None:
-    """A parent that is killed takes its children along."""
+    """Have the kernel terminate this process when its parent dies."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)

@@ -1,7 +1,7 @@
-"""Authentication: credentials in the headers of a request, and the identities that they stand for.
+"""Authentication: from credentials in the headers of a request to identities.
 
-Whether clients without a credential are served is a setting of the server; what they may do is policy, which sees
-``client_trust("anonymous")``. The client on the server's standard streams is the user of this machine.
+The operator decides whether clients without a credential are served. Policy decides what they may do: it sees
+``client_trust("anonymous")``. The client on the server's standard streams is the local user.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from manglecp.wire import API_KEY_HEADER
 __all__ = ["LOCAL", "Auth", "CombinedAuth", "OpenAuth", "challenge", "credential_of"]
 
 _API_KEY: Final = API_KEY_HEADER.lower().encode()
-_LONGEST: Final = 8_192
+_MAX_LENGTH: Final = 8_192
 
 LOCAL: Final = Identity("local", frozenset({"explain_policy"}), "local")
-"""The user of this machine, who owns the process (TRANS-28)."""
+"""The local user, who owns the process (TRANS-28)."""
 
 
 class Auth(Protocol):
-    """Checks credentials. Called on the event loop: slow work belongs into a thread."""
+    """A method of authentication. It is called on the event loop: slow work belongs in a thread."""
 
     @property
     def required(self) -> bool:
@@ -30,18 +30,18 @@ class Auth(Protocol):
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """Those of ``bearer``, ``oauth2`` and ``api_key`` that are accepted; the manifest lists them."""
+        """The accepted schemes of ``bearer``, ``oauth2`` and ``api_key``; the manifest lists them."""
 
     @property
     def token_url(self) -> str | None:
-        """Where clients get tokens, for ``oauth2`` (SEC-11)."""
+        """The address at which clients get tokens, for ``oauth2`` (SEC-11)."""
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
         """Return the identity of a valid credential, else None."""
 
 
 class OpenAuth:
-    """No authentication: clients are anonymous or, on this machine's streams, local."""
+    """No authentication: clients are anonymous or, on standard streams, local."""
 
     required: Final = False
     schemes: Final[tuple[str, ...]] = ()
@@ -52,48 +52,48 @@ class OpenAuth:
 
 
 class CombinedAuth:
-    """Several ways to authenticate; the first that accepts a credential decides."""
+    """Several methods of authentication; the first that accepts a credential decides."""
 
     required: Final = True
 
-    def __init__(self, ways: Sequence[Auth]) -> None:
-        self._ways = tuple(ways)
+    def __init__(self, methods: Sequence[Auth]) -> None:
+        self._methods = tuple(methods)
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(scheme for way in self._ways for scheme in way.schemes))
+        return tuple(dict.fromkeys(scheme for method in self._methods for scheme in method.schemes))
 
     @property
     def token_url(self) -> str | None:
-        return next((way.token_url for way in self._ways if way.token_url is not None), None)
+        return next((method.token_url for method in self._methods if method.token_url is not None), None)
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
-        for way in self._ways:
-            if scheme in way.schemes and (found := await way.identify(scheme, credential)) is not None:
-                return found
+        for method in self._methods:
+            if scheme in method.schemes and (identity := await method.identify(scheme, credential)) is not None:
+                return identity
         return None
 
 
 def credential_of(headers: Mapping[bytes, bytes], auth: Auth) -> tuple[str, str] | None:
-    """The scheme and the credential of a request (SEC-10, SEC-12), if it has one.
+    """Return the scheme and the credential of a request (SEC-10, SEC-12), or None.
 
-    A malformed credential, or more than one, is returned as an invalid credential.
+    Instead of a malformed credential, or of several, an invalid one is returned.
     """
-    given, key = headers.get(b"authorization"), headers.get(_API_KEY)
-    if given is None and key is None:
+    authorization, key = headers.get(b"authorization"), headers.get(_API_KEY)
+    if authorization is None and key is None:
         return None
-    if (given is not None and key is not None) or len(given or key or b"") > _LONGEST:
+    if (authorization is not None and key is not None) or len(authorization or key or b"") > _MAX_LENGTH:
         return "", ""
     if key is not None:
         return "api_key", key.decode("latin-1")
-    assert given is not None
-    kind, _, token = given.decode("latin-1").partition(" ")
+    assert authorization is not None
+    kind, _, token = authorization.decode("latin-1").partition(" ")
     scheme = "bearer" if "bearer" in auth.schemes else "oauth2"
     return scheme if kind.lower() == "bearer" else "", token.strip()
 
 
 def challenge(code: str | None, metadata_url: str | None) -> bytes:
-    """The value of WWW-Authenticate (RFC 6750, RFC 9728)."""
+    """Return the value of WWW-Authenticate (RFC 6750, RFC 9728)."""
     parts = ['realm="manglecp"']
     if code == "auth_invalid":
         parts.append('error="invalid_token"')

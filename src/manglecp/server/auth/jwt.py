@@ -1,12 +1,11 @@
-"""Access tokens of an authorization server: this one is a resource server and nothing more (OAuth 2.1, RFC 9068).
+"""Access tokens of an authorization server; this server is a resource server only (OAuth 2.1, RFC 9068).
 
-A token holds if it is signed with a key of the issuer by an algorithm that the settings name, is meant for exactly this
-resource (``aud``), comes from exactly this issuer, and has not expired. Nothing that a token says decides how it is
-checked: addresses of keys in it are not followed, and its ``alg`` is only compared. Tokens are never passed on.
+A valid token is signed with a key of the issuer by a configured algorithm, is issued for this resource (``aud``) by
+this issuer (``iss``), and has not expired. A token has no influence on its validation: addresses of keys in it are
+ignored, and its ``alg`` is only compared. Tokens are never forwarded.
 
-Keys are fetched in a thread, kept, and fetched again after five minutes and when a token names one that is unknown,
-though not more often than every half minute, however many such tokens come. A token of a known key does not wait for
-that, unless the keys are older than an hour.
+Keys are fetched in a thread and cached. They are fetched again after five minutes, and for a token with an unknown key,
+but at most every half minute. Tokens with a known key wait for that only if the keys are older than an hour.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from manglecp.server.binding import is_loopback
 __all__ = ["JwtAuth", "JwtSettings"]
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""With two keys each: nobody who can check a token can make one."""
-WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+"""Asymmetric algorithms: the key that validates a token cannot sign one."""
+_WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
-_OURS: Final = frozenset({"anonymous", "local"})
+_RESERVED: Final = frozenset({"anonymous", "local"})
 _LEEWAY: Final = 30
 _FRESH: Final = 300.0
 _OLD: Final = 3_600.0
-"""Seconds after which known keys are not relied on before they were asked for again."""
-_PAUSE: Final = 30.0
+"""Seconds after which cached keys are not used until they were fetched again."""
+_FETCH_INTERVAL: Final = 30.0
 _FETCH_SECONDS: Final = 5.0
-_PATIENCE: Final = 10.0
-"""Seconds that a token of an unknown key is worth: an answer that trickles in has no end."""
-_LARGEST_KEYS: Final = 1 << 20
+_WAIT_SECONDS: Final = 10.0
+"""The time limit for waiting for a fetch, whose response may arrive slowly without end."""
+_MAX_BYTES: Final = 1 << 20
 _log = logging.getLogger(__name__)
 
 Keys = Mapping[str | None, jwt.PyJWK]
@@ -51,45 +50,45 @@ Keys = Mapping[str | None, jwt.PyJWK]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtSettings:
-    """Whose tokens are taken, and how they are read. ValueError says what cannot work."""
+    """The issuer of accepted tokens, and how they are validated. Raises ValueError for an invalid setting."""
 
     issuer: str
     audience: str
-    """The address of this resource, which tokens for it name (RFC 8707)."""
+    """The address of this resource in tokens (RFC 8707)."""
     keys: str
-    """Where the issuer publishes its keys."""
+    """The address of the issuer's keys."""
     token_url: str
-    """Where clients get tokens; the manifest says so (SEC-11)."""
+    """The address at which clients get tokens, for the manifest (SEC-11)."""
     algorithms: Collection[str] = ("RS256", "ES256")
     permissions: str = "scope"
-    """The claim with the permissions: a list, or a text with spaces in between."""
+    """The claim with the permissions: a list, or a text separated by spaces."""
     trust: str = "user"
 
     def __post_init__(self) -> None:
         unknown = set(self.algorithms) - set(ALGORITHMS)
         if unknown or not self.algorithms:
-            raise ValueError(f"algorithms of access tokens are some of {', '.join(ALGORITHMS)}")
+            raise ValueError(f"the algorithms of access tokens must be some of {', '.join(ALGORITHMS)}")
         for name in ("issuer", "audience", "keys", "token_url"):
             parts = urlsplit(getattr(self, name))
             loopback = parts.scheme == "http" and is_loopback(parts.hostname or "")
             if not (parts.scheme == "https" or loopback) or not parts.hostname or parts.fragment:
-                raise ValueError(f"{name} of access tokens is an https address, or one of this machine")
+                raise ValueError(f"{name} of access tokens must be an https address, or an address of this machine")
 
     @property
     def metadata(self) -> tuple[str, bytes]:
-        """The address of the document about this resource, and the document (RFC 9728)."""
+        """The address of the resource's metadata document, and the document (RFC 9728)."""
         parts = urlsplit(self.audience)
         document = {
             "resource": self.audience,
             "authorization_servers": [self.issuer],
             "bearer_methods_supported": ["header"],
         }
-        address = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
+        address = f"{parts.scheme}://{parts.netloc}{_WELL_KNOWN}{parts.path.rstrip('/')}"
         return address, json.dumps(document, separators=(",", ":")).encode()
 
 
 class JwtAuth:
-    """Knows credentials by who signed them (:class:`manglecp.server.auth.Auth`)."""
+    """Authentication by signed access tokens (:class:`manglecp.server.auth.Auth`)."""
 
     required: Final = True
     schemes: Final[tuple[str, ...]] = ("oauth2", "bearer")
@@ -98,19 +97,19 @@ class JwtAuth:
         self,
         settings: JwtSettings,
         *,
-        taken: Container[str] = (),
+        reserved_names: Container[str] = (),
         clock: Callable[[], float] = time.time,
         fetch: Callable[[str], bytes] | None = None,
     ) -> None:
-        """``taken`` are names of others, which no token gives."""
+        """Refuse tokens whose subject is one of ``reserved_names``, the identities of other methods."""
         self._settings = settings
-        self._taken = taken
+        self._reserved_names = reserved_names
         self._clock = clock
-        self._fetch = fetch or _fetched
+        self._fetch = fetch or _download
         self._keys: Keys = {}
         self._fetched_at = float("-inf")
         self._tried_at = float("-inf")
-        self._renewing: asyncio.Task[None] | None = None
+        self._fetching: asyncio.Task[None] | None = None
 
     @property
     def token_url(self) -> str | None:
@@ -119,19 +118,16 @@ class JwtAuth:
     async def identify(self, scheme: str, credential: str) -> Identity | None:
         if scheme not in self.schemes or credential.count(".") != 2:
             return None
-        header = self._header(credential)
-        key = None if header is None else await self._key(header.get("kid"))
-        return None if key is None else await asyncio.to_thread(self._check, credential, key)
-
-    def _header(self, token: str) -> Mapping[str, Any] | None:
         try:
-            header: Mapping[str, Any] = jwt.get_unverified_header(token)
+            header: Mapping[str, Any] = jwt.get_unverified_header(credential)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             return None
-        fits = str(header.get("typ", "JWT")).lower() in _TYPES and header.get("alg") in self._settings.algorithms
-        return header if fits else None
+        if str(header.get("typ", "JWT")).lower() not in _TYPES or header.get("alg") not in self._settings.algorithms:
+            return None
+        key = await self._key(header.get("kid"))
+        return None if key is None else await asyncio.to_thread(self._validate, credential, key)
 
-    def _check(self, token: str, key: jwt.PyJWK) -> Identity | None:
+    def _validate(self, token: str, key: jwt.PyJWK) -> Identity | None:
         settings = self._settings
         try:
             claims = jwt.decode(
@@ -150,62 +146,61 @@ class JwtAuth:
     def _identity(self, claims: Mapping[str, Any]) -> Identity | None:
         now, name = self._clock(), claims["sub"]
         expires, begins = claims["exp"], claims.get("nbf", 0)
-        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in (expires, begins)):
+        if any(isinstance(time, bool) or not isinstance(time, int | float) for time in (expires, begins)):
             return None
         if now >= expires + _LEEWAY or now < begins - _LEEWAY:
             return None
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _OURS or name in self._taken:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED or name in self._reserved_names:
             return None
-        given = claims.get(self._settings.permissions, ())
-        listed = given.split() if isinstance(given, str) else given
-        if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed):
+        permissions = claims.get(self._settings.permissions, ())
+        if isinstance(permissions, str):
+            permissions = permissions.split()
+        if not isinstance(permissions, list | tuple) or not all(isinstance(name, str) for name in permissions):
             return None
-        return Identity(name, frozenset(listed), self._settings.trust)
-
-    # --- keys --------------------------------------------------------------------------------------------------------
+        return Identity(name, frozenset(permissions), self._settings.trust)
 
     async def _key(self, kid: Any) -> jwt.PyJWK | None:
         if kid is not None and not isinstance(kid, str):
             return None
         now = self._clock()
         age, unknown = now - self._fetched_at, kid not in self._keys
-        if (unknown or age >= _FRESH) and now - self._tried_at >= _PAUSE:
+        if (unknown or age >= _FRESH) and now - self._tried_at >= _FETCH_INTERVAL:
             self._tried_at = now
-            self._renewing = asyncio.create_task(asyncio.to_thread(self._renew, now))
-        if (unknown or age >= _OLD) and self._renewing is not None and not self._renewing.done():
-            await asyncio.wait((self._renewing,), timeout=_PATIENCE)
+            self._fetching = asyncio.create_task(asyncio.to_thread(self._fetch_keys, now))
+        if (unknown or age >= _OLD) and self._fetching is not None and not self._fetching.done():
+            await asyncio.wait((self._fetching,), timeout=_WAIT_SECONDS)
         return self._keys.get(kid)
 
-    def _renew(self, now: float) -> None:
+    def _fetch_keys(self, now: float) -> None:
         try:
-            listed = json.loads(self._fetch(self._settings.keys))["keys"]
-            keys = {one.get("kid"): key for one in listed if (key := _usable(one)) is not None}
+            documents = json.loads(self._fetch(self._settings.keys))["keys"]
+            keys = {document.get("kid"): key for document in documents if (key := _parse_key(document)) is not None}
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
             _log.warning("the issuer's keys could not be fetched: %s", type(error).__name__)
             return
         self._keys, self._fetched_at = keys, now
 
 
-def _usable(one: Mapping[str, Any]) -> jwt.PyJWK | None:
-    """A key of a kind that is not known here leaves the others as they are (RFC 7517, section 5)."""
-    if one.get("use", "sig") != "sig" or one.get("kty") == "oct":
+def _parse_key(document: Mapping[str, Any]) -> jwt.PyJWK | None:
+    """Return the key, or None for one of an unknown kind, which is ignored (RFC 7517, section 5)."""
+    if document.get("use", "sig") != "sig" or document.get("kty") == "oct":
         return None
     try:
-        return jwt.PyJWK(dict(one))
+        return jwt.PyJWK(dict(document))
     except (jwt.PyJWTError, ValueError, TypeError, LookupError):
         return None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Keys are where the settings say."""
+        """Follow no redirects: only the configured address has keys."""
         return
 
 
-def _fetched(url: str) -> bytes:
+def _download(url: str) -> bytes:
     opener = urllib.request.build_opener(_NoRedirects)
-    with opener.open(url, timeout=_FETCH_SECONDS) as answer:
-        data: bytes = answer.read(_LARGEST_KEYS + 1)
-    if len(data) > _LARGEST_KEYS:
+    with opener.open(url, timeout=_FETCH_SECONDS) as response:
+        data: bytes = response.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
         raise ValueError("the document of keys is too long")
     return data

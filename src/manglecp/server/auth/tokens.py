@@ -1,19 +1,18 @@
-"""Bearer tokens and API keys that whoever runs the server has given out: a file with their hashes.
+"""Bearer tokens and API keys of the operator's clients: a file with their hashes.
 
     [[token]]
-    sha256 = "…"                      # of the token, in hexadecimal digits
+    sha256 = "…"                      # hash of the token, hexadecimal
     identity = "ann"
-    permissions = ["explain_policy"]  # optional, as the rest is
+    permissions = ["explain_policy"]  # this and all further keys are optional
     trust = "user"
-    scheme = "api_key"                # "bearer" unless it says so; a bearer token is no API key
+    scheme = "api_key"                # the default is "bearer"; a bearer token is not an API key
     expires = 2027-01-01T00:00:00Z
-    confirmation_secret = "…"         # hexadecimal, 32 bytes or more
+    confirmation_secret = "…"         # hexadecimal, at least 32 bytes
     auto_confirm_effects = ["network"]
 
-Whoever reads the file can use no token, for each has so much chance in it that its hash gives nothing away; the
-confirmation secrets are secrets, so the file is nobody else's. It is read again when it has changed, and everything in
-it counts at once: a token that was taken out holds no longer, nor does a secret or a waiver that was. A broken edit
-leaves what held before, and is told.
+Tokens are random, so that their hashes do not reveal them. Confirmation secrets are not hashed: a file with secrets
+must be readable by its owner only. A changed file is loaded at once, including revoked tokens, secrets and waivers. If
+it is invalid, the previous content stays in use and the error is logged.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from manglecp.wire.messages import SIDE_EFFECTS
 
 __all__ = ["TokensError", "TokensFile"]
 
-MOST: Final = 1_000
+_MAX_TOKENS: Final = 1_000
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
-_OURS: Final = frozenset({"anonymous", "local"})
-"""Names and trust that nobody gets by a credential."""
-_LEAST_SECRET: Final = 32
-_LOOK: Final = 1.0
-"""Seconds between two looks at whether the file has changed."""
+_RESERVED: Final = frozenset({"anonymous", "local"})
+"""Identities and trust levels that no credential can have."""
+_MIN_SECRET_BYTES: Final = 32
+_RELOAD_SECONDS: Final = 1.0
+"""The interval of checking whether the file has changed."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class TokensError(Exception):
-    """What is wrong with the file."""
+    """The file of tokens is invalid."""
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,7 +66,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    token: Annotated[list[_Entry], msgspec.Meta(max_length=MOST)] = []
+    token: Annotated[list[_Entry], msgspec.Meta(max_length=_MAX_TOKENS)] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class _Token:
 
 
 class TokensFile:
-    """Knows credentials by what stands in a file (:class:`manglecp.server.auth.Auth`)."""
+    """Authentication by the tokens of a file (:class:`manglecp.server.auth.Auth`)."""
 
     required: Final = True
     token_url: Final[str | None] = None
@@ -89,86 +88,84 @@ class TokensFile:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        self._seen = _fingerprint(path)
+        self._loaded = _fingerprint(path)
+        # These mappings are updated in place: their holders always see the current file.
         self._identities: dict[str, Identity] = {}
         self._secrets: dict[str, bytes] = {}
         self._effects: dict[str, frozenset[str]] = {}
-        self._take(_read(path))
-        self._looked = time.monotonic()
-        self._told: str | None = None
-        """What is wrong with the file now, as far as that was logged."""
+        self._use(_read(path))
+        self._checked_at = time.monotonic()
+        self._logged_error: str | None = None
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """A server that takes API keys takes bearer tokens too (SEC-12)."""
+        """The accepted schemes; a server that accepts API keys also accepts bearer tokens (SEC-12)."""
         keys = any(token.scheme == "api_key" for token in self._tokens)
         return ("bearer", "api_key") if keys else ("bearer",)
 
-    # Mappings are updated in place: their holders always see the file as it is now.
-
     @property
     def names(self) -> Mapping[str, Identity]:
-        """Identities by their names."""
+        """The identities by name."""
         return self._identities
 
     def secrets(self) -> Secrets:
         return Secrets(self._secrets)
 
     def auto_confirm(self) -> AutoConfirm:
-        """The effects that need no person."""
+        """Return the effects that need no approval, by identity."""
         return AutoConfirm(self._effects)
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
-        if time.monotonic() - self._looked >= _LOOK:
-            self.look()
-        given = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
-        found: _Token | None = None
-        for token in self._tokens:  # all of them, however early one fits
-            if hmac.compare_digest(token.digest, given):
-                found = token
-        if found is None or found.scheme != scheme:
+        if time.monotonic() - self._checked_at >= _RELOAD_SECONDS:
+            self.reload()
+        digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
+        match: _Token | None = None
+        for token in self._tokens:  # always all of them, so that the time reveals nothing
+            if hmac.compare_digest(token.digest, digest):
+                match = token
+        if match is None or match.scheme != scheme:
             return None
-        return None if found.expires is not None and self._clock() >= found.expires else found.identity
+        return None if match.expires is not None and self._clock() >= match.expires else match.identity
 
-    def look(self, *, again: bool = False) -> bool:
-        """Read the file if it has changed, or in any case; does something else hold now?"""
-        self._looked = time.monotonic()
+    def reload(self, *, force: bool = False) -> bool:
+        """Read the file if it has changed, or with ``force`` always. Return whether the tokens changed."""
+        self._checked_at = time.monotonic()
         before = self._tokens
         try:
-            seen = _fingerprint(self._path)
-            if seen == self._seen and not again:
+            fingerprint = _fingerprint(self._path)
+            if fingerprint == self._loaded and not force:
                 return False
-            self._seen = seen
-            self._take(_read(self._path))
+            self._loaded = fingerprint
+            self._use(_read(self._path))
         except TokensError as error:
-            if str(error) != self._told or again:  # once for each edit
-                _log.error("the file of tokens is not read again, and what it held before holds: %s", error)
-            self._told = str(error)
+            if str(error) != self._logged_error or force:  # log once for each edit
+                _log.error("the file of tokens cannot be reloaded, and its previous content is used: %s", error)
+            self._logged_error = str(error)
             return False
-        self._told = None
-        _log.info("the file of tokens was read again: it has %d", len(self._tokens))
+        self._logged_error = None
+        _log.info("the file of tokens is reloaded: it has %d", len(self._tokens))
         return self._tokens != before
 
-    def _take(self, tokens: tuple[_Token, ...]) -> None:
+    def _use(self, tokens: tuple[_Token, ...]) -> None:
         self._tokens = tokens
-        _update(self._identities, {one.identity.name: one.identity for one in tokens})
-        _update(self._secrets, {one.identity.name: one.secret for one in tokens if one.secret is not None})
-        _update(self._effects, {one.identity.name: one.effects for one in tokens if one.effects})
+        _replace_items(self._identities, {token.identity.name: token.identity for token in tokens})
+        _replace_items(self._secrets, {token.identity.name: token.secret for token in tokens if token.secret})
+        _replace_items(self._effects, {token.identity.name: token.effects for token in tokens if token.effects})
 
 
-def _update(known: dict[str, T], new: dict[str, T]) -> None:
-    """Replace the content of a mapping that other threads read: no entry that stays is missing meanwhile."""
-    known.update(new)
-    for name in known.keys() - new.keys():
-        del known[name]
+def _replace_items(mapping: dict[str, T], new: dict[str, T]) -> None:
+    """Replace the items of a mapping that other threads read, without removing the keys that stay."""
+    mapping.update(new)
+    for name in mapping.keys() - new.keys():
+        del mapping[name]
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int]:
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError as error:
         raise TokensError(f"{path.name} cannot be read: {error.strerror}") from None
-    return about.st_ino, about.st_size, about.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read(path: Path) -> tuple[_Token, ...]:
@@ -178,42 +175,37 @@ def _read(path: Path) -> tuple[_Token, ...]:
     except OSError as error:
         raise TokensError(f"{path.name} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise TokensError(f"{path.name} is no TOML: {error}") from None
+        raise TokensError(f"{path.name} is not TOML: {error}") from None
     try:
         entries = msgspec.convert(document, _File).token
     except msgspec.ValidationError as error:
         raise TokensError(f"{path.name}: {error}") from None
-    tokens = tuple(_token(entry, f"{path.name}, token {number}") for number, entry in enumerate(entries, 1))
+    tokens = tuple(_parse_token(entry, f"{path.name}, token {number}") for number, entry in enumerate(entries, 1))
     if stat.S_IMODE(mode) & 0o077 and any(token.secret is not None for token in tokens):
-        raise TokensError(f"{path.name} holds secrets and is open to others; chmod 600 closes it")
+        raise TokensError(f"{path.name} contains secrets and other users can read it; run chmod 600")
     if len({token.digest for token in tokens}) < len(tokens):
         raise TokensError(f"{path.name} has the same token twice")
-    _agree(tokens, path.name)
+    for field_name in ("secret", "effects"):  # of one identity, which may have several tokens
+        values: dict[str, Any] = {}
+        for token in tokens:
+            value = getattr(token, field_name)
+            if value and values.setdefault(token.identity.name, value) != value:
+                raise TokensError(f"{path.name} has two values of {field_name} for {token.identity.name}")
     return tokens
 
 
-def _agree(tokens: tuple[_Token, ...], name: str) -> None:
-    """Several tokens may be of one identity, which has one secret and one set of effects."""
-    for wanted in ("secret", "effects"):
-        found: dict[str, Any] = {}
-        for token in tokens:
-            value = getattr(token, wanted)
-            if value and found.setdefault(token.identity.name, value) != value:
-                raise TokensError(f"{name} gives {token.identity.name} two values of {wanted}")
-
-
-def _token(entry: _Entry, where: str) -> _Token:
+def _parse_token(entry: _Entry, where: str) -> _Token:
     if not _HASH.fullmatch(entry.sha256):
-        raise TokensError(f"{where}: sha256 has 64 hexadecimal digits in small letters")
+        raise TokensError(f"{where}: sha256 must have 64 hexadecimal digits in lower case")
     for key in ("identity", "trust"):
-        if not _NAME.fullmatch(name := getattr(entry, key)) or name in _OURS:
-            names = ", ".join(sorted(_OURS))
-            raise TokensError(f"{where}: {key} is a name of at most 128 characters, other than {names}")
+        if not _NAME.fullmatch(name := getattr(entry, key)) or name in _RESERVED:
+            names = ", ".join(sorted(_RESERVED))
+            raise TokensError(f"{where}: {key} must be a name of at most 128 characters, other than {names}")
     if not all(map(_NAME.fullmatch, entry.permissions)):
-        raise TokensError(f"{where}: permissions is a list of names")
+        raise TokensError(f"{where}: permissions must be a list of names")
     effects = entry.auto_confirm_effects
-    if unknown := sorted(one for one in effects if one not in SIDE_EFFECTS and not one.startswith("x-")):
-        raise TokensError(f"{where}: {unknown[0]} is no effect; effects are {', '.join(SIDE_EFFECTS)}")
+    if unknown := sorted(name for name in effects if name not in SIDE_EFFECTS and not name.startswith("x-")):
+        raise TokensError(f"{where}: {unknown[0]} is not an effect; effects are {', '.join(SIDE_EFFECTS)}")
     expires = entry.expires
     if expires is not None and expires.tzinfo is None:
         expires = expires.replace(tzinfo=UTC)
@@ -222,18 +214,18 @@ def _token(entry: _Entry, where: str) -> _Token:
         scheme=entry.scheme,
         identity=Identity(entry.identity, entry.permissions, entry.trust),
         expires=None if expires is None else expires.timestamp(),
-        secret=_secret(entry.confirmation_secret, where),
+        secret=_parse_secret(entry.confirmation_secret, where),
         effects=effects,
     )
 
 
-def _secret(given: str | None, where: str) -> bytes | None:
-    if given is None:
+def _parse_secret(text: str | None, where: str) -> bytes | None:
+    if text is None:
         return None
     try:
-        secret = bytes.fromhex(given)
+        secret = bytes.fromhex(text)
     except ValueError:
         secret = b""
-    if len(secret) < _LEAST_SECRET:
-        raise TokensError(f"{where}: confirmation_secret has at least {2 * _LEAST_SECRET} hexadecimal digits")
+    if len(secret) < _MIN_SECRET_BYTES:
+        raise TokensError(f"{where}: confirmation_secret must have at least {2 * _MIN_SECRET_BYTES} hexadecimal digits")
     return secret
