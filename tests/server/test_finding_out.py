@@ -153,7 +153,7 @@ async def test_a_pass_that_fails_keeps_what_was_known_and_is_told(tmp_path: Path
         (tmp_path / "root/b").write_text("broken")
         await stands(opened, "degraded")
         (how,) = opened.revisions.troubles.values()
-        assert how == "What scan finds out is not up to date; older facts are used"
+        assert how == "The facts of scan are not up to date; older facts are used"
         assert set(await tools(client)) == {"put_a"}
         (tmp_path / "root/b").write_text("repaired")
         await until(client, {"put_a", "put_b"})
