@@ -22,11 +22,10 @@ def attach(package: str, init_file: str) -> tuple[Callable[[str], object], Calla
         return modules
 
     def __getattr__(name: str) -> object:
-        if name.startswith("__") and name != "__all__":  # the import system probes for some of these on every import
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if name == "__all__":
             return list(exports())
-        if name not in exports():
+        # The import system probes for dunder names on every import, so the stub is not read for those.
+        if name.startswith("__") or name not in exports():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(modules[name], package), name)
         setattr(sys.modules[package], name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from enum import IntEnum
 from functools import cached_property
@@ -34,13 +35,7 @@ class Source:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        starts = [0]
-        find = self.text.find
-        at = find("\n")
-        while at >= 0:
-            starts.append(at + 1)
-            at = find("\n", at + 1)
-        return starts
+        return [0, *(found.end() for found in re.finditer("\n", self.text))]
 
     def position(self, offset: int) -> tuple[int, int]:
         """Return line and column of ``offset``, both from 1."""

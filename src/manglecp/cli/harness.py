@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from manglecp.cli.files import FILE, STDIN, combine, open_binary, read_json, replace, source_name
+from manglecp.cli.options import as_json
 from manglecp.cli.output import ProgressLine, count, json_text, print_json, write_lines
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _check_log(log: str, source: str, policy: str | None, strict: bool, as_json:
 
 @command.command("verify", short_help="Judge the rows of a witness again.")
 @click.argument("file", metavar="FILE", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@as_json
 def verify(file: str, as_json: bool) -> None:
     """Judge the rows of the witness in FILE again, and print each difference from its claims.
 

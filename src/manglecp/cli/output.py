@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self
 
 import click
 
@@ -61,42 +61,39 @@ def _discard_output() -> None:
         os.close(null)
 
 
+class _Encoded(str):
+    """A part of the document that is already JSON text."""
+
+    __slots__ = ()
+
+
 def json_text(document: object) -> str:
     """Encode on one line. ``json.dumps`` would recurse: a proof may be nested deeper than Python's limit."""
     out: list[str] = []
-    work: list[object] = [_Value(document)]
+    work = [document]
     while work:
-        item = work.pop()
-        if isinstance(item, str):
-            out.append(item)
-            continue
-        assert isinstance(item, _Value)
-        value = item.value
-        if isinstance(value, Mapping):
-            work += _enclosed("{", [[f"{_scalar(key)}: ", _Value(part)] for key, part in value.items()], "}")
+        value = work.pop()
+        if isinstance(value, _Encoded):
+            out.append(value)
+        elif isinstance(value, Mapping):
+            members = ((_Encoded(f", {_scalar(key)}: "), part) for key, part in value.items())
+            work += _reversed("{", [item for member in members for item in member], "}")
         elif isinstance(value, list | tuple):
-            work += _enclosed("[", [[_Value(part)] for part in value], "]")
+            work += _reversed("[", [item for part in value for item in (_Encoded(", "), part)], "]")
         else:
             out.append(_scalar(value))
     return "".join(out)
 
 
+def _reversed(start: str, items: list[object], end: str) -> list[object]:
+    """Return the items between brackets, the last one first; the comma before the first item is removed."""
+    if items:
+        items[0] = _Encoded(str(items[0]).removeprefix(", "))
+    return [_Encoded(end), *items[::-1], _Encoded(start)]
+
+
 def _scalar(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-class _Value(NamedTuple):
-    """A value on the stack that is not encoded yet."""
-
-    value: object
-
-
-def _enclosed(start: str, parts: Sequence[Sequence[object]], end: str) -> list[object]:
-    tokens: list[object] = [start]
-    for number, part in enumerate(parts):
-        tokens += [", ", *part] if number else part
-    tokens.append(end)
-    return tokens[::-1]
 
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, ParamSpec
 import click
 
 from manglecp.cli.files import FILE, read, replace, source_name
+from manglecp.cli.options import as_json
 from manglecp.cli.output import columns, count, json_text, print_json, write_lines
 from manglecp.harness import TurnBlocked
 from manglecp.harness.policy import (
@@ -60,6 +61,13 @@ def load_pin(path: Path) -> Pin | None:
     return read_pin(read(str(path)), str(path)) if path.exists() else None
 
 
+def _existing_pin(path: Path) -> Pin:
+    pin = load_pin(path)
+    if pin is None:
+        raise click.UsageError(f"{click.format_filename(path)} does not exist; `manglecp policy pin` creates it")
+    return pin
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on the folder of the pin."""
@@ -102,7 +110,6 @@ _pin = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="The pin; by default PACKAGE.pin.json, beside the folder.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
@@ -113,23 +120,19 @@ def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
         try:
             verb(*args, **kwargs)
         except PolicyError as error:
-            _invalid(error, as_json=bool(kwargs.get("as_json")))
+            if kwargs.get("as_json"):
+                problems = [{"file": d.file, "pointer": d.pointer, "message": d.message} for d in error.diagnostics]
+                print_json({"result": "invalid", "problems": problems})
+            else:
+                click.echo(error.render(), err=True)
+            raise click.exceptions.Exit(INVALID) from None
 
     return run
 
 
-def _invalid(error: PolicyError, *, as_json: bool) -> NoReturn:
-    if as_json:
-        problems = [{"file": d.file, "pointer": d.pointer, "message": d.message} for d in error.diagnostics]
-        print_json({"result": "invalid", "problems": problems})
-    else:
-        click.echo(error.render(), err=True)
-    raise click.exceptions.Exit(INVALID)
-
-
 @command.command("show")
 @_package
-@_json
+@as_json
 @_report_invalid_files
 def show(package: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
@@ -143,7 +146,7 @@ def show(package: str, as_json: bool) -> None:
 @_package
 @click.argument("other", metavar="[OTHER]", required=False)
 @_pin
-@_json
+@as_json
 @_report_invalid_files
 def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) -> None:
     """Print each difference between the pinned package and PACKAGE, or between PACKAGE and OTHER."""
@@ -152,11 +155,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
     if other is not None:
         before, after = load_package(package), load_package(other)
     else:
-        path = pin_file or default_pin(package)
-        pin = load_pin(path)
-        if pin is None:
-            raise click.UsageError(f"{click.format_filename(path)} does not exist; `manglecp policy pin` creates it")
-        before, after = pin.package, load_package(package)
+        before, after = _existing_pin(pin_file or default_pin(package)).package, load_package(package)
     found = compare_packages(before, after)
     if as_json:
         result = "differs" if found else "same"
@@ -170,7 +169,7 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
 @command.command("pin")
 @_package
 @_pin
-@_json
+@as_json
 @_report_invalid_files
 def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
     """Record the digests of PACKAGE as those in force.
@@ -216,7 +215,7 @@ def _refuse_changed(path: Path, pinned: Pin, changed: Sequence[DocumentDifferenc
     help="The instruction to promote, and the approval where one is required. May be given several times.",
 )
 @_pin
-@_json
+@as_json
 @_report_invalid_files
 def promote_command(
     package: str, evaluation: str, red_team: str, evidence: tuple[str, ...], pin_file: Path | None, as_json: bool
@@ -230,9 +229,7 @@ def promote_command(
     candidate = load_package(package)
     reports = read_reports(_named_bytes(evaluation), _named_bytes(red_team), [_named_bytes(file) for file in evidence])
     with locked(path):
-        pinned = load_pin(path)
-        if pinned is None:
-            raise click.UsageError(f"{click.format_filename(path)} does not exist; `manglecp policy pin` creates it")
+        pinned = _existing_pin(path)
         try:
             promoted = promote(pinned, candidate, reports, at=_now())
         except PackageUnchanged:

@@ -21,7 +21,7 @@ from manglecp.cli.options import (
     report_pack_errors,
     runtime_options,
 )
-from manglecp.cli.servers import CONFIRM_HINT, ServerOptions, question_lines, server_options, target_argument
+from manglecp.cli.servers import ServerOptions, approve_at_terminal, server_options, target_argument
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import Shell
@@ -77,16 +77,7 @@ def _run_shell(
     clock = _clock(now)
 
     def approve(question: ApprovalRequest) -> bool:
-        if confirm:
-            return True
-        from manglecp.base.text import escape_invisible
-
-        for line in question_lines(question):
-            click.echo(escape_invisible(line), err=True)
-        if not interactive:
-            click.echo(f"  {CONFIRM_HINT}", err=True)
-            return False
-        return input("Approve? [y/N] ").strip().lower() in ("y", "yes")
+        return confirm or approve_at_terminal(question)
 
     with LoopThread() as loop:
         url = target if isinstance(target, str) else None
@@ -168,7 +159,7 @@ def _interact(shell: Shell) -> int:
                 _run_line(shell, line)
             except Quit:
                 return 0
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, click.Abort):  # click raises Abort for Ctrl-C at its prompts
                 click.echo("cancelled", err=True)
 
 

@@ -40,14 +40,9 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, runtime: Runtim
         asyncio.run(_work(folders, runtime, at_once=at_once, once=once))
 
 
-class _EchoHandler(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        click.echo(self.format(record), err=True)
-
-
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    logger, handler = logging.getLogger("manglecp"), _EchoHandler()
+    logger, handler = logging.getLogger("manglecp"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = logger.level
     logger.addHandler(handler)

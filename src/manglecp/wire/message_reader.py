@@ -8,7 +8,6 @@ payload), payload against its struct. The first that fails determines the error,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any, Final
 
 from manglecp.base.gc_pause import gc_paused
@@ -103,7 +102,7 @@ def _object(data: bytes) -> dict[str, Any]:
     if len(outline) > 2 * MAX_PARTS:
         raise malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$")
     try:
-        with gc_paused() if len(data) > _LONG else nullcontext():
+        with gc_paused(len(data) > _LONG):
             decoded = decode(data)
     except Fault as fault:
         suggestion = None if fault.fix is None else f"{fault.fix[:1].upper()}{fault.fix[1:]}."

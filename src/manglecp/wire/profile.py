@@ -7,7 +7,6 @@ client, whatever source it names; every sent fact can be sent back unchanged.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import nullcontext
 from typing import Any, Final
 
 from manglecp.base.gc_pause import gc_paused
@@ -63,7 +62,7 @@ class Profile:
         """
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
-        with gc_paused() if len(facts) > _MANY else nullcontext():
+        with gc_paused(len(facts) > _MANY):
             found, violations = self.check(facts, now)
         missing = _missing(facts, required)
         if violations or missing:
