@@ -70,19 +70,17 @@ class _IssueRecord:
         self.spending = spending
         self.spent = False
 
-    def spend(self) -> None:
+    def spend(self, call_id: str | None = None) -> None:
+        """Spend the state, or its right to one call. Raises :class:`ForgedState` the second time."""
         with self.spending.lock:
             if self.spent:
                 raise ForgedState(_forged_message(self.kind))
-            self.spent = True
-
-    def redeem(self, call_id: str) -> None:
-        with self.spending.lock:
-            if self.spent:
-                raise ForgedState(_forged_message(self.kind))
-            if call_id in self.spending.calls:
+            if call_id is None:
+                self.spent = True
+            elif call_id in self.spending.calls:
                 raise ForgedState(f"the call {call_id} was redeemed already")
-            self.spending.calls.add(call_id)
+            else:
+                self.spending.calls.add(call_id)
 
 
 def _find_record(stage: object, kind: type[_Stage]) -> _IssueRecord:
@@ -154,10 +152,15 @@ def _close(builder: TurnBuilder, spending: _SpentCalls) -> JoinClosed:
     raise TurnBlocked(state, blocking if state is TurnState.JOIN_CLOSED else find_blocking(builder.turn, state))
 
 
-def _judgement_of(stage: _Stage, kind: type[_Stage]) -> Judgement:
-    judgement = _find_record(stage, kind).judgement
-    assert judgement is not None  # these two are issued with one
-    return judgement
+class _JudgedStage(_Stage):
+    __slots__ = ()
+
+    @property
+    def judgement(self) -> Judgement:
+        """Return the judgement of the turn. Findings of a closed turn, if any, forbid only a mutation."""
+        judgement = _find_record(self, type(self)).judgement
+        assert judgement is not None  # it is issued with one
+        return judgement
 
 
 @final
@@ -236,7 +239,7 @@ class ToolUse(_Stage):
 
 
 @final
-class JoinClosed(_Stage):
+class JoinClosed(_JudgedStage):
     """A turn whose requests, results and uses match, under its policies."""
 
     __slots__ = ()
@@ -248,11 +251,6 @@ class JoinClosed(_Stage):
         Raises :class:`TurnBlocked` with the first state that the evidence does not reach.
         """
         return _close(builder, _SpentCalls())
-
-    @property
-    def judgement(self) -> Judgement:
-        """Return the judgement that closed the turn. Its findings, if any, forbid only a mutation."""
-        return _judgement_of(self, JoinClosed)
 
     def authorize(self, mutation: Row | None = None, constraints: Row = _EMPTY) -> MutationReady:
         """Return the right to one mutation: the given one, or the one in the evidence. Spends this state.
@@ -280,15 +278,10 @@ class JoinClosed(_Stage):
 
 
 @final
-class MutationReady(_Stage):
+class MutationReady(_JudgedStage):
     """The right to one mutation, once."""
 
     __slots__ = ()
-
-    @property
-    def judgement(self) -> Judgement:
-        """Return the judgement that authorised the mutation. It has no findings."""
-        return _judgement_of(self, MutationReady)
 
     @property
     def intent(self) -> dict[str, Any]:
@@ -313,7 +306,8 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     Call it before the mutation. Raises :class:`ForgedState` for a forged or spent right and :class:`WrongMutation` for
     another mutation; then nothing is spent.
     """
-    issued, judgement = _find_record(ready, MutationReady), _judgement_of(ready, MutationReady)
+    issued = _find_record(ready, MutationReady)
+    judgement = ready.judgement
     intent = judgement.turn.evidence.mutation
     assert intent is not None  # a MutationReady has a mutation
     if (intent.kind, intent.action) != (kind, action):
@@ -334,7 +328,7 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
     issued = _find_record(authority, kind)
     if not _is_named(issued, call):
         raise WrongMutation(f"nothing authorises {tool_name} under the id {call_id} with this input")
-    issued.redeem(call_id)
+    issued.spend(call_id)
 
 
 def _permits(authority: MutationReady | ToolRequests, kind: type[_Stage], call: NamedCall) -> bool:

@@ -93,8 +93,11 @@ class ToolListing:
         value = self._tool.get(key)
         return value if isinstance(value, bool) else careful
 
-    def declared(self, key: str, kind: type[_D], what: str) -> _D | None:
-        """Return the description of a predicate or generator; None if its declaration is invalid."""
+    def declared(self, key: str, kind: type[_D], what: str, fix: str) -> _D | None:
+        """Return the description of a predicate or generator; None if its declaration is missing or invalid."""
+        if not isinstance(self._tool.get(key), dict):
+            self.report(f"not {what}", fix)
+            return None
         about = {"name": self.name, "aid": self.aid, "description": self.description(), "spawn": self.spawn()}
         try:
             return msgspec.convert({**self._tool[key], **about}, kind)
@@ -189,10 +192,8 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
     """Return the external predicates by name, in the order of their ids."""
     externals: dict[str, ExternalDescription] = {}
     for tool in read_tools(document, file, problems):
-        if not isinstance(tool.member("external"), dict):
-            tool.report("not an external predicate", "actions belong in actions.py")
-            continue
-        external = tool.declared("external", ExternalDescription, "an external predicate")
+        fix = "actions belong in actions.py"
+        external = tool.declared("external", ExternalDescription, "an external predicate", fix)
         if external is None:
             continue
         if len(external.arguments) != external.arity:
@@ -211,10 +212,8 @@ def read_generators(
     generators: dict[str, GeneratorDescription] = {}
     suppliers: dict[str, str] = {}
     for tool in read_tools(document, file, problems):
-        if not isinstance(tool.member("generator"), dict):
-            tool.report("not a fact generator", "actions belong in actions.py, external predicates in externals.py")
-            continue
-        generator = tool.declared("generator", GeneratorDescription, "a fact generator")
+        fix = "actions belong in actions.py, external predicates in externals.py"
+        generator = tool.declared("generator", GeneratorDescription, "a fact generator", fix)
         if generator is None:
             continue
         for predicate in generator.predicates:

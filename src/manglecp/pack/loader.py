@@ -22,14 +22,13 @@ from manglecp.pack.folder import Folder
 from manglecp.pack.governance import FOLDER, LARGEST_DOCUMENT, default_governance, select_governance
 from manglecp.pack.host_listing import list_tools
 from manglecp.pack.model import Pack, PythonFile, SkillText
-from manglecp.pack.settings import FILE, SandboxPolicy, fill_params, read_settings
+from manglecp.pack.settings import FILE, LARGEST_SETTINGS, SandboxPolicy, fill_params, read_settings
 from manglecp.pack.skills import LARGEST as LARGEST_SKILL, read_skill
 
 _TRUST: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
 _FACTS: Final = (".mg", ".jsonl", ".csv", ".parquet", ".sc")
 _KNOWN: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
 _FOLDERS: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
-LARGEST_SETTINGS: Final = 65_536
 LARGEST_TEXT: Final = 16_777_216
 _T = TypeVar("_T")
 

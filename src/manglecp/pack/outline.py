@@ -7,7 +7,7 @@ from typing import Final
 
 from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
-from manglecp.pack.settings import FILE, Settings, read_settings
+from manglecp.pack.settings import FILE, LARGEST_SETTINGS, Settings, read_settings
 from manglecp.wire.messages import (
     TIME_FORMATS,
     UNSET,
@@ -25,7 +25,6 @@ from manglecp.wire.messages import (
 )
 
 CONFORMANCE_LEVEL: Final = 3
-_LARGEST: Final = 65_536
 
 
 def read_outline(folder: Path) -> Settings:
@@ -34,7 +33,7 @@ def read_outline(folder: Path) -> Settings:
     if not folder.is_dir():
         raise PackError.at("", f"there is no folder {str(folder)[:300]!r}")
     root = folder.resolve()
-    text = Folder(root, problems).text(FILE, _LARGEST) if (root / FILE).exists() else None
+    text = Folder(root, problems).text(FILE, LARGEST_SETTINGS) if (root / FILE).exists() else None
     settings = read_settings(text or "", root.name, problems)
     problems.refuse()
     return settings

@@ -150,6 +150,7 @@ class Settings:
 
 
 FILE: Final = "pack.toml"
+LARGEST_SETTINGS: Final = 65_536  # bytes of the file
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _A_NAME: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")

@@ -9,7 +9,7 @@ from typing import Final
 
 from manglecp.harness.classes import CLASSES, Finding, row_pointer
 from manglecp.harness.constraints import AUTONOMOUS, HANDLED_STOP_REASONS, PATTERNS, ROLES, UNDIVIDED, RoleScope
-from manglecp.harness.evidence import Shell, ToolRequest, ToolResult
+from manglecp.harness.evidence import ToolRequest, ToolResult
 from manglecp.harness.turn import Turn
 
 _STOP: Final = CLASSES["protocol.stop_reason_unhandled"]
@@ -109,7 +109,7 @@ def check_shell_boundary(turn: Turn) -> Iterator[Finding]:
             continue
         if not _is_inside(row.shell.workdir, roots):
             yield Finding(_BOUNDARY, where, f"the working directory {row.shell.workdir} is not inside the roots")
-        if not _is_sandboxed(turn, row.shell):
+        if row.shell.sandbox_ref is None or turn.call.runtime_sandbox_ref not in (None, row.shell.sandbox_ref):
             yield Finding(_BOUNDARY, where, f"the sandbox {row.shell.sandbox_ref} is not the one of the call")
         if row.shell.command_digest is None or not row.shell.command_digest.startswith("sha256:"):
             yield Finding(_BOUNDARY, where, "the command has no typed digest")
@@ -136,10 +136,6 @@ def _is_inside(workdir: str | None, declared: list[tuple[str, ...]]) -> bool:
 
 def _steps(path: str) -> list[str]:
     return [step for step in path.split("/") if step]
-
-
-def _is_sandboxed(turn: Turn, shell: Shell) -> bool:
-    return shell.sandbox_ref is not None and turn.call.runtime_sandbox_ref in (None, shell.sandbox_ref)
 
 
 def check_edit_surface(turn: Turn) -> Iterator[Finding]:

@@ -29,10 +29,6 @@ _PACKET_FIELDS: Final = {
 }
 
 
-def _existing_artifacts(turn: Turn) -> set[str]:
-    return {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
-
-
 def check_contract(turn: Turn) -> Iterator[Finding]:
     if turn.terms.handoff.expected_contract_digest not in (None, turn.call.handoff_contract_digest):
         yield Finding(_TARGET, "callSpec/handoffContractDigest", "another contract is expected")
@@ -54,7 +50,8 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
     for ref in required.difference(packet.required_artifact_refs):
         yield Finding(_ARTIFACT, row_pointer("handoff", ref), "the packet does not carry the artifact")
     if terms.require_artifact_existence:
-        for ref in required.union(packet.required_artifact_refs) - _existing_artifacts(turn):
+        existing = {row.ref for row in turn.evidence.artifacts if row.exists and row.digest is not None}
+        for ref in required.union(packet.required_artifact_refs) - existing:
             yield Finding(_ARTIFACT, row_pointer("artifacts", ref), "the artifact does not exist, or has no digest")
             yield Finding(_ARTIFACT, "handoff", f"{ref} does not exist, or has no digest")
     for name in terms.required_packet_fields or ():

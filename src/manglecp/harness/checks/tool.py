@@ -107,8 +107,10 @@ def check_result_shape(turn: Turn) -> Iterator[Finding]:
                 yield Finding(_SCHEMA, where, "a program has no digests of its standard output and error")
         if not _tokens_add_up(row):
             yield Finding(_SCHEMA, where, "the token delta is not what the filter saved")
-        if turn.constraints.tool_constraints.require_result_provenance and not _has_provenance(row):
-            yield Finding(_SCHEMA, where, "the result has no valid provenance")
+        if turn.constraints.tool_constraints.require_result_provenance:
+            source = row.provenance
+            if source is None or source.kind not in _PROVENANCE or source.ref is None:
+                yield Finding(_SCHEMA, where, "the result has no valid provenance")
 
 
 def _tokens_add_up(row: ToolResult) -> bool:
@@ -118,11 +120,6 @@ def _tokens_add_up(row: ToolResult) -> bool:
     if usage.unfiltered_tokens is None or usage.filtered_tokens is None:
         return False
     return usage.delta_tokens == usage.unfiltered_tokens - usage.filtered_tokens
-
-
-def _has_provenance(row: ToolResult) -> bool:
-    found = row.provenance
-    return found is not None and found.kind in _PROVENANCE and found.ref is not None
 
 
 def check_use_shape(turn: Turn) -> Iterator[Finding]:

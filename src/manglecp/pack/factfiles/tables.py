@@ -23,7 +23,6 @@ from manglecp.mangle import (
     INT_MAX,
     INT_MIN,
     TRUE,
-    Duration,
     Fact,
     Interval,
     Time,
@@ -104,10 +103,6 @@ def instant(text: str) -> int:
     return instant_of_milliseconds(read_number(text)) if _is_digits(text) else read_instant(text)
 
 
-def _span(text: str) -> Duration:
-    return duration_of_milliseconds(read_number(text)) if _is_digits(text) else read_duration(text)
-
-
 def _is_digits(text: str) -> bool:
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit()
@@ -117,7 +112,7 @@ _BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {
     **READERS,
     "name": lambda text: _BOOLEANS.get(text) or read_name(text),
     "time": lambda text: Time(instant(text)),
-    "duration": _span,
+    "duration": lambda text: duration_of_milliseconds(read_number(text)) if _is_digits(text) else read_duration(text),
 }
 
 

@@ -117,7 +117,7 @@ class _SimpleColumnReader:
         (first,) = self._take(1)
         if _COUNT.fullmatch(first) is None or int(first) > MAX_PREDICATES:
             self._refuse(f"{quote(first)} is not a number of predicates", "a simplecolumn file starts with one")
-        entries = [self._entry(line, schemas) for line in self._each(int(first))]
+        entries = [self._entry(self._take(1)[0], schemas) for _ in range(int(first))]
         self.problems.settle()
         if sum(count for _, count in entries) > self.limits.facts:
             self._refuse(f"more than {self.limits.facts:,} facts", SPLIT)
@@ -174,10 +174,6 @@ class _SimpleColumnReader:
         if taken and max(map(len, taken)) > self.limits.line:
             self._refuse(f"a line of more than {self.limits.line:,} characters", SPLIT)
         return taken
-
-    def _each(self, count: int) -> Iterator[str]:
-        for _ in range(count):
-            yield from self._take(1)
 
     def _refuse(self, message: str, fix: str) -> NoReturn:
         self.problems.add_line(message, max(1, self.line), fix)
