@@ -62,7 +62,7 @@ from manglecp.mangle.types import (
     has_variables,
     instantiate,
     is_large,
-    matched,
+    match_type,
     meet,
     member,
     read_type,
@@ -163,7 +163,7 @@ class Expressions:
             return EMPTY
         return union(t for m in members if isinstance(m, StructType) and (t := m.field(label)) is not None)
 
-    def misplaced(self, name: str, args: list[Type]) -> tuple[int, Type]:
+    def find_misfit(self, name: str, args: list[Type]) -> tuple[int, Type]:
         """Return the first argument that prevents an application from having a type, and the expected type."""
         exact = EXACT.get(name)
         if exact is not None:
@@ -174,14 +174,14 @@ class Expressions:
                 return position, param
         return 0, StructType(())  # a struct is wanted
 
-    def lenient(self, term: Term, state: State) -> Type:
+    def type_or_any(self, term: Term, state: State) -> Type:
         """Return the type of a term, or ``/any`` where a run-time error is sufficient."""
         type_ = self.type_of(term, state)
         return ANY if type_ == EMPTY else type_
 
-    def reduced(self, expression: Apply, state: State) -> Type:
+    def reducer_type(self, expression: Apply, state: State) -> Type:
         name = expression.function
-        args = [self.lenient(arg, state) for arg in expression.args]
+        args = [self.type_or_any(arg, state) for arg in expression.args]
         if name in ("fn:count", "fn:count_distinct"):
             return NUMBER
         if name == "fn:avg":
@@ -265,7 +265,7 @@ class _Checker:
         if len(predicate.rows) == 1:
             for position, (type_, wanted) in enumerate(zip(types, predicate.rows[0], strict=True)):
                 if not conforms(type_, wanted):
-                    message = _misplaced(head, position, describe_type(wanted), type_)
+                    message = _misfit_message(head, position, describe_type(wanted), type_)
                     fix = None
                     if isinstance(wanted, NameType) and isinstance(head.args[position], Name):
                         fix = f"write a name below {wanted}, such as {wanted}/x"
@@ -317,7 +317,7 @@ class _Checker:
         return _most_general(rows)
 
 
-def _misplaced(atom: Atom, position: int, wanted: str, own: Type) -> str:
+def _misfit_message(atom: Atom, position: int, wanted: str, own: Type) -> str:
     shown = printer.term(atom.args[position])
     return f"argument {position + 1} of {atom.predicate} is {wanted}, but {shown} is {describe_type(own)}"
 
@@ -344,15 +344,15 @@ class _RuleCheck:
 
     def head_types(self) -> list[Types]:
         """Return the types of the head, one tuple per state; reports what a declaration forbids."""
-        states = self._initial()
+        states = self._initial_states()
         for premise in self.rule.premises:
-            states = self._through(premise, states)
+            states = self._states_after(premise, states)
         for transform in self.clause.transforms:
             states = [self._transform(transform, state) for state in states]
         heads: dict[Types, None] = {}
         for state in states:
             self._head_interval(state)
-            heads[tuple(self.expressions.lenient(arg, state) for arg in self.clause.head.args)] = None
+            heads[tuple(self.expressions.type_or_any(arg, state) for arg in self.clause.head.args)] = None
         if self.predicate.decl is not None:
             for types in heads:
                 if not any(row_accepts(row, types) for row in self.predicate.rows):
@@ -360,7 +360,7 @@ class _RuleCheck:
                     break
         return [tuple(map(widen, types)) for types in heads]
 
-    def _initial(self) -> list[State]:
+    def _initial_states(self) -> list[State]:
         inputs = list(self.predicate.inputs())
         states = []
         for row in self.predicate.rows if inputs else ():
@@ -372,7 +372,7 @@ class _RuleCheck:
             states.append(state)
         return states or [{}]
 
-    def _through(self, premise: Premise, states: list[State]) -> list[State]:
+    def _states_after(self, premise: Premise, states: list[State]) -> list[State]:
         after: list[State] = []
         failure: _Infeasible | None = None
         for state in states:
@@ -407,7 +407,7 @@ class _RuleCheck:
     def _alternatives(self, premise: Literal, rows: Sequence[Types], state: State) -> list[State]:
         feasible = [new for row in rows if (new := self._row(premise.atom, row, state)) is not None]
         if rows and not feasible:
-            raise self._never(premise, rows, state)
+            raise self._explain_infeasible(premise, rows, state)
         if premise.negated:
             feasible = [state]
         for part, type_ in ((premise.annotation, TIME), (premise.operator, Union((TIME, DURATION)))):
@@ -415,15 +415,15 @@ class _RuleCheck:
                 feasible = [self._narrow(s, variable, type_, premise) for s in feasible]
         return feasible or [state]
 
-    def _never(self, premise: Literal, rows: Sequence[Types], state: State) -> _Infeasible:
+    def _explain_infeasible(self, premise: Literal, rows: Sequence[Types], state: State) -> _Infeasible:
         atom = premise.atom
         for position, arg in enumerate(atom.args):
             if isinstance(arg, Apply):
                 continue
             own = self.expressions.type_of(arg, state)
-            if all(_narrowed(own, arg, row[position], {}) == EMPTY for row in rows):
+            if all(_narrow_argument(own, arg, row[position], {}) == EMPTY for row in rows):
                 wanted = " or ".join(dict.fromkeys(describe_type(row[position]) for row in rows))
-                return _Infeasible(_misplaced(atom, position, wanted, own), argument_span(atom, position))
+                return _Infeasible(_misfit_message(atom, position, wanted, own), argument_span(atom, position))
         types = _row_text(tuple(self.expressions.type_of(arg, state) for arg in atom.args))
         wanted = " or ".join(map(_row_text, rows))
         return _Infeasible(f"{printer.premise(premise)} can never hold: {wanted} never meets {types}", premise.span)
@@ -437,7 +437,7 @@ class _RuleCheck:
             if isinstance(arg, Apply):
                 continue  # not followed: its value is compared at run time
             own = new.get(arg.name, ANY) if isinstance(arg, Variable) else self.checker.vocabulary.constant(arg)
-            narrowed = _narrowed(own, arg, wanted, binding)
+            narrowed = _narrow_argument(own, arg, wanted, binding)
             if narrowed == EMPTY:
                 return None
             if isinstance(arg, Variable) and not arg.anonymous:
@@ -478,13 +478,13 @@ class _RuleCheck:
         assert isinstance(term, Apply)
         for arg in term.args:
             self._body_type(arg, state, premise)  # the innermost one is to blame
-        message, fix = self._why_not(term, [self.expressions.type_of(arg, state) for arg in term.args])
+        message, fix = self._explain_untyped(term, [self.expressions.type_of(arg, state) for arg in term.args])
         raise _Infeasible(message, term.span or premise.span, fix)
 
-    def _why_not(self, term: Apply, types: list[Type]) -> tuple[str, str | None]:
+    def _explain_untyped(self, term: Apply, types: list[Type]) -> tuple[str, str | None]:
         if term.function == "fn:struct:get" and isinstance(types[0], StructType):
             return f"{describe_type(types[0])} has no field {printer.term(term.args[1])}", None
-        position, wanted = self.expressions.misplaced(term.function, types)
+        position, wanted = self.expressions.find_misfit(term.function, types)
         own, arg = types[position], printer.term(term.args[position])
         message = f"{term.function} takes {describe_type(wanted)}, but {arg} is {describe_type(own)}"
         if own == ANY or isinstance(own, Union):
@@ -494,8 +494,8 @@ class _RuleCheck:
         return message, None
 
     def _comparison(self, premise: Literal, state: State) -> State:
-        """Both sides are of one orderable kind (D10); a known side narrows the other."""
-        types = [self.expressions.lenient(arg, state) for arg in premise.atom.args]
+        """Restrict both sides to one orderable kind (D10)."""
+        types = [self.expressions.type_or_any(arg, state) for arg in premise.atom.args]
         kinds = [kind for kind in ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
         if not kinds:
             left, right = types
@@ -513,7 +513,7 @@ class _RuleCheck:
         return new
 
     def _entry(self, premise: Literal, state: State) -> State:
-        """``:match_field`` and ``:match_entry``: the value has the type that the struct or map gives it."""
+        """Check ``:match_field`` or ``:match_entry``: the value has the type of its field or of the map's values."""
         container, key, value = premise.atom.args
         own = self.expressions.type_of(container, state)
         type_ = self._entry_type(premise, own, key, state)
@@ -543,7 +543,7 @@ class _RuleCheck:
         return ANY if own.value == BOT else own.value
 
     def _prefix(self, premise: Literal, state: State) -> State:
-        """``:match_prefix(X, /p)`` restricts X to the names below /p, negated to the others."""
+        """Restrict X in ``:match_prefix(X, /p)`` to the names below /p, negated to the others."""
         arg, prefix = premise.atom.args
         if not isinstance(prefix, Name):
             raise _Infeasible(":match_prefix takes a name as its second argument", argument_span(premise.atom, 1))
@@ -567,7 +567,7 @@ class _RuleCheck:
     def _transform(self, transform: Transform, state: State) -> State:
         for let in transform.lets:
             reduces = transform.do is not None and let.expression.function in REDUCERS
-            type_of = self.expressions.reduced if reduces else self.expressions.lenient
+            type_of = self.expressions.reducer_type if reduces else self.expressions.type_or_any
             state = {**state, let.variable.name: type_of(let.expression, state)}
         return state
 
@@ -593,7 +593,7 @@ def _below(prefix: str, type_: Type) -> Type:
     return type_ if f"{type_.prefix}/".startswith(prefix) else EMPTY
 
 
-def _narrowed(own: Type, arg: Term, wanted: Type, binding: State) -> Type:
+def _narrow_argument(own: Type, arg: Term, wanted: Type, binding: State) -> Type:
     if isinstance(arg, Variable | Apply) or has_variables((wanted,)):
-        return matched(wanted, own, binding)
+        return match_type(wanted, own, binding)
     return Singleton(arg) if member(arg, wanted) else EMPTY

@@ -162,13 +162,13 @@ def _binding_fix(name: str, premise: Premise, clause: Clause) -> str:
     return f"add a positive premise that binds {name}"
 
 
-def _unbound_in_head(clause: Clause, known: frozenset[str]) -> Iterator[tuple[Variable, Span | None]]:
+def _unbound_in_head(clause: Clause, bound: frozenset[str]) -> Iterator[tuple[Variable, Span | None]]:
     """Yield the head variables without a binding, including ``_``, and their places."""
-    for variable in _unbound(clause.head.args, known):
+    for variable in _unbound(clause.head.args, bound):
         yield variable, variable.span or clause.head.span
     if clause.annotation is not None:
         for variable in bound_variables(clause.annotation.bounds):
-            if not variable.anonymous and variable.name not in known:
+            if not variable.anonymous and variable.name not in bound:
                 yield variable, variable.span or clause.annotation.span
 
 
@@ -198,9 +198,9 @@ class ClauseCheck:
             return Ordering((), frozenset())
         ordering = order(clause, self.predicates)
         self.diagnostics += ordering.diagnostics
-        known = self._transforms(ordering.bound)
+        bound = self._transforms(ordering.bound)
         if not ordering.diagnostics:
-            self._head_variables(known)
+            self._head_variables(bound)
         return ordering
 
     def complain(self, message: str, span: Span | None, fix: str | None = None) -> None:
@@ -238,8 +238,8 @@ class ClauseCheck:
         for variable, span in _unbound_in_head(self.clause, frozenset()):
             self.complain(f"a fact has no variables, found {variable.name}", span, "give a value, or add a body")
 
-    def _head_variables(self, known: frozenset[str]) -> None:
-        for variable, span in _unbound_in_head(self.clause, known):
+    def _head_variables(self, bound: frozenset[str]) -> None:
+        for variable, span in _unbound_in_head(self.clause, bound):
             if variable.anonymous:
                 self.complain("_ in a head has no value", span, "name the variable and bind it in the body")
             elif self.clause.aggregates:
@@ -333,39 +333,38 @@ class ClauseCheck:
 
     def _transforms(self, bound: frozenset[str]) -> frozenset[str]:
         """Check the ``|>`` steps; return the variables bound after the last one."""
-        known = bound
         mentioned = {*bound, *self.in_body}
         for step in self.clause.transforms:
             if step.do is not None:
-                known = self._group_by(step, step.do, known, mentioned)
+                bound = self._group_by(step, step.do, bound, mentioned)
             else:
                 for position, let in enumerate(step.lets):
                     self._new_variable(let.variable, mentioned)
                     mentioned.add(let.variable.name)
-                    self._expression(let.expression, known, reducers=False)
+                    self._expression(let.expression, bound, reducers=False)
                     if position and let.expression.function in REDUCERS:
                         fix = f"aggregate behind |> do {GROUP_BY}(…)"
                         self.complain(f"{let.expression.function} reduces many rows to one", let.expression.span, fix)
-                    known |= {let.variable.name}
-        return known - {"_"}
+                    bound |= {let.variable.name}
+        return bound - {"_"}
 
     def _new_variable(self, variable: Variable, taken: set[str]) -> None:
         if not variable.anonymous and variable.name in taken:
             message = f"let defines {variable.name}, which already has a value"
             self.complain(message, variable.span, "choose another variable")
 
-    def _group_by(self, step: Transform, do: Apply, known: frozenset[str], mentioned: set[str]) -> frozenset[str]:
+    def _group_by(self, step: Transform, do: Apply, bound: frozenset[str], mentioned: set[str]) -> frozenset[str]:
         if do.function != GROUP_BY:
             self.complain(f"do takes {GROUP_BY}, not {do.function}", do.span, f"write do {GROUP_BY}(…), let …")
-            return known | {let.variable.name for let in step.lets}
+            return bound | {let.variable.name for let in step.lets}
         keys: list[str] = []
         for arg in do.args:
             if not isinstance(arg, Variable) or arg.anonymous:
                 self.complain(f"{GROUP_BY} takes variables, not {printer.term(arg)}", do.span)
             elif arg.name in keys:
                 self.complain(f"{GROUP_BY} names {arg.name} twice", arg.span)
-            elif arg.name not in known:
-                fix = f"group by {', '.join(sorted(known)) or 'a variable of the body'}"
+            elif arg.name not in bound:
+                fix = f"group by {', '.join(sorted(bound)) or 'a variable of the body'}"
                 self.complain(f"{arg.name} has no value here", arg.span, fix)
             else:
                 keys.append(arg.name)
@@ -374,11 +373,11 @@ class ClauseCheck:
             self._new_variable(let.variable, mentioned)
             mentioned.add(let.variable.name)
             reduces = let.expression.function in REDUCERS
-            self._expression(let.expression, known | after if reduces else after, reducers=True)
+            self._expression(let.expression, bound | after if reduces else after, reducers=True)
             after |= {let.variable.name}
         return after
 
-    def _expression(self, expression: Apply, known: frozenset[str], *, reducers: bool) -> None:
+    def _expression(self, expression: Apply, bound: frozenset[str], *, reducers: bool) -> None:
         reducer = REDUCERS.get(expression.function)
         if reducer is not None and reducers:
             if not reducer.accepts(len(expression.args)):
@@ -386,7 +385,7 @@ class ClauseCheck:
             self._functions(*expression.args)
         else:
             self._functions(expression)
-        for variable in _unbound(expression.args, known):
+        for variable in _unbound(expression.args, bound):
             self._no_value(variable)
 
     def _no_value(self, variable: Variable) -> None:
@@ -405,15 +404,15 @@ def _plain_decl(atom: Atom) -> str:
     return f"Decl {atom.predicate}({arguments})"
 
 
-def _wrong_number_for(entry: Function | Reducer, given: int) -> str:
-    few = len(entry.params)
+def _wrong_number_for(entry: Function | Reducer, count: int) -> str:
+    least = len(entry.params)
     if isinstance(entry, Function) and entry.even:
-        return f"{entry.name} takes keys and values in pairs, not {count_noun(given, 'argument')}"
+        return f"{entry.name} takes keys and values in pairs, not {count_noun(count, 'argument')}"
     if entry.rest is not None:
-        return f"{entry.name} takes at least {count_noun(few, 'argument')}, not {given}"
-    return _wrong_count(entry.name, [few], given)
+        return f"{entry.name} takes at least {count_noun(least, 'argument')}, not {count}"
+    return _wrong_count(entry.name, [least], count)
 
 
-def _wrong_count(name: str, wanted: list[int], given: int) -> str:
+def _wrong_count(name: str, wanted: list[int], count: int) -> str:
     numbers = [*map(str, wanted[:-1]), count_noun(wanted[-1], "argument")]
-    return f"{name} takes {' or '.join(numbers)}, not {given}"
+    return f"{name} takes {' or '.join(numbers)}, not {count}"

@@ -68,19 +68,19 @@ class _Resolver:
         if isinstance(item, Decl):
             return replace(
                 item,
-                atom=self.defined(item.atom),
-                inclusion=tuple(self.mentioned(atom, item) for atom in item.inclusion),
+                atom=self.qualify(item.atom),
+                inclusion=tuple(self.resolve_use(atom, item) for atom in item.inclusion),
             )
         return replace(
             item,
-            head=self.defined(item.head),
+            head=self.qualify(item.head),
             premises=tuple(
-                replace(premise, atom=self.mentioned(premise.atom, item)) if isinstance(premise, Literal) else premise
+                replace(premise, atom=self.resolve_use(premise.atom, item)) if isinstance(premise, Literal) else premise
                 for premise in item.premises
             ),
         )
 
-    def defined(self, atom: Atom) -> Atom:
+    def qualify(self, atom: Atom) -> Atom:
         if atom.predicate.startswith(":"):
             return atom
         return replace(atom, predicate=f"{self.package}.{atom.predicate}")
@@ -89,9 +89,9 @@ class _Resolver:
         short = atom.predicate.removeprefix(f"{self.package}.")
         return package_of(atom.predicate) == self.package or (short, len(atom.args)) in self.members
 
-    def mentioned(self, atom: Atom, item: Decl | Clause) -> Atom:
+    def resolve_use(self, atom: Atom, item: Decl | Clause) -> Atom:
         if atom.key in self.members or atom.predicate.startswith(":"):
-            return self.defined(atom)
+            return self.qualify(atom)
         other = package_of(atom.predicate)
         if other and other not in self.uses and not self._is_own(atom):
             message = f"{atom.predicate} belongs to package {other}, which is not used here"
@@ -119,7 +119,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """Everything that analysis and evaluators know about one predicate."""
+    """The declared and inferred properties of one predicate."""
 
     name: str
     arity: int
@@ -236,8 +236,8 @@ class _DeclReader:
     def _owner(self, atom: Atom) -> Trust | None:
         level = _LEVELS.get(atom.args[0]) if len(atom.args) == 1 and isinstance(atom.args[0], str) else None
         if level is None:
-            known = ", ".join(f'"{label}"' for label in _LEVELS)
-            self.complain("owner takes the name of a trust level", atom.span, f"one of {known}")
+            levels = ", ".join(f'"{label}"' for label in _LEVELS)
+            self.complain("owner takes the name of a trust level", atom.span, f"one of {levels}")
         return level
 
     def _doc(self, atoms: list[Atom]) -> str | None:

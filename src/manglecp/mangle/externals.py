@@ -46,8 +46,8 @@ def recorded(calls: ExternalCalls, predicates: Mapping[Key, Predicate]) -> Exter
 
     def repeat(predicate: Predicate) -> External:
         outputs = [i for i in range(predicate.arity) if i not in predicate.inputs()]
-        known = calls.get(predicate.key, {})
-        return External(lambda inputs: [tuple(row[i] for i in outputs) for row in known.get(inputs, ())])
+        rows_by_inputs = calls.get(predicate.key, {})
+        return External(lambda inputs: [tuple(row[i] for i in outputs) for row in rows_by_inputs.get(inputs, ())])
 
     return {predicate.name: repeat(predicate) for predicate in predicates.values() if predicate.external}
 
@@ -97,8 +97,8 @@ def _complete_row(predicate: Predicate, inputs: Args, outputs: Any, accepts: Cal
     row = outputs if type(outputs) is tuple else tuple(outputs) if isinstance(outputs, list) else None
     if row is None or len(inputs) + len(row) != predicate.arity or any(type(value) not in KIND_NAMES for value in row):
         raise ValueFault(f"external predicate {predicate.name} returned a value that is not a row of its outputs")
-    given, computed = iter(inputs), iter(row)
-    args = tuple(next(given) if mode == "+" else next(computed) for mode in predicate.modes or "")
+    inputs_left, outputs_left = iter(inputs), iter(row)
+    args = tuple(next(inputs_left) if mode == "+" else next(outputs_left) for mode in predicate.modes or "")
     if not accepts(predicate.key, args):
         raise ValueFault(f"external predicate {predicate.name} returned a row that does not fit its declaration")
     return args
@@ -106,10 +106,10 @@ def _complete_row(predicate: Predicate, inputs: Args, outputs: Any, accepts: Cal
 
 def check_names(externals: Externals, predicates: Mapping[Key, Predicate]) -> None:
     """Raise AnalysisError if the program declares no external predicate of one of the names."""
-    known = {predicate.name for predicate in predicates.values() if predicate.external}
-    unknown = sorted(set(externals) - known)
+    declared = {predicate.name for predicate in predicates.values() if predicate.external}
+    unknown = sorted(set(externals) - declared)
     if unknown:
-        similar = closest_match(unknown[0], known)
+        similar = closest_match(unknown[0], declared)
         fix = f"did you mean {similar}?" if similar else "declare it with descr [external(), mode(…)]"
         message = f"the program has no external predicate {unknown[0]}"
         raise AnalysisError([Diagnostic("analysis", message, fix=fix)])

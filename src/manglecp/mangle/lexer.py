@@ -179,8 +179,8 @@ class Lexer:
         decoded = _SIMPLE_ESCAPES.get(other)
         if decoded is None:
             shown = other if other.isprintable() else f"U+{ord(other):04X}"
-            known = r"known escapes: \n \t \" \' \\ \xHH \u{HHHH}"
-            self._bad_escape(match, prefix, f"unknown escape \\{shown}", known)
+            fix = r"known escapes: \n \t \" \' \\ \xHH \u{HHHH}"
+            self._bad_escape(match, prefix, f"unknown escape \\{shown}", fix)
         return decoded
 
     def _bad_escape(self, match: re.Match[str], prefix: int, message: str, fix: str | None = None) -> NoReturn:

@@ -70,10 +70,10 @@ class Relation:
 
     def add(self, args: Args, interval: Interval | None) -> bool:
         """Add a fact; return whether it is new."""
-        known = self.facts.setdefault(args, set())
-        if interval in known:
+        intervals = self.facts.setdefault(args, set())
+        if interval in intervals:
             return False
-        known.add(interval)
+        intervals.add(interval)
         return True
 
     def finish(self) -> Mapping[Args, tuple[Interval | None, ...]]:

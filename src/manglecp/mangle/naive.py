@@ -115,23 +115,23 @@ class NaiveEvaluation:
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
         """Apply rules to a fixpoint, aggregates once before it; return the number of new facts."""
-        given = self._size(keys) - self.derived  # the size above it is the number of all derived facts
+        base = self._size(keys) - self.derived  # the size above it is the number of all derived facts
         self.limit = limit
         self.room = limit - self.derived
         self.answers.clear()
         for rule in [r for r in rules if r.clause.aggregates]:
             self._add(rule, self._apply(rule))
-        self._check_limit(self._size(keys) - given, limit)
+        self._check_limit(self._size(keys) - base, limit)
         plain = [r for r in rules if not r.clause.aggregates]
         changed = bool(plain)
         while changed:
             self.statistics.rounds += 1
             self.answers.clear()
-            self.room = limit - (self._size(keys) - given)
+            self.room = limit - (self._size(keys) - base)
             derived = [(rule, self._apply(rule)) for rule in plain]
             changed = True in [self._add(rule, facts) for rule, facts in derived]  # all of them
-            self._check_limit(self._size(keys) - given, limit)
-        return self._size(keys) - given - self.derived
+            self._check_limit(self._size(keys) - base, limit)
+        return self._size(keys) - base - self.derived
 
     def _size(self, keys: Iterable[Key]) -> int:
         return sum(len(self.relation(key)) for key in keys)
@@ -408,7 +408,7 @@ class NaiveEvaluation:
         while True:
             current, call = stack[-1]
             try:
-                wanted = current.send(reply)  # type: ignore[arg-type]  # the first reply is None
+                wanted = current.send(reply)  # type: ignore[arg-type]  # no reply before the first call
             except StopIteration as stop:
                 stack.pop()
                 reply = stop.value

@@ -184,7 +184,7 @@ class Parser:
                 except UnterminatedString:
                     raise
                 except ParseError:
-                    pass  # one complaint per clause is enough
+                    pass  # one error per clause is enough
             if ends:
                 return
 
@@ -220,7 +220,7 @@ class Parser:
         return Clause(head, None, (), (), make(Span, (source, start, end)))
 
     def package(self, keyword: str) -> Package:
-        """``Package name [attributes]!``, or ``Use``."""
+        """Parse ``Package name [attributes]!``, or ``Use``."""
         start = self.lex.start
         self.expect(keyword)
         name, where = self.lex.text, self.lex.span()
@@ -243,7 +243,7 @@ class Parser:
         return self.clause()
 
     def decl(self) -> Decl:
-        """``Decl p(X, Y) temporal descr […] bound […] inclusion […].``"""
+        """Parse ``Decl p(X, Y) temporal descr […] bound […] inclusion […].``"""
         lex = self.lex
         start = lex.start
         lex.advance()
@@ -265,7 +265,7 @@ class Parser:
         return Decl(atom, temporal, descr, tuple(bounds), inclusion, self.span_from(start))
 
     def clause(self) -> Clause:
-        """``head @[…] :- premises |> transforms.``"""
+        """Parse ``head @[…] :- premises |> transforms.``"""
         lex = self.lex
         start = lex.start
         head = self.atom("a clause")
@@ -284,7 +284,7 @@ class Parser:
         return Clause(head, annotation, tuple(premises), tuple(transforms), self.span_from(start))
 
     def transform(self) -> Transform:
-        """``|> do fn:group_by(…), let X = fn:…``"""
+        """Parse ``|> do fn:group_by(…), let X = fn:…``"""
         lex = self.lex
         start = lex.start
         lex.advance()
@@ -463,7 +463,7 @@ class Parser:
         """Parse a list, or a map if a colon follows the first element."""
         start = self.lex.start
         self.open("[")
-        if self._lone_comma("]") or self.lex.kind == "]":
+        if self._only_comma("]") or self.lex.kind == "]":
             return Apply("fn:list", self.terms("]"), self.span_from(start))
         first = self.term()
         if self._at_colon():
@@ -478,11 +478,11 @@ class Parser:
         """Parse ``{/a: 1}`` as a function application."""
         start = self.lex.start
         self.open("{")
-        self._lone_comma("}")
+        self._only_comma("}")
         return Apply("fn:struct", self.entries("}"), self.span_from(start))
 
-    def _lone_comma(self, closing: str) -> bool:
-        """``[,]`` and ``{,}`` are the manual's empty list and struct."""
+    def _only_comma(self, closing: str) -> bool:
+        """Take the comma of ``[,]`` or ``{,}``, the empty list and struct of the manual; return whether it is there."""
         if not self.accept(","):
             return False
         if self.lex.kind != closing:
@@ -522,13 +522,13 @@ class Parser:
         return first, self.term()
 
     def annotation(self) -> Annotation:
-        """``@[…]``"""
+        """Parse ``@[…]``."""
         start = self.lex.start
         self.expect("@")
         return Annotation(self.time_bounds(), self.span_from(start))
 
     def operator(self) -> Operator:
-        """``<-[…]``, ``[-[…]``, ``<+[…]`` or ``[+[…]``."""
+        """Parse ``<-[…]``, ``[-[…]``, ``<+[…]`` or ``[+[…]``."""
         start = self.lex.start
         kind = cast(OperatorKind, self.lex.kind)
         self.lex.advance()

@@ -161,7 +161,7 @@ def fact_text(predicate: str, args: Iterable[Value], interval: tuple[int, int] |
 
 
 def interval_text(interval: tuple[int, int]) -> str:
-    """``@[start, end]``; ``_`` for an end that is open."""
+    """Return ``@[start, end]``; ``_`` stands for an infinite end."""
     start, end = interval
     if start == end:
         return f"@[{instant_text(start)}]"
@@ -248,7 +248,7 @@ def atom(node: Atom) -> str:
 
 
 def atoms(nodes: tuple[Atom, ...]) -> str:
-    """``[p(X), q(Y)]``"""
+    """Return ``[p(X), q(Y)]``."""
     return f"[{', '.join(atom(node) for node in nodes)}]"
 
 
@@ -257,7 +257,7 @@ def _bounds(bounds: tuple[TimeBound, ...]) -> str:
 
 
 def annotation(node: Annotation | None) -> str:
-    """``@[start, end]``, or nothing."""
+    """Return ``@[start, end]``, or an empty text."""
     return "" if node is None else f"@{_bounds(node.bounds)}"
 
 
@@ -280,7 +280,7 @@ def premise(node: Premise, write: Callable[[Term], str] = term) -> str:
 
 
 def transform(node: Transform) -> str:
-    """``|> do fn:group_by(…), let X = fn:…``"""
+    """Return ``|> do fn:group_by(…), let X = fn:…``."""
     parts = [] if node.do is None else [f"do {term(node.do)}"]
     parts += map(let, node.lets)
     return "|> " + ", ".join(parts)
@@ -322,7 +322,7 @@ def row(types: tuple[Term, ...]) -> str:
 
 
 def package(keyword: str, node: Package) -> str:
-    """``Package name!`` or ``Use name!``, by keyword."""
+    """Return ``Package name!`` or ``Use name!``, by keyword."""
     attributes = f" {atoms(node.attributes)}" if node.attributes else ""
     return f"{keyword} {node.name}{attributes}!"
 

@@ -60,7 +60,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class GivenFact:
-    """A fact of the program. ``args`` is None if they depend on the evaluation time."""
+    """A fact of the program. Without ``args``, its arguments depend on the evaluation time."""
 
     clause: Clause
     args: tuple[Value, ...] | None

@@ -34,7 +34,7 @@ class Dependency:
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether it is by an operator about the future."""
+        """Whether the premise has an operator about the future."""
         return self.premise is not None and self.premise.operator is not None and self.premise.operator.is_future
 
     @property
@@ -201,7 +201,7 @@ def dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) -
 
 
 def strongly_connected(neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list[Key]]:
-    """Tarjan's algorithm without recursion; dependencies first."""
+    """Yield the strongly connected components, dependencies first: Tarjan's algorithm without recursion."""
     low: dict[Key, int] = {}  # the least index that a node reaches; infinite once its component is complete
     stack: list[Key] = []
     for root in neighbours:

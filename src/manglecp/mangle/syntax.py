@@ -98,7 +98,7 @@ class Annotation:
 
     @property
     def eternal(self) -> bool:
-        """Written ``@[_, _]`` or ``@[_]``."""
+        """Whether it is written ``@[_, _]`` or ``@[_]``."""
         return all(isinstance(b.value, Variable) and b.value.anonymous for b in self.bounds)
 
 

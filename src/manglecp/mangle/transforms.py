@@ -47,6 +47,8 @@ def compile_term(term: Term, names: list[str]) -> Expression:
 
 
 class Aggregation:
+    """The transforms and the head of a rule, compiled for rows of its body."""
+
     def __init__(self, rule: Rule, temporal: bool) -> None:
         clause = rule.clause
         names = sorted({v.name for p in rule.premises for v in premise_variables(p) if not v.anonymous})
@@ -64,13 +66,13 @@ class Aggregation:
             rows = step(rows, now)
         if self.annotation is None:
             return [tuple([part(row, now) for part in self.head]) for row in rows], []
-        found: list[RowTuple] = []
+        facts: list[RowTuple] = []
         skipped: list[RowTuple] = []
         for row in rows:
             interval = head_interval(self.annotation, dict(zip(self.names, row, strict=True)), now)
-            place = found if holds_somewhere(*interval) else skipped
-            place.append((*[part(row, now) for part in self.head], *interval))
-        return found, skipped
+            target = facts if holds_somewhere(*interval) else skipped
+            target.append((*[part(row, now) for part in self.head], *interval))
+        return facts, skipped
 
 
 def compile_transform(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
@@ -85,12 +87,12 @@ def _lets(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
         names = [*names, let.variable.name]
 
     def step(rows: Iterable[RowTuple], now: int) -> Iterable[RowTuple]:
-        found = []
+        extended = []
         for row in rows:
             for expression in expressions:
                 row = (*row, expression(row, now))
-            found.append(row)
-        return found
+            extended.append(row)
+        return extended
 
     return step, names
 
@@ -109,12 +111,12 @@ def _group(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
         groups: dict[RowTuple, list[RowTuple]] = {}
         for row in rows:
             groups.setdefault(tuple([row[p] for p in positions]), []).append(row)
-        found = []
+        reduced = []
         for group, members in groups.items():
             for let in lets:
                 group = (*group, let(group, members, now))
-            found.append(group)
-        return found
+            reduced.append(group)
+        return reduced
 
     return step, after
 

@@ -556,12 +556,12 @@ def row_accepts(row: Types, types: Types) -> bool:
 
 def _fits(wanted: Type, type_: Type, binding: Binding) -> bool:
     if isinstance(wanted, TypeVariable):
-        known = binding.get(wanted.name)
+        bound = binding.get(wanted.name)
         wide = widen(type_)
-        if known is None or conforms(known, wide):
+        if bound is None or conforms(bound, wide):
             binding[wanted.name] = wide
             return True
-        return conforms(wide, known)
+        return conforms(wide, bound)
     if has_variables((wanted,)):
         return _fits_inside(wanted, type_, binding)
     return conforms(type_, wanted)
@@ -584,7 +584,7 @@ def _fits_inside(wanted: Type, type_: Type, binding: Binding) -> bool:
     return False
 
 
-def matched(wanted: Type, own: Type, binding: Binding) -> Type:
+def match_type(wanted: Type, own: Type, binding: Binding) -> Type:
     """Return the meet, binding the type variables of ``wanted``."""
     if isinstance(wanted, TypeVariable):
         both = meet(binding.get(wanted.name, ANY), own)
@@ -594,13 +594,13 @@ def matched(wanted: Type, own: Type, binding: Binding) -> Type:
     if not has_variables((wanted,)):
         return meet(own, wanted)
     if isinstance(own, Union):
-        return union(matched(wanted, m, binding) for m in own.members)
+        return union(match_type(wanted, m, binding) for m in own.members)
     if own == ANY or isinstance(own, TypeVariable):
         return instantiate(wanted, binding)
     if isinstance(wanted, ListType | PairType) and type(own) is type(wanted):
         if own == ListType(BOT):
             return own
-        inner = [matched(*parts, binding) for parts in zip(wanted.inner, _inner(own), strict=True)]
+        inner = [match_type(*parts, binding) for parts in zip(wanted.inner, _inner(own), strict=True)]
         return EMPTY if EMPTY in inner else type(wanted)(*inner)
     return meet(own, instantiate(wanted, {}))
 
@@ -608,8 +608,8 @@ def matched(wanted: Type, own: Type, binding: Binding) -> Type:
 def shapes_agree(param: Type, arg: Type, binding: Binding) -> bool:
     """Return whether an argument has the constructor a function wants. Kinds of constants are checked at run time."""
     if isinstance(param, TypeVariable):
-        known = binding.get(param.name)
-        binding[param.name] = arg if known is None else upper((known, arg))
+        bound = binding.get(param.name)
+        binding[param.name] = arg if bound is None else upper((bound, arg))
         return True
     if not isinstance(param, ListType | PairType | MapType):
         return True

@@ -65,19 +65,19 @@ class Interned:
     @classmethod
     def _intern(cls, key: Any, *fields: Any) -> Self:
         reference = cls._known.get(key)
-        found = None if reference is None else reference()
-        if found is None:
+        value = None if reference is None else reference()
+        if value is None:
             with _LOCK:  # two threads must not both make the value
                 reference = cls._known.get(key)
-                found = None if reference is None else reference()
-                if found is None:
-                    found = object.__new__(cls)
+                value = None if reference is None else reference()
+                if value is None:
+                    value = object.__new__(cls)
                     for setter, field in zip(cls._setters, fields, strict=True):
-                        setter(found, field)
-                    reference = _Reference(found, _forget)
+                        setter(value, field)
+                    reference = _Reference(value, _forget)
                     reference.key, reference.table = key, cls._known
                     cls._known[key] = reference
-        return found  # type: ignore[return-value]  # the table holds only this class
+        return value  # type: ignore[return-value]  # the table holds only this class
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")
@@ -201,7 +201,10 @@ class _Entries(Composite):
     entries: tuple[tuple[Value, Value], ...]
 
     def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Self:
-        ordered = _in_key_order(entries)
+        ordered = tuple(sorted(((k, v) for k, v in entries), key=lambda entry: order_key(entry[0])))
+        for (left, _), (right, _) in itertools.pairwise(ordered):
+            if left == right:
+                raise RepeatedKey(left)
         return cls._compose(ordered, itertools.chain.from_iterable(ordered), ordered)
 
     def get(self, key: Value) -> Value | None:
@@ -230,19 +233,11 @@ FALSE: Final = Name("/false")
 
 
 class RepeatedKey(ValueError):
-    """A map or struct was given one key twice."""
+    """A key occurs twice in a map or struct."""
 
     def __init__(self, key: Value) -> None:
         super().__init__(key)
         self.key = key
-
-
-def _in_key_order(entries: tuple[tuple[Value, Value], ...]) -> tuple[tuple[Value, Value], ...]:
-    ordered = tuple(sorted(((k, v) for k, v in entries), key=lambda entry: order_key(entry[0])))
-    for (left, _), (right, _) in itertools.pairwise(ordered):
-        if left == right:
-            raise RepeatedKey(left)
-    return ordered
 
 
 KIND_NAMES: Final[dict[type, str]] = {
@@ -306,7 +301,7 @@ def _float_order(value: float) -> int:
 
 
 def tuple_of(values: tuple[Value, ...]) -> Value:
-    """``fn:tuple``: one value is itself, more are nested pairs."""
+    """Return the value of ``fn:tuple``: nested pairs, or the only value itself."""
     result = values[-1]
     for value in reversed(values[:-1]):
         result = Pair(value, result)

@@ -95,10 +95,10 @@ def _seconds(moment: datetime) -> int:
 
 def parse_rfc3339(text: str) -> int | None:
     """Parse ``2026-01-15T12:00:00.5+01:00``; the result may exceed 64 bits."""
-    found = _RFC3339.fullmatch(text)
-    if found is None:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
         return None
-    clock, fraction, sign, hours, minutes = found.groups()
+    clock, fraction, sign, hours, minutes = match.groups()
     ns = _at(clock, fraction, UTC)
     if ns is None or sign is None:
         return ns
@@ -108,8 +108,8 @@ def parse_rfc3339(text: str) -> int | None:
 
 def parse_civil(text: str, where: ZoneInfo) -> int | None:
     """Parse ``2026-01-15T12:00:00.5`` in a zone; the result may exceed 64 bits."""
-    found = _CIVIL.fullmatch(text)
-    return None if found is None else _at(found[1], found[2], where)
+    match = _CIVIL.fullmatch(text)
+    return None if match is None else _at(match[1], match[2], where)
 
 
 def _at(clock: str, fraction: str | None, where: tzinfo) -> int | None:

@@ -184,5 +184,5 @@ def checked_instant(op: str, ns: int, *operands: Value) -> Time:
 
 
 def _out_of_range(op: str, kind: str, operands: tuple[Value, ...]) -> ValueFault:
-    given = " and ".join(describe(operand) for operand in operands)
-    return ValueFault(f"{op} of {given} gives a {kind} outside the representable range")
+    shown = " and ".join(describe(operand) for operand in operands)
+    return ValueFault(f"{op} of {shown} gives a {kind} outside the representable range")
