@@ -60,7 +60,7 @@ class BareModel(EvaluatedModel):
     def rules_fired(self) -> int | None:
         return None
 
-    def kept_heads(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002
+    def head_counts(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002
         return None
 
     def origin(self, fact: Fact) -> Origin | None:

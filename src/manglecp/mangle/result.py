@@ -107,7 +107,7 @@ class Result:
 
     def may_expire(self, key: Key, first: Value) -> bool:
         """Return whether time can falsify a fact of this predicate with this first argument, from the rules alone."""
-        return self._expiry.lasting.can_expire(key, first)
+        return self._expiry.expiry_rules.can_expire(key, first)
 
     @cached_property
     def explainer(self) -> Explainer:
@@ -130,13 +130,13 @@ def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
         span = Span(source, 0, len(text))
         raise AnalysisError([Diagnostic("analysis", "a query is one atom of a predicate", span, fix="write p(X, _)")])
     if not literal.timed and predicates.get(literal.atom.key, Predicate("", 0)).temporal:
-        anything = TimeBound(Variable("_"), "_")
-        literal = replace(literal, annotation=Annotation((anything, anything)))
+        any_time = TimeBound(Variable("_"), "_")
+        literal = replace(literal, annotation=Annotation((any_time, any_time)))
     if predicates.get(literal.atom.key, Predicate("", 0)).deferred:
         message = f"{literal.atom.predicate} is deferred: its facts are not stored"
         raise AnalysisError([Diagnostic("analysis", message, literal.span, fix="query a rule that uses it")])
-    question = Atom("?", ())  # no program can have it
-    check = ClauseCheck(Clause(question, None, (literal,)), {**predicates, question.key: Predicate(*question.key)})
+    head = Atom("?", ())  # no program can have it
+    check = ClauseCheck(Clause(head, None, (literal,)), {**predicates, head.key: Predicate(*head.key)})
     check.run()
     if check.diagnostics:
         raise AnalysisError([replace(diagnostic, clause=None) for diagnostic in check.diagnostics])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.evaluation import Evaluation, Layer
@@ -19,16 +20,16 @@ from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 
 
+@dataclass(frozen=True, eq=False)
 class Base:
     """The least model of a program and the facts of a server. Immutable and thread-safe.
 
     Rules that depend on the evaluation time are not part of it; they are evaluated per request.
     """
 
-    def __init__(self, compiled: CompiledProgram, layer: Layer, externals: Externals) -> None:
-        self.compiled = compiled
-        self.layer = layer
-        self.externals = externals
+    compiled: CompiledProgram
+    layer: Layer
+    externals: Externals
 
     @property
     def program(self) -> Program:
@@ -61,9 +62,7 @@ class Base:
         check_names(externals or {}, program.predicates)
         compiled = CompiledProgram(program)
         given = compiled.intake.sort(facts, check)
-        steady = [fact for fact in program.facts if not compiled.is_volatile_fact(fact)]
-        for i, more in program_facts(compiled, steady, 0).items():
-            given.setdefault(i, set()).update(more)
+        _add_program_facts(given, compiled, (f for f in program.facts if not compiled.is_volatile_fact(f)), 0)
         evaluation = Evaluation(compiled, Layer(compiled), 0, limits or Limits(), volatile=False)
         evaluation.run(given)
         return cls(compiled, evaluation.freeze(), externals or {})
@@ -85,12 +84,9 @@ class Base:
         if type(now) is not int or not INT_MIN < now < INT_MAX:
             raise ValueError("now is an integer: nanoseconds since 1970")
         given = self.compiled.intake.sort(facts, check)
-        if self.compiled.volatile_facts:
-            for i, more in program_facts(self.compiled, self.compiled.volatile_facts, now).items():
-                given.setdefault(i, set()).update(more)
+        _add_program_facts(given, self.compiled, self.compiled.volatile_facts, now)
         evaluation = Evaluation(self.compiled, self.layer, now, limits or Limits(), externals=self.externals)
-        evaluation.run(given)
-        return as_result(evaluation)
+        return _run(evaluation, given)
 
     def with_facts(
         self,
@@ -118,18 +114,20 @@ def evaluate(
     """Evaluate the program at the instant ``now``, compiled, over an empty base."""
     compiled = compiled or CompiledProgram(program)
     evaluation = Evaluation(compiled, Layer(compiled), now, limits or Limits(), externals=externals)
-    evaluation.run(program_facts(compiled, program.facts, now))
-    return as_result(evaluation)
+    given: dict[int, set[FactTuple]] = {}
+    _add_program_facts(given, compiled, program.facts, now)
+    return _run(evaluation, given)
 
 
-def program_facts(compiled: CompiledProgram, facts: Iterable[GivenFact], now: int) -> dict[int, set[FactTuple]]:
-    found: dict[int, set[FactTuple]] = {}
+def _add_program_facts(
+    given: dict[int, set[FactTuple]], compiled: CompiledProgram, facts: Iterable[GivenFact], now: int
+) -> None:
     for fact in facts:
         args, interval = evaluate_given(fact, compiled.program.predicates[fact.key], now)
-        found.setdefault(compiled.ids[fact.key], set()).add(args if interval is None else (*args, *interval))
-    return found
+        given.setdefault(compiled.ids[fact.key], set()).add(args if interval is None else (*args, *interval))
 
 
-def as_result(evaluation: Evaluation) -> Result:
+def _run(evaluation: Evaluation, given: dict[int, set[FactTuple]]) -> Result:
+    evaluation.run(given)
     check_constraints(evaluation)
     return Result(EvaluatedModel(evaluation), evaluation.statistics)

@@ -10,18 +10,17 @@ No value of a program becomes source text: constants, functions and predicates a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from typing import Any, Final, Literal as OneOf, TypeAlias
 
 from manglecp.mangle.builtins import FUNCTIONS, PREDICATES
 from manglecp.mangle.engine.plan import (
-    Absent,
     AnyStep,
-    Ask,
-    Env,
+    BuiltinCall,
     Equate,
     KindInference,
+    Negation,
     RuleSteps,
     Scan,
     Window,
@@ -37,6 +36,7 @@ from manglecp.mangle.syntax import (
     Key,
     Literal,
     Now,
+    Operator,
     Term,
     TimeBound,
     Variable,
@@ -45,9 +45,9 @@ from manglecp.mangle.syntax import (
 )
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, wrap_int64
 
-Ending: TypeAlias = OneOf["head", "fact", "row", "known", "exists", "fires"]
-"""What a function does with a row: add the head's fact, collect that fact, the row, or the values of some variables in
-``rows``, or report that a row, or one whose head holds at some instant, exists."""
+Ending: TypeAlias = OneOf["head", "fact", "row", "variables", "exists"]
+"""What a function does with a row: add the head's fact; collect that fact, the row, or the values of some variables in
+``rows``; or report that a row exists whose head holds at some instant."""
 
 GROWING: Final = 1_000_000  # assumed size of a relation that is still growing
 MOST_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
@@ -100,20 +100,24 @@ def tuple_text(parts: Sequence[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
+@dataclass(eq=False)
 class Code:
     """The source of a function: lines, loops, names, and access to relations."""
 
-    def __init__(self, ids: Mapping[Key, int], views: Sequence[View], growing: Collection[Key], loose: bool) -> None:
-        self.ids = ids
-        self.views = views
-        self.growing = growing
-        self.loose = loose
-        self.lines: list[str] = []
-        self.prologue: dict[str, str] = {}
-        self.namespace: dict[str, Any] = {}
-        self.loops = 0
-        self.headers: list[tuple[int, int]] = []  # of loops: the line, and how deep it stands
-        self.temporaries = 0
+    ids: Mapping[Key, int]
+    temporal: Sequence[bool]
+    views: Sequence[View]
+    growing: Collection[Key] = field(default=(), kw_only=True)  # predicates that gain facts while it runs
+    either_state: bool = field(default=False, kw_only=True)  # visit all rows of the old or the new state; no negations
+    lines: list[str] = field(default_factory=list, init=False)
+    prologue: dict[str, str] = field(default_factory=dict, init=False)
+    namespace: dict[str, Any] = field(default_factory=dict, init=False)
+    loops: int = field(default=0, init=False)
+    headers: list[tuple[int, int]] = field(default_factory=list, init=False)  # line and depth of each loop
+    temporaries: int = field(default=0, init=False)
+
+    def is_temporal(self, key: Key) -> bool:
+        return self.temporal[self.ids[key]]
 
     def layers(self, key: Key) -> str:
         """Return the layers of a predicate that hold or will hold facts, see :class:`View`."""
@@ -133,9 +137,10 @@ class Code:
         self.write(f"if {condition}:")
         self.write(f"    {'continue' if self.loops else 'return'}")
 
-    def given(self, value: Any, prefix: str) -> str:
-        for name, known in self.namespace.items():
-            if known is value and name.startswith(prefix):
+    def global_name(self, value: Any, prefix: str) -> str:
+        """Return the name under which the function receives a value."""
+        for name, other in self.namespace.items():
+            if other is value and name.startswith(prefix):
                 return name
         name = f"{prefix}{len(self.namespace)}"
         self.namespace[name] = value
@@ -145,7 +150,8 @@ class Code:
         self.temporaries += 1
         return f"{prefix}{self.temporaries}"
 
-    def handle(self, name: str, source: str) -> str:
+    def local_name(self, name: str, source: str) -> str:
+        """Assign an expression to a name at the start of the function."""
         self.prologue.setdefault(name, f"{name} = {source}")
         return name
 
@@ -153,15 +159,15 @@ class Code:
         """Name the facts of one layer: o the overlay, b the base, r what was removed from the base."""
         i = self.ids[key]
         place = {"o": "facts", "b": "base.facts", "r": "removed"}[layer]
-        return self.handle(f"{layer}{i}", f"views[{i}].{place}")
+        return self.local_name(f"{layer}{i}", f"views[{i}].{place}")
 
     def index(self, key: Key, layer: str, columns: tuple[int, ...]) -> str:
         i = self.ids[key]
         owner = f"views[{i}]" if layer == "o" else f"views[{i}].base"
-        return self.handle(f"{layer}{i}_{'_'.join(map(str, columns))}", f"{owner}.index({columns!r})")
+        return self.local_name(f"{layer}{i}_{'_'.join(map(str, columns))}", f"{owner}.index({columns!r})")
 
     def _read_layers(self, key: Key) -> str:
-        return self.layers(key).replace("x", "b") if self.loose else self.layers(key)
+        return self.layers(key).replace("x", "b") if self.either_state else self.layers(key)
 
     def _together(self, key: Key, read: Callable[[str], str]) -> str:
         found = []
@@ -198,68 +204,42 @@ class Code:
         return " or ".join(tests) or "False"
 
 
+@dataclass(eq=False)
 class Generator(Code):
-    """Generates one function for one rule.
+    """Generates one function for one rule."""
 
-    ``growing`` are predicates that gain facts while it runs; ``delta`` is the premise that reads the delta; ``preset``
-    are variables whose values the caller passes in the tuple ``known``; ``keep`` those that the ending ``known``
-    collects; ``loose`` visits every row that might match in the old or the new state, without negations; ``built`` are
-    the columns of the head whose size is counted.
-    """
-
-    def __init__(
-        self,
-        apart: RuleSteps,
-        ids: Mapping[Key, int],
-        temporal: Sequence[bool],
-        views: Sequence[View],
-        *,
-        growing: Collection[Key] = (),
-        delta: int | None = None,
-        recursive: bool = False,
-        grouped: frozenset[Key] = frozenset(),
-        ending: Ending = "head",
-        preset: tuple[str, ...] = (),
-        keep: tuple[str, ...] = (),
-        loose: bool = False,
-        built: tuple[int, ...] = (),
-        name: str = "rule",
-    ) -> None:
-        super().__init__(ids, views, growing, loose)
-        self.apart = apart
-        self._temporal = temporal
-        self.delta = delta
-        self.recursive = recursive
-        self.grouped = grouped
-        self.ending = ending
-        self.preset = preset
-        self.keep = keep
-        self.built = built
-        self.name = name
-        self.bound: dict[str, str] = {}
-        self.whole: str | None = None
-
-    def temporal(self, key: Key) -> bool:
-        return self._temporal[self.ids[key]]
+    rule_steps: RuleSteps
+    _: KW_ONLY
+    delta: int | None = None  # the premise that reads the delta
+    recursive: bool = False
+    grouped: frozenset[Key] = frozenset()  # predicates that are stored as a GroupedView
+    ending: Ending = "head"
+    preset: tuple[str, ...] = ()  # variables whose values the caller passes in the tuple ``known``
+    collected: tuple[str, ...] = ()  # variables of the ending ``variables``
+    built: tuple[int, ...] = ()  # columns of the head whose size is counted
+    name: str = "rule"
+    bound: dict[str, str] = field(default_factory=dict, init=False)
+    set_variable: str | None = field(default=None, init=False)  # it stands for a set of values, see _find_set_variable
+    inference: KindInference = field(init=False)
 
     def size(self, key: Key) -> int:
         return GROWING if key in self.growing else len(self.views[self.ids[key]])
 
     def compile(self) -> CompiledFunction | None:
         """Return the function, or None if the rule derives nothing from these layers."""
-        planned = order(self.apart, self.delta, self.size, frozenset(self.preset))
-        if self.loose:
-            planned = [(step, kinds) for step, kinds in planned if not isinstance(step, Absent)]
+        planned = order(self.rule_steps, self.delta, self.size, frozenset(self.preset))
+        if self.either_state:
+            planned = [(step, kinds) for step, kinds in planned if not isinstance(step, Negation)]
         steps = [step for step, _ in planned]
         if self._idle(steps):
             return None
         for position, name in enumerate(self.preset):
             self.bind(name, f"known[{position}]")
-        self.whole = self._whole_column(steps)
+        self.set_variable = self._find_set_variable(steps)
         for step, kinds in planned:
-            self._know(kinds)
+            self.inference = KindInference({}, kinds)
             self._step(step)
-        self._know(self.apart.kinds)
+        self.inference = KindInference({}, self.rule_steps.kinds)
         self._end()
         if self.loops > MOST_LOOPS:
             raise NotCompiled(f"{self.loops} nested loops")
@@ -270,40 +250,31 @@ class Generator(Code):
         return CompiledFunction(source, scope[self.name])
 
     def _idle(self, steps: Sequence[AnyStep]) -> bool:
-        first_barrier = min(self.apart.barriers, default=None)
+        first_barrier = min(self.rule_steps.barriers, default=None)
         for step in steps:
             if isinstance(step, Scan) and step.position != self.delta and not self.layers(step.literal.atom.key):
                 return first_barrier is None or step.segment < first_barrier
         return False
 
-    def _whole_column(self, steps: Sequence[AnyStep]) -> str | None:
+    def _find_set_variable(self, steps: Sequence[AnyStep]) -> str | None:
         """Return the variable that is passed from one premise to the last column of a grouped head, if any."""
-        clause = self.apart.rule.clause
+        clause = self.rule_steps.rule.clause
         if clause.head.key not in self.grouped or clause.transforms:
             return None
         last = clause.head.args[1]
         if not isinstance(last, Variable):
             return None
-        used = [v.name for p in self.apart.rule.premises for v in premise_variables(p)]
+        used = [v.name for p in self.rule_steps.rule.premises for v in premise_variables(p)]
         used += [v.name for v in term_variables(clause.head.args[0])]
         if used.count(last.name) != 1:
             return None
         scan = next((s for s in steps if isinstance(s, Scan) and last in s.literal.atom.args), None)
         if scan is None or scan.temporal or self.layers(scan.literal.atom.key) not in ("", "o"):
             return None
-        if len(scan.literal.atom.args) != 2:
-            return None
-        key, position = scan.literal.atom.key, scan.literal.atom.args.index(last)
-        if key in self.grouped and position == 0:
-            return None
-        if scan.position == self.delta and position == 0:
+        key, args = scan.literal.atom.key, scan.literal.atom.args
+        if len(args) != 2 or (args[0] == last and (key in self.grouped or scan.position == self.delta)):
             return None
         return last.name
-
-    def _know(self, kinds: Env) -> None:
-        self.inference = KindInference({}, kinds)
-
-    # --- terms -----------------------------------------------------------------------------------------------------
 
     def expression(self, term: Term) -> str:
         """Translate a term to Python. Raises :class:`NotCompiled` if a variable is unbound."""
@@ -312,24 +283,22 @@ class Generator(Code):
                 raise NotCompiled(f"{term.name} has no value")
             return self.bound[term.name]
         if not isinstance(term, Apply):
-            return self.given(term, "K")
+            return self.global_name(term, "K")
         if term.function == "fn:time:now" and not term.args:
-            return self.handle("clock", "Time(now)")
+            return self.local_name("clock", "Time(now)")
         numbers = all(self.inference.of(arg) == {"number"} for arg in term.args)
         if term.function in _ARITHMETIC and numbers and len(term.args) > 1:
             return f"wrap({_ARITHMETIC[term.function].join(self.expression(arg) for arg in term.args)})"
         function = FUNCTIONS.get(term.function)
         if function is None or not function.accepts(len(term.args)):
             raise NotCompiled(f"{term.function} is unknown")
-        return f"{self.given(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
+        return f"{self.global_name(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
 
     def bind(self, name: str, expression: str) -> None:
         local = f"v_{name}"
         if local != expression:
             self.write(f"{local} = {expression}")
         self.bound[name] = local
-
-    # --- steps -----------------------------------------------------------------------------------------------------
 
     def _step(self, step: AnyStep) -> None:
         if isinstance(step, Scan):
@@ -338,10 +307,10 @@ class Generator(Code):
             self.unless(f"not s{step.position} <= {self._instant(step.bound)} <= e{step.position}")
         elif isinstance(step, Window):
             self._window(step)
-        elif isinstance(step, Absent):
-            self._absent(step.literal)
-        elif isinstance(step, Ask):
-            self._ask(step.literal)
+        elif isinstance(step, Negation):
+            self._negation(step.literal)
+        elif isinstance(step, BuiltinCall):
+            self._builtin_call(step.literal)
         else:
             self._equate(step)
 
@@ -367,13 +336,13 @@ class Generator(Code):
             else:
                 known.append((position, self.expression(arg)))
             targets.append(target)
-        whole = len(known) == len(targets)
+        ground = len(known) == len(targets)
         if step.temporal:
             targets += [f"s{step.position}", f"e{step.position}"]
         columns = tuple(position for position, _ in known)
         wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
-        if self.whole is not None and any(name == self.whole for name, _ in fresh):
-            self._scan_whole(step, known, fresh, targets)
+        if self.set_variable is not None and any(name == self.set_variable for name, _ in fresh):
+            self._scan_set(step, known, fresh, targets)
             return
         if key in self.grouped:
             self._scan_grouped(step, known, targets, checks)
@@ -381,17 +350,17 @@ class Generator(Code):
             for position, value in known:
                 targets[position] = self.temporary()
                 checks.append((targets[position], value))
-            self.loop(f"for {self._targets(targets)} in views[{self.ids[key]}].delta:")
-        elif whole and not step.temporal:
+            self.loop(f"for {tuple_text(targets)} in views[{self.ids[key]}].delta:")
+        elif ground and not step.temporal:
             self.unless(f"not ({self.contains(key, tuple_text([value for _, value in known]))})")
-        elif not fresh and not checks and not step.temporal and not self.apart.counts_facts:
+        elif not fresh and not checks and not step.temporal and not self.rule_steps.counts_facts:
             self.unless(f"not ({self.exists(key, columns, wanted)})")
         else:
             if columns:
                 source = self.matching(key, columns, wanted)
             else:
                 source = self._in_time(step) or self.everything(key)
-            self.loop(f"for {self._targets(targets)} in {source}:")
+            self.loop(f"for {tuple_text(targets)} in {source}:")
         for name, target in fresh:
             self.bound[name] = target
         for left, right in checks:
@@ -404,7 +373,7 @@ class Generator(Code):
         key = step.literal.atom.key
         i = self.ids[key]
         place = "delta" if step.position == self.delta else "groups"
-        groups = f"views[{i}].delta" if place == "delta" else self.handle(f"g{i}", f"views[{i}].groups")
+        groups = f"views[{i}].delta" if place == "delta" else self.local_name(f"g{i}", f"views[{i}].groups")
         values = dict(known)
         first, second = targets
         if place == "groups" and 0 in values and 1 in values:
@@ -415,7 +384,7 @@ class Generator(Code):
             else:
                 self.loop(f"for {second} in {groups}.get({values[0]}, E):")
         elif place == "groups" and 1 in values:
-            self.loop(f"for {self._targets(targets)} in {self.index(key, 'o', (1,))}.get({values[1]}, E):")
+            self.loop(f"for {tuple_text(targets)} in {self.index(key, 'o', (1,))}.get({values[1]}, E):")
         else:
             column = self.temporary("seconds")
             if 0 in values:
@@ -427,11 +396,11 @@ class Generator(Code):
             elif second != "_":
                 self.loop(f"for {second} in {column}:")
 
-    def _scan_whole(self, step: Scan, known: list[tuple[int, str]], fresh: list[Any], targets: list[str]) -> None:
+    def _scan_set(self, step: Scan, known: list[tuple[int, str]], fresh: list[Any], targets: list[str]) -> None:
         """Bind the set of all values of one column; the relation has one other column."""
         key = step.literal.atom.key
         i = self.ids[key]
-        position = 1 if targets[1] == f"v_{self.whole}" else 0
+        position = 1 if targets[1] == f"v_{self.set_variable}" else 0
         other = targets[1 - position]
         if key in self.grouped and (step.position == self.delta or not known):
             place = "delta" if step.position == self.delta else "groups"
@@ -442,38 +411,30 @@ class Generator(Code):
         elif step.position == self.delta:
             raise NotCompiled("the delta is not grouped")
         else:
-            index = self.handle(f"w{i}_{position}", f"views[{i}].set_index({(1 - position,)!r}, {position})")
+            index = self.local_name(f"w{i}_{position}", f"views[{i}].set_index({(1 - position,)!r}, {position})")
             if known:
                 self.write(f"column = {index}.get({known[0][1]})")
                 self.unless("not column")
             else:
                 self.loop(f"for {other}, column in {index}.items():")
         for name, target in fresh:
-            self.bound[name] = "column" if name == self.whole else target
+            self.bound[name] = "column" if name == self.set_variable else target
 
     def _in_time(self, step: Scan) -> str | None:
         """Use the timeline index, if the window is the same for every row."""
         key = step.literal.atom.key
         if not step.temporal or self.layers(key)[:1] not in ("b", "x"):
             return None
-        for check in self.apart.steps:
-            if check.position != step.position or check.needs:
-                continue
-            if isinstance(check, Within):
-                first = last = self._instant(check.bound)
-            elif isinstance(check, Window):
-                first, last = self._window_ends(check)
-            else:
-                continue
-            return self._during(key, first, last)
-        return None
-
-    def _during(self, key: Key, first: str, last: str) -> str:
-        below = f"views[{self.ids[key]}].base.during({first}, {last})"
-        return self._together(key, lambda layer: below if layer == "b" else self.facts(key, layer))
-
-    def _targets(self, targets: Sequence[str]) -> str:
-        return "_" if not targets else tuple_text(targets)
+        tests = [s for s in self.rule_steps.steps if isinstance(s, Within | Window) and s.position == step.position]
+        test = next((test for test in tests if not test.needs), None)
+        if test is None:
+            return None
+        if isinstance(test, Within):
+            first = last = self._instant(test.bound)
+        else:
+            first, last = self._window_ends(test.operator, test.position)
+        in_base = f"views[{self.ids[key]}].base.during({first}, {last})"
+        return self._together(key, lambda layer: in_base if layer == "b" else self.facts(key, layer))
 
     def _role(self, role: str, bound: TimeBound, position: int) -> None:
         if role == "within":
@@ -497,24 +458,24 @@ class Generator(Code):
             local = self.bound[value.name]
             return f"{local}.ns" if self.inference.of(value) == {"time"} else f"instant({local})"
         if isinstance(value, Time):
-            return self.given(value.ns, "K")
+            return self.global_name(value.ns, "K")
         raise NotCompiled("a duration is not an instant")
 
-    def _window_ends(self, step: Window) -> tuple[str, str]:
-        operator = step.operator
+    def _window_ends(self, operator: Operator, suffix: int | str) -> tuple[str, str]:
+        """Return the names of the ends of a window; ``suffix`` makes them unique."""
         sign = 1 if operator.is_future else -1
-        first, last = f"first{step.position}", f"last{step.position}"
+        first, last = f"first{suffix}", f"last{suffix}"
         offsets = [sign * bound.value.ns for bound in operator.bounds if isinstance(bound.value, Duration)]
         if len(offsets) == len(operator.bounds):
             offsets += [0] if len(offsets) == 1 else []
-            self.handle(first, f"clamp(now + {self.given(min(offsets), 'K')})")
-            self.handle(last, f"clamp(now + {self.given(max(offsets), 'K')})")
+            self.local_name(first, f"clamp(now + {self.global_name(min(offsets), 'K')})")
+            self.local_name(last, f"clamp(now + {self.global_name(max(offsets), 'K')})")
             return first, last
         ends = ["now"] if len(operator.bounds) == 1 else []
         fixed = True
         for bound in operator.bounds:
             if isinstance(bound.value, Duration):
-                ends.append(f"window_end({self.given(bound.value, 'K')}, now, {sign})")
+                ends.append(f"window_end({self.global_name(bound.value, 'K')}, now, {sign})")
             elif isinstance(bound.value, Variable):
                 ends.append(f"window_end({self.bound[bound.value.name]}, now, {sign})")
                 fixed = False
@@ -522,17 +483,16 @@ class Generator(Code):
                 ends.append(self._instant(bound))
         pair = ", ".join(ends)
         if fixed:
-            self.handle(first, f"min({pair})")
-            self.handle(last, f"max({pair})")
+            self.local_name(first, f"min({pair})")
+            self.local_name(last, f"max({pair})")
         else:
             self.write(f"{first} = min({pair})")
             self.write(f"{last} = max({pair})")
         return first, last
 
     def _window(self, step: Window) -> None:
-        first, last = self._window_ends(step)
-        start, end = f"s{step.position}", f"e{step.position}"
-        self.unless(self._outside(step.operator.is_box, start, end, first, last))
+        ends = self._window_ends(step.operator, step.position)
+        self.unless(self._outside(step.operator.is_box, f"s{step.position}", f"e{step.position}", *ends))
 
     @staticmethod
     def _outside(box: bool, start: str, end: str, first: str, last: str) -> str:
@@ -544,7 +504,7 @@ class Generator(Code):
             if isinstance(arg, Apply):
                 self.write(self.expression(arg))
 
-    def _absent(self, literal: Literal) -> None:
+    def _negation(self, literal: Literal) -> None:
         key = literal.atom.key
         if not self.layers(key):
             self._compute(literal)
@@ -554,22 +514,20 @@ class Generator(Code):
         columns = tuple(i for i, _ in known)
         wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
         if literal.timed:
-            self._absent_in_time(literal, columns, wanted)
-        elif len(columns) == len(args) and not self.temporal(key):
+            self._timed_negation(literal, columns, wanted)
+        elif len(columns) == len(args) and not self.is_temporal(key):
             self.unless(self.contains(key, tuple_text([value for _, value in known])))
         else:
             self.unless(self.exists(key, columns, wanted))
 
-    def _absent_in_time(self, literal: Literal, columns: tuple[int, ...], wanted: str) -> None:
+    def _timed_negation(self, literal: Literal, columns: tuple[int, ...], wanted: str) -> None:
         key = literal.atom.key
-        targets = self._targets(["_"] * len(literal.atom.args) + ["s", "e"])
+        targets = tuple_text(["_"] * len(literal.atom.args) + ["s", "e"])
         source = self.matching(key, columns, wanted) if columns else self.everything(key)
         tests = []
         if literal.operator is not None:
-            step = Window(1000 + self.temporaries, 0, frozenset(), operator=literal.operator)
-            self.temporaries += 1
-            first, last = self._window_ends(step)
-            tests.append(f"not ({self._outside(literal.operator.is_box, 's', 'e', first, last)})")
+            ends = self._window_ends(literal.operator, self.temporary("_"))
+            tests.append(f"not ({self._outside(literal.operator.is_box, 's', 'e', *ends)})")
         if literal.annotation is not None:
             for bound in dict.fromkeys(literal.annotation.bounds):
                 if not (isinstance(bound.value, Variable) and bound.value.anonymous):
@@ -577,7 +535,7 @@ class Generator(Code):
         condition = " and ".join(tests) or "True"
         self.unless(f"any({condition} for {targets} in {source})")
 
-    def _ask(self, literal: Literal) -> None:
+    def _builtin_call(self, literal: Literal) -> None:
         atom = literal.atom
         predicate = PREDICATES[atom.predicate]
         quick = self._quick_test(literal)
@@ -586,7 +544,7 @@ class Generator(Code):
             return
         inputs = [a for a, mode in zip(atom.args, predicate.modes, strict=True) if mode == "+"]
         outputs = [a for a, mode in zip(atom.args, predicate.modes, strict=True) if mode == "-"]
-        call = f"{self.given(predicate.solve, 'P')}({tuple_text([self.expression(a) for a in inputs])})"
+        call = f"{self.global_name(predicate.solve, 'P')}({tuple_text([self.expression(a) for a in inputs])})"
         if not outputs:
             self.unless(call if literal.negated else f"not {call}")
             return
@@ -594,9 +552,9 @@ class Generator(Code):
         known = [(t, a) for t, a in zip(targets, outputs, strict=True) if t != "_"]
         if literal.negated:
             tests = " and ".join(f"{t} == {self.expression(a)}" for t, a in known) or "True"
-            self.unless(f"any({tests} for {self._targets(targets)} in {call})")
+            self.unless(f"any({tests} for {tuple_text(targets)} in {call})")
             return
-        self.loop(f"for {self._targets(targets)} in {call}:")
+        self.loop(f"for {tuple_text(targets)} in {call}:")
         for target, arg in known:
             if isinstance(arg, Variable) and arg.name not in self.bound:
                 self.bind(arg.name, target)
@@ -636,6 +594,7 @@ class Generator(Code):
         self.unless(f"{left} {'==' if equality.negated else '!='} {right}")
 
     def _end(self) -> None:
+        rule = self.rule_steps.rule
         if self.ending == "row":
             self._row()
             return
@@ -643,22 +602,20 @@ class Generator(Code):
             self._lets()
             self._head()
             return
-        if self.ending == "fires" and self.temporal(self.apart.rule.head.key):
-            self._lets()
-            self._head_interval()
-        if self.ending in ("exists", "fires"):
+        if self.ending == "exists":
+            if self.is_temporal(rule.head.key):
+                self._lets()
+                self._head_interval()
             self.write("rows.append(True)")
             self.write("return")
-        elif self.ending == "known":
-            self.write(f"rows.add({tuple_text([self.bound[name] for name in self.keep])})")
+        elif self.ending == "variables":
+            self.write(f"rows.add({tuple_text([self.bound[name] for name in self.collected])})")
         else:
-            self.write(f"rows.add({tuple_text([self.expression(arg) for arg in self.apart.rule.head.args])})")
+            self.write(f"rows.add({tuple_text([self.expression(arg) for arg in rule.head.args])})")
         self._check_limit("limits.most_facts < 0", "limits.too_many_facts()")
 
-    # --- the end of a row ------------------------------------------------------------------------------------------
-
     def _lets(self) -> None:
-        for transform in self.apart.rule.clause.transforms:
+        for transform in self.rule_steps.rule.clause.transforms:
             for let in transform.lets:
                 value = self.expression(let.expression)
                 if let.variable.anonymous:
@@ -667,10 +624,10 @@ class Generator(Code):
                     self.bind(let.variable.name, value)
 
     def _head(self) -> None:
-        clause = self.apart.rule.clause
+        clause = self.rule_steps.rule.clause
         i = self.ids[clause.head.key]
         parts = [self.expression(arg) for arg in clause.head.args]
-        if self.temporal(clause.head.key):
+        if self.is_temporal(clause.head.key):
             parts += ["start", "end"]
             self._head_interval(f"views[{i}].skip({tuple_text(parts)})")
         if clause.head.key in self.grouped:
@@ -680,8 +637,8 @@ class Generator(Code):
         known = [self.facts(clause.head.key, "b")] if self.layers(clause.head.key)[:1] in ("b", "x") else []
         if self.recursive:
             known.append(self.facts(clause.head.key, "o"))
-        add = self.handle("add", f"views[{i}].{'new' if self.recursive else 'facts'}.add")
-        out = self.handle("out", f"views[{i}].{'new' if self.recursive else 'facts'}")
+        add = self.local_name("add", f"views[{i}].{'new' if self.recursive else 'facts'}.add")
+        out = self.local_name("out", f"views[{i}].{'new' if self.recursive else 'facts'}")
         if self.built:
             known.append(out)  # what is there already is not weighed again
         if known:
@@ -689,14 +646,14 @@ class Generator(Code):
             self.write(f"if {' and '.join(f'fact not in {place}' for place in known)}:")
             self.write(f"    {add}(fact)")
             for column in self.built:
-                self.write(f"    {self.handle('weigh', 'limits.weigh')}(fact[{column}])")
+                self.write(f"    {self.local_name('weigh', 'limits.weigh')}(fact[{column}])")
         else:
             self.write(f"{add}({fact})")
         self._check_limit(f"len({out}) > limits.most_facts", "limits.too_many_facts()")
 
     def _head_interval(self, skip: str | None = None) -> None:
         """Bind the ends of the head's interval; skip the row if it holds at no instant."""
-        annotation = self.apart.rule.clause.annotation
+        annotation = self.rule_steps.rule.clause.annotation
         assert annotation is not None
         self.write(f"start = {self._head_end(annotation.start, INT_MIN)}")
         self.write(f"end = {self._head_end(annotation.end, INT_MAX)}")
@@ -706,11 +663,11 @@ class Generator(Code):
         self.write(f"    {'continue' if self.loops else 'return'}")
 
     def _grouped_head(self, i: int, parts: list[str]) -> None:
-        groups = self.handle(f"g{i}", f"views[{i}].groups")
-        new = self.handle("new", f"views[{i}].new")
+        groups = self.local_name(f"g{i}", f"views[{i}].groups")
+        new = self.local_name("new", f"views[{i}].new")
         self.write(f"first = {parts[0]}")
         self.write(f"own = {groups}.get(first)")
-        if self.whole is not None:
+        if self.set_variable is not None:
             self.write("more = column - own if own else column")
             self.write("if more:")
             self.write(f"    fresh = {new}.get(first)")
@@ -732,7 +689,7 @@ class Generator(Code):
 
     def _head_end(self, bound: TimeBound, infinite: int) -> str:
         if isinstance(bound.value, Variable) and bound.value.anonymous:
-            return self.given(infinite, "K")
+            return self.global_name(infinite, "K")
         return self._instant(bound)
 
     def _check_limit(self, condition: str, halt: str) -> None:
@@ -749,8 +706,8 @@ class Generator(Code):
 
     def _row(self) -> None:
         """Return the row for transforms: every named variable of the body, sorted by name."""
-        names = sorted({v.name for p in self.apart.rule.premises for v in premise_variables(p) if not v.anonymous})
+        names = sorted({v.name for p in self.rule_steps.rule.premises for v in premise_variables(p) if not v.anonymous})
         row = tuple_text([self.bound[name] for name in names])
-        add = self.handle("add", "rows.append" if self.apart.counts_facts else "rows.add")
+        add = self.local_name("add", "rows.append" if self.rule_steps.counts_facts else "rows.add")
         self.write(f"{add}({row})")
         self._check_limit("len(rows) > limits.most_rows", "limits.too_many_rows()")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -13,7 +13,7 @@ from manglecp.mangle import printer
 from manglecp.mangle.declarations import Acceptance, Predicate, is_text
 from manglecp.mangle.engine.codegen import CompiledFunction, Generator, NotCompiled
 from manglecp.mangle.engine.maintenance import MaintainedRule, maintainable
-from manglecp.mangle.engine.plan import RuleSteps, split_rule
+from manglecp.mangle.engine.plan import RuleSteps, relation_premises, split_rule
 from manglecp.mangle.engine.views import FactTuple, GroupedView, View
 from manglecp.mangle.errors import AnalysisError, EvalError, Stage
 from manglecp.mangle.facts import Fact, holds_somewhere
@@ -21,7 +21,7 @@ from manglecp.mangle.matching import mentions_now
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import GivenFact, Program, Rule, built_columns
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Key, Literal, Now, Premise, TimeBound
+from manglecp.mangle.syntax import Key, Literal, Now, TimeBound
 from manglecp.mangle.transforms import Aggregation
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
@@ -42,41 +42,44 @@ class Intake:
 
         Raises AnalysisError or EvalError with all problems.
         """
-        given: dict[int, set[FactTuple]] = {}
+        given: dict[int, set[FactTuple]] = defaultdict(set)
         wrong: list[Diagnostic] = []
-        backwards: list[Diagnostic] = []
+        inverted: list[Diagnostic] = []
         ids, predicates, accepts = self.ids, self.predicates, self.acceptance.accepts
         for fact in facts:
-            if type(fact) is not Fact or type(fact.args) is not tuple:
-                raise AnalysisError([_no_fact(fact)])
+            if type(fact) is not Fact:
+                raise AnalysisError([_not_a_fact(f"a {type(fact).__name__} is not a fact")])
+            if type(fact.args) is not tuple:
+                kind = type(fact.args).__name__
+                raise AnalysisError([_not_a_fact(f"the arguments of a fact are a {kind}, not a tuple")])
             name, args, interval = fact
             key = (name, len(args))
             i = ids.get(key)
             if i is None or (check and not accepts(key, args)):
-                wrong.append(self._misfit(fact))
+                wrong.append(self._diagnose(fact))
             elif not predicates[key].temporal:
-                if interval is not None:
-                    wrong.append(_problem(fact, f"{name} is not temporal, but the fact has an interval"))
-                else:
-                    _set(given, i).add(args)
-                continue
+                if interval is None:
+                    given[i].add(args)
+                    continue
+                wrong.append(_problem(fact, f"{name} is not temporal, but the fact has an interval"))
             else:
                 if interval is not None and not _is_interval(interval):
                     raise AnalysisError([_problem(None, f"the interval of a fact of {name} is not a pair of integers")])
                 start, end = interval or _ALWAYS
                 if holds_somewhere(start, end):
-                    _set(given, i).add((*args, start, end))
+                    given[i].add((*args, start, end))
                 else:
-                    backwards.append(_problem(fact, "the interval ends before it starts", stage="eval"))
-            if len(wrong) >= MOST_ERRORS or len(backwards) >= MOST_ERRORS:
+                    inverted.append(_problem(fact, "the interval ends before it starts", stage="eval"))
+            if len(wrong) >= MOST_ERRORS or len(inverted) >= MOST_ERRORS:
                 break
         if wrong:
             raise AnalysisError(wrong)
-        if backwards:
-            raise EvalError(backwards)
+        if inverted:
+            raise EvalError(inverted)
         return given
 
-    def _misfit(self, fact: Fact) -> Diagnostic:
+    def _diagnose(self, fact: Fact) -> Diagnostic:
+        """Explain why a fact does not match its declaration."""
         name, args, _ = fact
         arities = sorted(arity for known, arity in self.ids if known == name)
         if not arities:
@@ -84,38 +87,25 @@ class Intake:
             return _problem(fact, f"unknown predicate {name}", f"did you mean {similar}?" if similar else None)
         if len(args) not in arities:
             return _problem(fact, f"{name} takes {' or '.join(map(str, arities))} arguments, not {len(args)}")
-        for position, arg in enumerate(args):
+        for number, arg in enumerate(args, 1):
+            place = f"argument {number} of {name}"
             if type(arg) not in KIND_NAMES:
-                return _problem(
-                    None, f"argument {position + 1} of {name} is a Python {type(arg).__name__}, not a value"
-                )
+                return _problem(None, f"{place} is a Python {type(arg).__name__}, not a value")
             if type(arg) is int and not INT_MIN <= arg <= INT_MAX:
-                return _problem(None, f"argument {position + 1} of {name} is a number of more than 64 bits")
+                return _problem(None, f"{place} is a number of more than 64 bits")
             if type(arg) is str and not is_text(arg):
-                return _problem(None, f"argument {position + 1} of {name} has half a character (a lone surrogate)")
+                return _problem(None, f"{place} has half a character (a lone surrogate)")
         types = ", ".join(map(str, self.acceptance.types(args)))
         wanted = " or ".join(f"({', '.join(map(str, row))})" for row in self.predicates[name, len(args)].rows)
         return _problem(fact, f"{name} takes {wanted}, not ({types})")
-
-
-def _set(given: dict[int, set[FactTuple]], i: int) -> set[Any]:
-    found = given.get(i)
-    if found is None:
-        found = given[i] = set()
-    return found
 
 
 def _is_interval(interval: object) -> bool:
     return type(interval) is tuple and len(interval) == 2 and all(type(end) is int for end in interval)
 
 
-def _no_fact(given: object) -> Diagnostic:
-    fix = 'give facts as Fact("p", (1, "x"))'
-    if type(given) is Fact:
-        return Diagnostic(
-            "analysis", f"the arguments of a fact are a {type(given.args).__name__}, not a tuple", fix=fix
-        )
-    return Diagnostic("analysis", f"a {type(given).__name__} is not a fact", fix=fix)
+def _not_a_fact(message: str) -> Diagnostic:
+    return Diagnostic("analysis", message, fix='give facts as Fact("p", (1, "x"))')
 
 
 def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Stage = "analysis") -> Diagnostic:
@@ -130,7 +120,6 @@ class CompiledRule:
     aggregation: Aggregation | None
     name: str
     scans: tuple[int, ...]  # predicates of its positive premises
-    number: int  # among all rules
     reads: tuple[int, ...]  # predicates of all its premises
     only: bool  # no other rule has its head
     functions: dict[tuple[str, ...], CompiledFunction | None] = field(default_factory=dict)
@@ -147,7 +136,7 @@ class CompiledRule:
         wanted = (name, *[views[i].layers for i in self.reads])
         if wanted not in self.functions:
             options["name"] = f"{self.name}_{name}"
-            generator = Generator(steps or self.steps, compiled.ids, compiled.temporal, views, **options)
+            generator = Generator(compiled.ids, compiled.temporal, views, steps or self.steps, **options)
             self.functions[wanted] = generator.compile()
         return self.functions[wanted]
 
@@ -166,7 +155,6 @@ Functions: TypeAlias = tuple[RuleFunction, ...]
 
 @dataclass(eq=False)
 class CompiledComponent:
-    number: int
     component: Component
     recursive: bool
     heads: tuple[int, ...]
@@ -180,7 +168,7 @@ class CompiledComponent:
     temporal: tuple[int, ...]  # heads that hold for intervals
     merged: tuple[int, ...]
     maintained: tuple[MaintainedRule, ...] | str | None = None  # rules to run backwards, or why there are none
-    variants: dict[tuple[str, ...], Functions] = field(default_factory=dict)
+    variants: dict[tuple[object, ...], Functions] = field(default_factory=dict)
 
 
 class CompiledProgram:
@@ -195,7 +183,7 @@ class CompiledProgram:
         for rule in program.rules:
             by_head.setdefault(rule.head.key, []).append(rule)
         self.intake = Intake(program.predicates, self.ids)
-        self.backwards: Any = None  # backward rules, made on demand
+        self.expiry_rules: Any = None  # made on demand by a package that the engine does not import
         self.constrained = [
             key for key in self.keys if program.predicates[key].fundeps or program.predicates[key].inclusion
         ]
@@ -205,7 +193,6 @@ class CompiledProgram:
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
         # What is answered from outside may be answered differently next time.
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
-        self.rules = 0  # how many were taken apart
         # The inputs of a deferred predicate: it has no facts of its own whose change would show.
         self.behind: dict[int, frozenset[int]] = {}
         self.components = [
@@ -225,7 +212,7 @@ class CompiledProgram:
         positive: set[int] = set()
         strict: set[int] = set()
         for rule in rules:
-            for premise in _stored(rule.premises):
+            for premise in relation_premises(rule):
                 place = strict if premise.negated or rule.clause.aggregates else positive
                 place.add(self.ids[premise.atom.key])
         merges = {key: merge for key in component.predicates if (merge := self.program.predicates[key].merge)}
@@ -240,7 +227,6 @@ class CompiledProgram:
         rules_of = Counter(rule.head.key for rule in rules)
         groups = component.recursive and not reason and all(map(self._can_group, component.predicates))
         return CompiledComponent(
-            number,
             component,
             component.recursive,
             heads,
@@ -260,10 +246,9 @@ class CompiledProgram:
         aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
         steps = split_rule(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
-        self.rules += 1
-        reads = tuple(sorted({self.ids[premise.atom.key] for premise in _stored(rule.premises)}))
+        reads = tuple(sorted({self.ids[premise.atom.key] for premise in relation_premises(rule)}))
         name, only = f"rule_{component}_{number}", rules_of[rule.head.key] == 1
-        return CompiledRule(head, steps, aggregation, name, scans, self.rules, reads, only)
+        return CompiledRule(head, steps, aggregation, name, scans, reads, only)
 
     def _can_group(self, key: Key) -> bool:
         i = self.ids[key]
@@ -277,7 +262,7 @@ class CompiledProgram:
             if predicates[key].deferred:
                 return f"{key[0]} is deferred"
         for rule in rules:
-            for premise in _stored(rule.premises):
+            for premise in relation_premises(rule):
                 predicate = predicates[premise.atom.key]
                 if predicate.deferred or predicate.external:
                     return f"{predicate.name} is {'deferred' if predicate.deferred else 'external'}"
@@ -289,57 +274,47 @@ class CompiledProgram:
         ``full`` applies every rule to everything; ``delta`` only to the delta of the component's own predicates;
         ``insert`` only to what the overlay adds.
         """
-        if isinstance(views[component.heads[0]], GroupedView):
-            mode = f"{mode} grouped"
-        layers = (mode, *[views[i].layers for i in component.inputs])
-        found = component.variants.get(layers)
-        if found is None:
+        grouped = component.grouped if isinstance(views[component.heads[0]], GroupedView) else frozenset()
+        variant = (mode, bool(grouped), *[views[i].layers for i in component.inputs])
+        functions = component.variants.get(variant)
+        if functions is None:
             try:
-                found = tuple(self._make(component, views, mode))
+                functions = tuple(self._generate(component, views, mode, grouped))
             except NotCompiled as reason:
                 component.interpreted = str(reason)
                 self.interpreting = True
-                found = ()
-            component.variants[layers] = found
-        return found
+                functions = ()
+            component.variants[variant] = functions
+        return functions
 
-    def _make(self, component: CompiledComponent, views: Sequence[View], mode: str) -> Iterator[RuleFunction]:
+    def _generate(
+        self, component: CompiledComponent, views: Sequence[View], mode: str, grouped: frozenset[Key]
+    ) -> Iterator[RuleFunction]:
         own = set(component.component.predicates) if component.recursive or mode == "insert" else set()
-        # At first nothing of the component is derived, so its own facts are as few as were given: often none.
-        growing = set() if mode.startswith("full") else own
-        grouped = component.grouped if isinstance(views[component.heads[0]], GroupedView) else frozenset()
         for rule in component.rules:
-            for delta in self._deltas(component, rule, views, mode):
-                generator = Generator(
-                    rule.steps,
+            deltas: list[tuple[int | None, int | None]] = [(None, None)]  # position and predicate of the premise
+            if mode != "full":
+                heads, inputs = component.heads, component.inputs
+                changed = set(heads) if mode == "delta" else {i for i in inputs if views[i].facts}
+                scans = ((scan.position, self.ids[scan.literal.atom.key]) for scan in rule.steps.scans())
+                deltas = [(position, i) for position, i in scans if i in changed]
+            for delta, source in deltas:
+                function = Generator(
                     self.ids,
                     self.temporal,
                     views,
-                    growing=growing,
+                    rule.steps,
+                    # At first nothing of the component is derived, so its own facts are as few as were given.
+                    growing=() if mode == "full" else own,
                     delta=delta,
                     recursive=bool(own),
                     grouped=grouped,
                     ending="row" if rule.aggregation is not None else "head",
                     built=self.built.get(rule.head, ()),
-                    name=rule.name if delta is None else f"{rule.name}_{mode.split()[0]}_{delta}",
-                )
-                made = generator.compile()
-                if made is not None:
-                    scanned = (s.literal.atom.key for s in rule.steps.scans() if s.position == delta)
-                    source = None if delta is None else self.ids[next(scanned)]
-                    yield RuleFunction(rule, source, made)
-
-    def _deltas(
-        self, component: CompiledComponent, rule: CompiledRule, views: Sequence[View], mode: str
-    ) -> Iterable[int | None]:
-        if mode.startswith("full"):
-            return [None]
-        wanted = set(component.heads) if mode.startswith("delta") else {i for i in component.inputs if views[i].facts}
-        return [s.position for s in rule.steps.scans() if self.ids[s.literal.atom.key] in wanted]
-
-
-def _stored(premises: Iterable[Premise]) -> Iterator[Literal]:
-    return (p for p in premises if isinstance(p, Literal) and not p.atom.predicate.startswith(":"))
+                    name=rule.name if delta is None else f"{rule.name}_{mode}_{delta}",
+                ).compile()
+                if function is not None:
+                    yield RuleFunction(rule, source, function)
 
 
 def _is_now(bounds: Iterable[TimeBound]) -> bool:

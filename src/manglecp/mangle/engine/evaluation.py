@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, Functions, RuleFunction
+from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, CompiledRule, Functions, RuleFunction
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
 from manglecp.mangle.engine.views import NOTHING, FactTuple, Frozen, GroupedView, View
@@ -35,12 +35,12 @@ class Layer:
         self.facts: list[Frozen] = [NOTHING] * count  # as read: temporal facts coalesced
         self.raw: dict[int, Frozen] = {}  # temporal facts as given and derived
         self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as given
-        self.done: frozenset[int] = frozenset()  # components that were evaluated
+        self.done: frozenset[CompiledComponent] = frozenset()  # the evaluated components
         self.derived = 0  # facts that follow from the given ones
-        self.fired: dict[int, bool] = {}  # whether rules by number have an instance, memoised
-        self.heads: dict[int, int] = {}  # derived facts per rule id, memoised
+        self.fired: dict[CompiledRule, bool] = {}  # whether a rule has an instance, memoised
+        self.head_counts: dict[int, int] = {}  # derived facts per rule id, memoised
         self.count_given = 0
-        self.only_above: dict[int, bool] = {}  # components that it has nothing for, memoised
+        self.unused_by: dict[CompiledComponent, bool] = {}  # memo of _is_unused_by
 
 
 class Evaluation:
@@ -67,7 +67,7 @@ class Evaluation:
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived = 0
         self.skipped = 0
-        self.fired: set[int] = set()  # rules that added a fact, as far as that was easy to see
+        self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that was easy to see
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.external_calls: ExternalCalls = {}
@@ -79,8 +79,6 @@ class Evaluation:
         self.pending = 0  # facts that wait in sets, which may overlap
         self.stopped: LimitError | None = None
         self.working: CompiledComponent | None = None
-
-    # --- facts in --------------------------------------------------------------------------------------------------
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
         """Add (and, between bases, remove) given facts and derive the consequences."""
@@ -110,7 +108,8 @@ class Evaluation:
     def _run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None) -> None:
         for i in {*added, *(removed or ())}:
             self._change(i, added.get(i, set()), (removed or {}).get(i, set()))
-        self.statistics.given = self._count_given()
+        new = sum(len(facts - self.base.given[i]) for i, facts in self.given.items())
+        self.statistics.given = self.base.count_given + new - sum(map(len, self.removed_given.values()))
         for component in self.compiled.components:
             if self.volatile or not component.volatile:
                 self._component(component)
@@ -119,10 +118,6 @@ class Evaluation:
         self.checkpoint()  # not every component has a loop that would notice
         self.statistics.derived = self.derived
         self.statistics.skipped_inverted = min(self.skipped, MOST_SKIPPED)
-
-    def _count_given(self) -> int:
-        added = sum(len(new - self.base.given[i]) for i, new in self.given.items())
-        return self.base.count_given + added - sum(map(len, self.removed_given.values()))
 
     def _change(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
         removed = (removed & self.base.given[i]) - added
@@ -152,12 +147,10 @@ class Evaluation:
             if i in self.raw:
                 self._finish(i)
 
-    # --- components ------------------------------------------------------------------------------------------------
-
     def _component(self, component: CompiledComponent) -> None:
         views = self.views
         self.working = component
-        if component.number in self.base.done:
+        if component in self.base.done:
             gone = False
             given = False
             for i in component.heads:
@@ -173,33 +166,33 @@ class Evaluation:
             if not (grown or given or gone):
                 self._count(component)
                 return
-            if self._only_from_above(component):
-                run = self._afresh
+            if self._is_unused_by(component):
+                run = self._apply_once
             elif shrunk or gone or component.interpreted or any(views[i].changed for i in component.strict):
                 run = None
             else:
                 run = self._insert
         else:
-            run = self._afresh
+            run = self._apply_once
         if run is None:
             if component.interpreted or not maintain(self, component):
-                self._again(component)
+                self._reevaluate(component)
         elif component.temporal:
             self._with_raw(component, run)
         else:
             run(component)
         self._count(component)
 
-    def _only_from_above(self, component: CompiledComponent) -> bool:
-        """Return whether the base has nothing for this component and every rule needs something the base lacks."""
-        known = self.base.only_above.get(component.number)
-        if known is None:  # two threads may both find out; they find the same
+    def _is_unused_by(self, component: CompiledComponent) -> bool:
+        """Return whether the base has no facts of this component, and every rule has a premise without facts in it."""
+        unused = self.base.unused_by.get(component)
+        if unused is None:  # two threads may both compute it, with the same result
             facts = self.base.facts
-            known = not any(facts[i].facts for i in component.heads) and all(
+            unused = not any(facts[i].facts for i in component.heads) and all(
                 any(not facts[i].facts for i in rule.scans) for rule in component.rules
             )
-            self.base.only_above[component.number] = known
-        return known
+            self.base.unused_by[component] = unused
+        return unused
 
     def _with_raw(
         self, component: CompiledComponent, run: Callable[[CompiledComponent], None], *, finish: bool = True
@@ -233,14 +226,10 @@ class Evaluation:
             self.derived += len(view.base.facts) - len(view.removed) + view.added() - given
             if view.skipped:
                 self.skipped += len(view.skipped)
-        self._check_counts()
-
-    def _check_counts(self) -> None:
         self.building = 0
-        limits = self.limits
-        if self.parts > limits.parts:
+        if self.parts > self.limits.parts:
             self._check_parts()
-        if self.derived > limits.derived_facts:
+        if self.derived > self.limits.derived_facts:
             self.too_many_facts()
 
     def weigh(self, value: Value) -> None:
@@ -267,7 +256,7 @@ class Evaluation:
     def _remaining(self) -> int:
         return self.limits.derived_facts - self.derived
 
-    def _misfit(self, component: CompiledComponent, fault: ValueFault) -> None:
+    def _raise_located(self, component: CompiledComponent, fault: ValueFault) -> None:
         """Let the interpreter locate the error after a compiled function met an invalid value."""
         for i in component.heads:  # from the start again, without what was derived on the way
             view = self.views[i]
@@ -280,7 +269,8 @@ class Evaluation:
         """Return the given facts of the base and the request, without the removed ones."""
         return (set(self.base.given[i]) | self.given.get(i, set())) - self.removed_given.get(i, set())
 
-    def _afresh(self, component: CompiledComponent) -> None:
+    def _apply_once(self, component: CompiledComponent) -> None:
+        """Derive the facts of a component for which the base has none."""
         if component.interpreted:
             interpret(self, component)
             return
@@ -297,7 +287,7 @@ class Evaluation:
             else:
                 self._once(full)
         except ValueFault as fault:
-            self._misfit(component, fault)
+            self._raise_located(component, fault)
 
     def _once(self, functions: Functions) -> None:
         self.statistics.rounds += 1
@@ -315,7 +305,7 @@ class Evaluation:
             else:
                 view.facts |= self._aggregated(function, view) - view.base.facts
             if len(view.facts) > before:
-                self.fired.add(rule.number)
+                self.fired.add(rule)
 
     def _aggregated(self, function: RuleFunction, view: View) -> set[FactTuple]:
         rule = function.rule
@@ -383,14 +373,14 @@ class Evaluation:
             self.views[i].delta = self.views[i].facts
         inserts = self.compiled.functions(component, self.views, "insert")
         if component.interpreted:
-            self._again(component)
+            self._reevaluate(component)
             return
         try:
             self._fixpoint(component, inserts)
         except ValueFault as fault:
-            self._misfit(component, fault)
+            self._raise_located(component, fault)
 
-    def _again(self, component: CompiledComponent) -> None:
+    def _reevaluate(self, component: CompiledComponent) -> None:
         """Evaluate a component from its given facts, and keep the difference to the base."""
         before = {
             i: self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
@@ -405,7 +395,7 @@ class Evaluation:
                 self.raw[i] = fresh
             else:
                 self.views[i] = fresh
-        self._with_raw(component, self._afresh, finish=False)  # that comes below, with the difference
+        self._with_raw(component, self._apply_once, finish=False)  # that comes below, with the difference
         self.given = given
         found = {i: self.raw[i] if self.compiled.temporal[i] else self.views[i] for i in component.heads}
         for i in component.heads:
@@ -419,8 +409,6 @@ class Evaluation:
                 self._finish(i)
             else:
                 self.views[i] = difference
-
-    # --- time ------------------------------------------------------------------------------------------------------
 
     def _finish(self, i: int) -> None:
         """Coalesce changes of a temporal predicate, and check the number of intervals."""
@@ -452,8 +440,6 @@ class Evaluation:
         view.removed = removed
         self.views[i] = view
 
-    # --- what a new base is made of --------------------------------------------------------------------------------
-
     def freeze(self) -> Layer:
         layer = Layer(self.compiled)
         for i, view in enumerate(self.views):
@@ -461,8 +447,7 @@ class Evaluation:
             if self.compiled.temporal[i]:
                 layer.raw[i] = _frozen(self.raw[i]) if i in self.raw else self.base.raw.get(i, NOTHING)
             layer.given[i] = self.all_given(i) if i in self.given or i in self.removed_given else self.base.given[i]
-        done = (c.number for c in self.compiled.components if self.volatile or not c.volatile)
-        layer.done = frozenset(done)
+        layer.done = frozenset(c for c in self.compiled.components if self.volatile or not c.volatile)
         layer.derived = self.derived
         layer.count_given = self.statistics.given
         return layer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.mangle.declarations import Predicate
-from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, GroupedView, LookUp, View
+from manglecp.mangle.engine.views import Columns, FactTuple, Frozen, GroupedView, View, ViewIndex
 from manglecp.mangle.errors import EvalError
 from manglecp.mangle.facts import TimedArgs
 from manglecp.mangle.matching import Matcher, Row
@@ -141,7 +141,7 @@ class _Integrity:
     def _matches(self, view: View, atom: Atom, row: Row) -> bool:
         matcher = Matcher(Literal(atom), row, self.evaluation.now)
         columns = tuple([position for position, _ in matcher.known])
-        facts = LookUp(view, columns, len(atom.args), self.compiled.temporal[self.compiled.ids[atom.key]])
+        facts = ViewIndex(view, columns, len(atom.args), self.compiled.temporal[self.compiled.ids[atom.key]])
         return any(matcher.match(row, args, None) is not None for args, _ in facts.get(matcher.key(row), ()))
 
 

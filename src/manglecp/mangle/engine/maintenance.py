@@ -12,12 +12,11 @@ head. Other components are evaluated again, as are those with an error in step 1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from manglecp.mangle.engine.codegen import NotCompiled
-from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, with_positive_premise
+from manglecp.mangle.engine.plan import Negation, Scan, with_positive_premise
 from manglecp.mangle.engine.views import FactTuple, View
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.syntax import Apply, Variable
@@ -55,7 +54,7 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
                 return "its groups cannot be told from its facts"
             columns = tuple(names.index(key) for key in keys)
         for step in rule.steps.steps:
-            if isinstance(step, Absent):
+            if isinstance(step, Negation):
                 temporal = compiled.temporal[compiled.ids[step.literal.atom.key]]
                 if temporal or with_positive_premise(rule.steps, step.position) is None:
                     return "a negation looks at time or computes"
@@ -92,62 +91,47 @@ class _Update:
         new: set[FactTuple] = set(self.views[self.head].facts)
         for rule in self.rules:
             if rule.keys:
-                for key in self._touched(rule, "known"):
+                options = {"ending": "variables", "collected": rule.keys, "either_state": True}
+                for key in self._apply(rule, losses=True, gains=True, **options):
                     new |= self._group(rule, key)
-                    doubtful |= self._facts_of_group(rule, key)
+                    index = self.views[self.head].base.index(rule.key_columns)
+                    doubtful.update(index.get(key[0] if len(key) == 1 else key, ()))
             else:
-                doubtful |= self._touched(rule, "fact") & before
-                new |= self._gained(rule)
+                doubtful |= self._apply(rule, losses=True, ending="fact", either_state=True) & before
+                new |= self._apply(rule, gains=True, ending="fact")
         lost = {fact for fact in doubtful - given if not any(self._derives(rule, fact) for rule in self.rules)}
         view = View(self.views[self.head].base)
         view.replace(new - before)
         view.removed = lost
         self.views[self.head] = view
 
-    def _collect(self, rule: MaintainedRule, name: str, **options: Any) -> set[FactTuple]:
-        rows: set[FactTuple] = set()
-        self._run(rule, name, rows, **options)
-        return rows
-
     def _run(self, rule: MaintainedRule, name: str, rows: Any, known: FactTuple | None = None, **options: Any) -> None:
         function = rule.rule.function(self.compiled, self.views, name, **options)
         if function is not None:
             function.run(self.views, self.evaluation.now, self.evaluation, rows, known)
 
-    def _changes(self, rule: MaintainedRule) -> Iterator[tuple[int, RuleSteps, View, bool]]:
-        """Yield each premise on a changed predicate, as a scan, and whether it is negated."""
-        for step in rule.rule.steps.steps:
-            if isinstance(step, Scan | Absent):
-                view = self.views[self.compiled.ids[step.literal.atom.key]]
-                if view.changed:
-                    steps = rule.rule.steps
-                    if isinstance(step, Absent):
-                        steps = with_positive_premise(steps, step.position) or steps
-                    yield step.position, steps, view, isinstance(step, Absent)
-
-    def _touched(self, rule: MaintainedRule, ending: str) -> set[FactTuple]:
-        """Return facts (or groups) of the old or the new state that a change may affect."""
-        found: set[FactTuple] = set()
-        for position, steps, view, negated in self._changes(rule):
-            sources: list[Iterable[FactTuple]] = [view.facts if negated else view.removed]
-            if ending == "known":
-                sources = [view.facts, view.removed]
-            for source in sources:
-                if source:
-                    view.delta = source
-                    options = {"ending": ending, "keep": rule.keys, "loose": True, "delta": position, "steps": steps}
-                    found |= self._collect(rule, f"touched_{ending}_{position}", **options)
-        return found
-
-    def _gained(self, rule: MaintainedRule) -> set[FactTuple]:
-        """Return facts that follow from additions, or from deletions of a negated predicate."""
-        found: set[FactTuple] = set()
-        for position, steps, view, negated in self._changes(rule):
-            source = view.removed if negated else view.facts
-            if source:
-                view.delta = source
-                found |= self._collect(rule, f"gained_{position}", ending="fact", delta=position, steps=steps)
-        return found
+    def _apply(
+        self, rule: MaintainedRule, *, losses: bool = False, gains: bool = False, **options: Any
+    ) -> set[FactTuple]:
+        """Apply the rule to the losses and gains of its premises. A gain of a negated predicate is a loss."""
+        rows: set[FactTuple] = set()
+        steps = rule.rule.steps
+        for step in steps.steps:
+            if not isinstance(step, Scan | Negation):
+                continue
+            view = self.views[self.compiled.ids[step.literal.atom.key]]
+            if not view.changed:
+                continue
+            options["delta"], options["steps"] = step.position, steps
+            lost, gained = view.removed, view.facts
+            if isinstance(step, Negation):
+                lost, gained = gained, lost
+                options["steps"] = with_positive_premise(steps, step.position)
+            for delta in ([lost] if losses else []) + ([gained] if gains else []):
+                if delta:
+                    view.delta = delta
+                    self._run(rule, f"changes_{losses}_{gains}_{step.position}", rows, **options)
+        return rows
 
     def _group(self, rule: MaintainedRule, key: FactTuple) -> set[FactTuple]:
         known = self.groups[id(rule)]
@@ -158,10 +142,6 @@ class _Update:
             facts, _ = rule.rule.aggregation.facts(rows, self.evaluation.now)
             known[key] = set(facts)
         return known[key]
-
-    def _facts_of_group(self, rule: MaintainedRule, key: FactTuple) -> set[FactTuple]:
-        wanted = key[0] if len(key) == 1 else key
-        return set(self.views[self.head].base.index(rule.key_columns).get(wanted, ()))
 
     def _derives(self, rule: MaintainedRule, fact: FactTuple) -> bool:
         if rule.keys:

@@ -11,13 +11,14 @@ from manglecp.mangle.engine.codegen import NotCompiled
 from manglecp.mangle.engine.compiled import CompiledRule
 from manglecp.mangle.engine.evaluation import Evaluation, Layer
 from manglecp.mangle.engine.interpreter import check_constraints
-from manglecp.mangle.engine.views import NOTHING, FactTuple, Found, LookUp, View
+from manglecp.mangle.engine.plan import relation_premises
+from manglecp.mangle.engine.views import NOTHING, FactTuple, SizedFacts, View, ViewIndex
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.externals import recorded
 from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Facts, Index, Limits, Origin, program_facts
 from manglecp.mangle.program import Rule
-from manglecp.mangle.syntax import Key, Literal
+from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Value
 
 Finder: TypeAlias = Callable[[Key, Value], list[FactTuple]]
@@ -38,7 +39,7 @@ class EvaluatedModel:
         """The predicates that have facts, without duplicates; temporal facts are coalesced."""
         compiled = self.evaluation.compiled
         relations = zip(compiled.keys, self.evaluation.views, compiled.temporal, strict=True)
-        return {key: Found(view, len(view), temporal) for key, view, temporal in relations if len(view)}
+        return {key: SizedFacts(view, temporal) for key, view, temporal in relations if len(view)}
 
     def facts(self, key: Key) -> Iterable[TimedArgs]:
         """Return the facts of a predicate, including results of an external one."""
@@ -62,8 +63,7 @@ class EvaluatedModel:
                 return stored
             given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # some may have lost
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
-        view = self._raw(i)
-        return Found(view, len(view), temporal=True)
+        return SizedFacts(self._raw(i), temporal=True)
 
     def _raw(self, i: int) -> View:
         view = self.evaluation.raw.get(i)
@@ -78,7 +78,7 @@ class EvaluatedModel:
         if raw and not temporal and self.program.predicates[key].merge is not None:
             return None  # what was given and lost is listed too
         view = self._raw(i) if raw and temporal else self.evaluation.views[i]
-        return LookUp(view, positions, key[1], temporal)
+        return ViewIndex(view, positions, key[1], temporal)
 
     def rows(self, key: Key) -> list[FactTuple]:
         """Return all facts of a predicate, unordered; temporal ones end with their two instants."""
@@ -118,10 +118,10 @@ class EvaluatedModel:
         count = 0
         try:
             for component in compiled.components:
-                done = component.number in base.done
+                done = component in base.done
                 for rule in component.rules:
                     head = rule.head
-                    if rule.number in fired:
+                    if rule in fired:
                         count += 1
                     elif not layers[head] or not empty.isdisjoint(rule.scans):
                         continue
@@ -130,25 +130,24 @@ class EvaluatedModel:
                     elif not done or any(views[i].changed for i in rule.reads):
                         count += _has_instance(evaluation, rule, layers)
                     else:
-                        if rule.number not in base.fired:  # two threads may both find out; they find the same
-                            base.fired[rule.number] = _has_instance(evaluation, rule, layers)
-                        count += base.fired[rule.number]
+                        if rule not in base.fired:  # two threads may both compute it, with the same result
+                            base.fired[rule] = _has_instance(evaluation, rule, layers)
+                        count += base.fired[rule]
             return count
         except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
             return None
 
-    def kept_heads(self, rule: Rule) -> dict[int, int] | None:
+    def head_counts(self, rule: Rule) -> dict[int, int] | None:
         """Return a cache of derived facts per rule id that is valid for every request, or None."""
         evaluation = self.evaluation
         ids, predicates = evaluation.compiled.ids, self.program.predicates
-        if predicates[rule.head.key].deferred or ids[rule.head.key] not in self._settled:
+        if predicates[rule.head.key].deferred or ids[rule.head.key] not in self._heads_in_base:
             return None
-        for premise in rule.premises:
-            if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
-                i = ids[premise.atom.key]
-                if predicates[premise.atom.key].deferred or i in evaluation.raw or evaluation.views[i].changed:
-                    return None
-        return evaluation.base.heads
+        for premise in relation_premises(rule):
+            i = ids[premise.atom.key]
+            if predicates[premise.atom.key].deferred or i in evaluation.raw or evaluation.views[i].changed:
+                return None
+        return evaluation.base.head_counts
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
         """Return a model with facts added, evaluated within other limits."""
@@ -160,11 +159,9 @@ class EvaluatedModel:
         return EvaluatedModel(evaluation)
 
     @cached_property
-    def _settled(self) -> frozenset[int]:
-        """Predicates whose rules were run for the base."""
-        evaluation = self.evaluation
-        done = (one for one in evaluation.compiled.components if one.number in evaluation.base.done)
-        return frozenset(i for one in done for i in one.heads)
+    def _heads_in_base(self) -> frozenset[int]:
+        """Predicates whose rules were evaluated for the base."""
+        return frozenset(i for component in self.evaluation.base.done for i in component.heads)
 
     @cached_property
     def _layer(self) -> Layer:
@@ -196,7 +193,7 @@ def _has_instance(evaluation: Evaluation, rule: CompiledRule, layers: Sequence[s
         raise NotCompiled("whether it holds at some instant is known by group")
     function = rule.functions.get(("fires", *[layers[i] for i in rule.reads]))
     if function is None:  # not generated yet, or without rows
-        function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="fires")
+        function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="exists")
     found: list[bool] = []
     if function is not None:
         function.run(evaluation.views, evaluation.now, evaluation, found)

@@ -12,7 +12,7 @@ Between barriers the cheapest ready step is next: tests, then look-ups, then sca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal as OneOf, TypeAlias
 
@@ -33,10 +33,17 @@ from manglecp.mangle.syntax import (
     TimeBound,
     Variable,
     bound_variables,
+    premise_variables,
     term_variables,
 )
-from manglecp.mangle.types import ALL_KINDS, Type, kinds_of
+from manglecp.mangle.types import ALL_KINDS, kinds_of
 from manglecp.mangle.values import KIND_NAMES
+
+
+def relation_premises(rule: Rule) -> Iterator[Literal]:
+    """Yield the premises that read a predicate, not a built-in."""
+    return (p for p in rule.premises if isinstance(p, Literal) and not p.atom.predicate.startswith(":"))
+
 
 # Premises may move only if that neither adds nor removes a run-time error. Most cannot raise once the kinds of their
 # arguments are known. Only declared bounds count, because later facts are checked against nothing else.
@@ -135,11 +142,9 @@ class KindInference:
             self._meet(left, common)
             self._meet(right, common)
             return
-        rows: Iterable[tuple[Type, ...]]
         if atom.predicate.startswith(":"):
-            modes = PREDICATES[atom.predicate].modes
-            types = signature(PREDICATES[atom.predicate].params)
-            for arg, mode, type_ in zip(atom.args, modes, types, strict=True):
+            builtin = PREDICATES[atom.predicate]
+            for arg, mode, type_ in zip(atom.args, builtin.modes, signature(builtin.params), strict=True):
                 if mode == "-":
                     self._meet(arg, kinds_of(type_))
             return
@@ -193,12 +198,12 @@ class Window(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Absent(Step):
+class Negation(Step):
     literal: Literal = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Ask(Step):
+class BuiltinCall(Step):
     literal: Literal = field(kw_only=True)
 
 
@@ -209,7 +214,7 @@ class Equate(Step):
     equality: Equality = field(kw_only=True)
 
 
-AnyStep: TypeAlias = Scan | Within | Window | Absent | Ask | Equate
+AnyStep: TypeAlias = Scan | Within | Window | Negation | BuiltinCall | Equate
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,20 +253,20 @@ def split_rule(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
     return RuleSteps(rule, predicates, tuple(steps), dict(inference.env), frozenset(barriers))
 
 
-def with_positive_premise(apart: RuleSteps, position: int) -> RuleSteps | None:
+def with_positive_premise(rule_steps: RuleSteps, position: int) -> RuleSteps | None:
     """Return the rule with one negated premise as an additional positive one, or None if that is not possible.
 
     It finds the rows that a change of the negated predicate affects.
     """
-    steps = list(apart.steps)
-    at, absent = next((i, s) for i, s in enumerate(steps) if isinstance(s, Absent) and s.position == position)
-    literal = absent.literal
+    steps = list(rule_steps.steps)
+    at, negation = next((i, s) for i, s in enumerate(steps) if isinstance(s, Negation) and s.position == position)
+    literal = negation.literal
     if literal.timed or any(isinstance(arg, Apply) for arg in literal.atom.args):
         return None
     columns = _names(arg for arg in literal.atom.args if isinstance(arg, Variable))
-    scan = Scan(absent.position, absent.segment, frozenset(), columns, literal=replace(literal, negated=False))
+    scan = Scan(negation.position, negation.segment, frozenset(), columns, literal=replace(literal, negated=False))
     steps.insert(at, scan)
-    return replace(apart, steps=tuple(steps))
+    return replace(rule_steps, steps=tuple(steps))
 
 
 def _names(variables: Iterable[Variable]) -> frozenset[str]:
@@ -275,19 +280,13 @@ def _steps(
         return [_equate(premise, position, segment, bound)]
     atom = premise.atom
     if atom.predicate.startswith(":"):
-        return [_ask(premise, position, segment)]
+        return [_builtin_call(premise, position, segment)]
     in_expressions = _names(v for arg in atom.args if isinstance(arg, Apply) for v in term_variables(arg))
     temporal = predicates[atom.key].temporal
     if premise.negated:
-        needs = _names(term_variables(*atom.args))
-        if premise.annotation is not None:
-            needs |= _names(bound_variables(premise.annotation.bounds))
-        if premise.operator is not None:
-            needs |= _names(bound_variables(premise.operator.bounds))
-        return [Absent(position, segment, needs, literal=premise)]
+        return [Negation(position, segment, _names(premise_variables(premise)), literal=premise)]
     columns = _names(arg for arg in atom.args if isinstance(arg, Variable))
-    known = bound | columns
-    roles = () if premise.annotation is None else _roles(premise.annotation, known)
+    roles = () if premise.annotation is None else _roles(premise.annotation, bound | columns)
     binds = columns | _names(b.value for role, b in roles if role != "within" and isinstance(b.value, Variable))
     steps: list[AnyStep] = [
         Scan(position, segment, in_expressions, binds, literal=premise, temporal=temporal, roles=roles)
@@ -328,7 +327,7 @@ def _equate(premise: Equality, position: int, segment: int, bound: set[str]) -> 
     return Equate(position, segment, left | right, equality=premise)
 
 
-def _ask(premise: Literal, position: int, segment: int) -> Ask:
+def _builtin_call(premise: Literal, position: int, segment: int) -> BuiltinCall:
     needs: set[str] = set()
     binds: set[str] = set()
     for arg, mode in zip(premise.atom.args, PREDICATES[premise.atom.predicate].modes, strict=True):
@@ -336,20 +335,20 @@ def _ask(premise: Literal, position: int, segment: int) -> Ask:
             needs |= _names(term_variables(arg))
         else:
             binds |= _names(term_variables(arg))
-    return Ask(position, segment, frozenset(needs), frozenset(binds), literal=premise)
+    return BuiltinCall(position, segment, frozenset(needs), frozenset(binds), literal=premise)
 
 
 def order(
-    apart: RuleSteps, delta: int | None, size: Callable[[Key], int], preset: frozenset[str] = frozenset()
+    rule_steps: RuleSteps, delta: int | None, size: Callable[[Key], int], preset: frozenset[str] = frozenset()
 ) -> list[tuple[AnyStep, Env]]:
     """Return the steps in running order, each with the kinds of values that reach it.
 
     ``delta`` is the position of the scan that reads the delta; ``preset`` are bound variables.
     """
     ordered: list[tuple[AnyStep, Env]] = []
-    known = KindInference(apart.predicates)
+    known = KindInference(rule_steps.predicates)
     bound: set[str] = set(preset)
-    waiting = list(apart.steps)
+    waiting = list(rule_steps.steps)
     # A premise with a fixed instant or window uses the timeline index.
     timed = {step.position for step in waiting if isinstance(step, Within | Window) and not step.needs}
 
@@ -360,7 +359,7 @@ def order(
         waiting.remove(step)
 
     if delta is not None:
-        first = next(s for s in apart.scans() if s.position == delta)
+        first = next(s for s in rule_steps.scans() if s.position == delta)
         if not first.needs:
             run(first)
     while waiting:
@@ -373,14 +372,10 @@ def order(
             if step.segment == segment
             and step.needs <= bound
             and (not isinstance(step, Within | Window) or step.position in scanned)
-            and (segment in apart.barriers or step.position == first_position or not _may_raise(known, step))
+            and (segment in rule_steps.barriers or step.position == first_position or not _may_raise(known, step))
         ]
-        run(
-            min(
-                ready,
-                key=lambda step: (_cost(step, bound, size) / (1 if step.position not in timed else 256), step.position),
-            )
-        )
+        costs = [_cost(step, bound, size) / (256 if step.position in timed else 1) for step in ready]
+        run(min(zip(costs, ready, strict=True), key=lambda pair: (pair[0], pair[1].position))[1])
     return ordered
 
 
@@ -390,7 +385,7 @@ def _learn(known: KindInference, step: AnyStep) -> None:
         for role, end in step.roles:
             if role != "within" and isinstance(end.value, Variable):
                 known.env[end.value.name] = frozenset({"time"})
-    elif isinstance(step, Ask):
+    elif isinstance(step, BuiltinCall):
         known.follow(step.literal)
     elif isinstance(step, Equate):
         known.follow(step.equality)
@@ -410,7 +405,7 @@ def _may_raise(known: KindInference, step: AnyStep) -> bool:
 
 def _cost(step: AnyStep, bound: set[str], size: Callable[[Key], int]) -> float:
     if not isinstance(step, Scan):
-        return -2.0 if not isinstance(step, Ask) or not step.binds - bound else 2.0
+        return -2.0 if not isinstance(step, BuiltinCall) or not step.binds - bound else 2.0
     args: tuple[Term, ...] = step.literal.atom.args
     free = [a for a in args if isinstance(a, Variable) and not a.anonymous and a.name not in bound]
     open_columns = [a for a in args if isinstance(a, Variable) and (a.anonymous or a.name not in bound)]

@@ -72,7 +72,8 @@ def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
     return index
 
 
-def changed_index(index: Index, columns: Columns, added: Facts, removed: Facts) -> Index:
+def update_index(index: Index, columns: Columns, added: Facts, removed: Facts) -> Index:
+    """Return a changed copy of an index."""
     index = index.copy()
     key = itemgetter(*columns)
     for wanted in {key(fact) for fact in removed}:
@@ -120,7 +121,7 @@ class Frozen:
     def changed(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
         frozen = Frozen((self.facts - removed) | added, skipped)
         for columns, index in self.indexes.copy().items():
-            frozen.indexes[columns] = changed_index(index, columns, added, removed)
+            frozen.indexes[columns] = update_index(index, columns, added, removed)
         return frozen
 
     def during(self, first: int, last: int) -> list[FactTuple]:
@@ -207,10 +208,10 @@ class View:
             return False
         self.facts |= new
         self.set_indexes = _UNINDEXED
-        self._index_more(new)
+        self._add_to_indexes(new)
         return True
 
-    def _index_more(self, facts: Iterable[FactTuple]) -> None:
+    def _add_to_indexes(self, facts: Iterable[FactTuple]) -> None:
         for columns, index in self.indexes.items():
             key = itemgetter(*columns)
             for fact in facts:
@@ -276,7 +277,7 @@ class GroupedView(View):
                 own |= seconds
             self.known += len(seconds)
         if self.indexes:
-            self._index_more([(first, second) for first, seconds in new.items() for second in seconds])
+            self._add_to_indexes([(first, second) for first, seconds in new.items() for second in seconds])
         return bool(new)
 
     def pending(self) -> int:
@@ -311,7 +312,7 @@ class GroupedView(View):
         return "o" if self.groups else ""
 
 
-class LookUp:
+class ViewIndex:
     """Facts of one view by the values at some positions, from the indexes of base and overlay."""
 
     def __init__(self, view: View, positions: Columns, arity: int, temporal: bool) -> None:
@@ -333,17 +334,16 @@ class LookUp:
         if self._whole:
             return ((wanted, None),) if wanted in view else ()
         if not self._positions:
-            return Found(view, len(view), self._temporal)
-        found = view.matching(self._positions, wanted if len(wanted) > 1 else wanted[0])
-        return Found(found, len(found), self._temporal)
+            return SizedFacts(view, self._temporal)
+        return SizedFacts(view.matching(self._positions, wanted if len(wanted) > 1 else wanted[0]), self._temporal)
 
 
-class Found:
-    """Facts with a known length; the intervals of temporal ones stand apart."""
+class SizedFacts:
+    """Facts with their number; the intervals of temporal ones are separate from the arguments."""
 
-    def __init__(self, facts: Iterable[FactTuple], count: int, temporal: bool) -> None:
+    def __init__(self, facts: View | list[FactTuple], temporal: bool) -> None:
         self._facts = facts
-        self._count = count
+        self._count = len(facts)
         self._temporal = temporal
 
     def __len__(self) -> int:

@@ -147,13 +147,13 @@ class Use:
 
     def _fired(self, shape: Shape) -> int:
         """Count derived facts, cached across requests where requests cannot change the count."""
-        kept = self.solver.model.kept_heads(shape.rule)
-        known = None if kept is None else kept.get(id(shape.rule))
-        if known is None:
-            known = len({fact for start in self._starts(shape) for fact in self.instances.heads(shape, start)})
-            if kept is not None:
-                kept[id(shape.rule)] = known
-        return known
+        cache = self.solver.model.head_counts(shape.rule)
+        if cache is not None and id(shape.rule) in cache:
+            return cache[id(shape.rule)]
+        count = len({fact for start in self._starts(shape) for fact in self.instances.heads(shape, start)})
+        if cache is not None:
+            cache[id(shape.rule)] = count
+        return count
 
     def _rule(self, shape: Shape, selector: str | None) -> RuleStatus:
         fired = self._fired(shape)

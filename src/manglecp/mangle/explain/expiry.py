@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -22,14 +22,14 @@ from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.engine.codegen import CompiledFunction, Generator, NotCompiled, tuple_text
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.model import EvaluatedModel
-from manglecp.mangle.engine.plan import Absent, RuleSteps, Scan, split_rule
+from manglecp.mangle.engine.plan import Scan, relation_premises, split_rule
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.explain.instances import Instance, Instances, Support
 from manglecp.mangle.explain.search import MergedFact, Replay
 from manglecp.mangle.explain.solver import ModelSolver, read_goal
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
-from manglecp.mangle.program import Program, Rule, closure
+from manglecp.mangle.program import Rule, closure
 from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, Variable, premise_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, order_key
 
@@ -79,35 +79,45 @@ def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
 class ExpiryRules:
     """The part of a rule graph that time can falsify. Made once per program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, compiled: CompiledProgram) -> None:
+        program = compiled.program
         self.predicates: Mapping[Key, Predicate] = program.predicates
         self.rules: dict[Key, list[Rule]] = {}
         readers: dict[Key, set[Key]] = {}
-        found: set[Key] = set()
+        limited: set[Key] = set()
         for rule in program.rules:
             head = rule.head.key
             self.rules.setdefault(head, []).append(rule)
             if program.predicates[head].temporal:
                 continue  # its facts have intervals
-            for premise in stored(rule):
+            for premise in _positive_premises(rule):
                 if depends_on_now(premise):
-                    found.add(head)
+                    limited.add(head)
                 elif not program.predicates[premise.atom.key].temporal:
                     readers.setdefault(premise.atom.key, set()).add(head)
         for predicate in program.predicates.values():
             if predicate.merge is not None:
                 readers.setdefault(predicate.merge.predicate, set()).add(predicate.key)
-        self.limited = closure(found, readers)
+        self.limited = closure(limited, readers)
         self._firsts = {key: self._first_args(key) for key in self.limited}
+        number = itertools.count()
+        self.backward: dict[Key, BackwardRules | None] = {}  # of each limited predicate; None if not compiled
+        for key in self.limited:
+            rules = self.rules.get(key, ())
+            if self.predicates[key].merge is not None or not all(map(self._can_compile, rules)):
+                self.backward[key] = None
+            else:
+                compiled_rules = [BackwardRule(rule, self, compiled, next(number)) for rule in rules]
+                self.backward[key] = _index_by_first(compiled_rules)
 
     def limits(self, rule: Rule) -> bool:
         """Return whether the rule has a premise about now, or one on a limited predicate."""
-        return any(depends_on_now(p) or p.atom.key in self.limited for p in stored(rule))
+        return any(depends_on_now(p) or p.atom.key in self.limited for p in _positive_premises(rule))
 
     def can_expire(self, key: Key, first: Value) -> bool:
         """Return whether time can falsify a fact of this predicate with this first argument."""
-        known = self._firsts.get(key, frozenset())
-        return known is None or first in known
+        firsts = self._firsts.get(key, frozenset())
+        return firsts is None or first in firsts
 
     def _first_args(self, key: Key) -> frozenset[Value] | None:
         """Return the first arguments of facts that time can falsify; None if the rules do not determine them."""
@@ -116,11 +126,15 @@ class ExpiryRules:
             return None
         return frozenset(first[0] for first in firsts)  # type: ignore[misc]  # constants
 
+    def _can_compile(self, rule: Rule) -> bool:
+        """Return whether the rule reads relations only, row by row."""
+        keys = [rule.head.key, *(premise.atom.key for premise in relation_premises(rule))]
+        predicates = [self.predicates[key] for key in keys]
+        return not rule.clause.aggregates and not any(p.deferred or p.external for p in predicates)
 
-def stored(rule: Rule) -> Iterator[Literal]:
-    for premise in rule.premises:
-        if isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":"):
-            yield premise
+
+def _positive_premises(rule: Rule) -> Iterator[Literal]:
+    return (premise for premise in relation_premises(rule) if not premise.negated)
 
 
 # Backward functions are generated like forward ones with another ending: the head's variables are given, and each row
@@ -134,34 +148,32 @@ Ways: TypeAlias = dict[tuple[Node, ...], int]  # the facts below a derivation, a
 class BackwardRule:
     """One rule, compiled for queries about facts of its head."""
 
-    def __init__(self, rule: Rule, lasting: ExpiryRules, compiled: CompiledProgram, number: int) -> None:
-        self.rule = _named(rule, lasting)
+    def __init__(self, rule: Rule, expiry_rules: ExpiryRules, compiled: CompiledProgram, number: int) -> None:
+        self.rule = _name_wildcards(rule, expiry_rules.limited)
         self.compiled = compiled
-        self.lasting = lasting
+        self.below = expiry_rules.limited
         self.name = f"backward_{number}"
-        self.limited = lasting.limits(rule)
-        self.steps: RuleSteps = split_rule(self.rule, compiled.program.predicates)
+        self.limited = expiry_rules.limits(rule)
+        self.steps = split_rule(self.rule, compiled.program.predicates)
         self.functions: dict[tuple[str, ...], CompiledFunction | None] = {}
-        self.reads = tuple(
-            compiled.ids[step.literal.atom.key] for step in self.steps.steps if isinstance(step, Scan | Absent)
-        )
+        self.reads = tuple(compiled.ids[premise.atom.key] for premise in relation_premises(rule))
         in_body = {v.name for premise in rule.premises for v in premise_variables(premise)}
-        args = rule.head.args
-        self.constants = [(i, arg) for i, arg in enumerate(args) if i and not isinstance(arg, Variable | Apply)]
-        self.first: Any = None if not args or isinstance(args[0], Variable | Apply) else args[0]
-        first: dict[str, int] = {}
+        self.constants: dict[int, Any] = {}  # by position in the head
         self.compared: list[int] = []  # positions that are computed, or repeat a variable
-        for i, arg in enumerate(args):
-            if isinstance(arg, Variable) and arg.name in in_body and arg.name not in first:
-                first[arg.name] = i
-            elif isinstance(arg, Variable | Apply):
+        preset: dict[str, int] = {}
+        for i, arg in enumerate(rule.head.args):
+            if not isinstance(arg, Variable | Apply):
+                self.constants[i] = arg
+            elif isinstance(arg, Variable) and arg.name in in_body and arg.name not in preset:
+                preset[arg.name] = i
+            else:
                 self.compared.append(i)
-        self.preset = tuple(first)
-        self.columns = (*first.values(), *self.compared)
+        self.preset = tuple(preset)
+        self.columns = (*preset.values(), *self.compared)
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Return whether the head has these constants. The first one was looked up."""
-        return all(args[i] == value for i, value in self.constants)
+        """Return whether the head has these constants."""
+        return all(args[i] == value for i, value in self.constants.items())
 
     def function(self, views: Sequence[View]) -> CompiledFunction | None:
         """Return the function for the layers that hold facts; None if the rule derives nothing from them.
@@ -170,16 +182,17 @@ class BackwardRule:
         """
         layers = tuple([views[i].layers for i in self.reads])
         if layers not in self.functions:
-            compiled = self.compiled
-            generator = _Backward(self, compiled.ids, compiled.temporal, views, preset=self.preset, name=self.name)
+            ids, temporal = self.compiled.ids, self.compiled.temporal
+            generator = _BackwardGenerator(
+                ids, temporal, views, self.steps, preset=self.preset, name=self.name, backward=self
+            )
             self.functions[layers] = generator.compile()
         return self.functions[layers]
 
 
-class _Backward(Generator):
-    def __init__(self, backward: BackwardRule, *args: Any, **options: Any) -> None:
-        super().__init__(backward.steps, *args, **options)
-        self.backward = backward
+@dataclass(eq=False)
+class _BackwardGenerator(Generator):
+    backward: BackwardRule = field(kw_only=True)
 
     def _end(self) -> None:
         own = self.backward
@@ -190,16 +203,16 @@ class _Backward(Generator):
             self.write(f"rows[()] = {self._forever}")
             self.write("return")
             return
-        limits = [text for scan in self.apart.scans() for text in self._limits(scan)]
+        limits = [text for scan in self.rule_steps.scans() for text in self._limits(scan)]
         limit = limits[0] if len(limits) == 1 else f"min({', '.join(limits)})" if limits else self._forever
         self.write(f"last = {limit}")
         self.write(f"below = {tuple_text(list(self._below()))}")
-        self.write(f"if last > rows.get(below, {self.given(INT_MIN, 'K')}):")
+        self.write(f"if last > rows.get(below, {self.global_name(INT_MIN, 'K')}):")
         self.write("    rows[below] = last")
 
     @property
     def _forever(self) -> str:
-        return self.given(FOREVER, "K")
+        return self.global_name(FOREVER, "K")
 
     def _limits(self, scan: Scan) -> Iterator[str]:
         if not depends_on_now(scan.literal):
@@ -213,26 +226,25 @@ class _Backward(Generator):
         bounds = [bound.value for bound in operator.bounds]
         if all(isinstance(bound, Duration | Now) for bound in bounds):  # the difference is the same for all facts
             shift = operator_end(operator, bounds, 0)  # type: ignore[arg-type]
-            yield f"({end} if {end} == {self._forever} else {end} + {self.given(shift, 'K')})"
+            yield f"({end} if {end} == {self._forever} else {end} + {self.global_name(shift, 'K')})"
         else:
-            values = [
-                self.bound[bound.name] if isinstance(bound, Variable) else self.given(bound, "K") for bound in bounds
-            ]
-            yield f"{self.given(operator_end, 'F')}({self.given(operator, 'K')}, {tuple_text(values)}, {end})"
+            values = [self.bound[b.name] if isinstance(b, Variable) else self.global_name(b, "K") for b in bounds]
+            function, argument = self.global_name(operator_end, "F"), self.global_name(operator, "K")
+            yield f"{function}({argument}, {tuple_text(values)}, {end})"
 
     def _below(self) -> Iterator[str]:
-        for scan in self.apart.scans():
-            if scan.literal.atom.key in self.backward.lasting.limited:
+        for scan in self.rule_steps.scans():
+            if scan.literal.atom.key in self.backward.below:
                 args = [self.expression(arg) for arg in scan.literal.atom.args]
                 yield f"({self.ids[scan.literal.atom.key]}, {tuple_text(args)})"
 
 
-def _named(rule: Rule, lasting: ExpiryRules) -> Rule:
+def _name_wildcards(rule: Rule, limited: Collection[Key]) -> Rule:
     """Name the ``_`` of premises whose facts are followed. Programs cannot contain these names."""
     number = itertools.count()
 
     def name(premise: Premise) -> Premise:
-        if not isinstance(premise, Literal) or premise.negated or premise.atom.key not in lasting.limited:
+        if not isinstance(premise, Literal) or premise.negated or premise.atom.key not in limited:
             return premise
         args = [
             Variable(f"any{next(number)}") if isinstance(arg, Variable) and arg.anonymous else arg
@@ -243,47 +255,13 @@ def _named(rule: Rule, lasting: ExpiryRules) -> Rule:
     return Rule(rule.clause, tuple(name(premise) for premise in rule.premises))
 
 
-class BackwardRules:
-    """The rules of one predicate, indexed by the first constant of their heads."""
-
-    def __init__(self, rules: list[BackwardRule]) -> None:
-        self._open = [rule for rule in rules if rule.first is None]
-        constants = {rule.first for rule in rules} - {None}
-        self._by_first = {first: [rule for rule in rules if rule.first in (None, first)] for first in constants}
-
-    def fitting(self, args: Sequence[Any]) -> list[BackwardRule]:
-        rules = self._by_first.get(args[0], self._open) if args else self._open
-        return [rule for rule in rules if not rule.constants or rule.fits(args)]
+BackwardRules: TypeAlias = dict[Any, list[BackwardRule]]
+"""The rules of one predicate by the first constant of their heads; None for heads that begin with a variable."""
 
 
-class Backwards:
-    """What expiry needs to know of one program."""
-
-    def __init__(self, compiled: CompiledProgram) -> None:
-        self.lasting = ExpiryRules(compiled.program)
-        self.rules: dict[Key, BackwardRules | None] = {}  # of each limited predicate; None if they are not compiled
-        number = itertools.count()
-        for key in self.lasting.limited:
-            rules = self.lasting.rules.get(key, ())
-            can_run = self.lasting.predicates[key].merge is None and all(map(self._can_run, rules))
-            self.rules[key] = (
-                BackwardRules([BackwardRule(rule, self.lasting, compiled, next(number)) for rule in rules])
-                if can_run
-                else None
-            )
-
-    def _can_run(self, rule: Rule) -> bool:
-        """Return whether the rule reads relations only, row by row."""
-        keys = [rule.head.key]
-        keys += [p.atom.key for p in rule.premises if isinstance(p, Literal) and not p.atom.predicate.startswith(":")]
-        predicates = [self.lasting.predicates[key] for key in keys]
-        return not rule.clause.aggregates and not any(p.deferred or p.external for p in predicates)
-
-
-def backwards(compiled: CompiledProgram) -> Backwards:
-    if compiled.backwards is None:
-        compiled.backwards = Backwards(compiled)
-    return compiled.backwards  # type: ignore[no-any-return]  # the engine knows nothing of it
+def _index_by_first(rules: list[BackwardRule]) -> BackwardRules:
+    firsts = {None} | {rule.constants.get(0) for rule in rules}
+    return {first: [rule for rule in rules if rule.constants.get(0) in (None, first)] for first in firsts}
 
 
 MOST_WAYS: Final = 8  # limit of derivations from other facts
@@ -295,9 +273,12 @@ class Expiry:
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
         self.engine = model.evaluation
-        known = backwards(self.engine.compiled)
-        self.lasting, self.rules = known.lasting, known.rules
-        self.ids = self.engine.compiled.ids
+        compiled = self.engine.compiled
+        if compiled.expiry_rules is None:  # two threads may both make them; they make the same
+            compiled.expiry_rules = ExpiryRules(compiled)
+        self.expiry_rules: ExpiryRules = compiled.expiry_rules
+        self.rules = self.expiry_rules.backward
+        self.ids = compiled.ids
         self.settled: dict[Node, int] = {}
         self._choices: dict[Node, Ways] = {}
         self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # for the layers of this evaluation
@@ -310,7 +291,7 @@ class Expiry:
             raise ValueError(f"{fact.text} does not hold")
         if predicate.temporal:
             end = self._joined(fact)[1]
-        elif fact.key not in self.lasting.limited:
+        elif fact.key not in self.expiry_rules.limited:
             return None
         else:
             end = self._end((self.ids[fact.key], fact.args))
@@ -396,15 +377,15 @@ class Expiry:
     def _compiled_ways(self, rules: BackwardRules, args: tuple[Any, ...]) -> Ways:
         views, now = self.engine.views, self.engine.now
         found: Ways = {}
-        for rule in rules.fitting(args):
+        for rule in rules.get(args[0], rules[None]) if args else rules[None]:
+            if rule.constants and not rule.fits(args):
+                continue
             if rule not in self._functions:
                 self._functions[rule] = rule.function(views)
             function = self._functions[rule]
             if function is not None:
                 function.run(views, now, None, found, tuple([args[i] for i in rule.columns]))
         return found
-
-    # --- rules that are not compiled -------------------------------------------------------------------------------
 
     @cached_property
     def _solver(self) -> ModelSolver:
@@ -441,7 +422,7 @@ class Expiry:
             if depends_on_now(ground.literal):
                 ends = (self._premise_end(ground.literal, ground.row, option.facts[0]) for option in ground.options)
                 last = min(last, max(ends))
-            elif key in self.lasting.limited:
+            elif key in self.expiry_rules.limited:
                 node = (-1 - len(self._choices), ())
                 self._choices[node] = {((self.ids[key], option.facts[0].args),): FOREVER for option in ground.options}
                 below[node] = None
