@@ -24,14 +24,14 @@ demo: setup-run ## a server with the incident pack, and a client that walks thro
 	@$(PY) -m tools.demo
 
 .PHONY: quick test
-quick: setup-dev ## lint, types, import contract, and the fast tests that the change can affect; ALL=1 runs all of them
-	@$(PY) tools/check.py lint types imports affected
-test: setup-dev ## everything that has to hold: lint, types, import contract, docs, tests
+quick: setup-dev ## lint, prose, types, import contract, and the fast tests that the change can affect; ALL=1 runs all of them
+	@$(PY) tools/check.py lint prose types imports affected
+test: setup-dev ## everything that has to hold: lint, prose, types, import contract, docs, tests
 	@$(PY) tools/check.py
 
 .PHONY: lint fmt types docs reference coverage
-lint: setup-dev ## style, strict types and import contract
-	@$(PY) tools/check.py lint types imports
+lint: setup-dev ## style, prose, strict types and import contract
+	@$(PY) tools/check.py lint prose types imports
 fmt: setup-dev ## format the code and fix what can be fixed
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .

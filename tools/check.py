@@ -13,6 +13,7 @@ BIN = ROOT / ".venv" / "bin"
 PYTEST = ["pytest", "-n", "3", "--dist", "worksteal"]
 STEPS: dict[str, list[list[str]]] = {
     "lint": [["ruff", "check", "."], ["ruff", "format", "--check", "."]],
+    "prose": [["python", "tools/prose.py"]],
     "types": [["mypy"]],
     "imports": [["lint-imports", "--no-logo"]],
     "docs": [["mkdocs", "build", "--strict", "--quiet", "--clean"]],

@@ -28,7 +28,7 @@ AVOIDED: Final = {
     r"carr(?:y|ies|ied|ying) out": "execute",
     r"tak(?:es?|en|ing) up": "resume",
     r"editions?": "pack revision",
-    r"(?<!there )(?:is|are|was|were) none(?! of)": "is not a",
+    r"(?<!there )(?:is|are|was|were) (?-i:none)(?! of)": "is not a",
     r"thinks? up|made up of whole cloth": "invent",
 }
 """Words to avoid in all text, with what to write instead."""
@@ -47,17 +47,17 @@ def check_text(text: str, first_line: int, *tables: dict[str, str]) -> Iterator[
     """Yield the line, the word and the replacement for each avoided word in ``text``."""
     for table in tables:
         for pattern, instead in table.items():
-            for found in re.finditer(rf"\b(?:{pattern})\b", text, re.IGNORECASE):
-                yield first_line + text.count("\n", 0, found.start()), found[0], instead
+            for match in re.finditer(rf"\b(?:{pattern})\b", text, re.IGNORECASE):
+                yield first_line + text.count("\n", 0, match.start()), match[0], instead
 
 
 def check_markdown(text: str) -> Iterator[Finding]:
-    """Check a page without its code, links and comments."""
+    """Yield the findings in a page, without its code, links and comments."""
     yield from check_text(_CODE.sub(_blank, text), 1, AVOIDED)
 
 
 def check_python(text: str) -> Iterator[Finding]:
-    """Check the docstrings, comments and messages of a module."""
+    """Yield the findings in the docstrings, comments and messages of a module."""
     documentation = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -72,21 +72,21 @@ def check_python(text: str) -> Iterator[Finding]:
 
 
 def check_mangle(text: str) -> Iterator[Finding]:
-    """Check the comments, the ``doc`` texts and the messages of Mangle rules."""
-    for found in _MANGLE.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        if found["comment"] is not None or found["doc"] is not None:
-            yield from check_text(_QUOTED.sub(_blank, found["comment"] or found["doc"]), line, AVOIDED, SPEECH)
-        elif _is_message(found["text"]):
-            yield from check_text(found["text"], line, AVOIDED)
+    """Yield the findings in the comments, the ``doc`` texts and the messages of Mangle rules."""
+    for match in _MANGLE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["comment"] is not None or match["doc"] is not None:
+            yield from check_text(_QUOTED.sub(_blank, match["comment"] or match["doc"]), line, AVOIDED, SPEECH)
+        elif _is_message(match["text"]):
+            yield from check_text(match["text"], line, AVOIDED)
 
 
 def _is_message(value: object) -> bool:
     return isinstance(value, str) and " " in value
 
 
-def _blank(found: re.Match[str]) -> str:
-    return "\n" * found[0].count("\n")
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n")
 
 
 CHECKS: Final = {".md": check_markdown, ".mg": check_mangle, ".py": check_python}
@@ -101,7 +101,7 @@ def files() -> Iterator[Path]:
 
 
 def main(named: list[str]) -> int:
-    found = 0
+    findings = 0
     for path in map(Path, named) if named else files():
         if path.resolve() == Path(__file__).resolve():
             continue  # it contains the words
@@ -109,10 +109,10 @@ def main(named: list[str]) -> int:
         shown = path.resolve().relative_to(ROOT) if path.resolve().is_relative_to(ROOT) else path
         for line, word, instead in sorted(CHECKS[path.suffix](text)):
             print(f"{shown}:{line}: {word!r}: {instead}")
-            found += 1
-    if found:
-        print(f"\n{found} words to replace; docs/reference/glossary.md has the terms", file=sys.stderr)
-    return 1 if found else 0
+            findings += 1
+    if findings:
+        print(f"\n{findings} words to replace; docs/reference/glossary.md has the terms", file=sys.stderr)
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

@@ -74,12 +74,12 @@ prohibited("tool", "said to be for \\"somebody\\" else") :- user("nobody").
     assert words(list(check_mangle(rules))) == [(1, "Whoever"), (2, "nobody"), (2, "says"), (3, "somebody")]
 
 
-@pytest.mark.parametrize("text", ["there is none", "none of them is", "which is none of these"])
-def test_none_as_a_pronoun_is_permitted(text: str) -> None:
+@pytest.mark.parametrize("text", ["there is none", "none of them is", "which is none of these", "if the id is None"])
+def test_none_as_a_pronoun_or_a_value_is_permitted(text: str) -> None:
     assert list(check_markdown(text)) == []
 
 
-def test_kein_negation_is_found() -> None:
+def test_none_as_a_negation_is_found() -> None:
     assert words(list(check_markdown("a word that is none"))) == [(1, "is none")]
 
 
