@@ -97,8 +97,8 @@ class Stream:
                 blocks[index]["input"] = parse_arguments(text) if text else blocks[index].get("input", {})
             else:
                 blocks[index][name] = (optional_text(blocks[index], name) or "") + text
-        given = array(self._message, "content")
-        return {**self._message, "content": [*given, *(blocks[index] for index in sorted(blocks))]}
+        content = array(self._message, "content")
+        return {**self._message, "content": [*content, *(blocks[index] for index in sorted(blocks))]}
 
     def _delta(self, index: int, delta: dict[str, Any]) -> None:
         block = self._blocks.get(index)
@@ -115,7 +115,11 @@ class Stream:
 
 
 _SERVED: Final = ("server_tool_use", "mcp_tool_use")
-_PROGRAMS: Final = ("code_execution", "bash_code_execution")
+_SERVED_KINDS: Final = {
+    "code_execution": CODE_EXECUTION,
+    "bash_code_execution": CODE_EXECUTION,
+    "text_editor_code_execution": "edit",
+}
 _KINDS_BY_TYPE: Final = {
     "bash_": "shell",
     "text_editor_": "edit",
@@ -129,7 +133,8 @@ class AnthropicLog(ExchangeLog):
 
     def __init__(self, limits: LogLimits) -> None:
         super().__init__(limits)
-        self._dialogue = Dialogue(_Messages(), limits)
+        self._dialect = _Messages()
+        self._dialogue = Dialogue(self._dialect, limits)
         self._stream = Stream()
 
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
@@ -177,9 +182,8 @@ class AnthropicLog(ExchangeLog):
             yield self._reply(message)
 
     def _reply(self, message: dict[str, Any]) -> ModelReply:
-        return self._dialogue.reply(
-            _read_parts(message), optional_text(message, "stop_reason"), optional_text(message, "model")
-        )
+        parts, stop = self._dialect.parts(message), self._dialect.stop(message)
+        return self._dialogue.reply(parts, stop, optional_text(message, "model"))
 
 
 class _Messages(Dialect):
@@ -197,7 +201,16 @@ class _Messages(Dialect):
         return results
 
     def parts(self, message: Message) -> Iterator[ReplyPart]:
-        return _read_parts(message)
+        """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
+        for i, block in _blocks(message):
+            kind = kind_of(block)
+            with inside("content", i):
+                if kind == "text":
+                    yield optional_text(block, "text") or ""
+                elif kind == "tool_use" or kind in _SERVED:
+                    yield _read_call(block, served=kind in _SERVED)
+                elif kind is not None and kind.endswith("_tool_result"):
+                    yield _read_result(block, served=True)
 
     def stop(self, message: Message) -> str | None:
         return optional_text(message, "stop_reason")
@@ -232,39 +245,21 @@ def _blocks(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from each_object(message, "content")
 
 
-def _read_parts(message: dict[str, Any]) -> Iterator[ReplyPart]:
-    """Yield the texts, calls and results of a reply; thinking blocks are skipped."""
-    for i, block in _blocks(message):
-        kind = kind_of(block)
-        with inside("content", i):
-            if kind == "text":
-                yield optional_text(block, "text") or ""
-            elif kind == "tool_use" or kind in _SERVED:
-                yield _read_call(block, served=kind in _SERVED)
-            elif kind is not None and kind.endswith("_tool_result"):
-                yield _read_result(block, served=True)
-
-
 def _read_call(block: dict[str, Any], *, served: bool) -> ToolCall:
     name = identifier(block, "name")
-    given = block.get("input")
+    arguments = block.get("input")
+    kind = "mcp" if block["type"] == "mcp_tool_use" else "function"
+    if block["type"] == "server_tool_use":
+        kind = _SERVED_KINDS.get(name, "search" if name.startswith("tool_search_") else "function")
     return ToolCall(
         identifier(block, "id"),
         name,
-        given,
-        kind="mcp" if block["type"] == "mcp_tool_use" else _kind(name) if served else "function",
-        valid=type(given) is dict,
+        arguments,
+        kind=kind,
+        valid=type(arguments) is dict,
         served=served,
         caller=read_caller(block),
     )
-
-
-def _kind(name: str) -> str:
-    if name in _PROGRAMS:
-        return CODE_EXECUTION
-    if name == "text_editor_code_execution":
-        return "edit"
-    return "search" if name.startswith("tool_search_") else "function"
 
 
 def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:

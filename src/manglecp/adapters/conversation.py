@@ -62,7 +62,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as recorded by the log; members that are not recorded are None."""
+    """An error as recorded by the log; a member that was not recorded is None."""
 
     code: str | None
     message: str | None
@@ -143,7 +143,7 @@ _MARK: Final = "<system-reminder>"
 
 def find_reminders(text: str) -> list[str]:
     """Return the reminders that a harness inserted into user text."""
-    return [found.strip() for found in _REMINDER.findall(text)] if _MARK in text else []
+    return [reminder.strip() for reminder in _REMINDER.findall(text)] if _MARK in text else []
 
 
 def has_user_text(text: str) -> bool:
@@ -162,22 +162,14 @@ class Thread:
     def restart(self, system: Iterable[str]) -> None:
         """Reset the digests, with these instructions."""
         self.system = list(system)
-        self._view = RunningDigest()
-        self._queue = RunningDigest(self.system)
+        self.view = RunningDigest()
+        self.queue = RunningDigest(self.system)
 
     def append(self, message: JSON, queued: Iterable[str]) -> None:
         """Add a message and those of its texts that belong to the reminder queue."""
-        self._view.append(message)
+        self.view.append(message)
         for text in queued:
-            self._queue.append(text)
-
-    @property
-    def view(self) -> str:
-        return self._view.digest()
-
-    @property
-    def queue(self) -> str:
-        return self._queue.digest()
+            self.queue.append(text)
 
 
 class Threads:
@@ -195,20 +187,18 @@ class Threads:
         """Return the thread of a request, and how many of its messages are already known."""
         key = canonical_bytes(session if session is not None else texts_of(messages[0]) if messages else None)
         thread = self._open.get(key)
-        known = 0 if thread is None else len(thread.messages)
-        if thread is None or len(messages) < known or (len(messages) == known and messages != thread.messages):
-            thread, known = self.begin(), 0
+        count = 0 if thread is None else len(thread.messages)
+        if thread is None or len(messages) < count or (len(messages) == count and messages != thread.messages):
+            thread, count = self.begin(), 0
         self._open.put(key, thread)
-        return thread, known
+        return thread, count
 
     def named(self, name: str) -> tuple[Thread, bool]:
         """Return the thread with this name, and whether it existed."""
-        key = canonical_bytes(name)
-        thread = self._open.get(key)
-        known = thread is not None
-        thread = thread or self.begin()
-        self._open.put(key, thread)
-        return thread, known
+        existing = self._open.get(canonical_bytes(name))
+        thread = existing or self.begin()
+        self.name(name, thread)
+        return thread, existing is not None
 
     def name(self, name: str, thread: Thread) -> None:
         self._open.put(canonical_bytes(name), thread)
@@ -274,20 +264,17 @@ class _Additions:
     results: list[CallResult] = field(default_factory=list)
     speaks: bool = False
     count: int = 0
-    echoing: bool = field(init=False)
+    has_client_message: bool = False
     past: set[str] = field(default_factory=set)
     """Calls of replies from before the log began; their results are ignored."""
-
-    def __post_init__(self) -> None:
-        self.echoing = self.echoes
 
     def add(self, message: Message, dialect: Dialect, texts: Iterable[str]) -> None:
         self.count += 1
         if dialect.is_reply(message):
-            if not self.echoing:
+            if not self.echoes or self.has_client_message:
                 self.past |= {part.id for part in dialect.parts(message) if isinstance(part, ToolCall)}
             return
-        self.echoing = False
+        self.has_client_message = True
         self.speaks = self.speaks or (not dialect.is_system(message) and any(map(has_user_text, texts)))
         self.results += [result for result in dialect.results(message) if result.id not in self.past]
 
@@ -323,17 +310,17 @@ class Dialogue:
     def request(self, request: Message, session: str | None = None) -> Prompt:
         """Return the prompt of a request that repeats its conversation."""
         messages = array(request, self._dialect.list_name)
-        thread, known = self._threads.continued(messages, session)
-        prompt = self._read_request(thread, request, messages, known, echoes=known > 0)
-        return replace(prompt, repeats=True) if 0 < known == len(messages) else prompt
+        thread, known_count = self._threads.continued(messages, session)
+        prompt = self._read_request(thread, request, messages, known_count, echoes=known_count > 0)
+        return replace(prompt, repeats=True) if 0 < known_count == len(messages) else prompt
 
     def addition(self, request: Message, key: str) -> Prompt:
         """Return the prompt of a request that holds only new messages for the conversation of this key."""
-        thread, known = self._threads.named(key)
+        thread, existed = self._threads.named(key)
         thread.messages = ()
-        prompt = self._read_request(thread, request, array(request, self._dialect.list_name), 0, echoes=known)
+        prompt = self._read_request(thread, request, array(request, self._dialect.list_name), 0, echoes=existed)
         # Results in an unknown conversation belong to calls from before the log began.
-        return prompt if known else replace(prompt, results=())
+        return prompt if existed else replace(prompt, results=())
 
     def reply(
         self, parts: Iterable[ReplyPart], stop: str | None, model: str | None, key: str | None = None
@@ -346,20 +333,20 @@ class Dialogue:
         return ModelReply(self._thread.number, self.line, tuple(parts), stop, model)
 
     def _read_request(
-        self, thread: Thread, request: Message, messages: Sequence[Any], known: int, *, echoes: bool
+        self, thread: Thread, request: Message, messages: Sequence[Any], known_count: int, *, echoes: bool
     ) -> Prompt:
-        """Read a request. The first ``known`` messages are read again only if they or the instructions changed."""
+        """Read a request. Its known messages are read again only if they or the instructions changed."""
         system = self._dialect.system(request)
-        unchanged = thread.system == system and list(thread.messages) == messages[:known]
-        if not unchanged or known == 0:
+        unchanged = thread.system == system and list(thread.messages) == messages[:known_count]
+        if not unchanged or known_count == 0:
             thread.restart(system)
         additions = _Additions(echoes)
-        for i in range(known if unchanged else 0, len(messages)):
+        for i in range(known_count if unchanged else 0, len(messages)):
             with inside(self._dialect.list_name, i):
                 message = require_object(messages[i])
                 texts = self._dialect.texts(message)
                 thread.append(message, self._queued(message, texts))
-                if i >= known:
+                if i >= known_count:
                     additions.add(message, self._dialect, texts)
         thread.messages = messages
         self._thread = thread
@@ -417,13 +404,13 @@ class Dialogue:
     def _queued(self, message: Message, texts: list[str]) -> list[str]:
         if self._dialect.is_system(message):
             return texts
-        return [] if self._dialect.is_reply(message) else [found for text in texts for found in find_reminders(text)]
+        return [] if self._dialect.is_reply(message) else [one for text in texts for one in find_reminders(text)]
 
     def _prompt(self, thread: Thread, request: Message, additions: _Additions) -> Prompt:
         return Prompt(
             thread.number,
-            thread.view,
-            thread.queue,
+            thread.view.digest(),
+            thread.queue.digest(),
             tuple(additions.results),
             additions.speaks,
             additions.echoes,

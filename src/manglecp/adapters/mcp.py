@@ -22,7 +22,16 @@ from manglecp.adapters.conversation import (
     read_failure,
 )
 from manglecp.adapters.policies import ToolDefinition, offer_tools
-from manglecp.adapters.records import each_object, identifier, inside, mapping, optional_text, read_each, require_object
+from manglecp.adapters.records import (
+    each_object,
+    identifier,
+    inside,
+    mapping,
+    optional_text,
+    read_each,
+    require_object,
+    text_or_number,
+)
 from manglecp.wire import JSON, Fault
 
 _CALL: Final = "tools/call"
@@ -82,15 +91,15 @@ class McpLog:
         return ModelReply(_THREAD, self._line, parts, "tool_use", offer=self._offer)
 
     def _request(self, method: str, message: dict[str, Any]) -> None:
-        number = _read_id(message, "id")
+        number = text_or_number(message, "id")
         params = mapping(message, "params") or {}
         if method == _CALL:
             with inside("params"):
                 name = identifier(params, "name")
-            given = params.get("arguments")
-            valid = given is None or type(given) is dict
+            arguments = params.get("arguments")
+            valid = arguments is None or type(arguments) is dict
             self._parts.append(
-                ToolCall(_call_id(number), name, {} if given is None else given, "mcp", "function_call", valid)
+                ToolCall(_call_id(number), name, {} if arguments is None else arguments, "mcp", "function_call", valid)
             )
             self._calls += 1
             self._cancelled.discard(number)
@@ -99,7 +108,7 @@ class McpLog:
         self._open.setdefault(number, []).append(method)
 
     def _response(self, message: dict[str, Any]) -> None:
-        number = _read_id(message, "id")
+        number = text_or_number(message, "id")
         methods = self._open.get(number)
         method = methods.pop() if methods else None
         if not methods:
@@ -115,7 +124,7 @@ class McpLog:
             self._parts.append(_read_result(number, message))  # no request: an orphan
 
     def _cancel(self, params: dict[str, Any]) -> None:
-        number = _read_id(params, "requestId")
+        number = text_or_number(params, "requestId")
         methods = self._open.get(number)
         if methods and _CALL in methods:
             methods.remove(_CALL)
@@ -136,13 +145,6 @@ class McpLog:
             )
         if result.get("nextCursor") is None:
             self._offer = offer_tools(self._listed)
-
-
-def _read_id(holder: dict[str, Any], key: str) -> str | int:
-    number = holder.get(key)
-    if type(number) is int or (type(number) is str and number.strip()):
-        return number
-    raise Fault("an id is a text or a whole number").inside(key)
 
 
 def _call_id(number: str | int) -> str:

@@ -183,9 +183,9 @@ def _read_call(call: dict[str, Any]) -> ToolCall:
     if (custom := mapping(call, "custom")) is not None:
         return ToolCall(identifier(call, "id"), identifier(custom, "name"), custom.get("input"), block="function_call")
     function = require_object(call.get("function"), "function")
-    given = parse_arguments(optional_text(function, "arguments"))
-    valid = type(given) is dict
-    return ToolCall(identifier(call, "id"), identifier(function, "name"), given, block="function_call", valid=valid)
+    arguments = parse_arguments(optional_text(function, "arguments"))
+    valid = type(arguments) is dict
+    return ToolCall(identifier(call, "id"), identifier(function, "name"), arguments, block="function_call", valid=valid)
 
 
 def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
@@ -295,30 +295,30 @@ def _type(item: dict[str, Any]) -> str:
 def _client_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "function_call":
-        given = parse_arguments(optional_text(item, "arguments"))
+        arguments = parse_arguments(optional_text(item, "arguments"))
         name = identifier(item, "name")
     else:
-        given = item.get("input", item.get("action", item.get("operation")))
+        arguments = item.get("input", item.get("action", item.get("operation")))
         name = optional_text(item, "name") or kind.removesuffix(_CALL)
-    valid = kind != "function_call" or type(given) is dict
+    valid = kind != "function_call" or type(arguments) is dict
     return ToolCall(
-        identifier(item, "call_id"), name, given, _CLIENT[kind], "function_call", valid, caller=read_caller(item)
+        identifier(item, "call_id"), name, arguments, _CLIENT[kind], "function_call", valid, caller=read_caller(item)
     )
 
 
 def _served_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "mcp_call":
-        given = parse_arguments(optional_text(item, "arguments"))
+        arguments = parse_arguments(optional_text(item, "arguments"))
     else:
-        given = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
+        arguments = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
     return ToolCall(
         identifier(item, "id"),
         optional_text(item, "name") or kind.removesuffix(_CALL),
-        given,
+        arguments,
         _SERVED_KINDS.get(kind, "function"),
         "function_call",
-        valid=kind != "mcp_call" or type(given) is dict,
+        valid=kind != "mcp_call" or type(arguments) is dict,
         served=True,
         caller=read_caller(item),
     )
@@ -361,8 +361,6 @@ def _item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
 
 
 _CHUNK: Final = "chat.completion.chunk"
-_COMPLETION: Final = "chat.completion"
-_RESPONSE: Final = "response"
 
 
 class OpenAILog(ExchangeLog):
@@ -379,7 +377,10 @@ class OpenAILog(ExchangeLog):
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         if type(value) is list:
             self._set_line(line)
-            yield from self._transcript(value)
+            if any(type(message) is dict and "type" in message for message in value):
+                yield from self._items.transcript({"input": value})
+            else:
+                yield from self._chat.transcript({"messages": value})
             return
         record = require_object(value)
         if kind_of(record, "object") == _CHUNK:
@@ -387,7 +388,7 @@ class OpenAILog(ExchangeLog):
                 yield from self._streamed()
             self._set_line(line)
             self._chunks.add(record)
-        elif _is_event(record):
+        elif (kind_of(record) or "").startswith("response.") or kind_of(record) == "error":
             self._set_line(line)
             self._events.add(record)
             if self._events.ended:
@@ -408,7 +409,7 @@ class OpenAILog(ExchangeLog):
     def _read_complete(self, record: dict[str, Any]) -> Iterator[ConversationEvent]:
         if "request" in record or type(record.get("response")) in (dict, list, str):
             yield from self._exchange(record)
-        elif kind_of(record, "object") in (_COMPLETION, _RESPONSE):
+        elif kind_of(record, "object") in ("chat.completion", "response"):
             yield from self._answer(record)
         elif "messages" in record:
             yield from self._chat.transcript(record, "messages")
@@ -418,12 +419,6 @@ class OpenAILog(ExchangeLog):
             yield from self._items.message(record)
         else:
             raise Fault("neither an exchange, nor a message or item, nor a part of a stream")
-
-    def _transcript(self, messages: list[Any]) -> Iterator[ConversationEvent]:
-        if any(type(message) is dict and "type" in message for message in messages):
-            yield from self._items.transcript({"input": messages})
-        else:
-            yield from self._chat.transcript({"messages": messages})
 
     def _request(self, request: Message, session: str | None) -> ConversationEvent:
         if "input" not in request:
@@ -467,8 +462,3 @@ class OpenAILog(ExchangeLog):
         response, self._events = self._events.response(), ItemStream()
         if response is not None:
             yield from self._answer(response)
-
-
-def _is_event(record: dict[str, Any]) -> bool:
-    kind = kind_of(record) or ""
-    return kind.startswith("response.") or kind == "error"

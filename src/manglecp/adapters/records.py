@@ -222,6 +222,14 @@ def identifier(holder: dict[str, Any], key: str) -> str:
     return value
 
 
+def text_or_number(holder: dict[str, Any], key: str) -> str | int:
+    """Return an id. Raises :class:`Fault` if it is neither a text nor a whole number."""
+    value = holder.get(key)
+    if type(value) is int or (type(value) is str and value.strip()):
+        return value
+    raise Fault(f"{key} is a text or a whole number").inside(key)
+
+
 def position(holder: dict[str, Any], key: str) -> int:
     """Return the index of a part of a stream. Raises :class:`Fault` if it is missing or too large."""
     index = holder.get(key)

@@ -9,7 +9,7 @@ from manglecp.adapters.anthropic import AnthropicLog
 from manglecp.adapters.mcp import McpLog
 from manglecp.adapters.openai import OpenAILog
 from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, Binding, bind
-from manglecp.adapters.records import LogError, LogLimits, read_records, require_object
+from manglecp.adapters.records import LogError, LogLimits, read_records, require_object, text_or_number
 from manglecp.adapters.turns import TurnAssembler, without_derived
 from manglecp.base.text import quote
 from manglecp.harness import Evidence
@@ -41,7 +41,7 @@ class NeutralLog:
             yield from self.finish()
             yield {**record, "turn": {"number": self._number, "line": line}}
             return
-        name = _name(record)
+        name = str(text_or_number(record, "turn"))
         turn = self._open.get(name)
         if turn is None:
             if name in self._emitted:
@@ -89,13 +89,6 @@ class _Turn:
         replaced = any(own.get(name, value) != value for name, value in binding.fields.items())
         constraints = {**({} if replaced else binding.constraints), **self._constraints}
         return {"turn": self._place, "evidence": self._evidence, **constraints}
-
-
-def _name(record: dict[str, Any]) -> str:
-    name = record.get("turn")
-    if type(name) is int or (type(name) is str and name.strip()):
-        return str(name)
-    raise Fault("the turn of a row is a text or a whole number").inside("turn")
 
 
 Document: TypeAlias = dict[str, Any]

@@ -93,10 +93,6 @@ class TurnEvidence:
         self.iterations += 1
         self.continues = False
 
-    def request(self, call: ToolCall, search: ToolSearch | None) -> None:
-        """Add a call of the model, with the search that found its tool."""
-        self.requests.append(_Request(call, search, self.iterations))
-
     def follow(self, prompt: Prompt) -> None:
         """Add the next request. The turn continues if it brings results or resumes the reply without new text."""
         self.after = prompt
@@ -270,18 +266,18 @@ def _envelope(result: CallResult) -> dict[str, Any]:
         row["errorMessageDigest"] = digest_text(trim(failure.message))
     if failure.retryable is not None:
         row["retryable"] = failure.retryable
-    elif (known := is_retryable(failure.code)) is not None:
-        row |= {"retryable": known, "derived": True}
+    elif (retryable := is_retryable(failure.code)) is not None:
+        row |= {"retryable": retryable, "derived": True}
     return row
 
 
 def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
     spec = evidence["callSpec"]
-    used: dict[str, dict[str, Any]] = {}
+    uses: dict[str, dict[str, Any]] = {}
     for row in evidence["toolResults"]:
         if row["status"] in _TERMINAL:
-            used.setdefault(row["toolCallId"], _use_row(row, turn.spans.get(row["toolCallId"])))
-    evidence["toolUse"] = list(used.values())
+            uses.setdefault(row["toolCallId"], _use_row(row, turn.spans.get(row["toolCallId"])))
+    evidence["toolUse"] = list(uses.values())
     if turn.after is None:
         return
     evidence["toolRender"] = [
@@ -389,19 +385,18 @@ class UnusedResults:
         """Yield the results that reappear in a reply, with the common text, and stop watching them."""
         if not self._watched:
             return
-        found: dict[int, str] = {}
-        known = self._grams
-        for at in [at for at in range(len(text) - _GRAM + 1) if text[at : at + _GRAM] in known]:
-            for key in known[text[at : at + _GRAM]]:
-                if key in self._watched and key not in found:
+        runs: dict[int, str] = {}
+        for at in range(len(text) - _GRAM + 1):
+            for key in self._grams.get(text[at : at + _GRAM], ()):
+                if key in self._watched and key not in runs:
                     run = _common_text(self._watched[key].text, text, at)
                     if run is not None:
-                        found[key] = run
+                        runs[key] = run
         for word in _WORD.findall(text):
             for key in self._ids.get(word, ()):
                 if key in self._watched:
-                    found.setdefault(key, word)
-        for key, run in found.items():
+                    runs.setdefault(key, word)
+        for key, run in runs.items():
             self.drop(key)
             yield key, run
 
@@ -458,7 +453,9 @@ class _Thread:
     early: list[CallResult] = field(default_factory=list)
     """Results before the first reply."""
     queries: dict[str, str] = field(default_factory=dict)
-    found: dict[str, ToolSearch] = field(default_factory=dict)
+    """The queries of tool searches, by call."""
+    searches: dict[str, ToolSearch] = field(default_factory=dict)
+    """The last search that found a tool, by tool."""
 
 
 class LogReader(Protocol):
@@ -534,17 +531,16 @@ class TurnAssembler:
         turn.answer(reply)
         for part in reply.parts:
             for text in [part] if isinstance(part, str) else texts_of(part.input) if isinstance(part, ToolCall) else ():
-                self._trace(thread, turn, text)
+                for key, run in thread.traces.search(text):
+                    used, call_id = self._results[key]
+                    used.spans.setdefault(call_id, UsedText(run, turn.number))
         for part in reply.parts:
             if isinstance(part, ToolCall):
-                self._call(thread, turn, part)
+                if part.kind == "search":
+                    thread.queries[part.id] = "\n".join(texts_of(part.input))
+                turn.requests.append(_Request(part, thread.searches.get(part.name), turn.iterations))
             elif isinstance(part, CallResult):
                 self._result(thread, turn, part)
-
-    def _call(self, thread: _Thread, turn: TurnEvidence, call: ToolCall) -> None:
-        if call.kind == "search":
-            thread.queries[call.id] = "\n".join(texts_of(call.input))
-        turn.request(call, thread.found.get(call.name))
 
     def _result(self, thread: _Thread, turn: TurnEvidence, result: CallResult) -> None:
         if any((result.id, result.status, result.payload) == (one.id, one.status, one.payload) for one in turn.results):
@@ -556,12 +552,7 @@ class TurnAssembler:
         thread.traces.add(self._watched, result.id, texts_of(result.payload))
         if result.tools is not None:
             search = ToolSearch(thread.queries.get(result.id, ""), result.tools)
-            thread.found.update(dict.fromkeys(result.tools, search))
-
-    def _trace(self, thread: _Thread, turn: TurnEvidence, text: str) -> None:
-        for key, run in thread.traces.search(text):
-            used, call_id = self._results[key]
-            used.spans.setdefault(call_id, UsedText(run, turn.number))
+            thread.searches.update(dict.fromkeys(result.tools, search))
 
     def _emit(self) -> dict[str, Any]:
         number, turn = self._waiting.popleft()

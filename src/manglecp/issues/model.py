@@ -276,8 +276,8 @@ class Close(_Change, frozen=True, kw_only=True, tag="issue.close"):
     fence: int | None = None
 
 
-class AddDependency(_Change, frozen=True, kw_only=True, tag="dep.add"):
-    """Add an edge from the issue to another."""
+class DependencyChange(_Change, frozen=True, kw_only=True):
+    """A change of the edge from the issue to another."""
 
     edge: str
     """The type of the edge; ``type`` is the tag of the change."""
@@ -285,12 +285,12 @@ class AddDependency(_Change, frozen=True, kw_only=True, tag="dep.add"):
     fence: int | None = None
 
 
-class RemoveDependency(_Change, frozen=True, kw_only=True, tag="dep.remove"):
-    """Remove an edge."""
+class AddDependency(DependencyChange, frozen=True, kw_only=True, tag="dep.add"):
+    """Add an edge."""
 
-    edge: str
-    depends_on: str
-    fence: int | None = None
+
+class RemoveDependency(DependencyChange, frozen=True, kw_only=True, tag="dep.remove"):
+    """Remove an edge."""
 
 
 FreeChange: TypeAlias = Add | Claim | Renew | Release  # needs no right: no known work changes

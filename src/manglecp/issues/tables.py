@@ -125,13 +125,10 @@ ISSUES: Final = SchemaPart(
     ),
 )
 
-_ISSUE: Final = (
-    *("id", "title", "description", "status", "priority", "labels", "assignee", "notes"),
-    *("created_at", "updated_at", "closed_at", "born", "fence"),
-)
-_LEASE: Final = ("issue", "owner", "fence", "acquired_at", "expires_at", "renewed_at")
+_ISSUE: Final = Issue.__struct_fields__
+_LEASE: Final = Lease.__struct_fields__
 _LEASE_COLUMNS: Final = ("issue_id", *_LEASE[1:])
-_MUTATION: Final = ("witness_id", "call_id", "intent", "session_refs", "trajectory_refs", "before", "after")
+_MUTATION: Final = Mutation.__struct_fields__
 _MUTATION_JSON: Final = ("intent", "session_refs", "trajectory_refs")
 _SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
 _SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE)} FROM issue"
@@ -270,16 +267,16 @@ class IssueTables:
 
     def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
         tests = {"issue_id = ?": issue, "seq <= ?": upto}
-        given = {test: value for test, value in tests.items() if value is not None}
+        tests = {test: value for test, value in tests.items() if value is not None}
         rows = self._execute(
-            f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where_clause(given)} ORDER BY seq",
-            [*given.values()],
+            f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where_clause(tests)} ORDER BY seq",
+            [*tests.values()],
         )
         return (LogRow(seq, of, row_hash, row.encode()) for seq, of, row_hash, row in rows)
 
     def issues(self, status: Status | None = None) -> Iterator[Issue]:
-        given = {} if status is None else {"status = ?": status.value}
-        return map(_issue, self._execute(f"{_SELECT_ISSUE}{_where_clause(given)} ORDER BY born", [*given.values()]))
+        tests = {} if status is None else {"status = ?": status.value}
+        return map(_issue, self._execute(f"{_SELECT_ISSUE}{_where_clause(tests)} ORDER BY born", [*tests.values()]))
 
     def frontier(self, now: Instant) -> Iterator[Issue]:
         return map(_issue, self._execute(_FRONTIER, (now,)))

@@ -28,6 +28,7 @@ from manglecp.issues.model import (
     Change,
     Claim,
     Close,
+    DependencyChange,
     Discover,
     Edge,
     GatedChange,
@@ -84,10 +85,8 @@ def apply_event(tables: IssueTables, step: ProposedEvent) -> None:
             _update(tables, step, change)
         case Close() as change:
             _close(tables, step, change)
-        case AddDependency() as change:
-            _add_edge(tables, step, change)
-        case RemoveDependency() as change:
-            _remove_edge(tables, step, change)
+        case AddDependency() | RemoveDependency() as change:
+            _change_edge(tables, step, change)
         case _ as never:
             assert_never(never)
 
@@ -143,32 +142,32 @@ _LIMITS: Final[dict[str, Callable[[Any], None]]] = {
 }
 
 
-def _check_members(given: Mapping[str, Any]) -> None:
+def _check_members(members: Mapping[str, Any]) -> None:
     for name, check in _LIMITS.items():
-        if name in given:
-            check(given[name])
+        if name in members:
+            check(members[name])
 
 
 def _update(tables: IssueTables, step: ProposedEvent, change: Update) -> None:
     issue = get_issue(tables, step.issue)
     _check_fence(tables, issue, change.fence, step.at)
-    given = {
+    members = {
         name: value
         for name in ("title", "description", "status", "priority", "labels", "assignee")
         if (value := getattr(change, name)) is not msgspec.UNSET
     }
-    if not given and not change.note:
+    if not members and not change.note:
         raise Invalid("update", "it changes nothing")
-    _check_members(given)
+    _check_members(members)
     if change.status is msgspec.UNSET:
-        if "assignee" in given and issue.status is Status.IN_PROGRESS:
+        if "assignee" in members and issue.status is Status.IN_PROGRESS:
             raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to the owner of its lease")
     else:
-        given |= {"status": Status(change.status), "closed_at": None}
+        members |= {"status": Status(change.status), "closed_at": None}
     notes = _append_note(issue, change.note)
-    if issue.status is Status.IN_PROGRESS and "status" in given:
+    if issue.status is Status.IN_PROGRESS and "status" in members:
         tables.drop_lease(issue.id)
-    tables.put_issue(msgspec.structs.replace(issue, notes=notes, updated_at=step.at, **given))
+    tables.put_issue(msgspec.structs.replace(issue, notes=notes, updated_at=step.at, **members))
 
 
 def _close(tables: IssueTables, step: ProposedEvent, change: Close) -> None:
@@ -262,54 +261,49 @@ def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Insta
         raise ChangeRefused("lease_stale", f"the lease on {issue.id} expired at {lease.expires_at}; claim it again")
 
 
-def _add_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency) -> None:
+def _change_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency | RemoveDependency) -> None:
     issue = get_issue(tables, step.issue)
-    edge = _checked_edge(tables, step, change)
-    _check_fence(tables, issue, change.fence, step.at)
-    known = tables.edges_from(issue.id)
-    if edge in known:
-        raise ChangeRefused("dependency_exists", f"{issue.id} has the edge {edge.type} to {edge.depends_on} already")
-    if len(known) >= model.MOST_EDGES:
-        raise ChangeRefused("dependency_limit", f"{issue.id} has {model.MOST_EDGES} edges, and more are not allowed")
-    if edge.blocking and (cycle := _find_path(tables, edge.depends_on, issue.id)):
-        raise ChangeRefused("dependency_cycle", f"the edge would close a cycle: {' -> '.join([issue.id, *cycle])}")
-    tables.put_edge(edge)
-    tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
-
-
-def _remove_edge(tables: IssueTables, step: ProposedEvent, change: RemoveDependency) -> None:
-    issue = get_issue(tables, step.issue)
-    edge = _checked_edge(tables, step, change)
-    _check_fence(tables, issue, change.fence, step.at)
-    if edge not in tables.edges_from(issue.id):
-        raise ChangeRefused("dependency_unknown", f"{issue.id} has no edge {edge.type} to {edge.depends_on}")
-    tables.drop_edge(edge)
-    tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
-
-
-def _checked_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency | RemoveDependency) -> Edge:
     if change.edge not in EDGE_TYPES:
         raise Invalid("edge", f"it is one of {', '.join(sorted(EDGE_TYPES))}")
     if get_issue(tables, change.depends_on).id == step.issue:
         raise ChangeRefused("dependency_cycle", f"{step.issue} cannot depend on itself")
-    return Edge(step.issue, change.edge, change.depends_on)
+    edge = Edge(step.issue, change.edge, change.depends_on)
+    _check_fence(tables, issue, change.fence, step.at)
+    edges = tables.edges_from(issue.id)
+    if isinstance(change, RemoveDependency):
+        if edge not in edges:
+            raise ChangeRefused("dependency_unknown", f"{issue.id} has no edge {edge.type} to {edge.depends_on}")
+        tables.drop_edge(edge)
+    else:
+        _check_new_edge(tables, edge, edges)
+        tables.put_edge(edge)
+    tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
+
+
+def _check_new_edge(tables: IssueTables, edge: Edge, edges: list[Edge]) -> None:
+    if edge in edges:
+        raise ChangeRefused("dependency_exists", f"{edge.issue} has the edge {edge.type} to {edge.depends_on} already")
+    if len(edges) >= model.MOST_EDGES:
+        raise ChangeRefused("dependency_limit", f"{edge.issue} has {model.MOST_EDGES} edges, and more are not allowed")
+    if edge.blocking and (cycle := _find_path(tables, edge.depends_on, edge.issue)):
+        raise ChangeRefused("dependency_cycle", f"the edge would close a cycle: {' -> '.join([edge.issue, *cycle])}")
 
 
 def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
     """Return a path along blocking edges; iterative, because chains have any length."""
     came_from: dict[str, str | None] = {start: None}
-    for here in (work := [start]):
-        if here == end:
-            way: list[str] = []
-            step: str | None = here
+    for issue in (pending := [start]):
+        if issue == end:
+            path: list[str] = []
+            step: str | None = issue
             while step is not None:
-                way.append(step)
+                path.append(step)
                 step = came_from[step]
-            return way[::-1]
-        for edge in tables.edges_from(here):
+            return path[::-1]
+        for edge in tables.edges_from(issue):
             if edge.blocking and edge.depends_on not in came_from:
-                came_from[edge.depends_on] = here
-                work.append(edge.depends_on)
+                came_from[edge.depends_on] = issue
+                pending.append(edge.depends_on)
     return None
 
 
@@ -342,7 +336,7 @@ def subject_ref(issue: str, change: GatedChange) -> str:
     """Return the input that an intent for this change has."""
     check_id(issue)
     match change:
-        case AddDependency() | RemoveDependency():
+        case DependencyChange():
             check_id(change.depends_on, "depends_on")
             return f"dependency://{issue}/{change.edge}/{change.depends_on}"
         case Discover():
@@ -377,20 +371,20 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, ch
         raise ChangeRefused(
             "mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_EVIDENCE:,} are allowed"
         )
-    named = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
-    demanded = subject_ref(issue, change)
-    if len(named) != 1:
+    subjects = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
+    required = subject_ref(issue, change)
+    if len(subjects) != 1:
         raise ChangeRefused(
             "mutation_subject_unclear",
-            f"the intent names {len(named)} issues and edges among its inputRefs; it has to name {demanded} alone",
+            f"the intent names {len(subjects)} issues and edges among its inputRefs; it has to name {required} alone",
         )
-    pinned = _PINNED.fullmatch(named[0])
-    if (pinned[1] if pinned else named[0]) != demanded:
-        raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {demanded}")
-    if named[0] in intent.join_witness_refs:
-        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {demanded}")
-    if pinned and pinned[2] != snapshot_digest(tables, demanded.removeprefix("issue://")):
-        raise ChangeRefused("mutation_snapshot_changed", f"{demanded} has changed since the turn read it")
+    pinned = _PINNED.fullmatch(subjects[0])
+    if (pinned[1] if pinned else subjects[0]) != required:
+        raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {required}")
+    if subjects[0] in intent.join_witness_refs:
+        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {required}")
+    if pinned and pinned[2] != snapshot_digest(tables, required.removeprefix("issue://")):
+        raise ChangeRefused("mutation_snapshot_changed", f"{required} has changed since the turn read it")
 
 
 def spend_right(ready: MutationReady, change: GatedChange) -> None:
@@ -400,4 +394,4 @@ def spend_right(ready: MutationReady, change: GatedChange) -> None:
 
 
 def _required_intent(change: GatedChange) -> tuple[str, str]:
-    return ("dependency" if isinstance(change, AddDependency | RemoveDependency) else "issue"), action_of(change)
+    return ("dependency" if isinstance(change, DependencyChange) else "issue"), action_of(change)
