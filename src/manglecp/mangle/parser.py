@@ -15,7 +15,6 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
 from manglecp.base.source import Source, Span, Trust
-from manglecp.mangle.builtins.calendar import parse_duration, parse_rfc3339
 from manglecp.mangle.errors import ParseError
 from manglecp.mangle.lexer import GAP, KEYWORDS, Lexer, UnterminatedString
 from manglecp.mangle.printer import INFIX
@@ -563,6 +562,8 @@ class Parser:
 
     def timestamp(self, text: str) -> Time:
         """Parse in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
+        from manglecp.mangle.builtins.calendar import parse_rfc3339  # loads all built-ins, for few sources
+
         date, _, clock = text.rstrip("Z").partition("T")
         ns = parse_rfc3339(f"{date}T{clock or '00:00:00'}Z")
         if ns is None:
@@ -573,6 +574,8 @@ class Parser:
 
     def duration(self, text: str) -> Duration:
         """Parse a number and a unit; raises a syntax error beyond 64 bits of nanoseconds."""
+        from manglecp.mangle.builtins.calendar import parse_duration  # loads all built-ins, for few sources
+
         days = text.endswith("d")
         ns = parse_duration(f"{text[:-1]}h" if days else text)
         assert ns is not None  # as the lexer has matched it

@@ -36,6 +36,7 @@ from manglecp.mangle.values import (
     Duration,
     Float,
     List,
+    Map,
     Name,
     Pair,
     Struct,
@@ -113,7 +114,6 @@ class _Raw(str):
 
 
 _ATOMIC: Final[dict[type, Callable[[Any], str]]] = {
-    _Raw: str,
     int: str,
     str: string_text,
     Name: lambda v: v.text,
@@ -130,28 +130,35 @@ def value_text(value: Value) -> str:
     if atomic is not None:
         return atomic(value)
     out: list[str] = []
-    groups: list[tuple[Any, ...]]
     stack: list[Any] = [value]
     while stack:
         v = stack.pop()
         kind = type(v)
-        if (atomic := _ATOMIC.get(kind)) is not None:
-            out.append(atomic(v))
-            continue
-        if kind is Pair:
-            opening, closing, groups = "fn:pair(", ")", [(v.first,), (v.second,)]
+        if kind is _Raw:
+            out.append(v)
+        elif kind in _ATOMIC:
+            out.append(_ATOMIC[kind](v))
+        elif kind is Pair:
+            stack += [_Raw(")"), v.second, _Raw(", "), v.first, _Raw("fn:pair(")]
         elif kind is List:
-            opening, closing, groups = "[", "]", [(item,) for item in v.items]
+            stack.append(_Raw("]"))
+            _push_joined(stack, [(item,) for item in v.items])
+            stack.append(_Raw("["))
+        elif kind is Map and not v.entries:
+            out.append("fn:map()")
         else:
-            opening, closing = "{}" if kind is Struct else "[]" if v.entries else ("fn:map(", ")")
-            groups = [(key, _Raw(" : "), entry) for key, entry in v.entries]
-        stack.append(_Raw(closing))
-        for position, group in enumerate(reversed(groups)):
-            if position:
-                stack.append(_Raw(", "))
-            stack += reversed(group)
-        stack.append(_Raw(opening))
+            opening, closing = ("[", "]") if kind is Map else ("{", "}")
+            stack.append(_Raw(closing))
+            _push_joined(stack, [(key, _Raw(" : "), entry) for key, entry in v.entries])
+            stack.append(_Raw(opening))
     return "".join(out)
+
+
+def _push_joined(stack: list[Any], groups: list[tuple[Any, ...]]) -> None:
+    for index in range(len(groups) - 1, -1, -1):
+        stack.extend(reversed(groups[index]))
+        if index:
+            stack.append(_Raw(", "))
 
 
 def fact_text(predicate: str, args: Iterable[Value], interval: tuple[int, int] | None = None) -> str:
