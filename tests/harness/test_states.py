@@ -375,10 +375,14 @@ def test_what_is_said_twice_at_the_end_is_all_judged() -> None:
     rows: dict[str, Any] = {name: evidence[member] for name, member in names.items()}
     shown = {name: evidence[name] for name in ("toolRender", "reminderQueue", "stateViews") if name in evidence}
     state = CallSpec.open(evidence["callSpec"]).request(evidence["toolRequests"])
-    assert state.close(**rows, shown={**shown, "guardrailDecisions": passed}).judgement.join_closed
+    assert state.close(**rows, final_evidence={**shown, "guardrailDecisions": passed}).judgement.join_closed
     for found, others in ((blocked, passed), (passed, blocked)):
         with pytest.raises(TurnBlocked):
-            state.close(**rows, found={"guardrailDecisions": found}, shown={**shown, "guardrailDecisions": others})
+            state.close(
+                **rows,
+                result_evidence={"guardrailDecisions": found},
+                final_evidence={**shown, "guardrailDecisions": others},
+            )
 
 
 def test_a_turn_keeps_its_call_spec() -> None:

@@ -199,16 +199,21 @@ class ToolRequests(_Stage):
         return _permits(self, ToolRequests, NamedCall(call_id, tool_name, input_digest))
 
     def close(
-        self, results: Rows, uses: Rows, protocol_state: Row, found: Row = _EMPTY, shown: Row = _EMPTY
+        self,
+        results: Rows,
+        uses: Rows,
+        protocol_state: Row,
+        result_evidence: Row = _EMPTY,
+        final_evidence: Row = _EMPTY,
     ) -> JoinClosed:
         """Take the three steps to a closed join at once, and judge once.
 
-        ``found`` is evidence that belongs to the results, ``shown`` to the end. Raises :class:`TurnBlocked` with the
-        first state that the evidence does not reach.
+        ``result_evidence`` belongs to the results, ``final_evidence`` to the end of the turn. Raises
+        :class:`TurnBlocked` with the first state that the evidence does not reach.
         """
         issued = _find_record(self, ToolRequests)
-        builder = issued.builder.with_evidence({**found, "toolResults": list(results), "toolUse": list(uses)})
-        return _close(builder.with_evidence({**shown, "protocolState": dict(protocol_state)}), issued.spending)
+        builder = issued.builder.with_evidence({**result_evidence, "toolResults": list(results), "toolUse": list(uses)})
+        return _close(builder.with_evidence({**final_evidence, "protocolState": dict(protocol_state)}), issued.spending)
 
     def answer(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolResults:
         """Add results, with artifacts, accesses and further guardrail decisions."""

@@ -38,7 +38,7 @@ def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Itera
     seen: set[str] = set()
     for tool in tools:
         listed = ToolListing(tool if isinstance(tool, dict) else {}, file, problems)
-        if not listed.sound:
+        if not listed.valid:
             continue
         if listed.name in seen:
             problems.add(file, f"{listed.name}: two functions have that name", fix="rename one of them")
@@ -48,13 +48,13 @@ def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Itera
 
 
 class ToolListing:
-    """One tool; ``sound`` is false once a problem was reported."""
+    """One tool; ``valid`` is false once a problem was reported."""
 
     def __init__(self, tool: dict[str, Any], file: str, problems: Problems) -> None:
         self._tool = tool
         self._file = file
         self._problems = problems
-        self.sound = True
+        self.valid = True
         name, aid = tool.get("name"), tool.get("aid")
         self.name: Final = name if isinstance(name, str) and _NAME.fullmatch(name) and not find_invisible(name) else ""
         self.aid: Final = aid if isinstance(aid, str) and _AID.fullmatch(aid) else ""
@@ -62,7 +62,7 @@ class ToolListing:
             self.report("a listed function has no name and id")
 
     def report(self, message: str, fix: str | None = None) -> None:
-        self.sound = False
+        self.valid = False
         self._problems.add(self._file, f"{self.name}: {message}" if self.name else message, fix=fix)
 
     def member(self, key: str) -> Any:
@@ -89,9 +89,9 @@ class ToolListing:
         capabilities = self._tool.get("capabilities")
         return self.texts(capabilities.get("spawn", []) if isinstance(capabilities, dict) else [], "programs")
 
-    def flag(self, key: str, careful: bool) -> bool:
+    def flag(self, key: str, default: bool) -> bool:
         value = self._tool.get(key)
-        return value if isinstance(value, bool) else careful
+        return value if isinstance(value, bool) else default
 
     def declared(self, key: str, kind: type[_D], what: str, fix: str) -> _D | None:
         """Return the description of a predicate or generator; None if its declaration is missing or invalid."""
@@ -162,7 +162,7 @@ def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dic
         if tool.member("generator") is not None:
             tool.report("a fact generator belongs in facts.py", "move it there")
         description = _action(tool)
-        if tool.sound:
+        if tool.valid:
             actions[tool.name] = description
     return actions
 
@@ -200,7 +200,7 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
             tool.report("its mode needs a + or - for each argument")
         if external.predicate in externals:
             tool.report(f"{external.predicate} is declared already", "rename one of them")
-        if tool.sound:
+        if tool.valid:
             externals[external.predicate] = external
     return externals
 
@@ -225,8 +225,8 @@ def read_generators(
                 similar = closest_match(name, params)
                 fix = f"did you mean {similar}?" if similar else f"add [params.{name}] to pack.toml"
                 tool.report(f"it takes {name}, and the pack has no param of that name", fix)
-        if tool.sound:
+        if tool.valid:
             generators[generator.name] = generator
-    if not generators and problems.sound(file):
+    if not generators and problems.is_valid(file):
         problems.warn(file, "it declares no fact generator", fix='write @facts("PREDICATE") before one')
     return generators

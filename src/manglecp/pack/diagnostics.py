@@ -59,7 +59,7 @@ class Problems:
     def any_error(self) -> bool:
         return any(diagnostic.severity == "error" for diagnostic in self._diagnostics)
 
-    def sound(self, file: str) -> bool:
+    def is_valid(self, file: str) -> bool:
         return not any(diagnostic.file == file and diagnostic.severity == "error" for diagnostic in self._diagnostics)
 
     @property

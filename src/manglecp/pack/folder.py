@@ -34,7 +34,7 @@ class Folder:
         self.root: Final = root
         self._problems = problems
         self._digests: dict[str, bytes] = {}
-        self._lost: set[str] = set()
+        self._unreadable: set[str] = set()
         self._links: dict[str, str] = {}
         self._bytes_left = MAX_BYTES
         self._all: Final = tuple(sorted(self._walk(root)))
@@ -96,7 +96,7 @@ class Folder:
     def read(self, name: str, most: int) -> bytes | None:
         """Return the bytes of a file; None, and report a problem, if it cannot be read."""
         data = b"".join(self._chunks(name, most))
-        if name in self._lost:
+        if name in self._unreadable:
             return None
         self._digests[name] = hashlib.sha256(data).digest()
         return data
@@ -128,11 +128,11 @@ class Folder:
         """Return the SHA-256 over pack name, policies, params, and all files; reads those that were not read yet."""
         parts = [_FORMAT, b"pack", pack.encode(), b"governance", governance.encode()]
         for name in self._all:
-            if name not in self._digests and name not in self._lost:
+            if name not in self._digests and name not in self._unreadable:
                 content = hashlib.sha256()
                 for chunk in self._chunks(name, LARGEST):
                     content.update(chunk)
-                if name not in self._lost:
+                if name not in self._unreadable:
                     self._digests[name] = content.digest()
             parts += [b"file", name.encode(), self._digests.get(name, b"")]
         for key in sorted(params):
@@ -140,23 +140,23 @@ class Folder:
         # Length-prefixed, so that the encoding is injective.
         return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()
 
-    def _lose(self, name: str, message: str, fix: str | None = None) -> None:
-        self._lost.add(name)
+    def _report_unreadable(self, name: str, message: str, fix: str | None = None) -> None:
+        self._unreadable.add(name)
         self._problems.add(name, message, fix=fix)
 
     def _chunks(self, name: str, most: int) -> Iterator[bytes]:
         """Yield the bytes of a regular file; a pipe or a link put in its place does not block or escape."""
         if self._bytes_left < 0:  # reported with the file that exceeded the limit
-            self._lost.add(name)
+            self._unreadable.add(name)
             return
         try:
             descriptor = open_inside(self.root, self._links.get(name, name))
         except OSError as error:
-            self._lose(name, f"the file cannot be read: {error.strerror}")
+            self._report_unreadable(name, f"the file cannot be read: {error.strerror}")
             return
         with open(descriptor, "rb") as file:  # noqa: PTH123  # pathlib cannot open a descriptor
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                self._lose(name, "neither a file nor a folder", fix="remove it from the pack")
+                self._report_unreadable(name, "neither a file nor a folder", fix="remove it from the pack")
                 return
             left = most
             try:
@@ -164,14 +164,16 @@ class Folder:
                     left -= len(chunk)
                     self._bytes_left -= len(chunk)
                     if left < 0:
-                        self._lose(name, f"the file has more than {most:,} bytes")
+                        self._report_unreadable(name, f"the file has more than {most:,} bytes")
                         return
                     if self._bytes_left < 0:
-                        self._lose(name, f"with it, the files of the pack have more than {MAX_BYTES:,} bytes")
+                        self._report_unreadable(
+                            name, f"with it, the files of the pack have more than {MAX_BYTES:,} bytes"
+                        )
                         return
                     yield chunk
             except OSError as error:
-                self._lose(name, f"the file cannot be read: {error.strerror}")
+                self._report_unreadable(name, f"the file cannot be read: {error.strerror}")
 
 
 def is_ignored(entry: os.DirEntry[str]) -> bool:

@@ -31,7 +31,7 @@ def select_governance(documents: Mapping[str, str], pin: str | None, problems: P
     package = _read(documents, problems) if documents else default_governance()
     if package is None:
         return default_governance()
-    if not problems.sound(FILE):
+    if not problems.is_valid(FILE):
         return package  # the pin could not be read
     if documents and pin is None:
         message = f"{FOLDER}/ is not pinned"

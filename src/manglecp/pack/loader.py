@@ -62,7 +62,7 @@ class _PackReader:
         text = self._folder.text(FILE, LARGEST_SETTINGS) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
         governance = self._governance(settings.governance_digest)
-        params = fill_params(settings, self._params, self._problems) if self._problems.sound(FILE) else {}
+        params = fill_params(settings, self._params, self._problems) if self._problems.is_valid(FILE) else {}
         sources, facts, skills = self._sources(), self._facts(), self._skills()
         actions_file, actions = self._describe("actions", read_actions)
         externals_file, externals = self._describe("externals", read_externals)

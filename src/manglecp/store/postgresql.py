@@ -82,7 +82,7 @@ class PostgresDatabase:
         self._settings = _settings(synchronous, patience)
         self._idle: list[psycopg.Connection[Any]] = []
         self._free = threading.Semaphore(_MAX_CONNECTIONS)
-        self._turn = threading.Lock()
+        self._pool_lock = threading.Lock()
         self._closed = False
         try:
             connection = self._connect()
@@ -105,7 +105,7 @@ class PostgresDatabase:
         return str(self._url)
 
     def close(self) -> None:
-        with self._turn:
+        with self._pool_lock:
             self._closed = True
             while self._idle:
                 self._idle.pop().close()
@@ -134,7 +134,7 @@ class PostgresDatabase:
             try:
                 yield connection
             finally:
-                with self._turn:
+                with self._pool_lock:
                     if self._closed or connection.closed:
                         connection.close()
                     else:
@@ -144,7 +144,7 @@ class PostgresDatabase:
 
     def _begin(self, begin: bytes, deadline: float) -> psycopg.Connection[Any]:
         while True:
-            with self._turn:
+            with self._pool_lock:
                 if self._closed:
                     raise self._psycopg.InterfaceError("the database is closed")  # a bug in this package
                 connection = self._idle.pop() if self._idle else None

@@ -111,7 +111,7 @@ class OfferSweep(NamedTuple):
     evicted_inside: int
     """Before their validity ended."""
     more: bool
-    """Whether to sweep again, after other writers had a turn."""
+    """Whether to sweep again, after other writers had access."""
 
 
 class Registry:

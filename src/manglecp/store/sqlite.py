@@ -40,7 +40,7 @@ class SqliteDatabase:
         self.path = path
         self._patience = patience
         self._synchronous = synchronous
-        self._turn = threading.RLock()
+        self._write_lock = threading.RLock()
         self._readers_lock = threading.Lock()  # its own, so that a read does not wait for a write transaction
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
@@ -62,7 +62,7 @@ class SqliteDatabase:
         return str(self.path)
 
     def close(self) -> None:
-        with self._turn, self._readers_lock:
+        with self._write_lock, self._readers_lock:
             self._closed = True
             while self._idle_readers:
                 self._idle_readers.pop().close()
@@ -70,14 +70,14 @@ class SqliteDatabase:
 
     @contextmanager
     def write_transaction(self) -> Iterator[SqliteTransaction]:
-        with self._turn, self._failures(), _transaction(self._connection, "BEGIN IMMEDIATE") as tx:
+        with self._write_lock, self._failures(), _transaction(self._connection, "BEGIN IMMEDIATE") as tx:
             yield tx
 
     @contextmanager
     def read_transaction(self) -> Iterator[SqliteTransaction]:
         with self._failures():
             if self.path == ":memory:":
-                with self._turn, _transaction(self._connection, "BEGIN DEFERRED") as tx:
+                with self._write_lock, _transaction(self._connection, "BEGIN DEFERRED") as tx:
                     yield tx
                 return
             connection = self._reader()

@@ -51,7 +51,7 @@ class _Gate:
         self.promotes = intent is not None and intent.kind == "governance_policy"
         self.promotes_itself = self.promotes and intent is not None and intent.automated is True
 
-    def owes(self, control: str, present: bool) -> bool:
+    def requires(self, control: str, present: bool) -> bool:
         return self.open and (present or control in self.constraints.required_controls)
 
 
@@ -93,7 +93,7 @@ def check_promotion(turn: Turn) -> Iterator[Finding]:
 
 def _check_package(gate: _Gate) -> Iterator[Finding]:
     provenance, where = gate.profile.policy_provenance, "governanceProfile/policyProvenance"
-    if not gate.owes("policyProvenance", provenance is not None or gate.profile.claimed is True):
+    if not gate.requires("policyProvenance", provenance is not None or gate.profile.claimed is True):
         return
     if (
         provenance is None
@@ -113,7 +113,7 @@ def _check_package(gate: _Gate) -> Iterator[Finding]:
 def _check_stages(gate: _Gate) -> Iterator[Finding]:
     decisions, declared = gate.turn.evidence.guardrail_decisions, gate.profile.guardrail_stages
     present = bool(decisions) or declared is not None or gate.constraints.required_guardrail_stages is not None
-    if not gate.turn.terms.stages_by_document and not gate.owes("guardrailStages", present):
+    if not gate.turn.terms.stages_by_document and not gate.requires("guardrailStages", present):
         return
     required, missing = gate.turn.terms.required_stages, False
     decided = {row.stage for row in decisions or ()}
@@ -151,7 +151,7 @@ def _find_out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tup
 
 def _check_eval_gate(gate: _Gate) -> Iterator[Finding]:
     evaluation, where = gate.profile.eval_gate, "governanceProfile/evalGate"
-    if not gate.promotes and not gate.owes("evalGate", evaluation is not None):
+    if not gate.promotes and not gate.requires("evalGate", evaluation is not None):
         return
     if evaluation is None or evaluation.passed is not True:
         yield Finding(_EVAL, where, "the evaluation did not pass")
@@ -165,7 +165,7 @@ def _check_eval_gate(gate: _Gate) -> Iterator[Finding]:
 
 def _check_lineage(gate: _Gate) -> Iterator[Finding]:
     lineage, where = gate.profile.eval_evidence, "governanceProfile/evalEvidence"
-    if not gate.promotes and not gate.owes("evalEvidence", lineage is not None):
+    if not gate.promotes and not gate.requires("evalEvidence", lineage is not None):
         return
     if (
         lineage is None
@@ -180,7 +180,7 @@ def _check_lineage(gate: _Gate) -> Iterator[Finding]:
 
 def _check_red_team(gate: _Gate) -> Iterator[Finding]:
     report, terms, where = gate.profile.red_team_gate, gate.turn.terms.red_team, "governanceProfile/redTeamGate"
-    if not gate.promotes and not gate.owes("redTeamGate", report is not None):
+    if not gate.promotes and not gate.requires("redTeamGate", report is not None):
         return
     if report is None:
         yield Finding(_RED_TEAM, where, "there was no adversarial regression")
@@ -201,7 +201,7 @@ def _check_red_team(gate: _Gate) -> Iterator[Finding]:
 
 def _check_self_evolution(gate: _Gate) -> Iterator[Finding]:
     bounds, where = gate.profile.self_evolution, "governanceProfile/selfEvolution"
-    if not gate.promotes_itself and not gate.owes("selfEvolution", bounds is not None):
+    if not gate.promotes_itself and not gate.requires("selfEvolution", bounds is not None):
         return
     if bounds is None or bounds.max_attempts is None or bounds.max_attempts < 1:
         yield Finding(_RETRY, where, "the attempts are not bounded by a number")
@@ -216,7 +216,7 @@ def _check_trace_mode(gate: _Gate) -> Iterator[Finding]:
     if of_call is not None and of_call not in TRACE_MODES:
         yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {of_call} is unknown")
     demanded = terms.zero_data_retention or terms.allowed_observability_modes is not None
-    if not gate.owes("observabilityMode", bool(demanded) or of_call is not None or of_profile is not None):
+    if not gate.requires("observabilityMode", bool(demanded) or of_call is not None or of_profile is not None):
         return
     where = "governanceProfile/observabilityMode"
     mode = of_call if of_profile is None else of_profile
@@ -240,7 +240,7 @@ def _check_risk_tier(gate: _Gate) -> Iterator[Finding]:
     of_call, risk = gate.turn.call.risk_tier, gate.profile.risk_tier
     if of_call is not None and of_call not in TIERS:
         yield Finding(_RISK, "callSpec/riskTier", f"the tier {of_call} is unknown")
-    if not gate.owes("riskTier", risk is not None or of_call is not None):
+    if not gate.requires("riskTier", risk is not None or of_call is not None):
         return
     where = "governanceProfile/riskTier"
     if risk is None:

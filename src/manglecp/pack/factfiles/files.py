@@ -38,10 +38,10 @@ _SLICE: Final = 1 << 20
 class FileErrors:
     """Collects the diagnostics of one file; raises :class:`ParseError` with all of them at the limit."""
 
-    def __init__(self, source: Source, most: int) -> None:
+    def __init__(self, source: Source, limit: int) -> None:
         self.source = source
-        self.most = most
-        self.found: list[Diagnostic] = []
+        self.limit = limit
+        self.diagnostics: list[Diagnostic] = []
 
     def add(self, message: str, start: int, end: int, fix: str | None = None) -> None:
         self.note(Diagnostic("parse", message, Span(self.source, start, max(end, start + 1)), fix=fix))
@@ -51,16 +51,16 @@ class FileErrors:
         self.add(message, start, start + len(self.source.line(line)), fix)
 
     def note(self, diagnostic: Diagnostic) -> None:
-        self.found.append(diagnostic)
-        if len(self.found) >= self.most:
+        self.diagnostics.append(diagnostic)
+        if len(self.diagnostics) >= self.limit:
             self.refuse()
 
     def refuse(self) -> NoReturn:
-        raise ParseError(self.found)
+        raise ParseError(self.diagnostics)
 
-    def settle(self) -> None:
+    def raise_if_any(self) -> None:
         """Raise if there are diagnostics."""
-        if self.found:
+        if self.diagnostics:
             self.refuse()
 
 

@@ -86,7 +86,7 @@ class _Rows:
             for position, column in enumerate(self.layout.arguments)
         ]
         intervals = self._intervals(count)
-        self.problems.settle()
+        self.problems.raise_if_any()
         return list(self.layout.facts(values, intervals))
 
     def _reader(self, position: int) -> Callable[[Any], Value]:

@@ -213,7 +213,7 @@ class _Table:
                 self.problems.add_line(f"more than {self.limits.facts:,} facts", first_line, SPLIT)
                 self.problems.refuse()
             first_line = self.rows.line_num + 1
-        self.problems.settle()
+        self.problems.raise_if_any()
         return facts
 
     def _header(self, predicate: str, schemas: Schemas) -> Layout:

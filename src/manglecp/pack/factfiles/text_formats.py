@@ -32,7 +32,7 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool
         if len(facts) > limits.facts:
             problems.add_line(f"more than {limits.facts:,} facts", number, SPLIT)
             problems.refuse()
-    problems.settle()
+    problems.raise_if_any()
     return facts
 
 
@@ -43,7 +43,7 @@ def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: boo
     if len(text.facts) > limits.facts:
         _report(problems, text, limits.facts, Fault(f"more than {limits.facts:,} facts", SPLIT))
     _check(text, schemas, problems, check)
-    problems.settle()
+    problems.raise_if_any()
     return text.facts
 
 
@@ -110,7 +110,7 @@ class _SimpleColumnReader:
             facts += self._facts(schema, count)
         if next(self.lines, "") != "":
             self._refuse("more lines than the header announces", "the file is damaged: write it again")
-        self.problems.settle()
+        self.problems.raise_if_any()
         return facts
 
     def _header(self, schemas: Schemas) -> list[tuple[Schema, int]]:
@@ -118,7 +118,7 @@ class _SimpleColumnReader:
         if _COUNT.fullmatch(first) is None or int(first) > MAX_PREDICATES:
             self._refuse(f"{quote(first)} is not a number of predicates", "a simplecolumn file starts with one")
         entries = [self._entry(self._take(1)[0], schemas) for _ in range(int(first))]
-        self.problems.settle()
+        self.problems.raise_if_any()
         if sum(count for _, count in entries) > self.limits.facts:
             self._refuse(f"more than {self.limits.facts:,} facts", SPLIT)
         return entries
