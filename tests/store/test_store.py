@@ -175,7 +175,7 @@ def test_a_store_may_hold_issue_memory_as_well(store_where: str) -> None:
     memory.add("kim", Add(title="go on"))
     with store.write_transaction() as tx:
         assert store.ledger.append(tx, "audit", {}).seq == 1
-    assert audit(issues).findings == []
+    assert audit(issues).problems == []
     store.close()
     issues.close()
 
