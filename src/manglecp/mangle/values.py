@@ -209,7 +209,10 @@ class _Entries(Composite):
 
     def get(self, key: Value) -> Value | None:
         """Return the value of a key; None if it is absent."""
-        return next((value for own, value in self.entries if own == key), None)
+        for own, value in self.entries:
+            if own == key:
+                return value
+        return None
 
 
 class Map(_Entries):
