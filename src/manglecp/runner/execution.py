@@ -11,10 +11,10 @@ import inspect
 import json
 import re
 import secrets
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,7 +25,6 @@ from manglecp.toolhost import (
     ActionResult,
     Artifact,
     CallOptions,
-    Catalogue,
     Dispatcher,
     Slots,
     StateError,
@@ -65,12 +64,8 @@ class ActionOutcome(NamedTuple):
     by_action: bool = True
 
 
-class Execute(Protocol):
-    """Runs one action, now or when awaited. It may modify its arguments: they are copies."""
-
-    def __call__(
-        self, aid: str, inputs: dict[str, Any], state: Slots, /
-    ) -> ActionOutcome | Awaitable[ActionOutcome]: ...
+Execute: TypeAlias = Callable[[str, dict[str, Any], Slots], ActionOutcome | Awaitable[ActionOutcome]]
+"""Runs one action on inputs and state, now or when awaited. It may modify its arguments: they are copies."""
 
 
 async def resolve(value: T | Awaitable[T]) -> T:
@@ -98,24 +93,24 @@ def check_state(slots: object) -> Slots:
 def diff_state(before: Mapping[int, Artifact], after: Mapping[int, Artifact]) -> list[dict[str, Any]]:
     """Return the operations that lead from one state to the other."""
     values = full_state(after)["slots"]
-    found: list[dict[str, Any]] = []
+    operations: list[dict[str, Any]] = []
     for slot in sorted(before.keys() | after.keys()):
         path = f"/slots/{slot}"
         if slot not in after:
-            found.append({"op": "remove", "path": path})
+            operations.append({"op": "remove", "path": path})
         elif before.get(slot) != after[slot]:
-            found.append({"op": "replace" if slot in before else "add", "path": path, "value": values[str(slot)]})
-    return found
+            operations.append({"op": "replace" if slot in before else "add", "path": path, "value": values[str(slot)]})
+    return operations
 
 
 def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[object]) -> Slots:
     """Return the state after all operations; raises :class:`RunnerError`."""
     after = dict(before)
     for one in operations:
-        found = _PATH.fullmatch(str(one.get("path"))) if isinstance(one, Mapping) else None
-        if found is None or not isinstance(one, Mapping):
+        match = _PATH.fullmatch(str(one.get("path"))) if isinstance(one, Mapping) else None
+        if match is None or not isinstance(one, Mapping):
             raise RunnerError("the path of an operation is not a slot")
-        op, slot = one.get("op"), int(found[1])
+        op, slot = one.get("op"), int(match[1])
         if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):
             raise RunnerError(f"{str(op)[:20]!a} does not fit slot {slot}")
         if op == "remove":
@@ -134,12 +129,8 @@ def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[objec
 # by the action or its schema is deterministic. Other failures (a deadline, a crash, an open breaker) are not.
 
 
-class Authorise(Protocol):
-    """Returns the authority for one call above tier 0, now or when awaited; None refuses it."""
-
-    def __call__(
-        self, aid: str, call_id: str, input_json: str, /
-    ) -> MutationReady | Awaitable[MutationReady | None] | None: ...
+Authorise: TypeAlias = Callable[[str, str, str], "MutationReady | Awaitable[MutationReady | None] | None"]
+"""Takes AID, call id and input JSON of a call above tier 0; returns its authority, or None to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,25 +163,25 @@ def read_actions(listing: bytes) -> list[MenuAction]:
     again, and must not have effects.
     """
     catalogue = read_catalogue(listing)
-    tools: list[Mapping[str, Any]] = json.loads(listing)["tools"]
-    return [_read_action(tool, catalogue) for tool in tools]
-
-
-def _read_action(tool: Mapping[str, Any], catalogue: Catalogue) -> MenuAction:
-    profile = catalogue[tool["aid"]]
-    name, tags = tool.get("name"), tool.get("tags")
-    return MenuAction(
-        profile.aid,
-        name if isinstance(name, str) else "",
-        frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else frozenset(),
-        tool.get("deterministic") is True and profile.tier == SAFE,
-        profile.inputs_schema,
-    )
+    actions = []
+    for tool in json.loads(listing)["tools"]:
+        profile = catalogue[tool["aid"]]
+        name, tags = tool.get("name"), tool.get("tags")
+        actions.append(
+            MenuAction(
+                profile.aid,
+                name if isinstance(name, str) else "",
+                frozenset(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else frozenset(),
+                tool.get("deterministic") is True and profile.tier == SAFE,
+                profile.inputs_schema,
+            )
+        )
+    return actions
 
 
 def _accepted_inputs(inputs: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
     public = {name: value for name, value in inputs.items() if not name.startswith("_")}
-    known = schema.get("properties") if schema is not None else None
-    if schema is None or schema.get("additionalProperties") is not False or not isinstance(known, dict):
+    properties = schema.get("properties") if schema is not None else None
+    if schema is None or schema.get("additionalProperties") is not False or not isinstance(properties, dict):
         return public
-    return {name: value for name, value in public.items() if name in known}
+    return {name: value for name, value in public.items() if name in properties}

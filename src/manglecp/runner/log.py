@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Final, Protocol
+from typing import IO, Annotated, Any, Final, Protocol
+
+import msgspec
 
 from manglecp.wire import Fault, decode
 
@@ -168,15 +169,14 @@ class RunLog:
     def __enter__(self) -> RunLog:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(msgspec.Struct, frozen=True):
     event: str
-    step: int
-    payload: Mapping[str, Any]
+    step: Annotated[int, msgspec.Meta(ge=0)]
+    payload: dict[str, Any]
     ts: str
 
 
@@ -212,18 +212,18 @@ def verify(
         if records and records[-1].event == END:
             raise BrokenLog(number, "a record follows the end of the run")
         digest, document = _check_link(number, line, prev)
-        record = _read_record(number, document)
         try:
-            found = RunHeader.read(document)
-        except RunnerError as error:
+            record = msgspec.convert(document, RunRecord)
+            own_header = RunHeader.read(document)
+        except (msgspec.ValidationError, RunnerError) as error:
             raise BrokenLog(number, str(error)) from None
-        if header is not None and found != header:
+        if header is not None and own_header != header:
             raise BrokenLog(number, "a record of another run")
         if records and record.step < records[-1].step:
             raise BrokenLog(number, "a step before the one already reached")
         if record.event == END:
             _check_end(number, record, prev, key)
-        header = found
+        header = own_header
         records.append(record)
         prev = digest
     if header is None:
@@ -251,15 +251,6 @@ def _check_link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any
     if not isinstance(document, dict):
         raise BrokenLog(number, "the line is not an object")
     return digest, document
-
-
-def _read_record(number: int, document: dict[str, Any]) -> RunRecord:
-    event, step, payload, ts = (document.get(name) for name in ("event", "step", "payload", "ts"))
-    if not isinstance(event, str) or not isinstance(payload, dict) or not isinstance(ts, str):
-        raise BrokenLog(number, "a record has an event, a payload and a time")
-    if type(step) is not int or step < 0:
-        raise BrokenLog(number, "a record has a step")
-    return RunRecord(event, step, payload, ts)
 
 
 def _check_end(number: int, record: RunRecord, prev: str, key: bytes | None) -> None:

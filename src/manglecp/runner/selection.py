@@ -100,23 +100,17 @@ class Menu:
         for offer in offers:
             if by_aid.setdefault(offer.aid, offer) != offer:
                 raise RunnerError(f"two different actions have the id {offer.aid}")
-            if len(by_aid) > MOST_ENTRIES:
-                raise RunnerError(f"more than {MOST_ENTRIES} entries")
         return cls(tuple(MenuEntry(f"SID{n:04}", by_aid[aid]) for n, aid in enumerate(sorted(by_aid), 1)))
 
     @classmethod
     def read(cls, entries: Iterable[Mapping[str, Any]]) -> Menu:
         """Parse what :meth:`members` returned."""
         try:
-            return cls(
-                tuple(
-                    MenuEntry(
-                        one["sid"],
-                        MenuAction(one["aid"], one["name"], frozenset(one["tags"]), one["deterministic"]),
-                    )
-                    for one in entries
-                )
-            )
+            actions = [
+                (one["sid"], MenuAction(one["aid"], one["name"], frozenset(one["tags"]), one["deterministic"]))
+                for one in entries
+            ]
+            return cls(tuple(MenuEntry(sid, action) for sid, action in actions))
         except (KeyError, TypeError, AttributeError) as error:
             raise RunnerError(f"not a menu: {type(error).__name__} {error}") from None
 
@@ -127,13 +121,8 @@ class Menu:
     def permitted(self, allowed: Iterable[str] = (), blocked: Iterable[str] = ()) -> Menu:
         """Apply ``_capabilities``: an AID, or its beginning and ``*``. Blocked wins; no list allows all."""
         allowing, blocking = tuple(allowed), tuple(blocked)
-        return Menu(
-            tuple(
-                entry
-                for entry in self.entries
-                if not _matches(entry.offer.aid, blocking) and (not allowing or _matches(entry.offer.aid, allowing))
-            )
-        )
+        entries = [entry for entry in self.entries if not _matches(entry.offer.aid, blocking)]
+        return Menu(tuple(entry for entry in entries if not allowing or _matches(entry.offer.aid, allowing)))
 
     def get(self, sid: str) -> MenuAction | None:
         return next((entry.offer for entry in self.entries if entry.sid == sid), None)
@@ -244,10 +233,10 @@ def _parse_patch(rest: str) -> str | None:
     """Return the patch; raise for other text. JSON may contain ``</INP>``: only the last one ends the patch."""
     if not rest:
         return None
-    found = _PATCH.fullmatch(rest)
-    if found is None:
+    match = _PATCH.fullmatch(rest)
+    if match is None:
         raise _InvalidPatch("other text than a patch between SID and END")
-    tag, body = found.groups()
+    tag, body = match.groups()
     text = _decode_base64(body) if tag == "INP64" else body
     try:
         value = decode(text.encode())
@@ -311,11 +300,11 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
     """
     try:
         data = input_patch_json.encode()
-        patch = decode(data) if len(data) <= LARGEST_PATCH else None
+        if len(data) > LARGEST_PATCH:
+            raise PatchRefused(f"the patch has more than {LARGEST_PATCH} bytes")
+        patch = decode(data)
     except (Fault, UnicodeError) as fault:
         raise PatchRefused(f"the patch is {fault}") from None
-    if len(data) > LARGEST_PATCH:
-        raise PatchRefused(f"the patch has more than {LARGEST_PATCH} bytes")
     if not isinstance(patch, dict):
         raise PatchRefused("the patch is not a JSON object")
     blocked = _remove_blocked_keys(patch)
@@ -332,9 +321,9 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
 def _remove_blocked_keys(patch: dict[str, Any]) -> tuple[str, ...]:
     """Remove blocked keys and return their pointers. Raises for a patch that is too deep; not recursive."""
     blocked: list[tuple[str, ...]] = []
-    work: list[tuple[tuple[str, ...], Any]] = [((), patch)]
-    while work:
-        place, one = work.pop()
+    pending: list[tuple[tuple[str, ...], Any]] = [((), patch)]
+    while pending:
+        place, one = pending.pop()
         if len(place) >= DEEPEST:
             raise PatchRefused(f"the patch is nested more than {DEEPEST} deep")
         if isinstance(one, dict):
@@ -345,7 +334,7 @@ def _remove_blocked_keys(patch: dict[str, Any]) -> tuple[str, ...]:
             raise PatchRefused(f"the patch has more than {MOST_BLOCKED} blocked keys")
         parts = one.items() if isinstance(one, dict) else enumerate(one)
         # Tuples of steps share their texts; pointers would copy a long key once per descendant.
-        work += [((*place, str(step)), part) for step, part in parts if isinstance(part, dict | list)]
+        pending += [((*place, str(step)), part) for step, part in parts if isinstance(part, dict | list)]
     return tuple(sorted(map(_pointer, blocked)))
 
 

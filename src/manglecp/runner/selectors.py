@@ -16,12 +16,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final, TypeAlias
 
 from manglecp.base.child import capture
 from manglecp.runner.execution import resolve
@@ -56,20 +56,18 @@ class Situation:
 
     def members(self) -> dict[str, Any]:
         """Return the form for a policy: upstream's keys, and the request id."""
-        found = {
+        members = {
             "goal_digest": self.goal_digest,
             "state_digest": self.state_digest,
             "control_mode": self.control_mode.value,
             "inputs": dict(self.inputs),
             "menu": [entry.described() for entry in self.menu.entries],
         }
-        return found if self.request_id is None else {**found, "request_id": self.request_id}
+        return members if self.request_id is None else {**members, "request_id": self.request_id}
 
 
-class Selector(Protocol):
-    """Picks from a menu, now or when awaited. A failure is an invalid selection."""
-
-    def __call__(self, situation: Situation, /) -> Selection | Awaitable[Selection]: ...
+Selector: TypeAlias = Callable[[Situation], Selection | Awaitable[Selection]]
+"""Picks from a menu, now or when awaited. A failure is an invalid selection."""
 
 
 @dataclass(frozen=True, slots=True)
