@@ -258,7 +258,7 @@ async def test_a_server_does_not_wait_for_a_client_that_does_not_read_its_last_m
         async with asyncio.timeout(PATIENCE):
             while len(h.desk.core.sessions) < 1:
                 await asyncio.sleep(0.01)
-            session = next(iter(h.desk.core._sessions))
+            session = next(iter(h.desk.core.sessions))
             assert session._outbox is not None
             while session._outbox.has_room.is_set():  # until the server stops reading, because the client does not read
                 await asyncio.sleep(0.01)
