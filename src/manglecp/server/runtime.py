@@ -32,6 +32,7 @@ from manglecp.server.revisions import STORE, ReloadResult, RevisionManager
 from manglecp.server.stdio import serve_stdio
 from manglecp.server.streams import Streams
 from manglecp.store import Store
+from manglecp.toolhost import containment_problem, profile_of
 
 if TYPE_CHECKING:
     from manglecp.server.tls import Tls
@@ -75,6 +76,10 @@ async def open_core(
                 clock=clock,
                 on_stale_facts=on_stale_facts,
             ) as revision:
+                profile = profile_of(revision.domain.pack, programs=options.programs, sandbox=options.sandbox)
+                if (reason := await asyncio.to_thread(containment_problem, profile)) is not None:
+                    message = f"Programs that actions start are ended by a supervisor, not by the kernel: {reason}"
+                    revisions.degrade("sandbox", message)
                 yield revision
 
         failures: Counter[str] = Counter()  # by generator: several open revisions may have the same failure

@@ -1,4 +1,8 @@
-from .action_hosts import profile_of as profile_of, serve_actions as serve_actions
+from .action_hosts import (
+    containment_problem as containment_problem,
+    profile_of as profile_of,
+    serve_actions as serve_actions,
+)
 from .actions import SAFE as SAFE, action as action, external as external
 from .context import Context as Context
 from .dispatch.breakers import Breaker as Breaker

@@ -5,18 +5,19 @@ the pack may have changed when they start.
 
 The operator decides the sandbox: ``strict``, plus the programs that are allowed by name, unless the pack may have the
 profile that it requests. Actions share a host only with those of the same rights: those that start programs are kept
-apart, and so are those that write the folders of the pack. A folder setting is readable by all of them. Without a
-workspace, hosts work in a temporary folder.
+apart, and so are those that write the folders of the pack. A folder setting is readable by all of them. A host that
+starts programs serves one call, and nothing of it is left when that call is answered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,10 +32,12 @@ from manglecp.pack import (
     PythonFile,
     SandboxPolicy,
 )
+from manglecp.toolhost.actions import starts_programs
 from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, Listing, ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, check_family, least_tier
 from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
+from manglecp.toolhost.sandbox import CONTAINED, probe
 
 _WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delete", "destructive"})
 
@@ -52,12 +55,12 @@ def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
     return ProgramFinder(environ, settings)
 
 
-def group_actions(pack: Pack, startable: Callable[[str], bool]) -> dict[HostRights, list[str]]:
+def group_actions(pack: Pack, starts: Callable[[ActionDescription], bool]) -> dict[HostRights, list[str]]:
     """Return action ids by rights, the least first."""
     separate = bool(pack.writable)
     groups: dict[HostRights, list[str]] = {}
     for action in pack.actions.values():
-        rights = HostRights(any(map(startable, action.spawn)), separate and _writes(action))
+        rights = HostRights(starts(action), separate and _writes(action))
         groups.setdefault(rights, []).append(action.aid)
     return dict(sorted(groups.items()))
 
@@ -88,17 +91,18 @@ async def serve_actions(
     ``workspace`` are the folders that actions may write; they work in the first. ``programs`` are those that they may
     start, by name or absolute path. Raises :class:`PackError` if the pack cannot be served as described.
     """
-    with contextlib.ExitStack() as places:
-        plugins: list[ServedPlugin] = []
-        if pack.actions_file is not None and pack.actions:
-            given = [workspace] if isinstance(workspace, Path) else workspace or ()
-            working = [str(Path(place).resolve()) for place in given]
-            if not working and (pack.readable or pack.writable):
-                working = [places.enter_context(tempfile.TemporaryDirectory(prefix="manglecp-"))]
-            policy = sandbox or SandboxPolicy()
-            plugins = _served(pack, pack.actions_file, environ or os.environ, working, programs, policy)
-        async with Dispatcher(plugins, size=size, timeout=_longest(pack), audit=audit, on_event=on_event) as dispatcher:
-            yield dispatcher
+    plugins: list[ServedPlugin] = []
+    if pack.actions_file is not None and pack.actions:
+        given = [workspace] if isinstance(workspace, Path) else workspace or ()
+        working = [str(Path(place).resolve()) for place in given]
+        policy = sandbox or SandboxPolicy()
+        plugins = _served(pack, pack.actions_file, environ or os.environ, working, programs, policy)
+        profile = profile_of(pack, programs=programs, environ=environ, sandbox=sandbox)
+        if not policy.degrade and (reason := await asyncio.to_thread(containment_problem, profile)) is not None:
+            message = f"sandbox profile {profile!r} cannot be enforced here: pid_namespace: {reason}"
+            raise PackError.at(_FILE, message, fix="change that, or start with --degrade")
+    async with Dispatcher(plugins, size=size, timeout=_longest(pack), audit=audit, on_event=on_event) as dispatcher:
+        yield dispatcher
 
 
 def _longest(pack: Pack) -> float:
@@ -123,14 +127,21 @@ def _served(
     allowed = () if weaker else programs
     finder = program_finder(pack, environ)
     served = []
-    for rights, aids in group_actions(pack, lambda name: finder.startable(name, allowed) is not None).items():
+
+    def starts(action: ActionDescription) -> bool:
+        if weaker == "standard":
+            return starts_programs(action.effects)
+        return any(finder.startable(name, allowed) is not None for name in action.spawn)
+
+    for rights, aids in group_actions(pack, starts).items():
         part = replace(listing, catalogue={aid: listing.catalogue[aid] for aid in aids})
         written = pack.writable if rights.writes else ()
         command = part.command(
             environ,
             sandbox=weaker,
             programs=programs,
-            workspace=[*workspace, *written],
+            workspace=workspace,
+            writable=written,
             readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
             policy=policy,
             settings=pack.params,
@@ -153,6 +164,7 @@ def _profiles(pack: Pack) -> dict[str, ActionProfile]:
             timeout=action.timeout or usual,
             inputs_schema=action.input_schema,
             spawn=action.spawn,
+            starts_programs=starts_programs(action.effects),
         )
     return profiles
 
@@ -186,9 +198,15 @@ def profile_of(
     environ: Mapping[str, str] | None = None,
     sandbox: SandboxPolicy | None = None,
 ) -> Profile:
-    """Return the sandbox profile that :func:`serve_actions` would use; the least strict of several."""
+    """Return the sandbox profile that :func:`serve_actions` uses; the least strict of several."""
     if sandbox is not None and (weaker := sandbox.weaker(pack.settings.sandbox)) is not None:
         return weaker
     finder = program_finder(pack, environ or os.environ)
     programs_named = {name for action in pack.actions.values() for name in action.spawn}
     return "spawn" if any(finder.startable(name, programs) for name in programs_named) else "strict"
+
+
+@cache
+def containment_problem(profile: Profile) -> str | None:
+    """Return why calls get no PID namespace here; None if they do, or if the profile permits no processes."""
+    return probe(profile).missing.get("pid_namespace") if profile in CONTAINED else None

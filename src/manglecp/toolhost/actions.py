@@ -70,6 +70,13 @@ def _tier(effect: str) -> int:
 _ATTRIBUTE: Final = "__manglecp_action__"
 _SERVED: Final = "__manglecp_served__"
 _STARTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
+
+
+def starts_programs(effects: object) -> bool:
+    """Return whether one of the declared effects is to start programs."""
+    return isinstance(effects, (list, tuple)) and not _STARTS.isdisjoint(effects)
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -122,7 +129,7 @@ def action(
     if version < 1:
         raise ValueError("versions count from 1")
     check_programs(programs)
-    if programs and not _STARTS & set(declared):
+    if programs and not starts_programs(declared):
         raise ValueError("spawn: an action that starts programs has the effect 'process'")
     if deterministic and not fences and any(effect != "none" for effect in declared):
         raise ValueError("deterministic and with effects: replay_inputs has to name what the result depends on")

@@ -56,6 +56,27 @@ def temporary() -> str:
 
 
 @action(effects=["filesystem"])
+def leave(name: str) -> str:
+    """Leave a file, or folders that are deeper than a path is long, in the temporary folder."""
+    here, temporary = Path.cwd(), os.environ["TMPDIR"]
+    *folders, file = name.split("/")
+    os.chdir(temporary)
+    for folder in folders:
+        Path(folder).mkdir()
+        os.chdir(folder)
+    if file:
+        Path(file).write_text("x")
+    os.chdir(here)
+    return f"{temporary}/{file}"
+
+
+@action(effects=["filesystem"])
+def left() -> list[str]:
+    """The content of the temporary folder."""
+    return os.listdir(os.environ["TMPDIR"])  # noqa: PTH208
+
+
+@action(effects=["filesystem"])
 def write(path: str) -> str:
     """Write a file, or say why not."""
     try:

@@ -114,7 +114,7 @@ pathlib.Path("/etc/passwd").read_text()
 socket.create_server(("127.0.0.1", 0)).close()
 assert subprocess.run(["/bin/echo", "hello"], capture_output=True, check=True).stdout == b"hello\\n"
 pathlib.Path({workspace!r}, "file").write_text("x")
-for elsewhere in ("/tmp/manglecp-elsewhere", "/etc/manglecp-elsewhere", "/dev/shm/manglecp-elsewhere"):
+for elsewhere in ("/tmp/manglecp-elsewhere", "/etc/manglecp-elsewhere", "/run/lock/manglecp-elsewhere"):
     try:
         pathlib.Path(elsewhere).write_text("x")
     except PermissionError:

@@ -1,14 +1,14 @@
 """A host that locks itself in: honest plugins work in it, the workspace is theirs, and its listing says how it is."""
 
-import json
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.sandbox import Profile
+from manglecp.toolhost.sandbox import Policy, Profile
 
-from .confined import Identity, require
+from .confined import NOBODY, Identity, require
 from .hosted import HONEST, aid, called, folder_of, host, listed, plugin, request
 
 # ---- honest plugins -------------------------------------------------------------------------------------------------
@@ -34,40 +34,49 @@ def test_the_workspace_is_the_only_place_to_write(profile: Profile, identity: Id
         done = host(identity, "--serve", path, *options, stdin=lines)
         assert called(done) == ["written"] * 3 + ["refused"] * 3
         assert Path(path).read_text() == HONEST
-        assert {each.name for each in Path(workspace).iterdir()} == {".tmp", "file", "relative"}
+        assert {each.name for each in Path(workspace).iterdir()} == {"file", "relative"}
 
 
-def test_temporary_files_are_in_the_first_workspace(identity: Identity, workspace: str) -> None:
+@pytest.mark.parametrize("profile", ["standard", "spawn", "strict"])
+def test_the_temporary_folder_belongs_to_one_host(profile: Profile, identity: Identity, workspace: str) -> None:
+    """It is a file system that no other process sees."""
+    require(profile, Policy(user=(NOBODY, NOBODY)) if os.getuid() == 0 else None)
+    degrade = ("--degrade",) if identity.uid == 0 else ()  # the processes of root cannot be limited
+    with plugin(identity, HONEST) as path:
+        options = ("--sandbox", profile, "--workspace", workspace, *degrade)
+        lines = request(aid("leave"), name="left") + request(aid("temporary")) + request(aid("place"))
+        done = host(identity, "--serve", path, *options, stdin=lines, environ={"TMPDIR": "/tmp"})
+        left, used, place = called(done)
+        assert [Path(left).parent, Path(used).parent] == [Path(place[3])] * 2
+        assert not Path(left).exists()
+        assert not list(Path(workspace).iterdir())
+
+
+def test_files_of_one_call_are_gone_before_the_next(identity: Identity) -> None:
     require("strict")
-    with plugin(identity, HONEST) as path, folder_of(identity) as second:
-        options = ("--sandbox", "strict", "--workspace", workspace, "--workspace", second)
-        environ = {"TMPDIR": "/tmp"}
-        done = host(identity, "--serve", path, *options, stdin=request(aid("temporary")), environ=environ)
-    (name,) = called(done)
-    assert Path(name).parent == Path(workspace) / ".tmp"
+    text = HONEST + "\nimport tempfile\nKEPT = tempfile.mkstemp()[1]\n"
+    with plugin(identity, text) as path:
+        names = ("file", "folder/file", "deep/" * 1_500)
+        lines = b"".join(request(aid("leave"), name=name) for name in names) + request(aid("left"))
+        left = called(host(identity, "--serve", path, "--sandbox", "strict", stdin=lines))[-1]
+    assert len([name for name in left if name != "deep"]) == 1, "the file of the top level is not a call's"
 
 
-def test_what_lies_in_the_place_of_temporary_files_does_no_harm(identity: Identity, workspace: str) -> None:
-    require("strict")
-    with plugin(identity, HONEST) as path, folder_of(identity) as elsewhere:
-        (Path(workspace) / ".tmp").symlink_to(elsewhere)
-        options = ("--sandbox", "strict", "--workspace", workspace)
-        done = host(identity, "--serve", path, *options, stdin=request(aid("temporary")) + request(aid("place")))
-        temporary, place = called(done)
-        assert Path(temporary).parent == Path(workspace)
-        assert place[3] == workspace
-        assert not list(Path(elsewhere).iterdir())
-
-
-def test_without_a_workspace_nothing_can_be_written(identity: Identity) -> None:
+def test_without_a_workspace_a_host_works_in_its_temporary_folder(identity: Identity) -> None:
     require("strict")
     with plugin(identity, HONEST) as path:
-        lines = request(aid("temporary")) + request(aid("write"), path="relative")
-        done = host(identity, "--serve", path, "--sandbox", "strict", stdin=lines)
-    temporary, written = (json.loads(line) for line in done.stdout.splitlines())
-    assert temporary["status"] == "TOOL_ERROR"
-    assert "No usable temporary directory" in temporary["error"]
-    assert json.loads(written["output_json"]) == "refused"
+        lines = request(aid("place")) + request(aid("write"), path="relative")
+        place, written = called(host(identity, "--serve", path, "--sandbox", "strict", stdin=lines))
+    assert (place[0], written) == (place[3], "written")
+
+
+def test_a_writable_folder_is_not_the_working_one(identity: Identity, workspace: str) -> None:
+    require("strict")
+    with plugin(identity, HONEST) as path:
+        lines = request(aid("place")) + request(aid("write"), path=f"{workspace}/file")
+        done = host(identity, "--serve", path, "--sandbox", "strict", "--writable", workspace, stdin=lines)
+        place, written = called(done)
+    assert (place[0], written) == (place[3], "written")
 
 
 def test_two_plugins_do_not_see_each_other(identity: Identity) -> None:
@@ -102,7 +111,7 @@ def test_the_host_leads_its_group_and_stands_in_the_workspace(identity: Identity
         free = host(identity, "--serve", path, stdin=line)
         confined = host(identity, "--serve", path, "--sandbox", "strict", "--workspace", workspace, stdin=line)
     assert called(free)[0][1] != 0  # otherwise the next line would show nothing
-    assert called(confined) == [[workspace, 0, identity.uid, f"{workspace}/.tmp"]]
+    assert called(confined) == [[workspace, 0, identity.uid, "/dev/shm"]]
 
 
 @pytest.mark.parametrize("why", ["a home", "above a home", "world-writable"])

@@ -166,7 +166,8 @@ ALONE: dict[str, tuple[str, str]] = {
         "import socket; socket.create_connection(('127.0.0.1', 9), timeout=2)",
     ),
     "the read-only disk": (
-        "os.geteuid() and namespaces.enter_user_namespace(); namespaces.make_disk_read_only([])",
+        "os.geteuid() and namespaces.enter_user_namespace();"
+        " namespaces.enter_mount_namespace('/dev/shm', 4096, own_processes=False); namespaces.make_disk_read_only([])",
         "os.chmod(FILE, 0o777)",
     ),
     "Landlock": (

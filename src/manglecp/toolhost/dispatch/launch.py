@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from manglecp.pack import SandboxPolicy
 from manglecp.toolhost.context import SETTINGS
-from manglecp.toolhost.sandbox import Profile
+from manglecp.toolhost.sandbox import CONTAINED, Profile
 
 TIMEOUT_VARIABLE: Final = "MACHINA_TOOLHOST_TIMEOUT"
 DEFAULT_TIMEOUT: Final = 30.0
@@ -184,6 +184,9 @@ class HostCommand:
 
     Our host has options for two inherited descriptors (its lease key; progress and logs) and for the id of its parent,
     to end with it. A foreign host has none of them; if it enforces leases, ``issues_leases`` requests them on the pipe.
+
+    A ``contained`` host is a supervisor, which kills all processes of the host on SIGHUP. A ``single_use`` one serves
+    one call, and that call is answered when all of its processes are dead.
     """
 
     argv: tuple[str, ...]
@@ -192,6 +195,8 @@ class HostCommand:
     progress_option: str | None = None
     parent_option: str | None = None
     issues_leases: bool = False
+    contained: bool = False
+    single_use: bool = False
 
     @classmethod
     def for_plugin(
@@ -202,21 +207,26 @@ class HostCommand:
         sha256: str | None = None,
         sandbox: Profile = "strict",
         workspace: Sequence[str] = (),
+        writable: Sequence[str] = (),
         readable: Sequence[str] = (),
         executables: Sequence[str] = (),
         policy: SandboxPolicy | None = None,
         limits: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
+        single_use: bool | None = None,
     ) -> HostCommand:
         """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
 
-        The paths are those of :mod:`manglecp.toolhost.sandbox`; ``limits`` are fields of its policy: ``memory``,
-        ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``.
+        The paths are those of :mod:`manglecp.toolhost.sandbox`; the host works in the first ``workspace``, and in none
+        that is ``writable``; ``limits`` are fields of its policy: ``memory``,
+        ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. In ``spawn`` a host is for
+        ``single_use`` by default.
         ``settings`` reach the actions through the environment, which other users cannot read, unlike the command line.
         A host that cannot be sandboxed as requested exits at once.
         """
         options = ["--sandbox", sandbox]
-        for option, paths in (("--workspace", workspace), ("--readable", readable), ("--executable", executables)):
+        folders = {"--workspace": workspace, "--writable": writable, "--readable": readable}
+        for option, paths in {**folders, "--executable": executables}.items():
             for path in paths if sandbox != "none" else ():  # otherwise everything is open
                 options += [option, path]
         for name, value in (limits or {}).items():
@@ -231,6 +241,8 @@ class HostCommand:
             lease_key_option="--lease-key-fd",
             progress_option="--progress-fd",
             parent_option="--parent",
+            contained=sandbox in CONTAINED,
+            single_use=sandbox == "spawn" if single_use is None else single_use,
         )
 
     @staticmethod

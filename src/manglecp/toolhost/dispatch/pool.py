@@ -63,6 +63,7 @@ class Pool:
         self._queue = HostQueue(default_pool_size(os.environ) if size is None else size, self._limits)
         self._supervisor = HostSupervisor(command, self._queue, self._limits, on_event)
         self._leases = LeaseIssuer(audit, on_pipe=command.issues_leases)
+        self._single_use = command.single_use
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._cancelled: set[str] = set()
         self._entered = False
@@ -165,7 +166,9 @@ class Pool:
         left = self._limits.attempts
         try:
             while True:
-                slot = await self._queue.acquire(deadline, exclusive=call.exclusive)
+                slot = await self._queue.acquire(deadline, exclusive=call.exclusive or self._single_use)
+                if self._single_use:
+                    slot.replace()  # the next host starts while this one works
                 try:
                     document = await self._exchange(slot, attempt, deadline)
                 except HostLost as lost:
@@ -205,6 +208,7 @@ class Pool:
                     shared=not call.exclusive,
                     hasty=attempt.hasty,
                     work_time=attempt.work_time,
+                    last=self._single_use,
                 )
             except HostLost as lost:
                 self._leases.audit_loss(call, token, lost)

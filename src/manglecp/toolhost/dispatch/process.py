@@ -6,7 +6,8 @@ effects. If a caller cancels, or its deadline is shorter than the action's, the 
 Only a request that exceeds the time of its action while the host works on it ends the host for all.
 
 The process leads a session of its own. Its group gets SIGTERM and then SIGKILL, the latter also before a dead leader is
-reaped, while the group id cannot be reused.
+reaped, while the group id cannot be reused. A contained host has a supervisor, which passes SIGTERM on, kills all
+processes of the host on SIGHUP, and exits after the last of them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import signal
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -55,6 +57,7 @@ class HostProcess:
     def __init__(
         self,
         launched: LaunchedHost,
+        contained: bool,
         on_event: Callable[[dict[str, Any]], None] | None,
         on_end: Callable[[], None] | None,
         on_late: Callable[[], None] | None,
@@ -66,6 +69,7 @@ class HostProcess:
         self.pid: Final = process.pid
         self.lease_key: Final = launched.lease_key
         self._process = process
+        self._contained = contained
         self._on_event = on_event
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -105,7 +109,7 @@ class HostProcess:
 
         ``on_late`` is called on the answer to a cancelled shared call, which has kept the host busy.
         """
-        return cls(launch(command, reports=on_event is not None), on_event, on_end, on_late)
+        return cls(launch(command, reports=on_event is not None), command.contained, on_event, on_end, on_late)
 
     @property
     def alive(self) -> bool:
@@ -124,11 +128,13 @@ class HostProcess:
         shared: bool = False,
         hasty: bool = False,
         work_time: float = WORK_TIME,
+        last: bool = False,
     ) -> dict[str, Any]:
         """Send a line and return its answer; raises :class:`HostLost`.
 
         ``deadline`` is a time of the event loop, ``work_time`` the seconds that the action may take; ``hasty`` marks a
-        caller that waits for less. Cancelling a request that was sent ends the host, unless other calls share it.
+        caller that waits for less. Cancelling a request that was sent ends the host, unless other calls share it. The
+        answer to the ``last`` request is returned when the host is dead.
         """
         if deadline <= self._loop.time():
             raise HostLost("timeout", _UNSENT, sent=False, suspect=False)
@@ -146,7 +152,12 @@ class HostProcess:
             else:  # the host is busy: write all requests of this loop iteration at once
                 self._loop.call_soon(self._write)
         try:
-            return await request.answer
+            answer = await request.answer
+            if last:
+                self._ending = True
+                self._kill()
+                await self.wait()
+            return answer
         except asyncio.CancelledError:
             self._cancelled(request)
             if request.sent and self._ending:
@@ -157,7 +168,7 @@ class HostProcess:
         if not self._ending:
             self._ending = True
             self._signal(signal.SIGTERM)
-            self._kill_timer = self._loop.call_later(KILL_GRACE, self._signal, signal.SIGKILL)
+            self._kill_timer = self._loop.call_later(KILL_GRACE, self._kill)
 
     async def stop(self) -> None:
         """Stop an idle host: an empty line, then SIGTERM, then SIGKILL, as upstream does."""
@@ -184,8 +195,10 @@ class HostProcess:
     def resident_bytes(self) -> int:
         """Return the resident memory of the process; 0 if unknown."""
         try:
-            with open(f"/proc/{self.pid}/statm", "rb") as statm:  # noqa: PTH123 - no path object for two integers
-                return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            pid = str(self.pid)
+            for _ in range(2 if self._contained else 0):  # its supervisor, the init of its namespace, the host itself
+                pid = (Path("/proc") / pid / "task" / pid / "children").read_text().split()[0]
+            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
             return 0
 
@@ -314,6 +327,12 @@ class HostProcess:
         self._matcher.withdraw(request)
         with contextlib.suppress(ValueError):  # the host may have been lost in the meantime
             self._unsent.remove(request)
+
+    def _kill(self) -> None:
+        if not self._contained:
+            self._signal(signal.SIGKILL)
+        elif not self._ended.done():
+            os.kill(self.pid, signal.SIGHUP)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

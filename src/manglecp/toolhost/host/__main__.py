@@ -64,7 +64,8 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
         source = find(where, arguments.sha256)
         if os.path.isfile(where):  # noqa: PTH113  # an installed module is trusted as installed
             compile_all_below(source.root)
-        sandbox = confine(arguments.confinement, source)
+        sandbox, temporary = confine(arguments.confinement, source)
+        streams.close_in_children()
         plugin = load(source)
     except PluginError as error:
         streams.write(encode(refusal(str(error))))
@@ -76,7 +77,7 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     if key is None and mode == "--serve" and enforced(os.environ):
         key = os.urandom(_KEY_SIZE)  # only leases issued on the pipe are valid then
     gate = Gate(key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None)
-    session = HostSession(plugin, gate, Worker(reports, Signals(), settings))
+    session = HostSession(plugin, gate, Worker(reports, Signals(), settings, temporary))
     match mode:
         case "--list":
             return _list(streams, plugin, sandbox)

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 USAGE: Final = (
     "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN\n"
-    "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--readable PATH]...\n"
-    "        [--executable PATH]... [--user UID:GID] [--limit NAME=N]... [--degrade]]\n"
+    "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--writable PATH]...\n"
+    "        [--readable PATH]... [--executable PATH]... [--user UID:GID] [--limit NAME=N]... [--degrade]]\n"
     "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
 )
 _ONCE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent")
-_REPEATED: Final = ("--workspace", "--readable", "--executable", "--limit")
+_REPEATED: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit")
 _FLAGS: Final = ("--pipe-leases", "--degrade")
 _ONLY_CONFINED: Final = (*_REPEATED, "--user", "--degrade")
-_LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds")
+_LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
 _KEY_SIZE: Final = 32
 _DIGITS: Final = 19  # fewer make a number that the kernel can hold
@@ -40,6 +40,8 @@ class Confinement(NamedTuple):
 
     profile: Profile
     workspace: tuple[str, ...]
+    """The host works in the first."""
+    writable: tuple[str, ...]
     readable: tuple[str, ...]
     executables: tuple[str, ...]
     user: tuple[int, int] | None
@@ -102,6 +104,7 @@ def _confinement(given: dict[str, list[str]]) -> Confinement:
     return Confinement(
         cast("Profile", profile),
         _paths(given, "--workspace"),
+        _paths(given, "--writable"),
         _paths(given, "--readable"),
         _paths(given, "--executable"),
         _user(given.get("--user", [None])[0]),

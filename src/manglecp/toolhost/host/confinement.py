@@ -1,10 +1,11 @@
 """The steps of a host between finding its plugin and running it: parent death signal, sources, sandbox.
 
-The plugin is left with the interpreter, its own folder to read, and the workspaces. Of a shared folder, such as
-``/tmp`` or a home, it can read its own file only. It works in the first workspace and keeps its temporary files there.
+The plugin is left with the interpreter, its own folder to read, the workspaces, and a temporary folder of this host
+alone. Of a shared folder, such as ``/tmp`` or a home, it can read its own file only. It works in the first workspace,
+or in the temporary folder.
 
 A host leads its process group before it is sandboxed, for no process can leave the group afterwards, and dispatch kills
-the group.
+the group. A contained host is then a supervisor, and the plugin runs in a group below it.
 """
 
 from __future__ import annotations
@@ -92,18 +93,22 @@ class ConfinementError(Exception):
         self.manifest = manifest
 
 
-def confine(requested: Confinement, source: Source) -> dict[str, Any]:
-    """Sandbox this process; return the manifest for the listing."""
+def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str | None]:
+    """Sandbox this process; return the manifest for the listing, and the temporary folder.
+
+    The profiles `standard` and `spawn` return in a descendant, and this process waits for it.
+    """
     profile = requested.profile
     if profile == "none":
-        return _manifest("none")
+        return _manifest("none"), None
     from manglecp.toolhost.sandbox import Policy, SandboxUnavailable, apply
 
     # Also under the given path: a link to a plugin must not be in a writable folder, where it could be replaced.
     as_given = (os.path.abspath(source.where),) if os.path.isfile(source.where) else ()  # noqa: PTH100, PTH113  # pathlib is slow
     code = (*_code(source), *as_given)
     limits: dict[str, Any] = dict(requested.limits)
-    policy = Policy(requested.workspace, requested.readable, requested.executables, requested.user, code=code, **limits)
+    workspace = tuple(dict.fromkeys((*requested.workspace, *requested.writable)))
+    policy = Policy(workspace, requested.readable, requested.executables, requested.user, code=code, **limits)
     try:
         if os.getpgrp() != os.getpid():
             os.setpgid(0, 0)
@@ -118,8 +123,12 @@ def confine(requested: Confinement, source: Source) -> dict[str, Any]:
     manifest = _manifest(profile, enforcement.active, dict(enforcement.missing))
     _check_interpreter(manifest)
     sys.path[:] = filter(_is_open, sys.path)
-    _move_temporary_files(requested.workspace)
-    return manifest
+    os.environ.pop("TMPDIR", None)
+    if enforcement.temporary is not None:
+        os.environ["TMPDIR"] = enforcement.temporary
+        if not requested.workspace:
+            os.chdir(enforcement.temporary)
+    return manifest, enforcement.temporary
 
 
 def _code(source: Source) -> tuple[str, ...]:
@@ -165,16 +174,3 @@ def _is_open(folder: str) -> bool:
     except OSError:  # an archive, or missing
         pass
     return True
-
-
-def _move_temporary_files(workspace: tuple[str, ...]) -> None:
-    # Safe by now, also with existing files.
-    os.environ.pop("TMPDIR", None)
-    if workspace:
-        folder = f"{workspace[0]}/.tmp"
-        try:
-            os.mkdir(folder, 0o700)  # noqa: PTH102  # pathlib would be the slowest import of a worker
-        except OSError:
-            if not os.access(folder, os.W_OK | os.X_OK):
-                folder = workspace[0]
-        os.environ["TMPDIR"] = folder

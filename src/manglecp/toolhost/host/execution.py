@@ -4,7 +4,8 @@ Every exception of an action, ``SystemExit`` too, becomes ``TOOL_ERROR`` with it
 survives. An action works on a copy of the slots, which is committed if it succeeds.
 
 No call affects the next: each has its own context variables, tasks that it leaves behind are cancelled, timers stopped
-and signal handlers restored. A child that an action forked ends where the action does.
+signal handlers restored, and new files in the temporary folder removed. A child that an action forked ends where the
+action does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 from _operator import is_
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from contextvars import Context as Variables, copy_context
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -107,13 +109,19 @@ class Worker:
     """Runs actions, one after the other. Async ones share one event loop, made for the first."""
 
     def __init__(
-        self, reports: Reports, signals: Signals | None = None, settings: Mapping[str, str] = MappingProxyType({})
+        self,
+        reports: Reports,
+        signals: Signals | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        temporary: str | None = None,
     ) -> None:
         self._reports = reports
         self._signals = signals
         self._settings = MappingProxyType(dict(settings))
         self._runner: asyncio.Runner | None = None
         self._process: Final = os.getpid()
+        self._temporary = temporary
+        self._lasting = frozenset(_names(temporary))  # made by the top level of the plugin
 
     def call(self, tool: PluginAction, input_json: str, slots: Slots, call: Mapping[str, object]) -> ActionOutcome:
         """Run one call; raises :class:`InvalidInput` if it was not run."""
@@ -143,7 +151,18 @@ class Worker:
             _end_child(None)
         if self._signals is not None:
             self._signals.restore()
+        if self._temporary is not None and tool.declaration.generator is None:  # a pass of a generator has many calls
+            self._remove_files(self._temporary)
         return outcome
+
+    def _remove_files(self, folder: str) -> None:
+        for name in _names(folder):
+            if name not in self._lasting:
+                from shutil import rmtree  # only an action that leaves files pays for it
+
+                path = f"{folder}/{name}"
+                with suppress(OSError, RecursionError):  # made hard to remove on purpose; it ends with the host
+                    (rmtree if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)  # noqa: PTH112, PTH114
 
     def _result(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
         variables = copy_context()
@@ -178,6 +197,13 @@ class Worker:
         else:
             if running:
                 self._runner = None
+
+
+def _names(folder: str | None) -> list[str]:
+    try:
+        return [] if folder is None else os.listdir(folder)  # noqa: PTH208  # pathlib would be the slowest import
+    except OSError:  # the action has used up all descriptors, and the next one cannot open a file either
+        return []
 
 
 async def _awaited(result: Awaitable[Any]) -> Any:

@@ -72,7 +72,10 @@ class Streams:
         os.close(null)
         os.dup2(2, 1)
         sys.stdout = _unbuffered(1)
-        os.register_at_fork(after_in_child=self._leave_to_parent)
+
+    def close_in_children(self) -> None:
+        """Have every forked child close both: it must not answer, nor keep the pipe open."""
+        os.register_at_fork(after_in_child=self._close)
 
     def line(self) -> bytes:
         """Return the next line without its newline; empty at the end of the input, as for an empty line."""
@@ -122,8 +125,7 @@ class Streams:
                 raise
             raise Lost(error) from error
 
-    def _leave_to_parent(self) -> None:
-        """Close both in a forked child: it must not answer, nor keep the pipe open."""
+    def _close(self) -> None:
         for descriptor in (self._input, self._output):
             try:
                 os.close(descriptor)

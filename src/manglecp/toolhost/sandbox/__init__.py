@@ -12,9 +12,10 @@ Standard library only, and little of it: this is part of the start of every work
 """
 
 from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable
-from .profiles import PROFILES, apply, probe
+from .profiles import CONTAINED, PROFILES, apply, probe
 
 __all__ = [
+    "CONTAINED",
     "PROFILES",
     "Closed",
     "Enforcement",

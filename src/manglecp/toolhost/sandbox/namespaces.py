@@ -1,13 +1,14 @@
-"""An empty network namespace and a read-only disk.
+"""An empty network namespace, a private temporary folder and a read-only disk.
 
-Root creates these namespaces directly. Other users first create a user namespace with themselves as the only user,
-which lets them create the others. A user namespace also counts its own processes, so that a limit on processes is one
-of this worker and not of all that the user runs.
+Root with CAP_SYS_ADMIN creates these namespaces directly. Other users first create a user namespace with themselves as
+the only user, which lets them create the others. A user namespace also counts its own processes, so that a limit on
+processes is one of this worker and not of all that the user runs.
 """
 
 import os
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 
 from .kernel import Buffer, address, call, packed, text
 from .shielding import NOTHING, Shield
@@ -15,6 +16,7 @@ from .shielding import NOTHING, Shield
 _CLONE_NEWNS = 0x0002_0000
 _CLONE_NEWUSER = 0x1000_0000
 _CLONE_NEWNET = 0x4000_0000
+_MS_NOSUID_NODEV_NOEXEC = 0xE
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_PRIVATE = 0x4_0000
@@ -25,6 +27,15 @@ _MOUNT_ATTR_NOSUID = 0x2
 _MOUNT_ATTR_NODEV = 0x4
 _MOUNT_ATTR_NOEXEC = 0x8
 _ONLY_DATA = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC
+_CAP_SYS_ADMIN = 21
+_MAX_FILES = 200_000  # in a temporary folder
+
+
+def may_create() -> bool:
+    """Return whether this process creates namespaces without a user namespace."""
+    with open("/proc/self/status") as file:  # noqa: PTH123  # pathlib would be the slowest import of a worker
+        (effective,) = (line.split()[1] for line in file if line.startswith("CapEff:"))
+    return os.geteuid() == 0 and bool(int(effective, 16) >> _CAP_SYS_ADMIN & 1)
 
 
 def enter_user_namespace() -> None:
@@ -41,15 +52,34 @@ def leave_network() -> None:
     call("unshare", _CLONE_NEWNET)
 
 
+def enter_mount_namespace(temporary: str, size: int, *, own_processes: bool) -> None:
+    """Enter a private copy of all mounts, with an empty file system of at most ``size`` bytes at ``temporary``.
+
+    No other process can reach that file system, and the kernel drops it with the last process of the namespace. With
+    ``own_processes``, /proc shows those of the PID namespace only; where parts of /proc are hidden, as in many
+    containers, the kernel refuses that, and /proc stays as it is.
+    """
+    call("unshare", _CLONE_NEWNS)
+    root = text("/")
+    call("mount", 0, address(root), 0, _MS_REC | _MS_PRIVATE)
+    _mount("tmpfs", temporary, f"size={size},nr_inodes={_MAX_FILES},mode=0700")
+    if own_processes:
+        with suppress(OSError):
+            _mount("proc", "/proc")
+
+
+def _mount(kind: str, folder: str, options: str = "") -> None:
+    name, place, data = text(kind), text(folder), text(options)
+    call("mount", address(name), address(place), address(name), _MS_NOSUID_NODEV_NOEXEC, address(data))
+
+
 def make_disk_read_only(writable: Iterable[str], shield: Shield = NOTHING) -> None:
     """Make every mount read-only except the given folders without their shielded parts.
 
     Landlock does not handle changes of mode, owner, times and extended attributes; a read-only mount refuses them.
     Writable mounts are noexec: such a mount also refuses to map a file as code, and so stops a loader.
     """
-    call("unshare", _CLONE_NEWNS)
     root = text("/")
-    call("mount", 0, address(root), 0, _MS_REC | _MS_PRIVATE)
     folders = [text(folder) for folder in (*writable, *shield.held)]
     for path in (*folders, *map(text, shield.read_only)):
         call("mount", address(path), address(path), 0, _MS_BIND | _MS_REC)

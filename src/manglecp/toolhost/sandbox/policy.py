@@ -8,6 +8,7 @@ Profile = Literal["none", "standard", "spawn", "strict"]
 Mechanism = Literal[
     "user",
     "user_namespace",
+    "pid_namespace",
     "network_namespace",
     "mount_namespace",
     "capabilities",
@@ -42,6 +43,8 @@ class Policy(NamedTuple):
     """Processes and threads of the worker together; counted only in `spawn` and `strict`."""
     cpu_seconds: int | None = None
     """Over the life of each process. None: no limit; dispatch enforces the deadline of a call."""
+    temporary: int = 1024 * MiB
+    """Bytes in the temporary folder, which are memory of the machine."""
     code: tuple[str, ...] = ()
     """Files and folders of the plugin. They may be read, and never written, also not in a workspace."""
 
@@ -52,6 +55,8 @@ class Enforcement(NamedTuple):
     profile: Profile
     active: tuple[Mechanism, ...]
     missing: Mapping[Mechanism, str]
+    temporary: str | None = None
+    """A writable folder of this worker alone, which is removed with it."""
 
     @property
     def complete(self) -> bool:

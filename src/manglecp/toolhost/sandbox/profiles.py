@@ -5,6 +5,8 @@
     strict    no network, no programs, no files but the interpreter, the libraries, the plugin and the workspace
     spawn     as strict, but the named programs can be started; they are confined as the worker is
 
+In `standard` and `spawn`, which permit processes, the worker is contained: it gets a supervisor and a PID namespace.
+
 The order follows from dependencies: a namespace needs capabilities, Landlock and seccomp need no_new_privs, and seccomp
 comes last because it refuses the calls that the others make.
 """
@@ -12,15 +14,16 @@ comes last because it refuses the calls that the others make.
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from . import landlock, namespaces, privileges, seccomp
+from . import containment, landlock, namespaces, privileges, seccomp
 from .landlock import executed_by
 from .policy import Closed, Enforcement, Mechanism, Policy, Profile, SandboxUnavailable, Unsupported
-from .shielding import PACKAGE, Shield, prefixes, shield
+from .shielding import PACKAGE, Shield, prefixes, shield, within
 
 PROFILES: tuple[Profile, ...] = ("none", "standard", "spawn", "strict")
+CONTAINED: tuple[Profile, ...] = ("standard", "spawn")
 
 _MODULE = __name__
 _PROBES = 3  # attempts with a probe child, which may be killed for lack of memory
@@ -39,6 +42,9 @@ _LIBRARIES = (
     "/dev/zero",
 )
 
+# Where the temporary folder is mounted: the first that has nothing of the policy in it.
+_TEMPORARY = ("/dev/shm", "/var/tmp", "/mnt", "/media")
+
 # Mechanisms that `strict` uses where available, but does not need: it has no children, seccomp filters its signals, and
 # its threads are bounded by the memory of their stacks.
 _OPTIONAL: tuple[Mechanism, ...] = ("landlock_scopes", "process_limit")
@@ -49,7 +55,8 @@ _Step = tuple[Mechanism, Callable[[], None]]
 def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = False) -> Enforcement:
     """Confine this process for good; raises if a mechanism is missing, or lists it with `degrade`.
 
-    Call it before there are threads: some mechanisms confine only the calling thread.
+    Call it before there are threads: some mechanisms confine only the calling thread. A contained profile returns in a
+    descendant of the calling process, which waits for it and exits as it does.
     """
     if profile not in PROFILES:
         raise ValueError(f"unknown sandbox profile {profile!r}")
@@ -62,7 +69,8 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
         _check_shield(shielded)
     active: list[Mechanism] = []
     missing: dict[Mechanism, str] = {}
-    for mechanism, step in _steps(profile, policy, shielded):
+    temporary: list[str] = []
+    for mechanism, step in _steps(profile, policy, shielded, temporary):
         try:
             step()
         except (OSError, Unsupported) as error:
@@ -70,7 +78,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
                 missing[mechanism] = str(error)
         else:
             active.append(mechanism)
-    enforcement = Enforcement(profile, tuple(active), missing)
+    enforcement = Enforcement(profile, tuple(active), missing, temporary[-1] if temporary else None)
     _check_access(policy)
     if missing and not degrade:
         raise SandboxUnavailable(enforcement)
@@ -115,19 +123,40 @@ def _probe_child(argument: str) -> None:
     os._exit(0)  # a regular exit makes calls that the sandbox forbids
 
 
-def _steps(profile: Profile, policy: Policy, shielded: Shield) -> Iterator[_Step]:
+def _steps(profile: Profile, policy: Policy, shielded: Shield, temporary: list[str]) -> Iterator[_Step]:
+    """Yield the steps, each after the previous one was made; they append the temporary folder."""
     confined = profile != "standard"
+    contained = False
+
+    def contain() -> None:
+        nonlocal contained
+        try:
+            containment.contain()
+            contained = True
+        except containment.Uncontained as error:
+            temporary.append(error.temporary)
+            raise
+
+    def mount() -> None:
+        folder = _temporary_folder(policy)
+        namespaces.enter_mount_namespace(folder, policy.temporary, own_processes=contained)
+        if confined:
+            namespaces.make_disk_read_only((*policy.workspace, folder), shielded)
+        temporary.append(folder)
+
     if policy.user is not None:
         user, group = policy.user
         yield "user", lambda: privileges.become(user, group)
+    if not namespaces.may_create():
+        yield "user_namespace", namespaces.enter_user_namespace
+    if profile in CONTAINED:
+        yield "pid_namespace", contain
     if confined:
-        if os.geteuid() != 0:
-            yield "user_namespace", namespaces.enter_user_namespace
         yield "network_namespace", namespaces.leave_network
-        yield "mount_namespace", lambda: namespaces.make_disk_read_only(policy.workspace, shielded)
+    yield "mount_namespace", mount
     yield "capabilities", privileges.drop_capabilities
     yield "no_new_privs", privileges.refuse_new_privileges
-    yield "landlock_files", lambda: landlock.restrict_files(_files(profile, policy))
+    yield "landlock_files", lambda: landlock.restrict_files(_files(profile, policy, temporary[-1:]))
     if confined:
         yield "landlock_scopes", landlock.restrict_scopes
     yield "undumpable", privileges.refuse_dumps
@@ -137,9 +166,18 @@ def _steps(profile: Profile, policy: Policy, shielded: Shield) -> Iterator[_Step
     yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid())
 
 
-def _files(profile: Profile, policy: Policy) -> Iterator[landlock.Rule]:
+def _temporary_folder(policy: Policy) -> str:
+    """Return the folder to mount the temporary one on, which hides what lies there."""
+    used = (*policy.workspace, *policy.readable, *policy.executables, *policy.code, *prefixes(), PACKAGE)
+    for folder in map(os.path.realpath, _TEMPORARY):
+        if os.access(folder, os.F_OK) and not any(within(os.path.realpath(path), folder) for path in used):
+            return folder
+    raise Unsupported(f"no place for a temporary folder: none of {', '.join(_TEMPORARY)} is there and unused")
+
+
+def _files(profile: Profile, policy: Policy, temporary: Iterable[str]) -> Iterator[landlock.Rule]:
     yield "/dev/null", landlock.USE_DEVICE
-    for path in policy.workspace:
+    for path in (*policy.workspace, *temporary):
         yield path, landlock.WRITE
     if profile == "standard":
         yield "/", landlock.EVERYTHING_BUT_WRITE

@@ -91,7 +91,10 @@ class _Test(NamedTuple):
 
 def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
     """Return the calls that pass if all of their tests do."""
-    judged: dict[str, tuple[_Test, ...]] = {"ioctl": (_Test(1, _TERMINAL_INPUT, unless=True),)}
+    judged: dict[str, tuple[_Test, ...]] = {
+        "ioctl": (_Test(1, _TERMINAL_INPUT, unless=True),),
+        "prctl": (_Test(0, (_PR_SET_PDEATHSIG,), unless=True),),  # no worker outlives its parent
+    }
     judged |= {name: (_Test(at, (0,), mask=_SET_ID),) for name, at in _MODE_AT.items()}
     if profile == "strict":
         judged["clone"] = (_Test(0, (_CLONE_THREAD,), mask=_NEVER_CLONED | _CLONE_THREAD),)
@@ -102,14 +105,14 @@ def _judged(profile: Profile, own_pid: int) -> dict[str, tuple[_Test, ...]]:
         judged["fcntl"] = (_Test(1, _OWNER_BY_FCNTL + _WATCH_BY_FCNTL, unless=True),)
         # An event loop wakes itself through a pair of streams. A datagram socket could be sent anywhere.
         judged["socketpair"] = (_Test(0, (_AF_UNIX,)), _Test(1, (_SOCK_STREAM,), mask=_SOCK_TYPE))
+        # Only of the caller itself: in a child, the id of the worker would be that of another process.
         for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
-            judged[name] = (_Test(0, (0, own_pid)),)
-        judged["setpriority"] = (_Test(0, (_PRIO_PROCESS,)), _Test(1, (0, own_pid)))
-        judged["ioprio_set"] = (_Test(0, (_IOPRIO_WHO_PROCESS,)), _Test(1, (0, own_pid)))
+            judged[name] = (_Test(0, (0,)),)
+        judged["setpriority"] = (_Test(0, (_PRIO_PROCESS,)), _Test(1, (0,)))
+        judged["ioprio_set"] = (_Test(0, (_IOPRIO_WHO_PROCESS,)), _Test(1, (0,)))
     if profile == "strict":
         for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
             judged[name] = (_Test(0, (own_pid,)),)
-        judged["prctl"] = (_Test(0, (_PR_SET_PDEATHSIG,), unless=True),)  # no worker outlives its parent
     return judged
 
 

@@ -1,0 +1,144 @@
+"""A supervisor for a worker that may start programs: nothing that was started outlives the worker.
+
+    supervisor   stays outside; ends the worker on SIGHUP, SIGINT and with its parent, and exits as the worker did
+    init         process 1 of a new PID namespace; reaps orphans, and exits with the worker
+    worker       returns from :func:`contain`; it and all of its descendants are in the namespace
+
+The kernel kills every process of a PID namespace, also those that fork meanwhile, before it reports the end of init.
+So when the supervisor has exited, no process is left. Without a namespace the supervisor adopts orphans (child
+subreaper), and kills until it has no descendant; a kill of the supervisor itself is then not covered.
+"""
+
+import os
+import select
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from .kernel import call
+from .policy import Unsupported
+from .privileges import adopt_orphans, die_with_parent, follow_parent, refuse_dumps
+
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # the C module behind signal, without its enums
+
+_CLONE_NEWPID = 0x2000_0000
+_SIGNALLED = 128  # added to the number of a signal in an exit status, as by a shell
+_MAX_DESCRIPTORS = 1 << 20
+_HINT = (
+    "set the sysctls user.max_pid_namespaces and user.max_user_namespaces above 0, and where they exist"
+    " kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0"
+)
+
+
+class Uncontained(Unsupported):
+    """There is no PID namespace. The supervisor is a subreaper, and removes the folder ``temporary`` in the end."""
+
+    def __init__(self, reason: str, temporary: str) -> None:
+        super().__init__(reason)
+        self.temporary = temporary
+
+
+def contain() -> None:
+    """Fork a supervisor and continue as its worker, in a new PID namespace.
+
+    Raises :class:`Uncontained`, in a worker with a supervisor, if there is no namespace.
+    """
+    refusal: OSError | None = None
+    temporary = ""
+    try:
+        call("unshare", _CLONE_NEWPID)
+    except OSError as error:
+        from tempfile import mkdtemp  # slow to import
+
+        refusal, temporary = error, mkdtemp(prefix="manglecp-")
+        adopt_orphans()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    supervisor = os.pidfd_open(os.getpid())
+    child = os.fork()
+    if child:
+        try:
+            _supervise(child, temporary)
+        finally:  # an error must not return into the caller's code; init ends with this process
+            os._exit(1)
+    die_with_parent(signal.SIGKILL)
+    if select.select([supervisor], [], [], 0)[0]:  # it ended before the kernel knew
+        os._exit(1)
+    os.close(supervisor)
+    os.setpgid(0, 0)  # one group for SIGTERM; no descendant can signal the supervisor's
+    if refusal is None and (worker := os.fork()):
+        _reap_orphans(worker)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if refusal is not None:
+        raise Uncontained(f"{refusal}; {_HINT}", temporary)
+
+
+def _supervise(child: int, temporary: str) -> NoReturn:
+    def kill(*_: object) -> None:
+        os.kill(child, signal.SIGKILL)  # not reaped yet, so the id cannot be another process's
+
+    os.closerange(0, _MAX_DESCRIPTORS)  # the pipes are the worker's: their ends have to show when it ends
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(child, signal.SIGTERM))
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, kill)
+    follow_parent(signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM, signal.SIGHUP, signal.SIGINT))
+    os.killpg(child, signal.SIGKILL)  # for a subreaper: at once for all, so that no fork escapes
+    status = _kill_descendants(child)
+    if temporary:
+        import shutil
+
+        shutil.rmtree(temporary, ignore_errors=True)
+    if status > _SIGNALLED:  # end as the worker did
+        with suppress(OSError):  # the action of SIGKILL cannot be set
+            signal.signal(status - _SIGNALLED, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.kill(os.getpid(), status - _SIGNALLED)
+    os._exit(status)
+
+
+def _kill_descendants(child: int) -> int:
+    """Kill and reap until no descendant is left; return the exit status of the child."""
+    found = 0
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                for each in _children():
+                    os.kill(each, signal.SIGKILL)
+                pid, status = os.wait()
+        except ChildProcessError:
+            return found
+        if pid == child:
+            found = _exit_status(status)
+
+
+def _children() -> list[int]:
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208  # pathlib would be the slowest import
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+        except OSError:  # gone in the meantime
+            continue
+        if parent == os.getpid():
+            found.append(int(name))
+    return found
+
+
+def _reap_orphans(worker: int) -> NoReturn:
+    """Be the init of the namespace. All signals are blocked, and no process inside can kill it."""
+    os.closerange(0, _MAX_DESCRIPTORS)
+    refuse_dumps()
+    while True:
+        pid, status = os.wait()
+        if pid == worker:
+            os._exit(_exit_status(status))
+
+
+def _exit_status(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else _SIGNALLED - code
