@@ -134,7 +134,7 @@ def test_an_aborted_run_keeps_an_answer_that_says_so(run: Run, store: Path) -> N
         (("--happened",), 2, "--step N"),
         (("--abort", "--step", "2"), 2, "leave --step out"),
         (("--did-not", "--step", "2", "--output", "-"), 2, "--output goes with --happened only"),
-        (("--happened", "--step", "2", "--output", "-"), 2, "-: "),
+        (("--happened", "--step", "2", "--output", "-"), 2, "<stdin>: "),
         (("--happened", "--step", "1"), 1, "the outcome of step 1"),
         (("--happened", "--step", "2", "--by", ""), 2, "needs the name of its operator"),
     ],

@@ -110,7 +110,7 @@ def check_canonical(value: Any) -> None:
                 if not key.isascii() and _SURROGATE.search(key):
                     raise Uncanonical(path, "a key holds a lone surrogate")
                 if type(part) is not str or not part.isascii():
-                    work.append((f"{path}/{_step(key)}", part, depth + 1))
+                    work.append((f"{path}/{escape_token(key)}", part, depth + 1))
         elif kind is list or kind is tuple:
             work += [(f"{path}/{i}", part, depth + 1) for i, part in enumerate(one)]
         elif kind is float:
@@ -120,9 +120,9 @@ def check_canonical(value: Any) -> None:
             raise Uncanonical(path, f"a {kind.__name__} is not a JSON value")
 
 
-def _step(key: str) -> str:
-    """Escape a key as a JSON pointer token."""
-    return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
+def escape_token(key: str) -> str:
+    """Return a key as a token of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _write(value: Any) -> bytes:

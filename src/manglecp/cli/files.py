@@ -98,6 +98,16 @@ def read_json(file: str, max_bytes: int = -1) -> Any:
     return decode(read(file, max_bytes))
 
 
+def read_json_argument(file: str) -> Any:
+    """Decode a JSON file. Raises ``UsageError`` for invalid JSON."""
+    from manglecp.wire import Fault
+
+    try:
+        return read_json(file)
+    except Fault as fault:
+        raise click.UsageError(f"{click.format_filename(source_name(file))}: {fault}") from None
+
+
 def replace(path: Path, lines: Iterable[bytes], *, mode: int = 0o600) -> None:
     """Replace a file atomically; write into a path that is not a regular file. Raises ``UsageError`` on failure."""
     try:

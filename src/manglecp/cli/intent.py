@@ -18,10 +18,9 @@ from manglecp.cli.options import (
     caller_options,
     intent_options,
     pack_options,
-    refuse_pack,
     refuse_request,
 )
-from manglecp.cli.output import ProgressLine, write_lines, write_text
+from manglecp.cli.output import ProgressLine, refuse, write_lines, write_text
 from manglecp.cli.servers import ServerOptions, run_with_client, target_argument, token_options
 
 if TYPE_CHECKING:  # the command line is checked before these packages are loaded
@@ -152,7 +151,7 @@ def _evaluate_locally(
             request = request_message("intent_request", payload, pack, "shell")
             answer = respond(domain, request, identity, clock=time.time_ns)
     except PackError as error:
-        refuse_pack(error)
+        refuse(error)
     except WireError as error:
         refuse_request(error, identity, as_json=as_json)
     if as_json:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from manglecp.cli.files import read, read_json, source_name
+from manglecp.cli.files import read, read_json_argument, source_name
 from manglecp.cli.output import report
 from manglecp.mangle import MangleError, decode, instant_text
 from manglecp.wire import (
@@ -72,10 +72,7 @@ def _instant(at: Any) -> int:
 
 
 def _read_recorded(file: str) -> tuple[list[Any], Any]:
-    try:
-        document = read_json(file)
-    except Fault as fault:
-        raise click.UsageError(f"{click.format_filename(file)}: {fault}") from None
+    document = read_json_argument(file)
     payload = document.get("payload") if isinstance(document, dict) else None
     found = payload.get("facts", []) if isinstance(payload, dict) else document
     if not isinstance(found, list):

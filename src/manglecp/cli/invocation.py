@@ -33,7 +33,7 @@ from manglecp.cli.servers import (
     prompt_for_approval,
     run_with_client,
 )
-from manglecp.cli.tool_text import answer_lines, failure_lines, missing_fact_lines
+from manglecp.cli.tool_text import answer_lines, argument_schemas, failure_lines, missing_fact_lines
 from manglecp.client import ApprovalRequest, Client, Tool
 from manglecp.intent import Identity, request_message
 from manglecp.invoke import Invoker, OpenPacks, RunObserver, RunResponse, open_packs, progress_reporter, with_approval
@@ -170,11 +170,9 @@ class NotProven(WireError):
 
 def arguments(given: Mapping[str, str], tool: MacroTool) -> dict[str, Any]:
     """Decode arguments. An argument of type string is not decoded, even if it is valid JSON."""
-    schema = {} if tool.input_schema is UNSET else tool.input_schema
-    properties = schema.get("properties", {})
-    textual = {name for name, one in properties.items() if isinstance(one, dict) and one.get("type") == "string"}
-    found = {name: value_of(text) for name, text in given.items()}
-    return {n: given[n] if n in textual and not isinstance(value, str) else value for n, value in found.items()}
+    textual = {name for name, schema in argument_schemas(tool).items() if schema.get("type") == "string"}
+    values = {name: value_of(text) for name, text in given.items()}
+    return {n: given[n] if n in textual and not isinstance(value, str) else value for n, value in values.items()}
 
 
 def progress_callback(progress: ProgressLine) -> Callable[[ProgressPayload], None]:

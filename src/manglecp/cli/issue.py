@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -86,17 +86,12 @@ def history(issue: str | None, issues: IssueOptions) -> None:
 @command.command("add")
 @click.argument("title")
 @options.issue_id
-@options.description
-@options.priority
-@options.labels
+@options.new_issue_options
 @actor_options
-def add(
-    title: str, issue: str | None, description: str, priority: int, labels: tuple[str, ...], issues: IssueOptions
-) -> None:
+def add(title: str, issue: str | None, fields: dict[str, Any], issues: IssueOptions) -> None:
     """Add an issue. The first one creates the database."""
-    change = Add(title=title, description=description, priority=priority, labels=tuple(sorted(set(labels))))
     with issues.memory(create=True) as memory:
-        added = memory.add(issues.actor, change, issue)
+        added = memory.add(issues.actor, Add(title=title, **fields), issue)
     issues.print_issue(added)
 
 
@@ -143,8 +138,11 @@ def release(issue: str, fence: int, issues: IssueOptions) -> None:
     issues.print_issue(released)
 
 
-_edge = click.option(
-    "--type", "edge", type=click.Choice(sorted(EDGE_TYPES)), default="blocks", help="blocks by default."
+_dependency_options = files.combine(
+    click.argument("issue", metavar="ID"),
+    click.argument("depends_on", metavar="ON"),
+    click.option("--type", "edge", type=click.Choice(sorted(EDGE_TYPES)), default="blocks", help="blocks by default."),
+    options.fence,
 )
 
 
@@ -189,18 +187,11 @@ def update(
 @click.argument("parent", metavar="PARENT")
 @click.argument("title")
 @options.issue_id
-@options.description
-@options.priority
-@options.labels
+@options.new_issue_options
 @gated
-def discover(
-    gate: Gate, parent: str, title: str, issue: str | None, description: str, priority: int, labels: tuple[str, ...]
-) -> Issue:
+def discover(gate: Gate, parent: str, title: str, issue: str | None, fields: dict[str, Any]) -> Issue:
     """Add an issue that was found while working on PARENT, on the evidence of that turn."""
-    change = Discover(
-        parent=parent, title=title, description=description, priority=priority, labels=tuple(sorted(set(labels)))
-    )
-    return gate.memory.mutate(gate.right, gate.actor, issue, change)
+    return gate.memory.mutate(gate.right, gate.actor, issue, Discover(parent=parent, title=title, **fields))
 
 
 @command.command("close")
@@ -219,10 +210,7 @@ def dep() -> None:
 
 
 @dep.command("add")
-@click.argument("issue", metavar="ID")
-@click.argument("depends_on", metavar="ON")
-@_edge
-@options.fence
+@_dependency_options
 @gated
 def dep_add(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | None) -> Issue:
     """Make ID depend on ON."""
@@ -231,10 +219,7 @@ def dep_add(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | Non
 
 
 @dep.command("remove")
-@click.argument("issue", metavar="ID")
-@click.argument("depends_on", metavar="ON")
-@_edge
-@options.fence
+@_dependency_options
 @gated
 def dep_remove(gate: Gate, issue: str, depends_on: str, edge: str, fence: int | None) -> Issue:
     """Remove the dependency of ID on ON."""

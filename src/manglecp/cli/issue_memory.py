@@ -44,11 +44,15 @@ ttl = click.option(
     "--ttl", metavar="SECONDS", type=int, default=DEFAULT_TTL, help="The duration of the lease; 3,600 by default."
 )
 issue_id = click.option("--id", "issue", metavar="ID", help="The id of the new issue; by default a random one.")
-description = click.option("--description", metavar="TEXT", default="", help="The description of the issue.")
-priority = click.option(
-    "--priority", metavar="0-4", type=int, default=DEFAULT_PRIORITY, help="0 is the most urgent; 2 by default."
+new_issue_options = group(
+    "fields",
+    lambda labels, **fields: {**fields, "labels": tuple(sorted(set(labels)))},
+    click.option("--description", metavar="TEXT", default="", help="The description of the issue."),
+    click.option(
+        "--priority", metavar="0-4", type=int, default=DEFAULT_PRIORITY, help="0 is the most urgent; 2 by default."
+    ),
+    click.option("--label", "labels", metavar="LABEL", multiple=True, help="May be given several times."),
 )
-labels = click.option("--label", "labels", metavar="LABEL", multiple=True, help="May be given several times.")
 note = click.option("--note", metavar="TEXT", default="", help="A text to append to the notes.")
 
 
@@ -201,15 +205,13 @@ def _in_force(active_policy: str | None, pin_file: Path | None) -> str:
 
 def _right(file: str, active_policy: str) -> MutationReady:
     """Return the right to mutate that the evidence proves, or print all findings and end the verb."""
-    from manglecp.cli.files import read_json, source_name
+    from manglecp.cli.files import read_json_argument, source_name
     from manglecp.harness import InvalidEvidence, TurnBlocked, replay_turn
-    from manglecp.wire import Fault
 
     try:
-        return replay_turn(read_json(file), active_policy)
-    except (Fault, InvalidEvidence) as error:
-        message = error.message if isinstance(error, Fault) else str(error)
-        raise click.UsageError(f"{source_name(file)}: {message}") from None
+        return replay_turn(read_json_argument(file), active_policy)
+    except InvalidEvidence as error:
+        raise click.UsageError(f"{source_name(file)}: {error}") from None
     except TurnBlocked as blocked:
         for finding in blocked.findings:
             click.echo(

@@ -6,7 +6,7 @@ import getpass
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from manglecp.cli.files import FILE, group
-from manglecp.cli.output import GeneratorProgress, suggestion, write_text
+from manglecp.cli.output import GeneratorProgress, refuse, suggestion, write_text
 
 if TYPE_CHECKING:
     from manglecp.base.hash_chain import Head
     from manglecp.intent import Identity
     from manglecp.invoke import PackOptions
-    from manglecp.pack import PackError, SandboxPolicy
+    from manglecp.pack import SandboxPolicy
     from manglecp.store import Store
     from manglecp.wire import WireError
 
@@ -150,15 +150,10 @@ class PackFolder(click.Path):
             parent = next((str(one) for one in path.absolute().parents if (one / "rules").is_dir()), None)
             pack = "" if parent is None else f" Did you mean {click.format_filename(os.path.relpath(parent))!r}?"
             return f"{shown!r} is a file, and a pack is a folder.{pack}"
-        return f"there is no folder {shown!r}.{_suggest_sibling(path)} `manglecp new {shown}` creates an example pack."
-
-
-def _suggest_sibling(path: Path) -> str:
-    try:
-        others = [one.name for one in path.parent.iterdir() if one.is_dir()]
-    except OSError:
-        return ""
-    return suggestion(path.name, others)
+        with suppress(OSError):
+            similar = suggestion(path.name, [one.name for one in path.parent.iterdir() if one.is_dir()])
+            return f"there is no folder {shown!r}.{similar} `manglecp new {shown}` creates an example pack."
+        return f"there is no folder {shown!r}. `manglecp new {shown}` creates an example pack."
 
 
 PACK: Final = PackFolder()
@@ -368,13 +363,6 @@ def bold() -> Callable[[str], str]:
     return str
 
 
-def refuse_pack(error: PackError) -> NoReturn:
-    """Print every diagnostic of the pack on standard error, and end the verb with status 1."""
-    for problem in error.diagnostics:
-        click.echo(problem.render(), err=True)
-    raise click.exceptions.Exit(1)
-
-
 @contextmanager
 def report_pack_errors() -> Iterator[None]:
     """Print errors of the pack or the store, and end the verb with status 1 or 2."""
@@ -384,7 +372,7 @@ def report_pack_errors() -> Iterator[None]:
         try:
             yield
         except PackError as error:
-            refuse_pack(error)
+            refuse(error)
 
 
 def refuse_request(error: WireError, identity: Identity, *, as_json: bool) -> NoReturn:

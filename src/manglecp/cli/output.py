@@ -15,8 +15,7 @@ import click
 from manglecp.cli import VerbError
 
 if TYPE_CHECKING:
-    from manglecp.base.diagnostic import Diagnostic
-    from manglecp.mangle import MangleError
+    from manglecp.base.diagnostic import Diagnostic, DiagnosticError
     from manglecp.toolhost import PassProgress
 
 
@@ -101,7 +100,7 @@ def report(diagnostics: Iterable[Diagnostic]) -> None:
         click.echo(diagnostic.render(), err=True)
 
 
-def refuse(error: MangleError, warnings: Iterable[Diagnostic] = ()) -> NoReturn:
+def refuse(error: DiagnosticError, warnings: Iterable[Diagnostic] = ()) -> NoReturn:
     """Report the errors, then the warnings, and end the verb with status 1."""
     report([*error.diagnostics, *warnings])
     raise click.exceptions.Exit(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from manglecp.cli.files import FILE, read_json
+from manglecp.cli.files import FILE, read_json_argument
 from manglecp.cli.options import (
     PACK,
     RuntimeOptions,
@@ -97,6 +97,8 @@ def decide(
     State whether the effect of the step in doubt happened, or end the run. The decision is recorded in the ledger
     under your name. Afterwards a worker resumes the run, or you do with `manglecp runs resume`.
     """
+    import msgspec
+
     from manglecp.invoke import decide as decide_run
 
     if happened + did_not + abort != 1:
@@ -108,7 +110,7 @@ def decide(
         raise click.UsageError("give the step with --step N; `manglecp runs show` lists the steps")
     if file is not None and verdict != "happened":
         raise click.UsageError("--output goes with --happened only")
-    output = None if file is None else _output(file)
+    output = None if file is None else msgspec.json.encode(read_json_argument(file))
     with open_existing_store(where, key) as store:
         state = decide_run(store, run, verdict, by, step=step, output=output)
     if as_json:
@@ -120,17 +122,6 @@ def decide(
     elif state.value == "needs_decision":
         lines.append(f"another step is in doubt: manglecp runs show {run}")
     write_lines(lines)
-
-
-def _output(file: str) -> bytes:
-    import msgspec
-
-    from manglecp.wire import Fault
-
-    try:
-        return msgspec.json.encode(read_json(file))
-    except Fault as fault:
-        raise click.UsageError(f"{click.format_filename(file)}: {fault}") from None
 
 
 @command.command("resume", short_help="Execute a run that has no owner.")

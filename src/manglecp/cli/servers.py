@@ -115,7 +115,7 @@ class Approver:
 
     def on_confirm(self) -> OnConfirm:
         """Return the callback for one invocation, which prompts at most once."""
-        from manglecp.client import RequestRefused
+        from manglecp.client import RequestRefused, Signer
 
         prompted = False
 
@@ -134,15 +134,12 @@ class Approver:
                 return None
             name = self.name or question.identity or "anonymous"
             secret = self._secret(name)
-            return True if secret is None else self._sign(secret, name, question)
+            if secret is None:
+                return True
+            signer = Signer(secret, name, approve=lambda _: True, clock_ms=lambda: self.clock() // 1_000_000)
+            return signer.token(question)
 
         return confirm
-
-    def _sign(self, secret: bytes, name: str, question: ApprovalRequest) -> str:
-        from manglecp.client import Signer
-
-        signer = Signer(secret, name, approve=lambda _: True, clock_ms=lambda: self.clock() // 1_000_000)
-        return signer.token(question)
 
     def _secret(self, name: str) -> bytes | None:
         if self.server.secret_file is not None:

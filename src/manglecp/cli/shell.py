@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,7 @@ from manglecp.cli.servers import ServerOptions, approve_at_terminal, server_opti
 
 if TYPE_CHECKING:
     from manglecp.cli.shell_commands import Shell
-    from manglecp.client import ApprovalRequest
+    from manglecp.client import ApprovalRequest, Client
     from manglecp.intent import Identity
 
 
@@ -106,22 +106,19 @@ def _clock(now: str | None) -> Callable[[], int]:
     return clock_from(given_facts((), (), now)[0])
 
 
-def _local(folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]) -> Any:
-    """Return a client of a server in this process that serves the pack to ``identity``."""
+@asynccontextmanager
+async def _local(
+    folder: Path, runtime: RuntimeOptions, identity: Identity, clock: Callable[[], int]
+) -> AsyncIterator[Client]:
+    """Yield a client of a server in this process that serves the pack to ``identity``."""
     from manglecp.client import Client
     from manglecp.server import AuthConfig, open_core
 
-    @asynccontextmanager
-    async def opened() -> Any:
-        opening = open_core(
-            runtime.of_pack(folder), runtime.open_store, AuthConfig(_FixedIdentity(identity)), clock=clock
-        )
-        async with opening as core:
-            await core.revisions.ready()
-            async with Client(core, token="here") as client:
-                yield client
-
-    return opened()
+    auth = AuthConfig(_FixedIdentity(identity))
+    async with open_core(runtime.of_pack(folder), runtime.open_store, auth, clock=clock) as core:
+        await core.revisions.ready()
+        async with Client(core, token="here") as client:
+            yield client
 
 
 class _FixedIdentity:

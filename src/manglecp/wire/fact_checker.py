@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from manglecp.base.suggestions import closest_match
 from manglecp.base.text import quote, truncate
 from manglecp.mangle import Fact, Float, Interval, Key, Value
 from manglecp.wire.clauses import AsClause, RefusedClause
-from manglecp.wire.errors import Violation
+from manglecp.wire.errors import Violation, did_you_mean
 from manglecp.wire.facts import InvalidFact, arguments, check_category, check_source, interval, steps
 from manglecp.wire.messages import ArgType
 from manglecp.wire.predicates import LONGEST_NAME, RESERVED_PREFIX, PublishedPredicate, Schema, is_name
@@ -183,9 +182,8 @@ class FactChecker:
         """Return a suggestion, only of names that the manifest lists (OPEN-49)."""
         if name not in self._suggestions and len(self._suggestions) < _MAX_SUGGESTIONS:
             readable = (n for n, entries in self.vocabulary.items() if any(e.readable for e in entries.values()))
-            self._suggestions[name] = closest_match(name, readable)
-        similar = self._suggestions.get(name)
-        return None if similar is None else f"Did you mean '{similar}'?"
+            self._suggestions[name] = did_you_mean(name, readable)
+        return self._suggestions.get(name)
 
     def _given(
         self, by_arity: Mapping[int, PublishedPredicate], data: dict[str, Any]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.cache import LruCache
-from manglecp.base.json import canonical, resolve_pointer
+from manglecp.base.json import canonical, escape_token, resolve_pointer
 from manglecp.base.text import escape_invisible
 from manglecp.wire.errors import SchemaError
 
@@ -305,7 +305,7 @@ class _ErrorSearch:
         for name, part, under in _members(value, schema):
             if not self._is_valid(part, under):
                 listed = True
-                yield from self.errors(part, under, f"{path}/{_escape(name)}")
+                yield from self.errors(part, under, f"{path}/{escape_token(name)}")
         if not listed:
             yield _error(path, "The value does not fit", keyword)
 
@@ -337,14 +337,14 @@ def _members(value: Any, schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, 
 
 
 def _convert(error: Any, above: str) -> Iterator[SchemaError]:
-    path = above + "".join(f"/{_escape(str(part))}" for part in error.instance_path)
+    path = above + "".join(f"/{escape_token(str(part))}" for part in error.instance_path)
     keyword = str(error.kind.name)
     if keyword == "required":
         name = error.kind.property
-        yield _error(f"{path}/{_escape(name)}", f"Required property '{name}' is missing", keyword)
+        yield _error(f"{path}/{escape_token(name)}", f"Required property '{name}' is missing", keyword)
     elif keyword in ("additionalProperties", "unevaluatedProperties"):
         for name in error.kind.unexpected:
-            yield _error(f"{path}/{_escape(name)}", f"Property '{name}' is not known", keyword)
+            yield _error(f"{path}/{escape_token(name)}", f"Property '{name}' is not known", keyword)
     elif keyword == "type":
         expected = " or ".join(error.kind.types) or "another type"
         yield _error(path, f"Expected {expected}, got {_TYPES.get(type(error.instance), 'object')}", keyword)
@@ -355,7 +355,3 @@ def _convert(error: Any, above: str) -> Iterator[SchemaError]:
 def _error(path: str, message: str, keyword: str) -> SchemaError:
     path, message = escape_invisible(path)[:_MAX_TEXT], escape_invisible(message)[:_MAX_TEXT]
     return SchemaError(path=path, message=message, keyword=keyword)
-
-
-def _escape(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")

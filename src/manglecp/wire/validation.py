@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -81,12 +81,11 @@ def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, .
 
 def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
     if isinstance(value, dict) and (struct := struct_of(type_)) is not None:
-        for field in fields_of(struct):
-            inside = (*path, field.encode_name)
-            if field.encode_name in value:
-                yield from _walk(value[field.encode_name], field.type, message, inside)
-            elif field.required:
-                yield _missing(inside)
+        for name, member in _members(struct).items():
+            if name in value:
+                yield from _walk(value[name], member.type, message, (*path, name))
+            elif member.required:
+                yield _missing((*path, name))
     elif isinstance(value, list) and (item := item_of(type_)) is not None:
         for position, part in enumerate(value):
             yield from _walk(part, item, message, (*path, position))
@@ -179,7 +178,7 @@ def without_nulls(data: Any, type_: Any) -> Any:
             member = members.get(name)
             if value is not None:
                 kept[name] = value if member is None else without_nulls(value, member.type)
-            elif member is None or member.nullable:
+            elif member is None or _is_nullable(member.type):
                 kept[name] = None
         return kept
     if isinstance(data, list) and (item := item_of(type_)) is not None:
@@ -187,20 +186,14 @@ def without_nulls(data: Any, type_: Any) -> Any:
     return data
 
 
-class _Member(NamedTuple):
-    type: Any
-    nullable: bool
+@cache
+def _members(struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(struct)}
 
 
 @cache
-def fields_of(struct: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    return msgspec.structs.fields(struct)
-
-
-@cache
-def _members(struct: type[msgspec.Struct]) -> dict[str, _Member]:
-    fields = fields_of(struct)
-    return {f.encode_name: _Member(f.type, f.type is None or type(None) in (f.type, *get_args(f.type))) for f in fields}
+def _is_nullable(type_: Any) -> bool:
+    return type_ is None or type(None) in (type_, *get_args(type_))
 
 
 @cache
