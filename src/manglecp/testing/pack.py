@@ -13,15 +13,14 @@ from msgspec.structs import replace as replace_parts
 
 from manglecp.intent import ANONYMOUS, EXPLAIN_POLICY, Domain, Identity, request_message, respond
 from manglecp.invoke import PackOptions, load_domain
-from manglecp.mangle import instant_text
+from manglecp.mangle import decode, instant_text
 from manglecp.mangle.syntax import Apply, Variable
 from manglecp.pack import SandboxPolicy
 from manglecp.testing.coverage import PackCoverage, with_coverage
-from manglecp.testing.messages import Fact, Now, as_facts, facts_of_file, instant
-from manglecp.testing.results import Answer, Refused
+from manglecp.testing.results import Answer, Fact, Now, Refused, instant
 from manglecp.testing.stage import Function, Stage, check_functions
 from manglecp.toolhost import FactGenerators
-from manglecp.wire import WireError
+from manglecp.wire import WireError, decode as decode_json, parse_fact_argument, parse_fact_objects
 from manglecp.wire.messages import IntentRequest, IntentResult
 
 OWNER: Final = Identity("local", frozenset({EXPLAIN_POLICY}), "local")
@@ -142,7 +141,7 @@ class Pack:
         limits = {"max_tokens_budget": budget, "max_tools_returned": max_tools}
         payload = {
             "intent": {"name": name, "params": None if params is None else dict(params)},
-            "facts": as_facts(facts, at),
+            "facts": [one for fact in facts for one in _fact_objects(fact, at)],
             "eval_time": instant_text(at),
             "constraints": {key: most for key, most in limits.items() if most is not None},
             "options": {"disclosure_preference": level},
@@ -156,7 +155,12 @@ class Pack:
 
     def facts(self, file: Path | str, now: Now = None) -> list[dict[str, Any]]:
         """Read facts from a file in the pack's folder: ``.mg``, a JSON array, or a recorded request."""
-        return facts_of_file(self.folder / file, instant(now))
+        path = self.folder / file
+        if path.suffix == ".mg":
+            return parse_fact_objects(decode(path.name, path.read_bytes()), instant(now))
+        document: Any = decode_json(path.read_bytes())
+        facts = document["payload"].get("facts", []) if isinstance(document, dict) else document
+        return [dict(fact) for fact in facts]
 
     def explain(self, answer: Answer, **options: Any) -> IntentResult:
         """Repeat the evaluation with these options, and with the permission to see policy."""
@@ -191,3 +195,7 @@ class Pack:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _fact_objects(fact: Fact, now: int) -> list[Any]:
+    return parse_fact_argument("facts", fact, now) if isinstance(fact, str) else [dict(fact)]

@@ -6,17 +6,18 @@ returns what it found: ``answer.offers("x")`` alone is enough.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from manglecp.base.suggestions import did_you_mean
 from manglecp.base.text import escape_invisible
 from manglecp.intent import Definition, Flaw, Resource
 from manglecp.mangle import instant_text
-from manglecp.testing.messages import Fact, Now, instant
 from manglecp.testing.stage import ActionCall
-from manglecp.wire import WireError, derivation_lines, error_lines, fact_text, why_not_lines
+from manglecp.wire import WireError, derivation_lines, error_lines, fact_text, read_instant, why_not_lines
 from manglecp.wire.messages import (
     UNSET,
     Derivation,
@@ -53,7 +54,22 @@ def join_lines(lines: Iterable[str]) -> str:
     return "\n".join(escape_invisible(part) for line in lines for part in line.split("\n"))
 
 
-FactObject = Mapping[str, Any]
+Fact: TypeAlias = str | Mapping[str, Any]
+"""Mangle text, such as ``'p("a", 1)@[now]'``, or a JSON object: ``{"pred": "p", "args": ["a", 1]}``."""
+FactObject: TypeAlias = Mapping[str, Any]
+Now: TypeAlias = str | datetime | None
+"""RFC 3339, a datetime with a time zone, or None for the clock."""
+
+
+def instant(now: Now) -> int:
+    """Return nanoseconds since 1970. Raises ``ValueError``."""
+    if now is None:
+        return time.time_ns() // 1_000_000 * 1_000_000
+    if isinstance(now, datetime):
+        if now.tzinfo is None:
+            raise ValueError("a time of a test has a zone: datetime(…, tzinfo=UTC)")
+        now = now.isoformat()
+    return read_instant(now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +147,8 @@ class Run:
         """Return the suggested intent with these parameters among its own."""
         __tracebackhide__ = True
         for one in self.answer.next.suggested_intents:
-            given = {} if one.params is UNSET else one.params
-            if one.name == intent and all(name in given and given[name] == params[name] for name in params):
+            own = {} if one.params is UNSET else one.params
+            if one.name == intent and all(name in own and own[name] == params[name] for name in params):
                 return one
         wanted = f"{intent} with {params}" if params else intent
         others = [
@@ -150,8 +166,8 @@ class Run:
 
 
 def _matches(wanted: tuple[Any, ...], args: Iterable[Any]) -> bool:
-    given = list(args)
-    return len(wanted) == len(given) and all(a is ... or a == b for a, b in zip(wanted, given, strict=True))
+    actual = list(args)
+    return len(wanted) == len(actual) and all(a is ... or a == b for a, b in zip(wanted, actual, strict=True))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -298,9 +314,9 @@ class Answer:
         __tracebackhide__ = True
         if name in self:
             raise AssertionError(f"the intent {self.intent} offers {name}\n{self.proof(name)}")
-        known = self.pack.tool_names
-        if known is not None and name not in known:
-            raise AssertionError(f"no rule of the pack defines a tool {name}; {did_you_mean(name, known)}")
+        defined = self.pack.tool_names
+        if defined is not None and name not in defined:
+            raise AssertionError(f"no rule of the pack defines a tool {name}; {did_you_mean(name, defined)}")
         blocked = self.why_not(name)
         reasons = [*blocked.blocked_by, *self._flaws(name)]
         if because is not None and not any(because in reason for reason in reasons):

@@ -52,8 +52,8 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         required = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for given in (params, required):
-                signature.bind(**dict.fromkeys(given))
+            for arguments in (params, required):
+                signature.bind(**dict.fromkeys(arguments))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
     return dict(functions)
@@ -77,11 +77,11 @@ class Actions:
         else:
             self._started = await self._hosts()
             answer = await self._started.call(aid, **options)
-        given = msgspec.json.decode(options["input_json"])  # not what the function may have changed
+        arguments = msgspec.json.decode(options["input_json"])  # not what the function may have changed
         if isinstance(answer, ActionResult):
-            self.calls.append(ActionCall(action.name, given, msgspec.json.decode(answer.output_json)))
+            self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(answer.output_json)))
         else:
-            self.calls.append(ActionCall(action.name, given, error=answer["detail"]))
+            self.calls.append(ActionCall(action.name, arguments, error=answer["detail"]))
         return answer
 
     async def _call_function(
