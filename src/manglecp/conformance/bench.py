@@ -36,7 +36,10 @@ Run = Callable[["Bench"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of requirements. ``access``: it needs a credential; ``patience``: a factor of its time limit."""
+    """A check of requirements, of which the watcher notes those about single messages.
+
+    ``access``: it needs a credential; ``patience``: a factor of its time limit.
+    """
 
     run: Run
     rows: tuple[str, ...]
@@ -190,6 +193,13 @@ class Bench:
     async def tools(self, planned: PlannedIntent, **changes: Any) -> list[dict[str, Any]]:
         """Evaluate an intent and return its tools. Raises :class:`Untested` for an error."""
         return tools_of(await self.response(planned, **changes))
+
+    async def some_tools(self, planned: PlannedIntent, **changes: Any) -> list[dict[str, Any]]:
+        """Return the tools of an intent. Raises :class:`Untested` if there are none."""
+        tools = await self.tools(planned, **changes)
+        if not tools:
+            raise Untested("the intent brings no tools")
+        return tools
 
     async def response(self, planned: PlannedIntent, **changes: Any) -> Answer:
         """Evaluate an intent. Raises :class:`Untested` for an error."""

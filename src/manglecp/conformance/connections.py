@@ -6,14 +6,12 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import signal
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 from urllib.parse import urljoin
 
@@ -21,10 +19,11 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
+from manglecp.wire import Fault, read_instant
+
 Transport = Literal["http", "websocket", "stdio"]
 End = Literal["evaluate", "invoke"]
 _BOM: Final = b"\xef\xbb\xbf"
-_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
 class Disconnected(Exception):
@@ -79,11 +78,9 @@ Watch = Callable[[Answer], None]
 
 def parse_instant(text: object) -> float | None:
     """Return the seconds since 1970 of an instant of RFC 3339; None for anything else."""
-    if not isinstance(text, str) or _INSTANT.fullmatch(text) is None:
-        return None
     try:
-        return datetime.fromisoformat(text.upper()).timestamp()
-    except ValueError:
+        return read_instant(text) / 1e9 if isinstance(text, str) else None
+    except Fault:
         return None
 
 

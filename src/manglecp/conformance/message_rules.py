@@ -218,7 +218,7 @@ _STATUS_ROWS: Final = {
     500: "TRANS-20",
     503: "TRANS-20",
 }
-_LISTS: Final = frozenset({"macro_tools", "tools", "macro_id", "macros", "actions"})
+_LISTS: Final = frozenset({"macro_tools", "tools", "macro_id", "macros", "actions", "input_schema"})
 _PREDICATE: Final = re.compile(r"[a-z][a-z0-9_]*")
 _LONGEST_NAME: Final = 128
 _LARGEST: Final = 2**53 - 1
@@ -230,7 +230,7 @@ WATCHED: Final = frozenset(
         *("CONF-19", "COV-05", "DATA-01", "DATA-02", "DATA-06", "DATA-21", "DATA-45", "DELTA-02"),
         *("DELTA-03", "ERR-33", "EVAL-25"),
         *("EVAL-26", "MANI-02", "MANI-11", "MANI-15", "OBS-04", "OBS-09", "OBS-10", "PROG-04"),
-        *("PROOF-09", "SEC-11", "SEC-20", "TOOL-01", "TOOL-05", "TOOL-06", "TOOL-07", "TRANS-14"),
+        *("PROOF-09", "SEC-11", "SEC-20", "SEC-26", "TOOL-01", "TOOL-05", "TOOL-06", "TOOL-07", "TRANS-14"),
         *("TRANS-15", "TRANS-16", "TRANS-17", "TRANS-18", "TRANS-19", "TRANS-20", "WIRE-01", "WIRE-09"),
         *("WIRE-13", "WIRE-16", "WIRE-24"),
         *CODE_ROWS.values(),
@@ -318,7 +318,8 @@ class Watcher:
 def _manifest(answer: Answer) -> Iterator[Note]:
     payload = answer.payload
     listed = sorted(_LISTS & {key for one in _walk(payload) if isinstance(one, dict) for key in one})
-    yield "MANI-02", not listed, "a manifest that lists no tools", f"the members {', '.join(listed)}"
+    for row in ("MANI-02", "SEC-26"):
+        yield row, not listed, "a manifest that lists no tools", f"the members {', '.join(listed)}"
     formats = member(payload, "facts_profile", "time_formats")
     rfc3339 = isinstance(formats, list) and "rfc3339" in formats
     yield "MANI-15", rfc3339, "rfc3339 among facts_profile.time_formats", formats
@@ -378,14 +379,15 @@ def _outcome(answer: Answer) -> Iterator[Note]:
         if isinstance(name, str):
             yield "DATA-01", _PREDICATE.fullmatch(name) is not None, "the name of a predicate", name
             yield "DATA-02", len(name) <= _LONGEST_NAME, f"a name of at most {_LONGEST_NAME} characters", name
-        given = fact.get("args", fact.get("named_args"))
-        yield "DATA-21", not any(map(_is_long, _walk(given))), "integers beyond 2^53 - 1 in their wrapper", fact
+        arguments = fact.get("args", fact.get("named_args"))
+        long = any(isinstance(value, int) and abs(value) > _LARGEST for value in _walk(arguments))
+        yield "DATA-21", not long, "integers beyond 2^53 - 1 in their wrapper", fact
     for fact in (delta.get("assert") or ()) if isinstance(delta, dict) else ():
         if isinstance(fact, dict):
             category = fact.get("category")
-            known = category in ("server", "session", "derived")
+            has_category = category in ("server", "session", "derived")
             for row in ("DELTA-02", "DATA-45"):
-                yield row, known, "a category on every fact that is asserted", fact
+                yield row, has_category, "a category on every fact that is asserted", fact
             yield "DELTA-03", isinstance(fact.get("source"), dict), "a source on every fact that is asserted", fact
             one = ("args" in fact) != ("named_args" in fact)
             yield "DATA-06", one, "exactly one of args and named_args", fact
@@ -400,8 +402,8 @@ def _outcome(answer: Answer) -> Iterator[Note]:
 
 def _facts(payload: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for place in (("state_delta", "assert"), ("state_delta", "retract"), ("next", "continuation_facts")):
-        found = member(payload, *place)
-        yield from (one for one in (found if isinstance(found, list) else ()) if isinstance(one, dict))
+        facts = member(payload, *place)
+        yield from (fact for fact in (facts if isinstance(facts, list) else ()) if isinstance(fact, dict))
 
 
 def _walk(node: Any) -> Iterator[Any]:
@@ -409,10 +411,6 @@ def _walk(node: Any) -> Iterator[Any]:
     yield node
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from _walk(value)
-
-
-def _is_long(value: Any) -> bool:
-    return isinstance(value, int) and abs(value) > _LARGEST
 
 
 def _listed(node: Any) -> Iterator[frozenset[str]]:
@@ -440,5 +438,5 @@ def _error(answer: Answer) -> Iterator[Note]:
     yield "ERR-33", code in CODE_ROWS, "one of the 28 codes, or one that begins with x-", code
     if code in CODE_ROWS:
         recoverable = CODES[code].recoverable
-        said = answer.payload.get("recoverable")
-        yield CODE_ROWS[code], said is recoverable, f"recoverable {str(recoverable).lower()} for {code}", said
+        value = answer.payload.get("recoverable")
+        yield CODE_ROWS[code], value is recoverable, f"recoverable {str(recoverable).lower()} for {code}", value

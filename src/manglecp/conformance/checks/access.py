@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from manglecp.conformance.bench import HTTP, SESSIONS, Bench, Untested, check, encode, message
-from manglecp.conformance.connections import Answer, HttpConnection, SessionConnection, member
+from manglecp.conformance.bench import HTTP, SESSIONS, Bench, Untested, check, encode, message, tools_of
+from manglecp.conformance.connections import Answer, HttpConnection, member
 
 _WRONG = "conformance-wrong-token"
 
@@ -68,8 +68,6 @@ async def authenticating(b: Bench) -> None:
     async with b.other_session() as connection:
         answer = await b.authenticate(connection)
         b.note("SEC-14", answer.type == "authenticate_response", "authenticate_response", answer)
-        fits = answer.payload.get("status") == "authenticated" and isinstance(answer.payload.get("permissions"), list)
-        b.note("SEC-15", fits, "status authenticated, and permissions", answer.payload)
 
 
 @check("OPEN-40", "SEC-04")
@@ -78,44 +76,28 @@ async def denied_intents(b: Bench) -> None:
     if not b.plan.denied:
         raise Untested("the plan names no intent that is refused")
     for denied in b.plan.denied:
-        given = message("intent_request", denied.intent.payload())
+        request = message("intent_request", denied.intent.payload())
+        connection = await b.connection()
         if denied.token is None:
-            answer = await b.ask(given)
+            answer = await b.ask(request)
+        elif isinstance(connection, HttpConnection):
+            headers = {"Authorization": f"Bearer {denied.token}"}
+            answer = await connection.ask(encode(request), credentials=headers)
         else:
-            answer = await _with_token(b, denied.token, given)
+            async with b.other_session() as session:
+                await b.authenticate(session, denied.token)
+                answer = await session.ask(encode(request))
         b.refused(answer, denied.code, "OPEN-40", "SEC-04", about=f"the intent {denied.intent.label}")
 
 
-async def _with_token(b: Bench, token: str, given: dict[str, Any]) -> Answer:
-    connection = b.new_connection()
-    try:
-        await connection.open()
-        if isinstance(connection, HttpConnection):
-            return await connection.ask(encode(given), credentials={"Authorization": f"Bearer {token}"})
-        assert isinstance(connection, SessionConnection)
-        await b.authenticate(connection, token)
-        return await connection.ask(encode(given))
-    finally:
-        await connection.close()
-
-
-@check("SEC-27", "EVAL-13", "EVAL-14")
+@check("SEC-27")
 async def tools_depend_on_intents(b: Bench) -> None:
     """Different intents bring different tools"""
-    found: dict[str, frozenset[str]] = {}
+    tools: dict[str, frozenset[str]] = {}
     for planned in b.plan.intents:
         answer = await b.evaluate(planned)
         if answer.type == "intent_response":
-            found[planned.label] = frozenset(str(tool.get("name")) for tool in answer.payload.get("macro_tools") or ())
-    if len(found) < 2:
+            tools[planned.label] = frozenset(str(tool.get("name")) for tool in tools_of(answer))
+    if len(tools) < 2:
         raise Untested("the plan has fewer than two intents")
-    b.note("SEC-27", len(set(found.values())) > 1, "other tools for another intent", found)
-    for planned in b.plan.intents:
-        if planned.label in found and planned.absent:
-            there = found[planned.label] & set(planned.absent)
-            b.note(
-                ("EVAL-13", "EVAL-14"),
-                not there,
-                f"none of {', '.join(planned.absent)} for {planned.label}",
-                sorted(there),
-            )
+    b.note("SEC-27", len(set(tools.values())) > 1, "other tools for another intent", tools)

@@ -19,10 +19,7 @@ def _levels(tools: list[dict[str, Any]]) -> dict[str, int]:
 @check("EVAL-33", "CONF-04", "TOOL-05")
 async def everything_in_full(b: Bench) -> None:
     """With the preference full every tool is shown in full"""
-    tools = await b.tools(await b.intent(), options={"disclosure_preference": "full"})
-    if not tools:
-        raise Untested("the intent brings no tools")
-    for tool in tools:
+    for tool in await b.some_tools(await b.intent(), options={"disclosure_preference": "full"}):
         fits = tool.get("disclosure_level") == "full"
         b.note(("EVAL-33", "CONF-04", "TOOL-05"), fits, "disclosure_level full", tool.get("disclosure_level"))
 
@@ -32,10 +29,7 @@ async def less_of_everything(b: Bench) -> None:
     """With the preferences condensed and minimal every tool is shown so"""
     planned = await b.intent()
     for level, row in (("condensed", "TOOL-06"), ("minimal", "TOOL-07")):
-        tools = await b.tools(planned, options={"disclosure_preference": level})
-        if not tools:
-            raise Untested("the intent brings no tools")
-        for tool in tools:
+        for tool in await b.some_tools(planned, options={"disclosure_preference": level}):
             seen = tool.get("disclosure_level")
             b.note(("EVAL-33", "CONF-07", row), seen == level, f"disclosure_level {level}", seen)
 
@@ -55,16 +49,14 @@ async def budgets(b: Bench) -> None:
     """A budget of tokens shows less of the tools, never more"""
     planned = await b.intent()
     options = {"disclosure_preference": "full"}
-    every = _levels(await b.tools(planned, options=options))
-    if not every:
-        raise Untested("the intent brings no tools")
+    every = _levels(await b.some_tools(planned, options=options))
     for budget in (5_000, 200, 60, 20, 5):
-        found = _levels(await b.tools(planned, options=options, constraints={"max_tokens_budget": budget}))
-        fits = all(name in every and level <= every[name] for name, level in found.items())
-        b.note(("EVAL-35", "OPEN-22"), fits, f"the same tools or fewer under a budget of {budget}", found)
+        levels = _levels(await b.tools(planned, options=options, constraints={"max_tokens_budget": budget}))
+        fits = all(name in every and rank <= every[name] for name, rank in levels.items())
+        b.note(("EVAL-35", "OPEN-22"), fits, f"the same tools or fewer under a budget of {budget}", levels)
         if budget <= 20:
-            small = _RANK["full"] not in found.values()
-            b.note(("EVAL-35", "SKILL-15"), small, f"no tool in full under a budget of {budget} tokens", found)
+            small = _RANK["full"] not in levels.values()
+            b.note(("EVAL-35", "SKILL-15"), small, f"no tool in full under a budget of {budget} tokens", levels)
 
 
 @check("SKILL-03", "SKILL-05", "CONF-09", level=2)
@@ -75,14 +67,16 @@ async def skills(b: Bench) -> None:
         raise Untested("the plan names no skills")
     for planned in cases:
         answer = await b.response(planned, options={"disclosure_preference": "full"})
-        given: dict[str, Any] = {str(one.get("skill_id")): one for one in answer.payload.get("required_skills") or ()}
+        skills_by_id: dict[str, Any] = {
+            str(one.get("skill_id")): one for one in answer.payload.get("required_skills") or ()
+        }
         for tool in tools_of(answer):
             for one in (tool.get("context_injection") or {}).get("skills") or ():
-                given[str(one.get("skill_id"))] = one
+                skills_by_id[str(one.get("skill_id"))] = one
                 whole = not one.get("inline") or isinstance(one.get("content"), str)
                 b.note("SKILL-05", whole, "the content of a skill that is inline", one)
-        missing, extra = set(planned.skills) - set(given), set(planned.no_skills) & set(given)
-        b.note(("SKILL-03", "CONF-09"), not missing, f"the skills {', '.join(planned.skills)}", sorted(given))
+        missing, extra = set(planned.skills) - set(skills_by_id), set(planned.no_skills) & set(skills_by_id)
+        b.note(("SKILL-03", "CONF-09"), not missing, f"the skills {', '.join(planned.skills)}", sorted(skills_by_id))
         b.note("SKILL-03", not extra, f"not the skills {', '.join(planned.no_skills)}", sorted(extra))
 
 
@@ -97,8 +91,8 @@ async def better_tools_show_more(b: Bench) -> None:
             constraints={"max_tokens_budget": budget},
         )
         levels = _levels(answer.payload.get("macro_tools") or [])
-        found = member(answer.payload, "proof_hints", "derivations")
-        scores = {str(one.get("macro_id")): float(one["score"]) for one in found or ()}
+        derivations = member(answer.payload, "proof_hints", "derivations")
+        scores = {str(one.get("macro_id")): float(one["score"]) for one in derivations or ()}
         ranked = sorted((scores[name], level) for name, level in levels.items() if name in scores)
         wrong = [(low, high) for low in ranked for high in ranked if low[0] < high[0] and low[1] > high[1]]
         b.note("EVAL-36", not wrong, f"levels in the order of scores under a budget of {budget}", ranked)
@@ -159,8 +153,8 @@ async def hints_are_given(b: Bench) -> None:
 async def each_tool_has_a_derivation(b: Bench) -> None:
     """Each tool has one derivation, of predicates and of the client's facts"""
     hints, tools, facts = await _hints(b)
-    found = member(hints, "derivations")
-    derivations = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    listed = member(hints, "derivations")
+    derivations = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     ids, wanted = sorted(str(one.get("macro_id")) for one in derivations), sorted(str(t["macro_id"]) for t in tools)
     b.note("PROOF-06", ids == wanted, f"one derivation for each of {wanted}", ids)
     sent = [(fact.get("pred"), json.dumps(fact.get("args"))) for fact in facts]
@@ -171,8 +165,8 @@ async def each_tool_has_a_derivation(b: Bench) -> None:
         names = isinstance(chain, list) and all(isinstance(n, str) and _PREDICATE.fullmatch(n) for n in chain)
         b.note(("PROOF-04", "PROOF-10"), names, "names of predicates in rule_chain", chain)
         for fact in one.get("supporting_facts") or ():
-            known = (fact.get("pred"), json.dumps(fact.get("args"))) in sent or "named_args" in fact
-            b.note("PROOF-04", known, "facts of the client in supporting_facts", fact)
+            is_sent = (fact.get("pred"), json.dumps(fact.get("args"))) in sent or "named_args" in fact
+            b.note("PROOF-04", is_sent, "facts of the client in supporting_facts", fact)
 
 
 @check("PROOF-09", level=3)
@@ -196,24 +190,17 @@ async def rule_coverage(b: Bench) -> None:
     planned = await b.intent()
     answer = await b.response(planned, options={"x-rule_coverage": True})
     coverage = member(answer.payload, "diagnostics", "rule_coverage")
-    if not b.note(("COV-01", "COV-10"), isinstance(coverage, dict), "diagnostics.rule_coverage", coverage):
-        return
-    counts = [coverage.get(name) for name in ("rules_fired", "rules_dormant", "rules_inapplicable", "total_rules")]
-    whole = all(isinstance(count, int) for count in counts)
-    if b.note("COV-03", whole, "four counts", coverage):
-        b.note("COV-05", sum(counts[:3]) == counts[3], "counts that add up to the total", coverage)
-    for one in coverage.get("dormant_details") or ():
-        b.note("COV-04", {"rule", "missing_predicates", "status"} <= set(one), "rule, what is missing, status", one)
+    b.note(("COV-01", "COV-10"), isinstance(coverage, dict), "diagnostics.rule_coverage", coverage)
 
 
 @check("PROOF-08", level=3)
 async def facts_without_a_use(b: Bench) -> None:
     """Facts without a use are facts of the client"""
     hints, _, facts = await _hints(b)
-    found = member(hints, "unmatched_facts")
-    if not isinstance(found, list):
+    unmatched = member(hints, "unmatched_facts")
+    if not isinstance(unmatched, list):
         raise Untested("there are no unmatched_facts")
     sent = {fact.get("pred") for fact in facts}
-    for one in found:
+    for one in unmatched:
         b.note("PROOF-08", one.get("pred") in sent and bool(one.get("reason")), "a fact that was sent, and why", one)
     b.note("PROOF-08", True, "", "")

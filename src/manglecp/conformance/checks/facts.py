@@ -27,8 +27,8 @@ async def send(b: Bench, *facts: Mapping[str, Any]) -> tuple[Answer, int]:
 
 
 def violations(answer: Answer) -> list[dict[str, Any]]:
-    found = answer.details.get("violations")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    listed = answer.details.get("violations")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
 def record_violation(b: Bench, answer: Answer, index: int, issue: str, *rows: str) -> None:
@@ -76,8 +76,8 @@ async def wrong_types(b: Bench) -> None:
     record_violation(b, answer, index, "type_mismatch", "ERR-34", "ERR-35")
     for one in violations(answer):
         if "argument_index" in one and one.get("issue") == "type_mismatch":
-            known = isinstance(one["argument_index"], int) and 0 <= one["argument_index"] < int(schema["arity"])
-            b.note("ERR-36", known, "argument_index from 0 on", one)
+            in_range = isinstance(one["argument_index"], int) and 0 <= one["argument_index"] < int(schema["arity"])
+            b.note("ERR-36", in_range, "argument_index from 0 on", one)
 
 
 @check("DATA-04", "ERR-16", "SEC-02", "ERR-35")
@@ -246,10 +246,10 @@ async def named_arguments(b: Bench) -> None:
         return
     plain = comparable(await b.response(planned))
     b.note(("DATA-07", "DATA-08", "DATA-11"), comparable(answer) == plain, "the same tools with named_args", answer)
-    given = _named(facts[0], names)
+    arguments = _named(facts[0], names)
     for about, wrong in (
-        ("an unknown name", {**given, "conformance": 1}),
-        ("a missing name", dict(list(given.items())[1:])),
+        ("an unknown name", {**arguments, "conformance": 1}),
+        ("a missing name", dict(list(arguments.items())[1:])),
     ):
         answer, _ = await send(b, {"pred": facts[0]["pred"], "named_args": wrong})
         b.note("DATA-10", answer.type == "error" and bool(violations(answer)), f"invalid_facts for {about}", answer)

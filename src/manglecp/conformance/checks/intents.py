@@ -12,7 +12,7 @@ _TIMES: Final = 100
 _SLACK_MS: Final = 250  # overhead of an evaluation beyond its limit
 
 
-@check("CONF-04", "EVAL-27", "EVAL-13")
+@check("CONF-04", "EVAL-27", "EVAL-13", "EVAL-14")
 async def planned_intents(b: Bench) -> None:
     """Intents of the plan bring the tools that it expects"""
     if not b.plan.intents:
@@ -29,7 +29,8 @@ async def planned_intents(b: Bench) -> None:
         missing = [name for name in planned.expects if name not in names]
         b.note("CONF-04", not missing, f"{', '.join(planned.expects)} for {planned.label}", names)
         there = [name for name in planned.absent if name in names]
-        b.note("EVAL-13", not there, f"not {', '.join(planned.absent)} for {planned.label}", there)
+        rows = ("EVAL-13", "EVAL-14")
+        b.note(rows, not there, f"none of {', '.join(planned.absent)} for {planned.label}", there)
 
 
 @check("CONF-14", "CONF-15", "EVAL-18", "EVAL-11", "TOOL-02", patience=10)
@@ -118,9 +119,11 @@ async def fewer_tools(b: Bench) -> None:
     every = {tool.get("macro_id") for tool in await b.tools(planned)}
     for most in (0, 1, 2):
         answer = await b.evaluate(planned, constraints={"max_tools_returned": most})
-        found = {tool.get("macro_id") for tool in tools_of(answer)}
+        returned = {tool.get("macro_id") for tool in tools_of(answer)}
         b.note("OPEN-21", answer.type == "intent_response", "an answer", answer)
-        b.note("EVAL-30", len(found) <= most and found <= every, f"{most} tools at most", sorted(map(str, found)))
+        b.note(
+            "EVAL-30", len(returned) <= most and returned <= every, f"{most} tools at most", sorted(map(str, returned))
+        )
 
 
 @check("EVAL-25", "DATA-32", "DATA-33", "EVAL-04")
@@ -145,8 +148,8 @@ async def rivals_and_needs(b: Bench) -> None:
         raise Untested("the plan names no rivals and no needs")
     for planned in cases:
         for most in (None, 1, 2):
-            found = await b.tools(planned, constraints={"max_tools_returned": most})
-            names = [tool.get("name") for tool in found]
+            tools = await b.tools(planned, constraints={"max_tools_returned": most})
+            names = [tool.get("name") for tool in tools]
             for pair in planned.rivals:
                 b.note(("EVAL-15", "CONF-07"), not set(pair) <= set(names), f"one of {' and '.join(pair)}", names)
             for tool, needed in planned.needs:
@@ -194,7 +197,7 @@ async def clients_do_not_decide(b: Bench) -> None:
     """A client cannot assert what the rules decide"""
     planned = await b.intent()
     expected = comparable(await b.response(planned))
-    known = {one["predicate"] for one in b.predicates}
+    predicates = {one["predicate"] for one in b.predicates}
     claims: dict[str, list[Any]] = {
         "mandatory": ["x"],
         "selected": ["x", 100],
@@ -202,7 +205,7 @@ async def clients_do_not_decide(b: Bench) -> None:
         "client_permission": ["x"],
     }
     for name, args in claims.items():
-        if name in known:
+        if name in predicates:
             continue
         answer = await b.evaluate(planned, facts=[*planned.facts, {"pred": name, "args": args}])
         fits = answer.type == "error" or comparable(answer) == expected

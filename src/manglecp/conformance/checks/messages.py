@@ -82,8 +82,8 @@ async def types_are_known(b: Bench) -> None:
     """Messages have a known type"""
     for about, type_ in (("no type", ...), ("type null", None), ("type 1", 1), ("type []", [])):
         b.refused(await b.ask(_request(type=type_)), "malformed_message", "WIRE-02", about=about)
-    for known in ("x-unknown", "", "Intent_Request", "intent_request "):
-        b.refused(await b.ask(_request(type=known)), "invalid_type", "WIRE-02", about=f"the type {known!r}")
+    for type_name in ("x-unknown", "", "Intent_Request", "intent_request "):
+        b.refused(await b.ask(_request(type=type_name)), "invalid_type", "WIRE-02", about=f"the type {type_name!r}")
 
 
 @check("WIRE-15", "ERR-08")
@@ -96,8 +96,8 @@ async def types_have_a_direction(b: Bench) -> None:
 @check("WIRE-03", "ERR-06")
 async def requests_have_ids(b: Bench) -> None:
     """Requests have an id"""
-    for about, given in (("no id", ...), ("id null", None), ("an empty id", ""), ("a number as id", 7)):
-        answer = await b.ask(_request(id=given))
+    for about, request_id in (("no id", ...), ("id null", None), ("an empty id", ""), ("a number as id", 7)):
+        answer = await b.ask(_request(id=request_id))
         b.refused(answer, "malformed_message", "WIRE-03", about=about)
         b.note("WIRE-03", answer.message.get("id", "absent") is None, f"id null for {about}", answer)
 
@@ -111,8 +111,7 @@ async def versions_are_checked(b: Bench) -> None:
         if answer.code == "unsupported_version":
             repeated = answer.details.get("requested_version") == version
             listed = answer.details.get("supported_versions")
-            known = isinstance(listed, list) and VERSION in listed
-            fits = repeated and known
+            fits = repeated and isinstance(listed, list) and VERSION in listed
             b.note(("WIRE-11", "ERR-41"), fits, "requested_version and supported_versions", answer.details)
     answer = await b.ask(_request(manglecp=...))
     b.note("WIRE-09", answer.type == "error", "no answer to a message without a version", answer)

@@ -14,17 +14,8 @@ from manglecp.conformance.connections import Answer, StdioConnection, member
 async def level_is_declared(b: Bench) -> None:
     """The manifest declares the level that is tested, or a higher one"""
     declared = member(b.manifest, "protocol", "conformance_level")
-    b.note("MANI-05", type(declared) is int and declared in (1, 2, 3), "conformance_level 1, 2 or 3", declared)
     enough = isinstance(declared, int) and declared >= b.report.level
     b.note("CONF-01", enough, f"conformance_level {b.report.level} or more", declared)
-
-
-@check("MANI-02", "SEC-26", access=False)
-async def tools_are_not_listed(b: Bench) -> None:
-    """The manifest lists no tools"""
-    text = str(b.manifest)
-    hidden = "macro_tools" not in text and "input_schema" not in text and "macro_id" not in text
-    b.note(("MANI-02", "SEC-26"), hidden, "no tools in the manifest", "members of tools")
 
 
 @check("MANI-13", "MANI-12", access=False)
@@ -39,10 +30,10 @@ async def intents_are_listed(b: Bench) -> None:
 @check("CONF-12", "MANI-16", "DATA-50", level=2, access=False)
 async def predicates_are_described(b: Bench) -> None:
     """The manifest describes the predicates that intents need"""
-    found = b.predicates
+    schemas = b.predicates
     if b.report.level == 3:
-        b.note("CONF-12", bool(found), "predicate schemas in the manifest", found)
-    known = {one.get("predicate") for one in found}
+        b.note("CONF-12", bool(schemas), "predicate schemas in the manifest", schemas)
+    known = {one.get("predicate") for one in schemas}
     needed = {
         name
         for one in b.manifest.get("intents") or ()
@@ -50,7 +41,7 @@ async def predicates_are_described(b: Bench) -> None:
         for name in one.get("required_facts") or ()
     }
     b.note("MANI-16", needed <= known, "a schema of each predicate that an intent requires", sorted(needed - known))
-    for one in found:
+    for one in schemas:
         arity, fits = one.get("arity"), True
         for name in ("arg_types", "arg_names"):
             if one.get(name):
@@ -93,7 +84,6 @@ async def well_known(b: Bench) -> None:
     b.note("TRANS-10", response.status_code == 200, "status 200", response.status_code)
     answer = await connection.open()
     b.note(("MANI-01", "TRANS-29"), answer.type == "manifest", "a message of the type manifest", answer)
-    b.note("MANI-01", answer.message.get("id", "absent") is None, "id null", answer.message.get("id", "no id"))
 
 
 @check("TRANS-11", "MANI-11", transports=HTTP, access=False)
@@ -198,7 +188,6 @@ async def _manifest_first(b: Bench, *rows: str) -> None:
         answer = connection.first
         assert answer is not None
         b.note((*rows, "MANI-01"), answer.type == "manifest", "the manifest", answer)
-        b.note("MANI-01", answer.message.get("id", "absent") is None, "id null on the manifest", answer)
 
 
 @check("TRANS-02", "TRANS-04", "TRANS-05", "MANI-01", transports=WEBSOCKET, access=False)
