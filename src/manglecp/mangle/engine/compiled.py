@@ -348,12 +348,7 @@ def _component(compiled: CompiledProgram, component: CompiledComponent) -> Itera
     yield f"# {names}: {'; '.join(_traits(compiled, component))}"
     for rule in component.rules:
         yield f"#   {rule.name}: {printer.clause(rule.steps.rule.clause)}"
-    shown: set[str] = set()
-    for functions in component.variants.values():
-        for function in functions:
-            if function.compiled.source not in shown:
-                shown.add(function.compiled.source)
-                yield function.compiled.source
+    yield from dict.fromkeys(f.compiled.source for functions in component.variants.values() for f in functions)
     yield ""
 
 

@@ -66,7 +66,7 @@ class PendingGoal(NamedTuple):
 
     literal: Literal
     interval: Interval | None
-    dictated: bool = False  # whether it is the smallest interval that satisfies the premise
+    smallest: bool = False  # whether it is the smallest interval that satisfies the premise
 
     def free(self, row: Row) -> list[str]:
         names = [arg.name for arg in self.literal.atom.args if isinstance(arg, Variable)]
@@ -107,18 +107,18 @@ class Table:
         return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
 
 
+@dataclass(eq=False)
 class Abduction:
     """Abductive queries to one model with at most ``budget`` assumptions."""
 
-    def __init__(
-        self, prover: Prover, candidates: Candidates, dependence: Dependence, budget: int, effort: Effort
-    ) -> None:
-        self.prover = prover
-        self.solver = prover.solver
-        self.candidates = candidates
-        self.dependence = dependence
-        self.budget = budget
-        self.effort = effort
+    prover: Prover
+    candidates: Candidates
+    dependence: Dependence
+    budget: int
+    effort: Effort
+
+    def __post_init__(self) -> None:
+        self.solver = self.prover.solver
         self.exhausted = False
         self.cut = False  # whether a set was left out because it needs more assumptions
         self._tables: dict[tuple[Key, Pattern], Table] = {}
@@ -127,7 +127,7 @@ class Abduction:
         self._facts_of: dict[Key, list[Fact]] = {}
         self._rows: dict[tuple[int, tuple[tuple[str, Value], ...]], list[Row]] = {}
 
-    def ask(self, literal: Literal, row: Row) -> Sets:
+    def query(self, literal: Literal, row: Row) -> Sets:
         """Return sets of assumptions under which a positive premise holds.
 
         Out of steps, ``exhausted`` is set and the result is partial.
@@ -164,8 +164,8 @@ class Abduction:
             yield from self._facts_of[key]
 
     def _satisfy(self, literal: Literal, row: Row, found: Sets) -> None:
-        for state in self._not_yet(literal, State(row), None, found):
-            for done in self._ground(state):
+        for state in self._assume_premise(literal, State(row), None, found):
+            for done in self._bind_all_pending(state):
                 found.add(done.assumed)
 
     def _table(self, key: Key, pattern: Pattern) -> Table:
@@ -199,23 +199,23 @@ class Abduction:
             start = shape.fix(known, [table.pattern[i] for i in known])
             if start is None:
                 continue
-            unforeseen = merge is not None or shape.rule.clause.aggregates
-            for state in self._walk(shape, start, progress):
+            unpredictable = merge is not None or shape.rule.clause.aggregates
+            for state in self._evaluate_body(shape, start, progress):
                 if not state.assumed:
                     continue
-                if unforeseen:
+                if unpredictable:
                     progress.add(state.assumed)
                 else:
                     changed |= self._conclude(table, shape, start, state)
-            if unforeseen:  # its group may also lose rows
-                self._upset(self._takers(shape, start), NOTHING, progress)
+            if unpredictable:  # its group may also lose rows
+                self._add_retractions(self._row_removers(shape, start), NOTHING, progress)
         if merge is not None:
-            self._upset(self.dependence.retracting(table.key), NOTHING, progress)
+            self._add_retractions(self.dependence.retracting(table.key), NOTHING, progress)
         for one in progress:
             changed |= table.progress.add(one)
         return changed
 
-    def _takers(self, shape: Shape, start: Row) -> set[Key]:
+    def _row_removers(self, shape: Shape, start: Row) -> set[Key]:
         """Return the predicates whose new facts could remove rows of a body."""
         keys = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
         found = self.dependence.needs(key for key, negated in keys.items() if negated)
@@ -234,7 +234,7 @@ class Abduction:
             found = found.union(self.dependence.needs(absent), *map(self._retractors, instance.facts()))
         return found
 
-    def _deniers(self, premise: Literal, row: Row) -> set[Key]:
+    def _negation_enablers(self, premise: Literal, row: Row) -> set[Key]:
         """Return the predicates whose new facts could make a negation hold that fails now."""
         key = premise.atom.key
         found = self.dependence.retracting(key)
@@ -260,7 +260,7 @@ class Abduction:
                 found |= self.dependence.needs(retracting_premises(node.rule.clause))
         return found
 
-    def _upset(self, keys: set[Key], assumed: AssumedFacts, progress: Sets) -> None:
+    def _add_retractions(self, keys: set[Key], assumed: AssumedFacts, progress: Sets) -> None:
         for fact in self.facts_of(keys):
             new = assumed | {fact}
             if self.fits(State({}, new)):
@@ -269,9 +269,8 @@ class Abduction:
     def _conclude(self, table: Table, shape: Shape, start: Row, state: State) -> bool:
         instances = self.prover.instances
         try:
-            facts = [
-                instances.head(shape.rule, {**start, **d.row}) for d in instances.transformed(shape.rule, [state.row])
-            ]
+            rows = [{**start, **derived.row} for derived in instances.transformed(shape.rule, [state.row])]
+            facts = [instances.head(shape.rule, row) for row in rows]
         except EvalError:
             return False
         changed = False
@@ -286,31 +285,30 @@ class Abduction:
             return interval in self.solver.intervals(key, args, raw=True)
         return self.solver.contains(Fact(key[0], args))
 
-    def _walk(self, shape: Shape, start: Row, progress: Sets) -> list[State]:
+    def _evaluate_body(self, shape: Shape, start: Row, progress: Sets) -> list[State]:
         raw = self.solver.reads_raw(shape.rule)
         states = [State(start)]
         for premise in shape.rule.premises:
-            states = _distinct(new for state in states for new in self._through(premise, state, raw, progress))
+            states = _distinct(new for state in states for new in self._pass_premise(premise, state, raw, progress))
             self.effort.spend(len(states))
             if not states:
                 return []
-        told = (
-            None if shape.rule.clause.transforms else {v.name for a in shape.rule.head.args for v in term_variables(a)}
-        )
-        return _distinct(done for state in states for done in self._ground(state, told))
+        transforms, head = shape.rule.clause.transforms, shape.rule.head
+        visible = None if transforms else {v.name for v in term_variables(*head.args)}
+        return _distinct(done for state in states for done in self._bind_all_pending(state, visible))
 
-    def _through(self, premise: Premise, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
+    def _pass_premise(self, premise: Premise, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
         stored = isinstance(premise, Literal) and not premise.atom.predicate.startswith(":")
-        for ready in self._force(state, self._needed(premise, state.row)):
-            rows = self._true(premise, ready.row, raw if stored else None)
+        for ready in self._bind_pending(state, self._needed(premise, state.row)):
+            rows = self._rows_in_model(premise, ready.row, raw if stored else None)
             yield from (ready._replace(row=row) for row in rows)
             if not stored:
                 continue
             assert isinstance(premise, Literal)
             if not premise.negated:
-                yield from self._not_yet(premise, ready, raw, progress)
+                yield from self._assume_premise(premise, ready, raw, progress)
             elif not rows:
-                self._upset(self._deniers(premise, ready.row), ready.assumed, progress)
+                self._add_retractions(self._negation_enablers(premise, ready.row), ready.assumed, progress)
 
     def _needed(self, premise: Premise, row: Row) -> set[str]:
         if isinstance(premise, Equality) and not premise.negated:
@@ -328,7 +326,7 @@ class Abduction:
                 names |= {v.name for v in term_variables(arg)}
         return names
 
-    def _true(self, premise: Premise, row: Row, raw: Key | None) -> list[Row]:
+    def _rows_in_model(self, premise: Premise, row: Row, raw: Key | None) -> list[Row]:
         """Return the rows that satisfy a premise in the model; of too many, those with preferred values."""
         own = {v.name: row[v.name] for v in premise_variables(premise) if v.name in row}
         known = id(premise), tuple(own.items())
@@ -337,13 +335,11 @@ class Abduction:
         return [{**row, **new} for new in self._rows[known]]
 
     def _solve(self, premise: Premise, row: Row, raw: Key | None) -> list[Row]:
-        before, self.solver.raw = self.solver.raw, raw
         try:
-            rows = self.solver.solve(premise, row)
+            with self.solver.reading_raw(raw):
+                rows = self.solver.solve(premise, row)
         except (ValueFault, EvalError):
             return []
-        finally:
-            self.solver.raw = before
         most = self.candidates.most_rows
         if most is None or len(rows) <= most:
             return rows
@@ -354,12 +350,12 @@ class Abduction:
 
         return heapq.nsmallest(most, rows, key=rank)
 
-    def _not_yet(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
+    def _assume_premise(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
         key = premise.atom.key
         if key in self.candidates.keys:
-            yield from self._added(premise, state, raw)
+            yield from self._assume_fact(premise, state, raw)
         if key in self.solver.rules or self.solver.predicate(key).merge is not None:
-            yield from self._derived(premise, state, raw, progress)
+            yield from self._assume_derivation(premise, state, raw, progress)
 
     def fits(self, state: State) -> bool:
         """Return whether the state is within the budget; pending premises need at least one fact per predicate."""
@@ -368,7 +364,7 @@ class Abduction:
         self.cut = True
         return False
 
-    def _added(self, premise: Literal, state: State, raw: Key | None) -> Iterator[State]:
+    def _assume_fact(self, premise: Literal, state: State, raw: Key | None) -> Iterator[State]:
         if not self.solver.predicate(premise.atom.key).temporal:
             yield from self._postpone(PendingGoal(premise, None), state)
             return
@@ -382,7 +378,7 @@ class Abduction:
             return
         for interval in intervals:
             for new, fact in self._facts(PendingGoal(premise, interval), state):
-                yield from self._at(premise, new, fact.args, [(interval, new.assumed)], raw)
+                yield from self._match_intervals(premise, new, fact.args, [(interval, new.assumed)], raw)
 
     def _postpone(self, pending: PendingGoal, state: State) -> Iterator[State]:
         """Assume a premise; its variables are assigned after other premises have run."""
@@ -394,7 +390,7 @@ class Abduction:
         else:
             yield from (done for done, _ in self._facts(pending, state))
 
-    def _force(self, state: State, names: set[str]) -> Iterator[State]:
+    def _bind_pending(self, state: State, names: set[str]) -> Iterator[State]:
         """Assign the pending premises that have one of these variables."""
         waiting = next((p for p in state.pending if not names.isdisjoint(p.free(state.row))), None)
         if waiting is None:
@@ -402,22 +398,22 @@ class Abduction:
             return
         rest = state._replace(pending=tuple(p for p in state.pending if p is not waiting))
         for new, _ in self._facts(waiting, rest):
-            yield from self._force(new, names)
+            yield from self._bind_pending(new, names)
 
-    def _ground(self, state: State, told: Container[str] | None = ()) -> Iterator[State]:
+    def _bind_all_pending(self, state: State, visible: Container[str] | None = ()) -> Iterator[State]:
         """Assign all pending premises."""
         if not state.pending:
             yield state
             return
-        for new, _ in self._facts(state.pending[0], state._replace(pending=state.pending[1:]), told):
-            yield from self._ground(new, told)
+        for new, _ in self._facts(state.pending[0], state._replace(pending=state.pending[1:]), visible):
+            yield from self._bind_all_pending(new, visible)
 
     def _facts(
-        self, pending: PendingGoal, state: State, told: Container[str] | None = None
+        self, pending: PendingGoal, state: State, visible: Container[str] | None = None
     ) -> Iterator[tuple[State, Fact]]:
         """Yield the states in which an addable fact satisfies a premise, with that fact.
 
-        ``told`` are variables whose values matter to others; None if all may.
+        ``visible`` are the variables whose values other premises or the head use; None for all.
         """
         key, terms = pending.literal.atom.key, pending.literal.atom.args
         choices: list[tuple[Value, ...]] = []
@@ -425,8 +421,8 @@ class Abduction:
         for position, term in enumerate(terms):
             if isinstance(term, Variable) and term.name not in state.row and (term.anonymous or term.name not in names):
                 names.append(term.name)
-                alike = term.anonymous or (told is not None and term.name not in told)
-                choices.append(self.candidates.column(key, position, alike=alike))
+                interchangeable = term.anonymous or (visible is not None and term.name not in visible)
+                choices.append(self.candidates.column(key, position, interchangeable=interchangeable))
         for values in itertools.product(*choices):
             self.effort.spend()
             left = iter(values)
@@ -440,8 +436,8 @@ class Abduction:
                 continue
             new = State(row, state.assumed | {fact}, state.pending)
             if self.fits(new):
-                if pending.dictated:
-                    self.candidates.dictated.add(fact)
+                if pending.smallest:
+                    self.candidates.smallest.add(fact)
                 yield new, fact
 
     def _argument(self, term: Term, row: Row, values: Iterator[Value]) -> Value:
@@ -452,7 +448,7 @@ class Abduction:
             return value
         return evaluate_term(term, row, self.solver.now)
 
-    def _derived(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
+    def _assume_derivation(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
         key = premise.atom.key
         matcher = Matcher(premise, state.row, self.solver.now)
         try:
@@ -469,7 +465,7 @@ class Abduction:
         for args, found in by_args.items():
             if self.solver.predicate(key).temporal:
                 timed = [(i, state.assumed | one) for i, one in found if i is not None]
-                yield from self._at(premise, state, args, timed, raw)
+                yield from self._match_intervals(premise, state, args, timed, raw)
                 continue
             row = matcher.match(state.row, args, None)
             for _, one in found:
@@ -479,7 +475,7 @@ class Abduction:
         if row is not None and self.fits(new := State(row, assumed, state.pending)):
             yield new
 
-    def _at(
+    def _match_intervals(
         self, premise: Literal, state: State, args: Args, found: list[tuple[Interval, AssumedFacts]], raw: Key | None
     ) -> Iterator[State]:
         """Match a temporal fact with new intervals: alone, or coalesced with each other and the present ones."""

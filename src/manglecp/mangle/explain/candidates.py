@@ -13,8 +13,8 @@ from manglecp.mangle.explain.instances import demand, free_ends
 from manglecp.mangle.explain.proof import Prover
 from manglecp.mangle.facts import Args, Fact, Interval, holds_somewhere
 from manglecp.mangle.matching import Row, evaluate_term, window
-from manglecp.mangle.program import Program, Rule
-from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable
+from manglecp.mangle.program import Rule
+from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term, Variable, subterms
 from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pair, Struct, Time, Value, order_key
 
@@ -28,23 +28,27 @@ class Candidates:
     def __init__(self, prover: Prover, goal: Fact, over: Collection[Key] | None = None) -> None:
         self.solver = prover.solver
         self.goal = goal
-        self.keys = _without_rules(prover.model.program) if over is None else frozenset(over)
-        self.dictated: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
+        self.keys = frozenset(self._keys_without_rules() if over is None else over)
+        self.smallest: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
         self._acceptance = prover.acceptance
         self._columns: dict[tuple[Key, int], tuple[Value, ...]] = {}
+
+    def _keys_without_rules(self) -> set[Key]:
+        program = self.solver.program
+        external = {key for key, predicate in program.predicates.items() if predicate.external}
+        return set(program.predicates) - {rule.head.key for rule in program.rules} - external
 
     @cached_property
     def constants(self) -> tuple[Value, ...]:
         """Return every constant of the program, the given facts and the goal, in the order of values."""
-        found: set[Value] = set()
-        for value in self._values():
-            stack = [value]
-            while stack:
-                one = stack.pop()
-                if one not in found:
-                    found.add(one)
-                    stack += _parts(one)
-        return tuple(sorted(found, key=order_key))
+        constants: set[Value] = set()
+        stack = list(self._values())
+        while stack:
+            value = stack.pop()
+            if value not in constants:
+                constants.add(value)
+                stack += _parts(value)
+        return tuple(sorted(constants, key=order_key))
 
     def _values(self) -> Iterator[Value]:
         yield from self.goal.args
@@ -59,25 +63,22 @@ class Candidates:
             terms = [*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))]
             terms += [let.expression for step in rule.clause.transforms for let in step.lets]
             for term in terms:
-                yield from self._of_term(term)
+                yield from self._term_values(term)
 
-    def _of_term(self, term: Term) -> Iterator[Value]:
-        stack: list[Term] = [term]
-        while stack:
-            one = stack.pop()
-            if isinstance(one, Apply):
-                stack += one.args
+    def _term_values(self, term: Term) -> Iterator[Value]:
+        for part in subterms(term):
+            if isinstance(part, Apply):
                 with suppress(ValueFault):  # it has variables, or no value
-                    yield evaluate_term(one, {}, self.solver.now)
-            elif not isinstance(one, Variable):
-                yield one
+                    yield evaluate_term(part, {}, self.solver.now)
+            elif not isinstance(part, Variable):
+                yield part
 
     @cached_property
     def _known(self) -> frozenset[Value]:
         return frozenset(self.constants)
 
-    def column(self, key: Key, position: int, *, alike: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
-        """Return the constants for one position. ``alike``: the premises do not distinguish them."""
+    def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
+        """Return the constants for one position. ``interchangeable``: the premises do not distinguish them."""
         found = self._columns.get((key, position))
         if found is None:
             types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
@@ -97,10 +98,8 @@ class Candidates:
     @cached_property
     def instants(self) -> tuple[int, ...]:
         """Return the instants in the program, the facts and the goal, nearest to now first."""
-        found = {self.solver.now}
-        for start, end in self._spoken_of():
-            found |= {start, end}
-        return tuple(sorted(found - {INT_MIN, INT_MAX}, key=lambda ns: (abs(ns - self.solver.now), ns)))
+        instants = {self.solver.now}.union(*self._mentioned_intervals()) - {INT_MIN, INT_MAX}
+        return tuple(sorted(instants, key=lambda ns: (abs(ns - self.solver.now), ns)))
 
     @cached_property
     def intervals(self) -> tuple[Interval, ...]:
@@ -108,7 +107,7 @@ class Candidates:
         demanded = set(self._demanded_intervals(boxes_only=True))
         return (*((ns, ns) for ns in self.instants), *sorted(i for i in demanded if i[0] != i[1]))
 
-    def _spoken_of(self) -> Iterator[Interval]:
+    def _mentioned_intervals(self) -> Iterator[Interval]:
         yield from self._demanded_intervals()
         for key, predicate in self.solver.program.predicates.items():
             if predicate.temporal:
@@ -128,11 +127,6 @@ class Candidates:
                     ends = [bound.value.ns for bound in annotation.bounds if isinstance(bound.value, Time)]
                     if ends:
                         yield min(ends), max(ends)
-
-
-def _without_rules(program: Program) -> frozenset[Key]:
-    external = {key for key, predicate in program.predicates.items() if predicate.external}
-    return frozenset(program.predicates) - {rule.head.key for rule in program.rules} - external
 
 
 def _parts(value: Value) -> Iterable[Value]:
@@ -182,8 +176,8 @@ class Assertable(Candidates):
         self.preferred = frozenset(value for fact in session[:MOST_VALUES] for value in fact.args)
         self.refused = False
         self._free: set[tuple[Key, int]] = set()  # free positions, whose values were sampled
-        self._guessed: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
-        self._spelled: dict[tuple[Key, int], dict[Value, None]] = {}
+        self._distinguished: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
+        self._column_values: dict[tuple[Key, int], dict[Value, None]] = {}
         for rule in rules:
             self._read(rule)
 
@@ -199,7 +193,7 @@ class Assertable(Candidates):
                     if isinstance(term, Variable):
                         places.setdefault(term.name, []).append((premise.atom.key, position))
                     else:
-                        self._spell((premise.atom.key, position), self._of_term(term))
+                        self._add_values((premise.atom.key, position), self._term_values(term))
                 continue
             names = {term.name for term in terms if isinstance(term, Variable)}
             for name in names:
@@ -209,15 +203,15 @@ class Assertable(Candidates):
         for name, own in places.items():
             others = [place for other in sorted(compared.get(name, {name})) for place in places.get(other, ())]
             for place in own:
-                self._spell(place, tested.get(name, ()))
+                self._add_values(place, tested.get(name, ()))
                 if self.readable and place[0] in self.keys:
                     for other in dict.fromkeys(others):
-                        self._spell(place, self._of_base(*other) if other != place else ())
+                        self._add_values(place, self._sample_column(*other) if other != place else ())
 
-    def _spell(self, place: tuple[Key, int], values: Iterable[Value]) -> None:
-        self._spelled.setdefault(place, {}).update(dict.fromkeys(values))
+    def _add_values(self, place: tuple[Key, int], values: Iterable[Value]) -> None:
+        self._column_values.setdefault(place, {}).update(dict.fromkeys(values))
 
-    def _of_base(self, key: Key, position: int) -> Iterator[Value]:
+    def _sample_column(self, key: Key, position: int) -> Iterator[Value]:
         """Return some values of a column; of numbers also neighbours, which may be limits."""
         rows = self.solver.index(key, ()).get((), ())
         if len(rows) > LARGEST:
@@ -232,26 +226,26 @@ class Assertable(Candidates):
         yield from self.preferred
         for rule in self.rules:
             for term in (*rule.head.args, *(term for premise in rule.premises for term in _terms(premise))):
-                yield from self._of_term(term)
-        for values in self._spelled.values():
+                yield from self._term_values(term)
+        for values in self._column_values.values():
             yield from values
-        yield from self._anything()
+        yield from self._wildcards()
 
-    def _anything(self) -> tuple[Value, ...]:
+    def _wildcards(self) -> tuple[Value, ...]:
         return ANYTHING, ANY_NAME, 0, Float(0.0), Time(self.solver.now)
 
-    def _spoken_of(self) -> Iterator[Interval]:
+    def _mentioned_intervals(self) -> Iterator[Interval]:
         yield from self._demanded_intervals()
         yield from (fact.interval for fact in self.session if fact.interval is not None)
 
     def _choices(self, key: Key, position: int) -> Iterable[Value]:
-        values = dict.fromkeys((*self._spelled.get((key, position), ()), *self._anything()))
+        values = dict.fromkeys((*self._column_values.get((key, position), ()), *self._wildcards()))
         return sorted(values, key=order_key)
 
-    def column(self, key: Key, position: int, *, alike: bool = False) -> tuple[Value, ...]:
+    def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:
         self._free.add((key, position))
-        if not alike:
-            self._guessed.add((key, position))
+        if not interchangeable:
+            self._distinguished.add((key, position))
         return super().column(key, position)
 
     def accepts(self, key: Key, args: Args) -> bool:
@@ -271,7 +265,7 @@ class Assertable(Candidates):
         return all(
             bool(values := [fact.args[position] for fact in facts if fact.key == key])
             and all(v in _ANY for v in values)
-            for key, position in self._guessed
+            for key, position in self._distinguished
         )
 
 

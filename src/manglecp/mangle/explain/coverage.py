@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from manglecp.mangle.errors import EvalError, ValueFault
-from manglecp.mangle.explain.instances import Instance, Instances
+from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.shape import RuleRef, Shape
 from manglecp.mangle.facts import Args, Fact
 from manglecp.mangle.matching import Row, evaluate_term
@@ -78,8 +79,8 @@ def _describe(rule: RuleStatus) -> str:
     return f"{place}: {rule.status.replace('_', ' ')}" + (", nothing joins" if rule.status == "partially_alive" else "")
 
 
-class Use:
-    """Every instance of every rule of a finished model."""
+class RuleUsage:
+    """Which rules of a finished model have instances, and which facts these use."""
 
     def __init__(self, instances: Instances) -> None:
         self.instances = instances
@@ -88,62 +89,51 @@ class Use:
 
     def coverage(self, selector: str | None = None) -> Coverage:
         """Return the coverage of all rules. Those for another value of ``selector`` are inapplicable, not dead."""
-        shapes = {id(s.rule): s for shapes in self.instances.shapes.values() for s in shapes}
+        shapes = {id(shape.rule): shape for shape in self._shapes()}
         return Coverage(tuple(self._rule(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 
     def unused(self, facts: Iterable[Fact]) -> list[UnusedFact]:
         """Return those of ``facts`` that occur in no rule instance, in the order of their text."""
-        mentioned = {
-            premise.atom.key
-            for rule in self.solver.program.rules
-            for premise in rule.clause.premises
-            if isinstance(premise, Atomic)
-        }
-        mentioned |= {p.merge.predicate for p in self.solver.program.predicates.values() if p.merge is not None}
-        wanted = set(facts)
-        left = {fact for fact in wanted if not self._is_merger(fact.key)}
-        for shapes in self.instances.shapes.values():
-            for shape in shapes:
-                keys = {fact.key for fact in left}
-                if any(isinstance(p, Atomic) and p.atom.key in keys for p in shape.rule.premises):
-                    for instance in self._all(shape):
-                        left.difference_update(instance.facts())
+        program = self.solver.program
+        mentioned = {p.atom.key for rule in program.rules for p in rule.clause.premises if isinstance(p, Atomic)}
+        # Merges have no instances, so whether they use a fact is unknown.
+        merging = {p.merge.predicate for p in program.predicates.values() if p.merge is not None}
+        unused = {fact for fact in facts if fact.key not in merging}
+        for shape in self._shapes():
+            keys = {fact.key for fact in unused}
+            if any(isinstance(p, Atomic) and p.atom.key in keys for p in shape.rule.premises):
+                for start in self._starts(shape):
+                    for rows in self.instances.heads(shape, start).values():
+                        for derived in rows:
+                            unused.difference_update(self.instances.instance(shape, derived, start).facts())
         return [
             UnusedFact(fact, "nothing joined" if fact.key in mentioned else "no rule mentions it")
-            for fact in sorted(left, key=lambda fact: fact.text)
+            for fact in sorted(unused, key=lambda fact: fact.text)
         ]
 
-    def _is_merger(self, key: Key) -> bool:
-        """Return whether a merge predicate reads it. Merges have no instances, so its use is unknown."""
-        return any(p.merge is not None and p.merge.predicate == key for p in self.solver.program.predicates.values())
+    def _shapes(self) -> Iterator[Shape]:
+        return itertools.chain.from_iterable(self.instances.shapes.values())
 
     def _starts(self, shape: Shape) -> Iterator[Row]:
         if not shape.predicate.deferred:
             yield {}
             return
-        known = [i for i in shape.inputs if not isinstance(shape.rule.head.args[i], Apply)]
         for inputs in self._deferred_calls().get(shape.rule.head.key, ()):
             by_position = dict(zip(shape.inputs, inputs, strict=True))
-            start = shape.fix(known, [by_position[i] for i in known])
+            fixed = {i: v for i, v in by_position.items() if not isinstance(shape.rule.head.args[i], Apply)}
+            start = shape.fix(fixed, fixed.values())
             if start is not None:
                 yield start
 
     def _deferred_calls(self) -> dict[Key, dict[Args, None]]:
         if self._calls is None:
             self._calls = {}
-            for shapes in self.instances.shapes.values():
-                for shape in shapes:
-                    if not shape.predicate.deferred:
-                        self.solver.body(shape.rule, {})
+            for shape in self._shapes():
+                if not shape.predicate.deferred:
+                    self.solver.body(shape.rule, {})
             for key, inputs in self.solver.answers:
                 self._calls.setdefault(key, {})[inputs] = None
         return self._calls
-
-    def _all(self, shape: Shape) -> Iterator[Instance]:
-        for start in self._starts(shape):
-            for rows in self.instances.heads(shape, start).values():
-                for derived in rows:
-                    yield self.instances.instance(shape, derived, start)
 
     def _fired(self, shape: Shape) -> int:
         """Count derived facts, cached across requests where requests cannot change the count."""
@@ -160,8 +150,8 @@ class Use:
         if fired:
             return RuleStatus(shape.ref, "fired", fired, ())
         constants = self._constants(shape)
-        positive = [p for p in shape.rule.clause.premises if isinstance(p, Atomic) and not p.negated]
-        positive = [p for p in positive if not p.atom.predicate.startswith(":")]
+        literals = (p for p in shape.rule.clause.premises if isinstance(p, Atomic) and not p.negated)
+        positive = [p for p in literals if not p.atom.predicate.startswith(":")]
         missing = [p for p in positive if not self._has_match(p, {})]
         names = tuple(dict.fromkeys(p.atom.predicate for p in missing))
         if any(self._is_for_another(p, selector, constants) for p in positive):

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.candidates import Candidates
-from manglecp.mangle.explain.coverage import Coverage, UnusedFact, Use
+from manglecp.mangle.explain.coverage import Coverage, RuleUsage, UnusedFact
 from manglecp.mangle.explain.instances import Instances
 from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
-from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_text, filled_in, premise_text, unifies
+from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
 from manglecp.mangle.explain.solver import furthest, read_goal, row_key
 from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock
 from manglecp.mangle.facts import Fact
@@ -39,13 +39,10 @@ def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     solver, rule = instances.solver, shape.rule
     start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
     assert start is not None  # the head unifies
-    before, solver.raw = solver.raw, solver.reads_raw(rule)
-    try:
-        # Where the head is fixed no row can satisfy all, and one that leaves only the last premise open will do.
-        enough = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
+    # If the head is fixed, no row satisfies all premises, and one that leaves only the last premise open suffices.
+    enough = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
+    with solver.reading_raw(solver.reads_raw(rule)):
         depth, row = furthest(solver, rule, start, WIDEST, enough)
-    finally:
-        solver.raw = before
     if depth < len(rule.premises):
         return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.in_order(row))
     # Every premise holds, but the derived fact differs from the goal.
@@ -82,8 +79,8 @@ class WhyNot:
         return {
             "fact": self.fact,
             "blocked": [
-                {"rule": one.rule.as_json(), "premise": one.premise, "bindings": bindings_text(one.bindings)}
-                for one in self.blocked
+                {"rule": rule.rule.as_json(), "premise": rule.premise, "bindings": bindings_json(rule.bindings)}
+                for rule in self.blocked
             ],
             "would_unlock": [[fact.text for fact in facts] for facts in self.would_unlock],
             "complete": self.complete,
@@ -97,18 +94,16 @@ class WhyNot:
             yield f"{self.fact} holds"
             return
         yield f"{self.fact} does not hold"
-        for one in self.blocked:
-            yield f"  {one.rule.text}{f'  ({one.rule.place})' if one.rule.place else ''}"
-            values = ", ".join(f"{name} = {value}" for name, value in bindings_text(one.bindings).items())
-            yield f"    stops at {one.premise}{f'  with {values}' if values else ''}"
+        for blocked in self.blocked:
+            yield f"  {blocked.rule.text_with_place}"
+            yield with_bindings(f"    stops at {blocked.premise}", blocked.bindings)
         if not self.blocked:
             yield "  no rule could derive it"
         for facts in self.would_unlock:
             yield f"  it would hold with {' and '.join(fact.text for fact in facts)}"
         if not self.would_unlock:
-            yield (
-                "  no few facts would make it hold" if self.complete else "  nothing was found that would make it hold"
-            )
+            outcome = "no few facts" if self.complete else "nothing was found that"
+            yield f"  {outcome} would make it hold"
         elif not self.complete:
             yield "  there may be other ways"
 
@@ -119,7 +114,7 @@ class Explainer:
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
         self._prover = Prover(model)
-        self._use = Use(self._prover.instances)
+        self._usage = RuleUsage(self._prover.instances)
 
     def until(self, deadline: float | None) -> None:
         """Set a monotonic deadline, after which explanations raise LimitError."""
@@ -164,8 +159,8 @@ class Explainer:
 
     def coverage(self, selector: str | None = None) -> Coverage:
         """Return the coverage of each rule. Rules for other values of ``selector`` are inapplicable."""
-        return self._use.coverage(selector)
+        return self._usage.coverage(selector)
 
     def unused(self, facts: Iterable[str | Fact]) -> list[UnusedFact]:
         """Return those of the given facts that occur in no rule instance, with the reason."""
-        return self._use.unused(map(self.read, facts))
+        return self._usage.unused(map(self.read, facts))

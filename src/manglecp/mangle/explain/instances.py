@@ -26,12 +26,11 @@ def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
     """Return the variables that take the start and the end of the fact's interval."""
     if premise.annotation is None:
         return None, None
-    start, end = (bound.value for bound in (premise.annotation.start, premise.annotation.end))
-    return _free(start, row), _free(end, row)
 
+    def free(value: object) -> str | None:
+        return value.name if isinstance(value, Variable) and not value.anonymous and value.name not in row else None
 
-def _free(value: object, row: Row) -> str | None:
-    return value.name if isinstance(value, Variable) and not value.anonymous and value.name not in row else None
+    return free(premise.annotation.start.value), free(premise.annotation.end.value)
 
 
 class Demand(NamedTuple):
@@ -155,8 +154,7 @@ class Instance:
     @property
     def order_key(self) -> tuple[object, ...]:
         """Order by content, independent of the order of clauses."""
-        values = [(name, order_key(value)) for name, value in sorted(self.row.items())]
-        return (*self.shape.order_text, values)
+        return (*self.shape.order_text, row_key(self.row))
 
     def facts(self) -> Iterator[Fact]:
         """Yield the facts of all options; may repeat."""
@@ -274,16 +272,13 @@ class Instances:
             for args in self._answers(premise, known, after):
                 yield Option((Fact(key[0], args),))
             return
-        before, solver.raw = solver.raw, solver.reads_raw(rule)
-        try:
+        with solver.reading_raw(solver.reads_raw(rule)):
             _, facts = solver.look_up(premise, after)  # with every argument known
             matcher = Matcher(premise, known, solver.now)  # but with ends of intervals known or free as they were
             ends = tuple(after.get(name) if name else None for name in free_ends(premise, known))
             matching = [
                 (args, at) for args, at in facts if _may_end(at, ends) and matcher.match(known, args, at) == after
             ]
-        finally:
-            solver.raw = before
         for args, joined in sorted(matching, key=_timed_order) if len(matching) > 1 else matching:
             if joined is None or solver.reads_raw(rule) == key:
                 yield Option((Fact(key[0], args, joined),))
@@ -296,7 +291,7 @@ class Instances:
         matcher = Matcher(premise, known, self.solver.now)
         wanted = matcher.key(known)
         inputs = dict(zip((i for i, _ in matcher.known), wanted, strict=True))
-        for args in self.solver.ask(premise.atom.key, tuple(inputs[i] for i in predicate.inputs())):
+        for args in self.solver.call_deferred(premise.atom.key, tuple(inputs[i] for i in predicate.inputs())):
             if matcher.fact_key(args) == wanted and matcher.match(known, args, None) == after:
                 yield args
 

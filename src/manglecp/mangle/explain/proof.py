@@ -12,7 +12,7 @@ from manglecp.mangle.declarations import Acceptance
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, covers, useful
 from manglecp.mangle.explain.search import FEW, LEAF, Choice, Search, TooWide
-from manglecp.mangle.explain.shape import RuleRef, bindings_text
+from manglecp.mangle.explain.shape import RuleRef, bindings_json, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Origin
@@ -57,8 +57,7 @@ class Proof:
         """Return plain JSON.
 
         A repeated part is written again, unless the tree has more than ``most_nodes`` nodes; then ``"repeated": true``
-        marks it
-        and only the first occurrence is complete.
+        marks it, and only the first occurrence is complete.
         """
         cut = _tree_size(self.root) > most_nodes
         root: dict[str, Any] = {}
@@ -66,11 +65,10 @@ class Proof:
         seen: set[Node] = set()
         while work:
             node, out = work.pop()
-            out["fact"] = node.fact
-            out["origin"] = node.origin
-            out["rule"] = None if node.rule is None else node.rule.as_json()
-            out["bindings"] = bindings_text(node.bindings)
-            out["premises"] = []
+            rule = None if node.rule is None else node.rule.as_json()
+            out.update(
+                fact=node.fact, origin=node.origin, rule=rule, bindings=bindings_json(node.bindings), premises=[]
+            )
             if cut and node.premises and node in seen:
                 out["repeated"] = True
                 continue
@@ -94,17 +92,11 @@ class Proof:
                 yield f"{margin}{node.fact}  [see above]"
                 continue
             seen.add(node)
-            yield margin + _line(node)
+            mark = "" if node.origin == "derived" else f"  [{node.origin}]"
+            yield with_bindings(f"{margin}{node.fact}{mark}", node.bindings)
             if node.rule is not None:
-                yield f"{' ' * len(margin)}  by {node.rule.text}{f'  ({node.rule.place})' if node.rule.place else ''}"
+                yield f"{' ' * len(margin)}  by {node.rule.text_with_place}"
             work += [(premise, depth + 1) for premise in reversed(node.premises)]
-
-
-def _line(node: Node) -> str:
-    if node.origin != "derived":
-        return f"{node.fact}  [{node.origin}]"
-    values = ", ".join(f"{name} = {value}" for name, value in bindings_text(node.bindings).items())
-    return f"{node.fact}  with {values}" if values else node.fact
 
 
 def _bottom_up(root: Node) -> Iterator[Node]:
@@ -137,17 +129,15 @@ class Prover:
         self.solver = ModelSolver(model)
         self.instances = Instances(self.solver)
         self.acceptance = Acceptance(model.program.predicates)
-        self._start(None)
+        self.search = Search(self.solver, self.instances)
+        self._nodes: dict[Fact, Node] = {}
 
     def using(self, leaves: Collection[Fact]) -> Prover:
         """Return a prover of the same model that uses only these given facts."""
         other = copy(self)
-        other._start(frozenset(leaves))
+        other.search = Search(self.solver, self.instances, frozenset(leaves))
+        other._nodes = {}
         return other
-
-    def _start(self, leaves: frozenset[Fact] | None) -> None:
-        self.search = Search(self.solver, self.instances, leaves)
-        self._nodes: dict[Fact, Node] = {}
 
     def prove(self, facts: list[Fact]) -> None:
         try:
@@ -291,14 +281,9 @@ class Supports:
     def of(self, options: Iterable[Option]) -> Alternatives:
         options = tuple(options)
         self._settle([fact for option in options for fact in option.facts])
-        found = self._any(options)
-        ordered = sorted((tuple(sorted(one, key=self.search.text)) for one in found), key=self._order)
-        if len(ordered) > self.limit:
-            self.complete = False
-        return Alternatives(tuple(ordered[: self.limit]), self.complete)
-
-    def _order(self, facts: tuple[Fact, ...]) -> tuple[int, list[str]]:
-        return len(facts), [self.search.text(fact) for fact in facts]
+        sets = [tuple(sorted(facts, key=self.search.text)) for facts in self._any(options)]
+        sets.sort(key=lambda facts: (len(facts), [self.search.text(fact) for fact in facts]))
+        return Alternatives(tuple(sets[: self.limit]), self.complete and len(sets) <= self.limit)
 
     def _settle(self, goals: list[Fact]) -> None:
         """Fill the sets of the goals and their dependencies to the fixpoint."""

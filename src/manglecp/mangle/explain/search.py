@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -43,18 +45,14 @@ class Replay(ModelSolver):
         self._instances = Instances(self)
         self._shapes = {id(s.rule): s for shapes in self._instances.shapes.values() for s in shapes}
         self._merging: Key | None = None
-        for fact in program_facts(self.program, self.now):
-            self._give_again(fact)
+        given = [fact for fact in program_facts(self.program, self.now) if fact.key in self.inside]
         for key in self.inside:
-            for args, interval in self.model.derived(key):
-                if self.model.origin(Fact(key[0], args, interval)) is not None:
-                    self._give_again(Fact(key[0], args, interval))
-        self.component(component)
-
-    def _give_again(self, fact: Fact) -> None:
-        if fact.key in self.inside:
-            self._given.add(fact)
+            facts = (Fact(key[0], *timed) for timed in self.model.derived(key))
+            given += [fact for fact in facts if self.model.origin(fact) is not None]
+        self._given.update(given)
+        for fact in given:
             self.relation(fact.key).add(*fact.timed)
+        self.component(component)
 
     def relation(self, key: Key) -> Relation:
         return self.relations.setdefault(key, Relation()) if key in self.inside else super().relation(key)
@@ -136,7 +134,9 @@ class TooWide(Exception):
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingInstance:
+    """An instance some of whose premises have no proof yet."""
+
     fact: Fact
     instance: Instance
     chosen: list[Chosen | None]
@@ -157,7 +157,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._settled: set[Fact] = set()
-        self._texts: dict[Fact, str] = {}
+        self.text: Callable[[Fact], str] = functools.cache(operator.attrgetter("text"))
         self._replays: dict[int, Replay] = {}
         self._number = itertools.count()  # two heap entries must never compare further
         self._component: dict[Key, int] = {}
@@ -167,12 +167,6 @@ class Search:
     def component(self, key: Key) -> int:
         """Return the index in evaluation order; -1 without rules."""
         return self._component.get(key, -1)
-
-    def text(self, fact: Fact) -> str:
-        text = self._texts.get(fact)
-        if text is None:
-            text = self._texts[fact] = fact.text
-        return text
 
     def prove(self, goals: Iterable[Fact]) -> None:
         """Settle the goals and their dependencies. A fact without an entry in ``best`` cannot be proved.
@@ -184,7 +178,7 @@ class Search:
             by_component.setdefault(self.component(fact.key), []).append(fact)
         for number in sorted(by_component):
             self._settle(number, by_component[number])
-            self._recall(number, [fact for fact in by_component[number] if fact not in self.best])
+            self._prove_from_replay(number, [fact for fact in by_component[number] if fact not in self.best])
 
     def leaf(self, fact: Fact) -> bool:
         """Return whether the fact is given and needs no proof, even if it has one."""
@@ -218,11 +212,13 @@ class Search:
         return list(seen)
 
     def _settle(self, number: int, facts: list[Fact]) -> None:
-        waiting: dict[Fact, list[tuple[_Waiting, int]]] = {}
+        waiting: dict[Fact, list[tuple[_PendingInstance, int]]] = {}
         queue: list[tuple[Any, ...]] = []
         for fact in facts:
             for instance in self.expanded[fact]:
-                self._begin(number, _Waiting(fact, instance, [None] * len(instance.grounds)), waiting, queue)
+                pending = _PendingInstance(fact, instance, [None] * len(instance.grounds))
+                if self._choose_outside(number, pending, waiting) and not pending.missing:
+                    self._finish(pending, queue)
         for fact in waiting:
             if fact in self.best:
                 self._push(queue, fact, self.best[fact])
@@ -233,45 +229,42 @@ class Search:
                 continue
             done.add(fact)
             self.best.setdefault(fact, choice)
-            for one, place in waiting.get(fact, ()):
-                if one.chosen[place] is None:
-                    one.chosen[place] = (fact,)
-                    one.missing -= 1
-                    if one.missing == 0:
-                        self._finish(one, queue)
+            for pending, place in waiting.get(fact, ()):
+                if pending.chosen[place] is None:
+                    pending.chosen[place] = (fact,)
+                    pending.missing -= 1
+                    if pending.missing == 0:
+                        self._finish(pending, queue)
         self._settled.update(facts)
 
-    def _begin(
-        self,
-        number: int,
-        one: _Waiting,
-        waiting: dict[Fact, list[tuple[_Waiting, int]]],
-        queue: list[tuple[Any, ...]],
-    ) -> None:
+    def _choose_outside(
+        self, number: int, pending: _PendingInstance, waiting: dict[Fact, list[tuple[_PendingInstance, int]]]
+    ) -> bool:
+        """Choose proofs of the premises outside of the component, and wait for the others.
+
+        Returns False if a premise cannot be proved.
+        """
         inside: list[tuple[Fact, int]] = []
-        for place, ground in enumerate(one.instance.grounds):
-            if isinstance(ground, Absence):
-                one.chosen[place] = ground
-            elif self.component(ground.literal.atom.key) == number:
+        for place, ground in enumerate(pending.instance.grounds):
+            if not isinstance(ground, Absence) and self.component(ground.literal.atom.key) == number:
                 inside += [(option.facts[0], place) for option in ground.options]
-                one.missing += 1
-            else:
-                chosen = self.cheapest(ground.options)
-                if chosen is None:
-                    return
-                one.chosen[place] = chosen
+                pending.missing += 1
+                continue
+            pending.chosen[place] = ground if isinstance(ground, Absence) else self.cheapest(ground.options)
+            if pending.chosen[place] is None:
+                return False
         for fact, place in inside:
-            waiting.setdefault(fact, []).append((one, place))
-        if not inside:
-            self._finish(one, queue)
+            waiting.setdefault(fact, []).append((pending, place))
+        return True
 
     def cheapest(self, options: Iterable[Option]) -> tuple[Fact, ...] | None:
-        ranked = [self._ranked(facts) for option in options if (facts := self._cheapest(option))]
-        return min(ranked)[-1] if ranked else None
+        """Return the facts of the option with the best proofs; None if no option is proved."""
+        choices = [facts for option in options if (facts := self._cheapest(option))]
 
-    def _ranked(self, facts: tuple[Fact, ...]) -> tuple[Any, ...]:
-        leaves, height = self.cost([facts])
-        return leaves, height, [self.text(fact) for fact in facts], facts
+        def rank(facts: tuple[Fact, ...]) -> tuple[tuple[int, int], list[str]]:
+            return self.cost([facts]), [self.text(fact) for fact in facts]
+
+        return min(choices, key=rank, default=None)
 
     def _cheapest(self, option: Option) -> tuple[Fact, ...] | None:
         proved = [fact for fact in option.facts if fact in self.best]
@@ -291,13 +284,15 @@ class Search:
         choices = [self.best[fact] for fact in facts]
         return sum(c.leaves for c in choices), max((c.height for c in choices), default=0)
 
-    def _finish(self, one: _Waiting, queue: list[tuple[Any, ...]]) -> None:
-        leaves, height = self.cost(one.chosen)
-        chosen = tuple(c for c in one.chosen if c is not None)
-        self._push(queue, one.fact, Choice(leaves, height + 1, one.instance, chosen))
+    def _finish(self, pending: _PendingInstance, queue: list[tuple[Any, ...]]) -> None:
+        self._push(queue, pending.fact, self._choice(pending.instance, pending.chosen))
 
-    def _recall(self, number: int, facts: list[Fact]) -> None:
-        """Prove facts of a component from a replay, if they may have instances that were not looked at."""
+    def _choice(self, instance: Instance | None, chosen: Sequence[Chosen | None]) -> Choice:
+        leaves, height = self.cost(chosen)
+        return Choice(leaves, height + 1, instance, tuple(c for c in chosen if c is not None))
+
+    def _prove_from_replay(self, number: int, facts: list[Fact]) -> None:
+        """Prove facts of a component from a replay, if they may have instances that were not examined."""
         if not facts or number < 0:
             return
         component = self.solver.program.components[number]
@@ -318,9 +313,7 @@ class Search:
             else:
                 chosen = [g if isinstance(g, Absence) else self.cheapest(g.options) for g in entry.grounds]
             if None not in chosen:
-                leaves, height = self.cost(chosen)
-                instance = entry if isinstance(entry, Instance) else None
-                self.best[fact] = Choice(leaves, height + 1, instance, tuple(c for c in chosen if c is not None))
+                self.best[fact] = self._choice(entry if isinstance(entry, Instance) else None, chosen)
 
     def _needed(self, replay: Replay, number: int, facts: list[Fact]) -> tuple[set[Fact], list[Fact]]:
         """Return the dependencies of some log entries: inside the component, and below it."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
+from manglecp.mangle.engine.plan import relation_premises
 from manglecp.mangle.facts import Args
 from manglecp.mangle.matching import Row, unify
 from manglecp.mangle.printer import value_text
@@ -60,8 +61,14 @@ def premise_text(premise: Premise, row: Row) -> str:
     return f"{sign}{operator}{premise.atom.predicate}({args}){annotation}"
 
 
-def bindings_text(bindings: Mapping[str, Value]) -> dict[str, str]:
+def bindings_json(bindings: Mapping[str, Value]) -> dict[str, str]:
     return {name: value_text(value) for name, value in bindings.items()}
+
+
+def with_bindings(text: str, bindings: Mapping[str, Value]) -> str:
+    """Append the values of variables to a text."""
+    values = ", ".join(f"{name} = {value_text(value)}" for name, value in bindings.items())
+    return f"{text}  with {values}" if values else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +89,20 @@ class RuleRef:
     def place(self) -> str:
         return "" if self.file is None else f"{self.file}:{self.line}"
 
+    @property
+    def text_with_place(self) -> str:
+        return f"{self.text}  ({self.place})" if self.place else self.text
+
     def as_json(self) -> dict[str, object]:
         return {"id": self.id, "head": self.head, "file": self.file, "line": self.line}
 
 
 def rule_ref(clause: Clause) -> RuleRef:
-    span = clause.span
-    file, line = (None, None) if span is None else (span.source.name, span.line)
-    return RuleRef(clause, _rule_id(printer.clause(clause)), clause.head.predicate, file, line)
-
-
-def _rule_id(text: str) -> str:
-    data = text.encode()
+    """Return the reference of a rule; its id is a digest of its canonical text."""
+    data = printer.clause(clause).encode()
     digest = sha256(b"4:rule\n%d:%s\n" % (len(data), data))
-    return f"/rule/{digest.hexdigest()[:32]}"
+    file, line = (None, None) if clause.span is None else (clause.span.source.name, clause.span.line)
+    return RuleRef(clause, f"/rule/{digest.hexdigest()[:32]}", clause.head.predicate, file, line)
 
 
 class Shape:
@@ -117,13 +124,11 @@ class Shape:
     @cached_property
     def written(self) -> tuple[int, ...]:
         """Map each premise in running order to its index in the clause."""
-        waiting = dict(enumerate(self.rule.clause.premises))
+        rest = dict(enumerate(self.rule.clause.premises))
         places = []
-        for premise in self.rule.premises:
-            place = next((i for i, p in waiting.items() if p == premise or self._reflects(p, premise)), None)
-            assert place is not None  # the running order is a permutation
-            del waiting[place]
-            places.append(place)
+        for premise in self.rule.premises:  # a permutation of the clause's premises
+            places.append(next(i for i, p in rest.items() if p == premise or self._reflects(p, premise)))
+            del rest[places[-1]]
         return tuple(places)
 
     def _reflects(self, written: Premise, running: Premise) -> bool:
@@ -175,36 +180,27 @@ class Shape:
         """Head positions that are bound before the body of a deferred rule runs."""
         return tuple(self.predicate.inputs()) if self.predicate.deferred else ()
 
-    def _may_fix(self, name: str) -> bool:
-        return name not in self._timed and (self._grouped is None or name in self._grouped)
-
     @cached_property
     def fixed(self) -> tuple[int, ...]:
         """Head positions worth fixing: a premise looks up their variable."""
-        looked_up = {
-            arg.name
-            for premise in self.rule.premises
-            if isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
-            for arg in premise.atom.args
-            if isinstance(arg, Variable)
-        }
-        return tuple(self._positions(looked_up))
+        premises = (premise for premise in relation_premises(self.rule) if not premise.negated)
+        return tuple(self._positions({a.name for p in premises for a in p.atom.args if isinstance(a, Variable)}))
 
     @cached_property
     def fixable(self) -> tuple[int, ...]:
         """Head positions that may be fixed without changing the meaning of the body."""
         return tuple(self._positions({v.name for p in self.rule.premises for v in premise_variables(p)}))
 
-    def _positions(self, useful: set[str]) -> Iterator[int]:
+    def _positions(self, names: set[str]) -> Iterator[int]:
+        """Yield the head positions of these variables, of inputs, and of constants, which are worth comparing first."""
+        names = names - self._timed
+        if self._grouped is not None:
+            names &= self._grouped
         for position, arg in enumerate(self.rule.head.args):
-            if position in self.inputs:
-                if not isinstance(arg, Apply):
-                    yield position
-            elif isinstance(arg, Variable):
-                if arg.name in useful and self._may_fix(arg.name):
-                    yield position
-            elif not isinstance(arg, Apply):
-                yield position  # a constant: nothing to fix, but worth comparing first
+            if isinstance(arg, Apply):
+                continue
+            if position in self.inputs or not isinstance(arg, Variable) or arg.name in names:
+                yield position
 
     def leaves_open(self, positions: tuple[int, ...]) -> bool:
         """Return whether fixing these positions leaves arguments to compare after the body."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import NoReturn
 
@@ -107,14 +108,11 @@ class ModelSolver(NaiveEvaluation):
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
         index = self._indexes.get((key, raw, positions))
         if index is None:
-            index = self._indexes[key, raw, positions] = self._build(key, positions, raw)
+            index = self.model.index(key, positions, raw=raw)
+            if index is None:
+                index = index_by(positions, self.model.derived(key) if raw else self.model.facts(key))
+            self._indexes[key, raw, positions] = index
         return index
-
-    def _build(self, key: Key, positions: tuple[int, ...], raw: bool) -> Index:
-        own = self.model.index(key, positions, raw=raw)
-        if own is not None:
-            return own
-        return index_by(positions, self.model.derived(key) if raw else self.model.facts(key))
 
     def intervals(self, key: Key, args: Args, *, raw: bool = False) -> list[Interval]:
         found = self.index(key, tuple(range(key[1])), raw=raw).get(args, ())
@@ -129,13 +127,13 @@ class ModelSolver(NaiveEvaluation):
     def contains(self, fact: Fact) -> bool:
         if self.predicate(fact.key).deferred:
             inputs = tuple(fact.args[i] for i in self.predicate(fact.key).inputs())
-            return fact.args in self.ask(fact.key, inputs)
+            return fact.args in self.call_deferred(fact.key, inputs)
         if fact.interval is None:
             return bool(self.index(fact.key, tuple(range(fact.key[1]))).get(fact.args, ()))
         start, end = fact.interval
         return any(s <= start and end <= e for s, e in self.intervals(fact.key, fact.args))
 
-    def ask(self, key: Key, inputs: Args) -> list[Args]:
+    def call_deferred(self, key: Key, inputs: Args) -> list[Args]:
         def call() -> Generator[Call, list[Args], list[Args]]:
             return (yield key, inputs)
 
@@ -196,11 +194,19 @@ class ModelSolver(NaiveEvaluation):
         key = rule.head.key
         return key if self.predicate(key).temporal and key in self._recursive else None
 
+    @contextmanager
+    def reading_raw(self, key: Key | None) -> Iterator[None]:
+        """Read this predicate as derived, not coalesced, in the block."""
+        before, self.raw = self.raw, key
+        try:
+            yield
+        finally:
+            self.raw = before
+
     def body(self, rule: Rule, row: Row) -> list[Row]:
         """Return the rows that satisfy every premise, before transforms."""
-        before, self.raw = self.raw, self.reads_raw(rule)
         rows = [row]
-        try:
+        with self.reading_raw(self.reads_raw(rule)):
             for block in self._in_blocks(rule):
                 try:
                     rows = self._join(block, rows) if len(block) > 1 else self._drive(self._solve(block[0], rows))
@@ -210,8 +216,6 @@ class ModelSolver(NaiveEvaluation):
                     break
                 if not self.rows_are_facts(rule):
                     rows = _distinct(rows)
-        finally:
-            self.raw = before
         return rows
 
     def _in_blocks(self, rule: Rule) -> list[tuple[Premise, ...]]:
@@ -230,10 +234,7 @@ class ModelSolver(NaiveEvaluation):
         return blocks
 
     def _is_plain_look_up(self, premise: Premise) -> bool:
-        if not self.is_stored(premise):
-            return False
-        assert isinstance(premise, Literal)
-        if premise.negated or premise.timed:
+        if not isinstance(premise, Literal) or not self.is_stored(premise) or premise.negated or premise.timed:
             return False
         return not any(isinstance(arg, Apply) for arg in premise.atom.args)
 

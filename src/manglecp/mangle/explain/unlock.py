@@ -34,7 +34,7 @@ MOST_FACTS: Final = 3
 MOST_TRIES: Final = 10_000
 MOST_TRIES_OF_CALLERS: Final = 200
 STEPS_PER_TRY: Final = 10  # steps of abduction per trial
-ROOM: Final = 50_000  # facts that a trial may derive beyond the model
+MOST_NEW_FACTS: Final = 50_000  # facts that a trial may derive beyond the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Unlock:
                 continue
             if len(tried) == size and (not last or self.larger):
                 continue
-            for more in sorted(self._lacking(tried, size - len(tried), last), key=_order):
+            for more in sorted(self._missing_sets(tried, size - len(tried), last), key=_order):
                 larger = tried | more
                 if len(larger) <= size and larger not in seen:
                     seen.add(larger)
@@ -124,15 +124,15 @@ class Unlock:
             if self.tries < 0 or (self.effort.deadline is not None and monotonic() > self.effort.deadline):
                 raise BudgetExhausted
             self._tried[added] = False
-            model = self._with(added)
+            model = self._evaluate_with(added)
             holds = model is not None and ModelSolver(model).contains(self.goal)
             self._tried[added] = holds and self._is_well_typed(added)
         return self._tried[added]
 
-    def _with(self, added: AssumedFacts) -> EvaluatedModel | None:
+    def _evaluate_with(self, added: AssumedFacts) -> EvaluatedModel | None:
         """Return the model with facts added; None if they break the program."""
         limits = self.prover.model.limits
-        enough = min(limits.derived_facts, self._size + ROOM)
+        enough = min(limits.derived_facts, self._size + MOST_NEW_FACTS)
         try:
             return self.prover.model.with_facts(added, replace(limits, derived_facts=enough))
         except LimitError:
@@ -157,26 +157,26 @@ class Unlock:
         given = [GivenFact(Clause(_atom(fact)), fact.args) for fact in undeclared]
         return not check_types(program.predicates, program.rules, [*program.facts, *given])
 
-    def _lacking(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
+    def _missing_sets(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
         """Return sets that have to be added further; ``last`` if no larger set will be tried."""
         if not added:
-            return self._ask(self.prover, _question(self.goal), {}, budget, last)
-        model = self._with(added)
+            return self._query(self.prover, _as_literal(self.goal), {}, budget, last)
+        model = self._evaluate_with(added)
         if model is None:
-            return self._mending(added, budget, last)
+            return self._repairs(added, budget, last)
         prover = Prover(model)
         if prover.solver.contains(self.goal):
             return Sets()  # its types are wrong, and more facts do not change that
-        return self._ask(prover, _question(self.goal), {}, budget, last)
+        return self._query(prover, _as_literal(self.goal), {}, budget, last)
 
-    def _ask(self, prover: Prover, literal: Literal, row: Row, budget: int, last: bool) -> Sets:
+    def _query(self, prover: Prover, literal: Literal, row: Row, budget: int, last: bool) -> Sets:
         abduction = self._abduction(prover, budget)
-        found = abduction.ask(literal, row)
+        found = abduction.query(literal, row)
         self.exhausted |= abduction.exhausted
         self.larger |= last and abduction.cut
         return found
 
-    def _mending(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
+    def _repairs(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
         """Return sets that could repair a broken program: facts that others include, or that retract conclusions."""
         found = Sets()
         for fact in added:
@@ -185,7 +185,7 @@ class Unlock:
                 assert predicate.decl is not None  # inclusions come from declarations
                 names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
                 row = {name: value for name, value in zip(names, fact.args, strict=True) if name != "_"}
-                for one in self._ask(self.prover, Literal(atom), row, budget, last):
+                for one in self._query(self.prover, Literal(atom), row, budget, last):
                     found.add(one)
         heads = self.dependence.affects({fact.key for fact in added})
         keys = set().union(*map(self.dependence.retracting, heads)) & self.candidates.keys
@@ -212,9 +212,9 @@ class Unlock:
         (s, e), (start, end) = left.interval, right.interval
         if start <= s and e <= end:
             return True
-        if right in self.candidates.dictated:
+        if right in self.candidates.smallest:
             return False
-        return left in self.candidates.dictated or self._distance(left.interval) < self._distance(right.interval)
+        return left in self.candidates.smallest or self._distance(left.interval) < self._distance(right.interval)
 
     def _distance(self, interval: Interval) -> tuple[int, int, int]:
         now = self.prover.model.now
@@ -230,7 +230,7 @@ def _atom(fact: Fact) -> Atom:
     return Atom(fact.key[0], fact.args)  # type: ignore[arg-type]  # values that have no literal evaluate to themselves
 
 
-def _question(fact: Fact) -> Literal:
+def _as_literal(fact: Fact) -> Literal:
     if fact.interval is None:
         return Literal(_atom(fact))
     bounds = tuple(TimeBound(Time(ns), "_" if ns in (INT_MIN, INT_MAX) else instant_text(ns)) for ns in fact.interval)
