@@ -204,8 +204,8 @@ def test_nothing_is_open_to_others_by_mistake(pack: Path, tmp_path: Path) -> Non
         (("--stdio", "--workers", "2"), "--stdio"),
         (("--workers", "2", "--store", ":memory:"), "share"),
         (("--jwt-issuer", "https://login.example"), "--jwt-audience"),
-        (("--trusted-proxy", "proxy.example"), "no address"),
-        (("--trusted-proxy", "0.0.0.0/0"), "everybody"),
+        (("--trusted-proxy", "proxy.example"), "not an address"),
+        (("--trusted-proxy", "0.0.0.0/0"), "all addresses"),
         (("--drain-seconds", "0"), "--drain-seconds"),
     ],
 )
