@@ -27,7 +27,6 @@ from manglecp.wire import JSON, Fault, decode
 
 T = TypeVar("T")
 
-
 NESTING: Final = 100
 """Maximum nesting of JSON, also of arguments and results given as text."""
 

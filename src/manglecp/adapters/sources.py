@@ -93,7 +93,6 @@ class _Turn:
 
 Document: TypeAlias = dict[str, Any]
 
-
 _READERS: Final[Mapping[str, Callable[[Binding, LogLimits], TurnAssembler | NeutralLog]]] = {
     "anthropic": lambda binding, limits: TurnAssembler(AnthropicLog(limits), binding, limits),
     "openai": lambda binding, limits: TurnAssembler(OpenAILog(limits), binding, limits),

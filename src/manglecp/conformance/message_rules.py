@@ -20,7 +20,6 @@ from manglecp.wire.messages import SERVER_TYPES, VERSION
 
 Path = tuple[str, ...]
 
-
 _ENVELOPE: Final = {
     "": ("WIRE-01",),
     "type": ("WIRE-02",),

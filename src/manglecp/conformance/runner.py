@@ -40,7 +40,6 @@ UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
     "CONF-13": (3, _CONNECTIONS),
 }
 
-
 SECONDS: Final = 20.0
 _GIVE_UP: Final = 3
 _FIRST: Final[dict[Transport, tuple[str, ...]]] = {

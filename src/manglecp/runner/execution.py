@@ -36,7 +36,6 @@ from manglecp.toolhost import (
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
-
 LARGEST_OUTPUT: Final = 1_048_576  # bytes of an output, as the contract limits them
 
 T = TypeVar("T")

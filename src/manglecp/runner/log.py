@@ -18,6 +18,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,7 +106,7 @@ class Sink(Protocol):
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None: ...
 
 
-class RunLog:
+class RunLog(AbstractContextManager["RunLog"]):
     """Writes a log. Each record reaches the kernel at once, the disk when the log is closed."""
 
     def __init__(
@@ -165,9 +166,6 @@ class RunLog:
             pass  # a stream in memory has no descriptor
         finally:
             self._stream.close()
-
-    def __enter__(self) -> RunLog:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from msgspec.structs import replace as replace_parts
 
@@ -72,7 +72,7 @@ class GeneratedFacts:
 
 
 @dataclass(frozen=True)
-class Pack:
+class Pack(AbstractContextManager["Pack"]):
     """A loaded pack. The caller is ``local``, with full disclosure, unless :meth:`asking` sets another.
 
     ``hosts`` is closed with the pack; variants share it, except those of :meth:`fresh`.
@@ -189,9 +189,6 @@ class Pack:
 
     def close(self) -> None:
         self.hosts.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
