@@ -33,16 +33,16 @@ class Uncanonical(ValueError):
 
 def resolve_pointer(document: Any, pointer: str) -> Any:
     """Return the value at a JSON Pointer; the empty one is the whole document. Raises :class:`LookupError`."""
-    found = document
+    value = document
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-        elif isinstance(found, list) and _INDEX.fullmatch(name) and int(name) < len(found):
-            found = found[int(name)]
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and _INDEX.fullmatch(name) and int(name) < len(value):
+            value = value[int(name)]
         else:
             raise LookupError(pointer)
-    return found
+    return value
 
 
 def canonical(value: Any) -> bytes:

@@ -23,8 +23,8 @@ def closest_match(name: str, known: Iterable[str]) -> str | None:
         if k.startswith(start) and abs(len(k) - len(name)) <= _MAX_LENGTH_DIFFERENCE
     )
     candidates = sorted(similar, key=lambda k: (k[:1] != name[len(start) : len(start) + 1], k))[:_MAX_CANDIDATES]
-    found = difflib.get_close_matches(name.removeprefix(start), candidates, n=1, cutoff=0.6)
-    return f"{start}{found[0]}" if found else None
+    matches = difflib.get_close_matches(name.removeprefix(start), candidates, n=1, cutoff=0.6)
+    return f"{start}{matches[0]}" if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

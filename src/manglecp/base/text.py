@@ -46,12 +46,12 @@ def find_invisible(text: str, *, running: bool = False) -> tuple[int, str] | Non
     if text.isascii() and text.isprintable():
         return None
     first = None if running else _LAYOUT.search(text)
-    for found in _INVISIBLE.finditer(text):
-        at = found.start()
+    for match in _INVISIBLE.finditer(text):
+        at = match.start()
         if first is not None and first.start() < at:
             break
         if not running or not (_is_part_of_sign(text, at) or text.startswith("\r\n", at)):
-            return at, _code(found[0])
+            return at, _code(match[0])
     return None if first is None else (first.start(), _code(first[0]))
 
 

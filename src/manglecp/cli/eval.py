@@ -129,9 +129,11 @@ def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
     if alternatives:
         others = result.explainer.alternatives(fact)
         proofs = [result.explainer.explain(fact, using=leaves) for leaves in others.sets]
-        found = [one for one in proofs if one is not None]
-        document |= {"alternatives": [one.as_json()["proof"] for one in found], "complete": others.complete}
-        text = "\n".join(one.text() for one in found) + ("" if others.complete else "\nthere may be other proofs\n")
+        minimal_proofs = [one for one in proofs if one is not None]
+        document |= {"alternatives": [one.as_json()["proof"] for one in minimal_proofs], "complete": others.complete}
+        text = "\n".join(one.text() for one in minimal_proofs) + (
+            "" if others.complete else "\nthere may be other proofs\n"
+        )
     return _Output(text, document)
 
 

@@ -158,7 +158,7 @@ def _fact_files(context: click.Context, parameter: click.Parameter, texts: tuple
         return ()
     from manglecp.pack.factfiles import FactFile
 
-    found = []
+    fact_files = []
     for text in texts:
         name, equals, file = text.partition("=")
         named = bool(equals) and not Path(text).exists()
@@ -166,8 +166,8 @@ def _fact_files(context: click.Context, parameter: click.Parameter, texts: tuple
         if not path.is_file():
             message = f"there is no file {click.format_filename(path)!r}."
             raise click.BadParameter(message, context, parameter)
-        found.append(FactFile(path, name if named else None))
-    return tuple(found)
+        fact_files.append(FactFile(path, name if named else None))
+    return tuple(fact_files)
 
 
 files_argument: Final = click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)

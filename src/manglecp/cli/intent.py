@@ -115,18 +115,18 @@ def _evaluate_at_server(url: str, server: ServerOptions, payload: dict[str, Any]
 
     try:
         with ProgressLine("waiting for the server"):
-            found = run_with_client(url, server, evaluate)
+            evaluation = run_with_client(url, server, evaluate)
     except WireError as error:
         refuse_request(error, ANONYMOUS, as_json=as_json)
     if as_json:
-        write_text(encode(IntentResponse(id="shell", payload=found.result)).decode() + "\n")
+        write_text(encode(IntentResponse(id="shell", payload=evaluation.result)).decode() + "\n")
         return
     from manglecp.base.text import escape_invisible
     from manglecp.cli.tool_text import result_lines
 
-    for warning in found.warnings:
+    for warning in evaluation.warnings:
         click.echo(escape_invisible(f"warning: {warning.predicate}: {warning.message}"), err=True)
-    write_lines(result_lines(found.result, why=payload["options"]["include_proof_hints"], bold=bold()))
+    write_lines(result_lines(evaluation.result, why=payload["options"]["include_proof_hints"], bold=bold()))
 
 
 def _warn_of_intent(source: str, name: str, known: list[str]) -> None:

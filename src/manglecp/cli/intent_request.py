@@ -39,7 +39,7 @@ def clock_from(at: str) -> Callable[[], int]:
 
 def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:
     """Return the evaluation time and the facts. ``now`` in a fact is that time."""
-    found: list[Any] = []
+    objects: list[Any] = []
     recorded_at: Any = None
     programs = []
     for file in files:
@@ -47,18 +47,18 @@ def given_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> 
             programs.append(file)
             continue
         recorded, at = _read_recorded(file)
-        found += recorded
+        objects += recorded
         recorded_at = recorded_at or at
     instant = _instant(now or recorded_at or "now")
     try:
         for file in programs:
-            found += parse_fact_objects(decode(source_name(file), read(file)), instant)
+            objects += parse_fact_objects(decode(source_name(file), read(file)), instant)
         for text in facts:
-            found += parse_fact_argument("--fact", text, instant)
+            objects += parse_fact_argument("--fact", text, instant)
     except MangleError as error:
         report(error.diagnostics)
         raise click.exceptions.Exit(2) from None
-    return instant_text(instant), found
+    return instant_text(instant), objects
 
 
 def _instant(at: Any) -> int:
@@ -74,7 +74,7 @@ def _instant(at: Any) -> int:
 def _read_recorded(file: str) -> tuple[list[Any], Any]:
     document = read_json_argument(file)
     payload = document.get("payload") if isinstance(document, dict) else None
-    found = payload.get("facts", []) if isinstance(payload, dict) else document
-    if not isinstance(found, list):
+    facts = payload.get("facts", []) if isinstance(payload, dict) else document
+    if not isinstance(facts, list):
         raise click.UsageError(f"{click.format_filename(file)} is neither an array of facts nor an intent_request")
-    return found, payload.get("eval_time") if isinstance(payload, dict) else None
+    return facts, payload.get("eval_time") if isinstance(payload, dict) else None

@@ -247,7 +247,7 @@ def call_server(url: str, server: ServerOptions, request: CallRequest, caller_na
     at = request.intent["eval_time"]
 
     async def work(client: Client) -> InvokeResult:
-        found = await _find(client, request)
+        tool = await _find(client, request)
         with ExitStack() as line:
             progress = line.enter_context(ProgressLine("running"))
 
@@ -256,8 +256,8 @@ def call_server(url: str, server: ServerOptions, request: CallRequest, caller_na
                 return request.confirm or approve_at_terminal(question)
 
             outcome = await client.invoke(
-                found,
-                arguments(request.args, found.definition),
+                tool,
+                arguments(request.args, tool.definition),
                 request_key=request.request_key,
                 eval_time=at,
                 on_progress=progress_callback(progress),
@@ -284,10 +284,10 @@ def _explain_expiry(error: WireError, at: str) -> WireError:
 async def _find(client: Client, request: CallRequest) -> Tool:
     """Return the tool. Raises :class:`NotProven` with the reasons that the server discloses."""
     intent, at = request.intent["intent"], request.intent["eval_time"]
-    given = (intent["name"], intent["params"], request.intent["facts"])
-    found = await client.evaluate(*given, eval_time=at, options=Options(disclosure_preference="full"))
-    if request.tool in found:
-        return found[request.tool]
+    inputs = (intent["name"], intent["params"], request.intent["facts"])
+    evaluation = await client.evaluate(*inputs, eval_time=at, options=Options(disclosure_preference="full"))
+    if request.tool in evaluation:
+        return evaluation[request.tool]
     options = Options(why_not=(request.tool,), disclosure_preference="minimal")
-    hints = (await client.evaluate(*given, eval_time=at, options=options)).result.proof_hints
-    raise NotProven(request, [tool.name for tool in found], hints)
+    hints = (await client.evaluate(*inputs, eval_time=at, options=options)).result.proof_hints
+    raise NotProven(request, [tool.name for tool in evaluation], hints)

@@ -58,8 +58,8 @@ def ready(as_of: int | None, issues: IssueOptions) -> None:
 def blocked(as_of: int | None, issues: IssueOptions) -> None:
     """Print the blocked issues, each with its blockers."""
     with issues.view(as_of) as view:
-        found = view.blocked()
-    issues.print(lambda: [text.blocked_document(one) for one in found], lambda: map(text.blocked_line, found))
+        waiting = view.blocked()
+    issues.print(lambda: [text.blocked_document(one) for one in waiting], lambda: map(text.blocked_line, waiting))
 
 
 @command.command("show")
@@ -278,13 +278,13 @@ def verify(head: str | None, issues: IssueOptions) -> None:
 
     with issues.store() as store, ProgressLine("verifying"):
         result = audit(store, None if head is None else read_head("--head", head))
-    last, found = result.head, result.problems
-    verdict = count(len(found), "difference") if found else "ok"
+    last, differences = result.head, result.problems
+    verdict = count(len(differences), "difference") if differences else "ok"
     counted = f"{count(last.seq, 'event')}, {count(result.issues, 'issue')}"
     about = {"events": last.seq, "head": last.row_hash, "issues": result.issues}
     issues.print(
-        lambda: {"ok": not found, **about, "findings": found},
-        lambda: [*found, f"{counted}, head {last.seq}:{last.row_hash}: {verdict}"],
+        lambda: {"ok": not differences, **about, "findings": differences},
+        lambda: [*differences, f"{counted}, head {last.seq}:{last.row_hash}: {verdict}"],
     )
-    if found:
+    if differences:
         raise click.exceptions.Exit(1)

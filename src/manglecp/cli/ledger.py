@@ -54,10 +54,10 @@ def list_(
     wanted = {"kind": kind, "run": run, "identity": identity}
     with open_existing_store(where) as store, store.read_transaction() as tx:
         if since is not None:
-            found = store.ledger.rows(tx, since, limit, **wanted)
+            entries = store.ledger.rows(tx, since, limit, **wanted)
         else:
-            found = list(deque(_matching(store, tx, limit, wanted), maxlen=limit))
-    write_lines([json_text([msgspec.to_builtins(entry) for entry in found])] if as_json else map(_line, found))
+            entries = list(deque(_matching(store, tx, limit, wanted), maxlen=limit))
+    write_lines([json_text([msgspec.to_builtins(entry) for entry in entries])] if as_json else map(_line, entries))
 
 
 def _matching(store: Store, tx: Transaction, limit: int, wanted: dict[str, str | None]) -> Iterator[LedgerEntry]:

@@ -164,15 +164,15 @@ _ALL_PROGRAMS: Final = "*"  # toolhost's wildcard for the programs that the pack
 
 def assignments(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     """Parse ``NAME=VALUE``, each name once."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE.", context, parameter)
-        if name in found:
+        if name in values:
             raise click.BadParameter(f"{name} is given twice.", context, parameter)
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 pack_argument: Final = click.argument("folder", metavar="PACK", type=PACK)

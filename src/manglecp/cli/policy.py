@@ -136,10 +136,14 @@ def _report_invalid_files(verb: Callable[P, None]) -> Callable[P, None]:
 @_report_invalid_files
 def show(package: str, as_json: bool) -> None:
     """Print the digest of PACKAGE and of each of its documents."""
-    found = load_package(package)
-    documents = {"documents": found.digests, "policyDocuments": found.documents(), "constraints": found.constraints()}
-    rows = [(found.ref, found.digest), *((f"  {kind}", digest) for kind, digest in found.digests.items())]
-    write_lines([json_text({"result": "valid", **_named(found), **documents})] if as_json else columns(rows))
+    content = load_package(package)
+    documents = {
+        "documents": content.digests,
+        "policyDocuments": content.documents(),
+        "constraints": content.constraints(),
+    }
+    rows = [(content.ref, content.digest), *((f"  {kind}", digest) for kind, digest in content.digests.items())]
+    write_lines([json_text({"result": "valid", **_named(content), **documents})] if as_json else columns(rows))
 
 
 @command.command("diff", short_help="Compare a package with the pinned one, or with another.")
@@ -156,13 +160,13 @@ def diff(package: str, other: str | None, pin_file: Path | None, as_json: bool) 
         before, after = load_package(package), load_package(other)
     else:
         before, after = _existing_pin(pin_file or default_pin(package)).package, load_package(package)
-    found = compare_packages(before, after)
+    differences = compare_packages(before, after)
     if as_json:
-        result = "differs" if found else "same"
-        print_json({"result": result, "before": _named(before), "after": _named(after), **_as_json(found)})
+        result = "differs" if differences else "same"
+        print_json({"result": result, "before": _named(before), "after": _named(after), **_as_json(differences)})
     else:
-        write_lines(_differing(found) or [f"{after.ref} {after.digest}: nothing differs"])
-    if found:
+        write_lines(_differing(differences) or [f"{after.ref} {after.digest}: nothing differs"])
+    if differences:
         raise click.exceptions.Exit(REFUSED)
 
 
@@ -177,15 +181,15 @@ def pin(package: str, pin_file: Path | None, as_json: bool) -> None:
     If a pin exists, PACKAGE must equal the pinned package: promote a changed one with `policy promote`.
     """
     path = pin_file or default_pin(package)
-    found = load_package(package)
+    content = load_package(package)
     with locked(path):
         pinned = load_pin(path)
         if pinned is None:
-            pinned = Pin.first(found, at=_now())
+            pinned = Pin.first(content, at=_now())
             write_pin(path, pinned)
             result = "pinned"
         else:
-            changed = pinned.verify(found)
+            changed = pinned.verify(content)
             if changed:
                 _refuse_changed(path, pinned, changed, as_json=as_json)
             result = "unchanged"
@@ -272,7 +276,7 @@ def _print_pin(result: str, path: Path, pinned: Pin, *, as_json: bool) -> None:
     write_lines([json_text(document)] if as_json else lines)
 
 
-def _as_json(found: Iterable[DocumentDifference]) -> dict[str, Any]:
+def _as_json(differences: Iterable[DocumentDifference]) -> dict[str, Any]:
     rows = [
         {
             "document": one.document,
@@ -280,14 +284,14 @@ def _as_json(found: Iterable[DocumentDifference]) -> dict[str, Any]:
             "after": one.after,
             "changes": [{"pointer": c.pointer, "before": c.before, "after": c.after} for c in one.changes],
         }
-        for one in found
+        for one in differences
     ]
     return {"differences": rows}
 
 
-def _differing(found: Iterable[DocumentDifference]) -> list[str]:
+def _differing(differences: Iterable[DocumentDifference]) -> list[str]:
     lines = []
-    for one in found:
+    for one in differences:
         what = "added" if one.before is None else "removed" if one.after is None else "changed"
         lines.append(f"{one.document}: {what}")
         if what == "changed":

@@ -49,10 +49,10 @@ def verify(file: str, head: str | None, key_file: str | None, as_json: bool, no_
 
     try:
         with _lines(file) as lines, ProgressLine("verifying"):
-            found = verified(lines, key=_key(key_file), head=head, end_required=not no_end)
+            log = verified(lines, key=_key(key_file), head=head, end_required=not no_end)
     except BrokenLog as broken:
         _refuse(file, broken.line, broken.reason, as_json)
-    document = {"ok": True, **_summary(found)}
+    document = {"ok": True, **_summary(log)}
     write_lines([json_text(document) if as_json else _line(document)])
 
 
@@ -108,14 +108,14 @@ def _key(file: str | None) -> bytes | None:
     return key
 
 
-def _summary(found: VerifiedLog) -> dict[str, Any]:
-    last = found.records[-1]
+def _summary(log: VerifiedLog) -> dict[str, Any]:
+    last = log.records[-1]
     return {
-        **found.header.members(),
-        "records": len(found.records),
+        **log.header.members(),
+        "records": len(log.records),
         "steps": last.payload.get("steps"),
         "reason": last.payload.get("reason"),
-        "head": found.head,
+        "head": log.head,
     }
 
 

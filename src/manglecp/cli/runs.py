@@ -49,8 +49,8 @@ def list_(state: str | None, limit: int, as_json: bool, where: str | None) -> No
     from manglecp.store import RunState
 
     with open_existing_store(where) as store, store.read_transaction() as tx:
-        found = store.runs.list(tx, None if state is None else RunState(state), limit)
-        shown = [one for run in found if (one := store.runs.show(tx, run.run_id)) is not None]
+        runs = store.runs.list(tx, None if state is None else RunState(state), limit)
+        shown = [one for run in runs if (one := store.runs.show(tx, run.run_id)) is not None]
     write_lines([json_text([_document(one) for one in shown])] if as_json else _table(shown))
 
 
@@ -63,10 +63,10 @@ def show(run: str, as_json: bool, where: str | None) -> None:
     from manglecp.store import NoRun
 
     with open_existing_store(where) as store, store.read_transaction() as tx:
-        found = store.runs.show(tx, run)
-        if found is None:
+        view = store.runs.show(tx, run)
+        if view is None:
             raise NoRun(run)
-    write_lines([json_text(_document(found, steps=True))] if as_json else _detail(found))
+    write_lines([json_text(_document(view, steps=True))] if as_json else _detail(view))
 
 
 @command.command("decide")
@@ -189,27 +189,27 @@ def _ready(store: Store, run: str, digest: str, by: str) -> str:
     from manglecp.store import NoRun, NotOpen, RunState
 
     with store.read_transaction() as tx:
-        shown = store.runs.show(tx, run)
+        view = store.runs.show(tx, run)
         now_ms = tx.now_ms()
-    if shown is None:
+    if view is None:
         raise NoRun(run)
-    found = shown.run
-    if found.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
-        raise NotOpen(f"run {run} is over: it {found.state.value.replace('cancelled', 'was cancelled')}")
-    if found.pack_digest != digest:
+    stored = view.run
+    if stored.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
+        raise NotOpen(f"run {run} is over: it {stored.state.value.replace('cancelled', 'was cancelled')}")
+    if stored.pack_digest != digest:
         raise NotOpen(
-            f"run {run} belongs to another pack revision, or to another pack: {found.pack_digest}. "
+            f"run {run} belongs to another pack revision, or to another pack: {stored.pack_digest}. "
             "Restore the files of that revision, and give the same --set"
         )
-    if found.state == RunState.NEEDS_DECISION:
-        doubted = find_undecided_step(shown)
+    if stored.state == RunState.NEEDS_DECISION:
+        doubted = find_undecided_step(view)
         if doubted is not None:
             raise NotOpen(f"step {doubted} of run {run} is in doubt; see `manglecp runs show {run}`, and decide first")
         decide(store, run, "resume", by)
-    elif found.claim_until_ms > now_ms:
-        seconds = -(-(found.claim_until_ms - now_ms) // 1_000)
-        raise NotOpen(f"run {run} is owned by {found.owner}; if that process has ended, retry in {seconds} s")
-    return found.identity
+    elif stored.claim_until_ms > now_ms:
+        seconds = -(-(stored.claim_until_ms - now_ms) // 1_000)
+        raise NotOpen(f"run {run} is owned by {stored.owner}; if that process has ended, retry in {seconds} s")
+    return stored.identity
 
 
 def _time(at_ms: int) -> str:

@@ -238,9 +238,9 @@ def _completer(shell: Shell, line: Callable[[], str], begins: Callable[[], int])
 
     def complete(word: str, number: int) -> str | None:
         try:
-            found = candidates(shell, line()[: begins()], word)
+            words = candidates(shell, line()[: begins()], word)
         except Exception:  # readline would swallow it
             return None
-        return found[number] if number < len(found) else None
+        return words[number] if number < len(words) else None
 
     return complete

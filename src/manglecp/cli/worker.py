@@ -93,8 +93,8 @@ def _undecided(store: Store, runs: Collection[str]) -> set[str]:
     from manglecp.store import RunState
 
     with store.read_transaction() as tx:
-        found = [store.runs.show(tx, run) for run in runs]
-    return {one.run.run_id for one in found if one is not None and one.run.state == RunState.NEEDS_DECISION}
+        views = [store.runs.show(tx, run) for run in runs]
+    return {one.run.run_id for one in views if one is not None and one.run.state == RunState.NEEDS_DECISION}
 
 
 def _count_owned(opened: OpenPacks) -> int:

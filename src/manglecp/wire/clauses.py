@@ -104,14 +104,14 @@ def fact_object(data: JSON) -> AsClause:
             raise Fault(f"a fact has either head or {member}", "leave one of them out").inside(member)
     if clause.body:
         raise Fault("rules are not accepted from clients", "leave the body out").inside("body")
-    stated = AsClause(pred=clause.head.predicate, args=[])
+    fact = AsClause(pred=clause.head.predicate, args=[])
     if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the profile reports unknown predicates
-        return stated
+        return fact
     for place, arg in enumerate(_atom(clause.head, "head").args):
         with faults_at("head", "args", place):
-            stated["args"].append(to_json(_value(arg)))
-    stated.update((name, beside[name]) for name in _BESIDE if name in beside)
-    return stated
+            fact["args"].append(to_json(_value(arg)))
+    fact.update((name, beside[name]) for name in _BESIDE if name in beside)
+    return fact
 
 
 def ordinary_facts(facts: list[Any]) -> list[Any]:

@@ -64,9 +64,9 @@ class FactChecker:
         return fact if len(self.violations) == before else None
 
     def _report(self, issue: str, message: str, **more: Any) -> None:
-        known = {key: value for key, value in more.items() if value is not None}
+        members = {key: value for key, value in more.items() if value is not None}
         self.violations.append(
-            Violation(fact_index=self._index, predicate=self._predicate, issue=issue, message=message, **known)
+            Violation(fact_index=self._index, predicate=self._predicate, issue=issue, message=message, **members)
         )
 
     def _try(self, issue: str, member: str, check: Callable[[], Any]) -> Any:
@@ -134,12 +134,12 @@ class FactChecker:
         """Return the value of an argument. Names and booleans, which facts repeat, are cached."""
         if kind is not str and kind is not bool:
             return _accepted(data, shape)
-        known = self._values.setdefault(shape, {})
-        value = known.get(data)
+        cache = self._values.setdefault(shape, {})
+        value = cache.get(data)
         if value is None:
             value = _accepted(data, shape)
-            if len(known) < _MAX_CACHED_VALUES:
-                known[data] = value
+            if len(cache) < _MAX_CACHED_VALUES:
+                cache[data] = value
         return value
 
     def _fact(self, data: dict[str, Any]) -> Fact | None:

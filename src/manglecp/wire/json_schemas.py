@@ -120,9 +120,9 @@ _SCHEMES: Final = {
 def schema(type_: str) -> dict[str, Any]:
     """Return the self-contained schema of one message type."""
     name = TYPES[type_].__name__
-    found = _components()
-    needed = {used: copy.deepcopy(found[used]) for used in sorted(_reachable(name, found) - {name})}
-    root = copy.deepcopy(found[name])
+    components = _components()
+    needed = {used: copy.deepcopy(components[used]) for used in sorted(_reachable(name, components) - {name})}
+    root = copy.deepcopy(components[name])
     return {"$schema": DIALECT, "$id": f"urn:manglecp:{VERSION}:{type_}", **root, "$defs": needed}
 
 
@@ -135,36 +135,36 @@ def all_schemas() -> dict[str, Any]:
 
 def choices(message: type[Message], path: Sequence[str | int]) -> list[str]:
     """Return the texts that the member at a path such as ``("payload", "options", "x")`` may have."""
-    found = _components()
-    node: Any = found[message.__name__]
+    components = _components()
+    node: Any = components[message.__name__]
     for step in path:
-        node = _resolved(node, found)
+        node = _resolved(node, components)
         node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
-    node = _resolved(node, found)
+    node = _resolved(node, components)
     options: list[Any] = node.get("enum") or next((o["enum"] for o in node.get("anyOf", ()) if "enum" in o), [])
     return [option for option in options if isinstance(option, str)]
 
 
 @cache
 def _components() -> dict[str, dict[str, Any]]:
-    _, found = msgspec.json.schema_components(
+    _, components = msgspec.json.schema_components(
         [*TYPES.values(), StructuredClause, Violation, SchemaError], ref_template=f"{_REF}{{name}}"
     )
-    for component in found.values():
+    for component in components.values():
         _simplify(component)
         _tidy(component)
     for message in TYPES.values():
-        envelope = found[message.__name__]
+        envelope = components[message.__name__]
         envelope["properties"]["manglecp"] = {"enum": list(SUPPORTED_VERSIONS)}
         envelope["required"] = ["type", "id", "manglecp", "payload"]
-    found["Fact"] = copy.deepcopy(_FACT)
-    found["ErrorDetails"] = copy.deepcopy(_DETAILS)
-    error = found["ErrorPayload"]
+    components["Fact"] = copy.deepcopy(_FACT)
+    components["ErrorDetails"] = copy.deepcopy(_DETAILS)
+    error = components["ErrorPayload"]
     error["properties"]["details"] = {"anyOf": [{"$ref": f"{_REF}ErrorDetails"}, dict(_NULL)]}
     error["allOf"] = [copy.deepcopy(_NEGOTIATION)]
-    found["Auth"]["allOf"] = [copy.deepcopy(_SCHEMES)]
-    found["MacroTool"]["allOf"] = [_level(level, *members) for level, members in PRESENCE.items()]
-    return found
+    components["Auth"]["allOf"] = [copy.deepcopy(_SCHEMES)]
+    components["MacroTool"]["allOf"] = [_level(level, *members) for level, members in PRESENCE.items()]
+    return components
 
 
 def _tidy(component: dict[str, Any]) -> None:
@@ -200,21 +200,21 @@ def _level(level: str, needed: frozenset[str], banned: frozenset[str]) -> dict[s
     return {"if": {"properties": {"disclosure_level": {"const": level}}}, "then": then}
 
 
-def _reachable(name: str, found: Mapping[str, Any]) -> set[str]:
+def _reachable(name: str, components: Mapping[str, Any]) -> set[str]:
     seen: set[str] = set()
     pending = [name]
     while pending:
         if (current := pending.pop()) not in seen:
             seen.add(current)
-            pending += _REFERENCE.findall(json.dumps(found[current]))
+            pending += _REFERENCE.findall(json.dumps(components[current]))
     return seen
 
 
-def _resolved(node: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _resolved(node: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
     """Follow references, and the alternative of ``anyOf`` that is not null."""
     while True:
         if "$ref" in node:
-            node = found[node["$ref"].removeprefix(_REF)]
+            node = components[node["$ref"].removeprefix(_REF)]
             continue
         structural = [option for option in node.get("anyOf", ()) if not _STRUCTURAL.isdisjoint(option)]
         if not structural:

@@ -89,8 +89,8 @@ def _envelope(
 
 def _request(type_: Any, envelope: Mapping[str, Any]) -> str | None:
     """Return the id that an error repeats. A cancel itself gets no response (OPEN-02, OPEN-59)."""
-    found = envelope.get("id")
-    return found if type(found) is str and found and type_ != "cancel" else None
+    id_ = envelope.get("id")
+    return id_ if type(id_) is str and id_ and type_ != "cancel" else None
 
 
 def _object(data: bytes) -> dict[str, Any]:
@@ -122,6 +122,6 @@ def _wrong(member: str, wanted: str, envelope: dict[str, Any]) -> str:
 
 
 def _set_defaults(payload: dict[str, Any]) -> None:
-    for name, assumed in _ABSENT.items():
+    for name, defaults in _ABSENT.items():
         if type(part := payload.get(name)) is dict:
-            part.update((member, value) for member, value in assumed.items() if part.get(member) is None)
+            part.update((member, value) for member, value in defaults.items() if part.get(member) is None)

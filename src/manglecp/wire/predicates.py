@@ -64,19 +64,19 @@ class Schemas:
 
     def named(self, name: str) -> Mapping[int, Schema]:
         """Return the schemas of a name by arity. Raises :class:`Fault`."""
-        found = self._known.get(name)
-        if found is None:
+        by_arity = self._known.get(name)
+        if by_arity is None:
             similar = closest_match(name, self._known)
             fix = f"did you mean {similar}?" if similar else f"declare it: Decl {name}(…)."
             raise Fault(f"unknown predicate {name}", fix)
-        return found
+        return by_arity
 
     def find(self, name: str, arity: int) -> Schema:
-        """Return the predicate. Raises :class:`Fault` with the known arities."""
+        """Return the predicate. Raises :class:`Fault` with the declared arities."""
         by_arity = self.named(name)
         if arity not in by_arity:
-            known = " or ".join(map(str, sorted(by_arity)))
-            raise Fault(f"{name} takes {known} argument{'' if known == '1' else 's'}, not {arity}")
+            arities = " or ".join(map(str, sorted(by_arity)))
+            raise Fault(f"{name} takes {arities} argument{'' if arities == '1' else 's'}, not {arity}")
         return by_arity[arity]
 
 
@@ -153,7 +153,7 @@ def direction_of(predicate: Predicate) -> Direction | None:
     """Return the declared direction; None if there is none, or no valid one."""
     descriptors = _descriptors(predicate)
     declared = descriptors[0].args if descriptors else ()
-    return next((known for known in _DIRECTIONS if declared == (known,)), None)
+    return next((direction for direction in _DIRECTIONS if declared == (direction,)), None)
 
 
 def _descriptors(predicate: Predicate) -> list[Atom]:
@@ -174,14 +174,14 @@ def direction_problems(
     predicates: Mapping[Key, Predicate], kernel: Collection[str], derived: Collection[Key] = ()
 ) -> list[Diagnostic]:
     """Return diagnostics of declared directions; ``derived`` are the predicates that have rules."""
-    found = []
+    diagnostics = []
     for key, predicate in sorted(predicates.items()):
         descriptors = _descriptors(predicate)
         message, fix = _problem(predicate, descriptors, kernel, derived)
         if message is not None:
             where = descriptors[-1].span if descriptors else predicate.decl and predicate.decl.span
-            found.append(Diagnostic("analysis", f"{key[0]}: {message}", where or None, None, fix))
-    return found
+            diagnostics.append(Diagnostic("analysis", f"{key[0]}: {message}", where or None, None, fix))
+    return diagnostics
 
 
 def _problem(
@@ -193,8 +193,8 @@ def _problem(
         return None, None
     direction = direction_of(predicate)
     if len(descriptors) > 1 or direction is None:
-        known = ", ".join(f'"{direction}"' for direction in _DIRECTIONS)
-        return "direction takes one string, once", f"one of {known}"
+        choices = ", ".join(f'"{direction}"' for direction in _DIRECTIONS)
+        return "direction takes one string, once", f"one of {choices}"
     if predicate.name in kernel:
         return "a predicate of the kernel cannot be published", "leave its direction out"
     if not is_name(predicate.name):

@@ -38,7 +38,7 @@ class Profile:
         for entry in self._published:
             self._vocabulary.setdefault(entry.schema.predicate, {})[entry.schema.arity] = entry
         self.readable: frozenset[str] = frozenset(
-            name for name, found in self._vocabulary.items() if any(entry.readable for entry in found.values())
+            name for name, by_arity in self._vocabulary.items() if any(entry.readable for entry in by_arity.values())
         )
 
     @classmethod
@@ -52,8 +52,8 @@ class Profile:
 
     def direction(self, name: str) -> Direction | None:
         """Return the direction of a predicate, None if it is not published."""
-        found = {entry.direction for entry in self._vocabulary.get(name, {}).values()}
-        return found.pop() if len(found) == 1 else "both" if found else None
+        directions = {entry.direction for entry in self._vocabulary.get(name, {}).values()}
+        return directions.pop() if len(directions) == 1 else "both" if directions else None
 
     def read(self, facts: list[Any], now: int, *, limit: int | None = None, required: Iterable[str] = ()) -> list[Fact]:
         """Return the facts of a request without duplicates, in order. Raises a ``WireError`` with all violations.
@@ -63,26 +63,26 @@ class Profile:
         if limit is not None and len(facts) > limit:
             raise too_many_facts(len(facts), limit)
         with gc_paused(len(facts) > _MANY):
-            found, violations = self.check(facts, now)
+            accepted, violations = self.check(facts, now)
         missing = _missing(facts, required)
         if violations or missing:
             error = refused_facts(violations, missing)
             if len(violations) >= MOST_VIOLATIONS:
                 error.message = f"at least {error.message}"
             raise error
-        return list(dict.fromkeys(found))  # DATA-42
+        return list(dict.fromkeys(accepted))  # DATA-42
 
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
         """Return the valid facts, and the violations of the others, at most about ``MOST_VIOLATIONS``."""
         checker = FactChecker(self._vocabulary, self.acceptance.accepts, now)
-        found = []
+        accepted = []
         for index, data in enumerate(facts):
             fact = checker.check(index, data)
             if fact is not None:
-                found.append(fact)
+                accepted.append(fact)
             elif len(checker.violations) >= MOST_VIOLATIONS:
                 break
-        return found, checker.violations
+        return accepted, checker.violations
 
     def write(
         self,

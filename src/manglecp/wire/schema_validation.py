@@ -60,11 +60,11 @@ _validators: Final = LruCache[int, tuple[Mapping[str, Any], Callable[[Any], bool
 
 def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
     """Return whether a value is valid; the validator is cached by the identity of the schema."""
-    found = _validators.get(id(schema))
-    if found is None:
-        found = (schema, validator_of(dict(schema)))
-        _validators.put(id(schema), found)
-    return found[1](value)
+    entry = _validators.get(id(schema))
+    if entry is None:
+        entry = (schema, validator_of(dict(schema)))
+        _validators.put(id(schema), entry)
+    return entry[1](value)
 
 
 @lru_cache(maxsize=1024)
@@ -166,37 +166,37 @@ def schema_breadth(schema: Any) -> int:
     """
     widest, waiting = 0, [([schema], 0)]
     while waiting:
-        some, depth = waiting.pop()
-        here = _nodes_of_value(some)
-        widest = max(widest, len(here))
+        schemas, depth = waiting.pop()
+        nodes = _nodes_of_value(schemas)
+        widest = max(widest, len(nodes))
         if depth < _MAX_DEPTH:
-            waiting += [(below, depth + 1) for below in _children(here) if below]
+            waiting += [(below, depth + 1) for below in _children(nodes) if below]
         else:
-            widest = max(widest, sum(map(_count_nodes, here)))
+            widest = max(widest, sum(map(_count_nodes, nodes)))
     return widest
 
 
-def _nodes_of_value(some: Iterable[Any]) -> list[Mapping[str, Any]]:
+def _nodes_of_value(schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
     """Return these schemas, and those in them that visit the same value."""
-    found: list[Mapping[str, Any]] = []
-    waiting = list(some)
+    nodes: list[Mapping[str, Any]] = []
+    waiting = list(schemas)
     while waiting:
         one = waiting.pop()
         if not isinstance(one, Mapping):
             continue
-        found.append(one)
+        nodes.append(one)
         for name in (*_SAME_VALUE, "dependentSchemas", "dependencies"):
             waiting += _parts(one.get(name))
         waiting += [one[name] for name in (*_SAME_VALUE_ONE, "propertyNames") if name in one]
-    return found
+    return nodes
 
 
-def _children(here: list[Mapping[str, Any]]) -> Iterable[list[Any]]:
+def _children(nodes: list[Mapping[str, Any]]) -> Iterable[list[Any]]:
     """Yield the schemas that visit the same member, for each that is named; any other member; an entry."""
     named: dict[str, list[Any]] = {}
     anywhere: list[Any] = []
     entries: list[Any] = []
-    for one in here:
+    for one in nodes:
         properties = one.get("properties")
         for name, part in properties.items() if isinstance(properties, Mapping) else ():
             named.setdefault(name, []).append(part)
@@ -266,12 +266,12 @@ def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
     """
     if is_valid(value, schema):
         return []
-    found: dict[SchemaError, None] = {}
+    errors: dict[SchemaError, None] = {}
     for error in _ErrorSearch(schema).errors(value, schema, ""):
-        found[error] = None
-        if len(found) >= MAX_ERRORS:
+        errors[error] = None
+        if len(errors) >= MAX_ERRORS:
             break
-    return sorted(found, key=lambda one: (one.path, one.keyword, one.message))
+    return sorted(errors, key=lambda one: (one.path, one.keyword, one.message))
 
 
 class _ErrorSearch:

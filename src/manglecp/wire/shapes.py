@@ -136,10 +136,10 @@ def _alternatives(type_: Type) -> Iterator[Type]:
 
 
 def _joined(types: Iterable[Type]) -> Shape:
-    found = list(types)
-    if not found or ANY in found:
+    alternatives = list(types)
+    if not alternatives or ANY in alternatives:
         return ANYTHING
-    return Shape(found[0] if len(found) == 1 else union(found))
+    return Shape(alternatives[0] if len(alternatives) == 1 else union(alternatives))
 
 
 ANYTHING: Final = Shape(ANY)

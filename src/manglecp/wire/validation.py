@@ -56,8 +56,8 @@ def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
     try:
         return convert(envelope, message)
     except msgspec.ValidationError as error:
-        found = list(islice(_walk(without_nulls(envelope, message), message, message, ()), MAX_DIAGNOSTICS))
-        raise refusal(found or [_diagnosed(error, message, (), None)]) from None
+        diagnostics = list(islice(_walk(without_nulls(envelope, message), message, message, ()), MAX_DIAGNOSTICS))
+        raise refusal(diagnostics or [_diagnosed(error, message, (), None)]) from None
 
 
 def refusal(diagnostics: list[Diagnostic]) -> WireError:
@@ -73,10 +73,10 @@ def refusal(diagnostics: list[Diagnostic]) -> WireError:
 
 def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, ...]]:
     """Return the message of msgspec and the steps of its path, up to the first mapping, whose key it does not name."""
-    found = _WITH_PATH.fullmatch(str(error))
-    assert found is not None
-    known = (found["path"] or "").partition("[...]")[0]
-    return found["what"], tuple(int(index) if index else name for name, index in _STEP.findall(known))
+    match = _WITH_PATH.fullmatch(str(error))
+    assert match is not None
+    path = (match["path"] or "").partition("[...]")[0]
+    return match["what"], tuple(int(index) if index else name for name, index in _STEP.findall(path))
 
 
 def _walk(value: Any, type_: Any, message: type[Message], path: tuple[str | int, ...]) -> Iterator[Diagnostic]:
@@ -110,12 +110,12 @@ def _diagnosed(
     if _CHOICE.match(what):
         from manglecp.wire.json_schemas import choices  # slow to import
 
-        given = value if isinstance(value, str) else str(value)
+        text = value if isinstance(value, str) else str(value)
         options = choices(message, path)
-        if not options and _BLANK.fullmatch(given):
+        if not options and _BLANK.fullmatch(text):
             return _wrong(path, " is blank")
-        suggestion = did_you_mean(given, options) or f"One of: {', '.join(options)}."
-        return _wrong(path, f" has an unknown value {quote(given)}", suggestion if options else None)
+        suggestion = did_you_mean(text, options) or f"One of: {', '.join(options)}."
+        return _wrong(path, f" has an unknown value {quote(text)}", suggestion if options else None)
     return _wrong(path, f": {_in_words(what)}")
 
 
@@ -139,9 +139,9 @@ def check_conditions(message: ServerMessage) -> None:
 
     ``json_schemas`` has the same conditions, which structs cannot express; a test compares them.
     """
-    found = list(islice(_contradictions(message), MAX_DIAGNOSTICS))
-    if found:
-        raise refusal(found)
+    diagnostics = list(islice(_contradictions(message), MAX_DIAGNOSTICS))
+    if diagnostics:
+        raise refusal(diagnostics)
 
 
 def _contradictions(message: ServerMessage) -> Iterator[Diagnostic]:
@@ -173,14 +173,14 @@ def without_nulls(data: Any, type_: Any) -> Any:
     """Return the JSON without the members that are null where null is not declared."""
     if isinstance(data, dict) and (struct := struct_of(type_)) is not None:
         members = _members(struct)
-        kept = {}
+        remaining = {}
         for name, value in data.items():
             member = members.get(name)
             if value is not None:
-                kept[name] = value if member is None else without_nulls(value, member.type)
+                remaining[name] = value if member is None else without_nulls(value, member.type)
             elif member is None or _is_nullable(member.type):
-                kept[name] = None
-        return kept
+                remaining[name] = None
+        return remaining
     if isinstance(data, list) and (item := item_of(type_)) is not None:
         return [without_nulls(part, item) for part in data]
     return data

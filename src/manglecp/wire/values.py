@@ -243,8 +243,8 @@ def _wrapped(data: dict[str, Any], shape: Shape, depth: int) -> Value:
         raise Fault("a variable cannot stand in a fact", "give the value")
     reader = _BY_TYPE.get(kind) if isinstance(kind, str) else None
     if reader is None or data.keys() != {_TYPE, _VALUE}:
-        known = ", ".join(sorted(_BY_TYPE))
-        raise Fault('an object with "_type" wraps a value', f'it has "_type", one of {known}, and "value"')
+        kinds = ", ".join(sorted(_BY_TYPE))
+        raise Fault('an object with "_type" wraps a value', f'it has "_type", one of {kinds}, and "value"')
     if kind in _KINDS_WITH_PARTS:
         _check_nesting(depth)
     with faults_at(_VALUE):
