@@ -65,8 +65,6 @@ class Modules:
             return {name} | self._naming(PurePosixPath(path).with_suffix(""))  # a program, or part of a pack
         return {name}
 
-    # --- imports -----------------------------------------------------------------------------------------------------
-
     @cached_property
     def _importers(self) -> dict[tuple[str, bool], set[str]]:
         """The modules that import a module; the flag is false if they only use a name that it re-exports."""
@@ -96,8 +94,6 @@ class Modules:
             yield module, not homes
             for home in homes:
                 yield from self._resolved(home)
-
-    # --- other files -------------------------------------------------------------------------------------------------
 
     def _naming(self, path: PurePosixPath) -> set[str]:
         """Return the modules that depend on a file that is not a module."""
@@ -164,9 +160,6 @@ def _imports(name: str, file: Path) -> Iterator[Import]:
             above = package[: len(package) + 1 - node.level] if node.level else []
             module = ".".join([*above, *([node.module] if node.module else [])])
             yield from ((module, None if alias.name == "*" else alias.name) for alias in node.names)
-
-
-# --- the change ------------------------------------------------------------------------------------------------------
 
 
 def base() -> str:

@@ -138,7 +138,7 @@ def _warn_of_intent(source: str, name: str, known: list[str]) -> None:
 def _evaluate_locally(
     folder: Path, runtime: RuntimeOptions, payload: dict[str, Any], identity: Identity, *, as_json: bool
 ) -> None:
-    from manglecp.intent import request_message, respond
+    from manglecp.intent import describe_fully, request_message, respond
     from manglecp.invoke import load_domain
     from manglecp.pack import PackError
     from manglecp.wire import WireError, encode
@@ -158,7 +158,7 @@ def _evaluate_locally(
         write_text(encode(answer.response).decode() + "\n")
         return
     from manglecp.base.text import escape_invisible
-    from manglecp.cli.tool_text import lines
+    from manglecp.cli.tool_text import result_lines
 
     name = payload["intent"]["name"]
     known = [intent.name for intent in pack.settings.intents]
@@ -168,7 +168,9 @@ def _evaluate_locally(
         click.echo(
             escape_invisible(f"warning: no rule names the intent {name!r}; rules name {', '.join(mentioned)}"), err=True
         )
-    write_lines(lines(answer, why=payload["options"]["include_proof_hints"], bold=bold()))
+    proven = {one.macro_id: describe_fully(one) for one in answer.definitions}
+    why = payload["options"]["include_proof_hints"]
+    write_lines(result_lines(answer.response.payload, proven, why=why, bold=bold(), flaws=len(answer.flaws)))
 
 
 def _mentioned(domain: Domain) -> list[str]:

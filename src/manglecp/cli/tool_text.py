@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -14,9 +14,6 @@ from manglecp.cli.intent_request import value_of
 from manglecp.cli.output import columns, count
 from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, error_lines, fact_text, why_not_lines
 from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, UnsetType
-
-if TYPE_CHECKING:
-    from manglecp.intent import ToolSelection
 
 _UNKNOWN: Final = "-"
 
@@ -42,14 +39,6 @@ HEADINGS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 _RIGHT: Final = 2
 
 
-def lines(answer: ToolSelection, *, why: bool = False, bold: Callable[[str], str] = str) -> Iterator[str]:
-    """Render the response of a local pack. ``why`` adds derivations, exclusions and unused facts."""
-    from manglecp.intent import describe_fully
-
-    proven = {one.macro_id: describe_fully(one) for one in answer.definitions}
-    return result_lines(answer.response.payload, proven, why=why, bold=bold, flaws=len(answer.flaws))
-
-
 def result_lines(
     result: IntentResult,
     known: Mapping[str, MacroTool] | None = None,
@@ -60,6 +49,7 @@ def result_lines(
 ) -> Iterator[str]:
     """Render a result message; ``known`` are full definitions of tools by id, beyond what the message discloses.
 
+    ``why`` adds derivations, exclusions and unused facts. ``flaws`` counts proven tools with an invalid definition.
     Facts may contain any text, such as a page's console output, so invisible characters are escaped.
     """
     sent = {tool.macro_id: tool for tool in result.macro_tools}
