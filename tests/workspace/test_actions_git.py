@@ -227,6 +227,21 @@ def test_a_secret_is_not_committed_by_swapping_files_or_in_a_large_one(
     assert repository.git("for-each-ref", "--format=%(refname)") == "refs/heads/main"
 
 
+def test_a_path_that_was_not_named_is_not_committed(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = Git.output
+
+    def adding(self: Git, *arguments: str, **options: Any) -> bytes:
+        if arguments[0] == "write-tree":
+            ask(self, "update-index", "--add", "-z", "--stdin", stdin=b"new.txt\0", environ=options["environ"])
+        return ask(self, *arguments, **options)
+
+    repository.write({"new.txt": "x\n", "a.txt": "changed\n"})
+    monkeypatch.setattr(Git, "output", adding)
+    with pytest.raises(Refusal, match=r"'new.txt' would be committed and was not named"):
+        commit(context(repository.root), ["a.txt"], "One file", "work")
+    assert repository.git("for-each-ref", "--format=%(refname)") == "refs/heads/main"
+
+
 @pytest.mark.parametrize("path", ["../out", "/etc/passwd", ".git/config", "linked/x", "sub"])
 def test_no_path_of_a_commit_leads_out(repository: Repository, path: str) -> None:
     (repository.root / "linked").symlink_to("/etc")

@@ -176,7 +176,7 @@ def result(
 @pytest.mark.parametrize(
     ("before", "after", "worse"),
     [
-        (result("a", "b"), result("a b"), {"worse": False, "mended": ["b"]}),
+        (result("a", "b"), result("a b", outcome="passed"), {"worse": False, "mended": ["b"]}),
         (result("a", "b"), result("a", "b"), {"worse": False, "failing": ["b"]}),
         (result("a", "b"), result("b", "a"), {"worse": True, "broken": ["a"], "mended": ["b"]}),
         (result("a", "b"), result("a", "b c"), {"worse": True, "broken": ["c"]}),
@@ -189,11 +189,35 @@ def result(
         (result("a b", upto="b", count=4), result("b c", upto="c", count=5), {"worse": True, "gone": ["a"]}),
         (result("a b", upto="b", count=4), result("a b", upto="b", count=2), {"worse": True, "gone": [], "fewer": 2}),
         (result("a b", upto="b", count=4), result("a", "z", upto="a", count=4), {"worse": True, "broken": ["z"]}),
+        (result("a", outcome="passed"), result("a"), {"worse": True, "broken": [], "outcome": "failed"}),
+        (result("a"), result("a"), {"worse": False, "outcome": "failed"}),
     ],
 )
 def test_worse_is_what_passed_and_does_not_any_more(before: Run, after: Run, worse: dict[str, Any]) -> None:
     said = compare_runs(before, after)
     assert {**said, **worse} == said
+
+
+FORGING = """
+import atexit, os, pathlib
+
+def test_wrong():
+    path = pathlib.Path(os.environ["MANGLECP_REPORT"])
+    atexit.register(lambda: path.write_text(path.read_text().replace('"outcome": "OLD"', '"outcome": "NEW"')))
+    assert RESULT
+"""
+
+
+def test_a_test_that_changes_the_record_makes_the_run_no_better(tmp_path: Path) -> None:
+    file = tmp_path / "test_forging.py"
+    file.write_text("def test_wrong():\n    pass\n")
+    before = run_tests(context(tmp_path), [file.name])
+    file.write_text(FORGING.replace("OLD", "failed").replace("NEW", "passed").replace("RESULT", "False"))
+    after = run_tests(context(tmp_path), [file.name])
+    assert (before["outcome"], after["outcome"], after["failed"]) == ("passed", "failed", [])
+    assert compare_runs(before, after)["worse"], "pytest failed, and its record says that no test did"
+    file.write_text(FORGING.replace("OLD", "passed").replace("NEW", "failed").replace("RESULT", "True"))
+    assert run_tests(context(tmp_path), [file.name])["outcome"] == "failed"
 
 
 def test_more_tests_than_an_answer_has_place_for_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Commit named files to an unprotected branch, without side effects on the index, the work tree or other branches.
 
-A commit is built with plumbing commands: a temporary index, a tree, a commit object, and a compare-and-swap of the
-branch reference. Therefore no hook runs, staged changes stay staged, the checked-out branch does not change, and a
-branch that moved in the meantime is not overwritten.
+A commit is built with plumbing commands: an index in the temporary folder of this call, a tree, a commit object, and a
+compare-and-swap of the branch reference. Therefore no hook runs, staged changes stay staged, the checked-out branch
+does not change, and a branch that moved in the meantime is not overwritten. The tree is compared with its parent before
+it becomes a commit: a path that was not named is refused.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ def _commit(context: Context, paths: list[str], message: str, branch: str, dry_r
         git.output("update-index", "--add", "--remove", "-z", "--stdin", stdin=named, environ=own)
         tree = git.output("write-tree", environ=own).decode().strip()
         files = _changed(git, parent, tree)
+        _refuse_unnamed(files, paths)
         _refuse_stored_secrets(git, tree, files)
         created = ""
         if not files:
@@ -154,6 +156,12 @@ def _refuse_secrets(root: Root, paths: list[str]) -> None:
             continue
         if content is not None:
             _refuse_secret(path, content.data)
+
+
+def _refuse_unnamed(files: list[str], paths: list[str]) -> None:
+    """Refuse a tree that is not the parent's with the named files: another process has changed the index."""
+    if unnamed := sorted(set(files) - set(paths)):
+        raise Refusal(f"{unnamed[0]!r} would be committed and was not named: another process changed the index")
 
 
 def _refuse_stored_secrets(git: Git, tree: str, files: list[str]) -> None:

@@ -2,7 +2,8 @@
 
 The repository is read-only: temporary files, caches and bytecode go to a folder that is deleted afterwards. There is no
 network; time and memory are limited. A plugin (:mod:`pytest_plugin.manglecp_report`) records the result of each test,
-so that the output of pytest need not be parsed.
+so that the output of pytest need not be parsed. The record is in the temporary folder of this call: tests of other
+calls cannot change it. These tests can, so it is never better than the exit status of pytest.
 """
 
 from __future__ import annotations
@@ -174,8 +175,9 @@ def compare_runs(before: TestRun, after: TestRun) -> Comparison:
     all_listed = before["upto"] is None and upto is None
     fewer = 0 if all_listed else max(before["count"] - after["count"], 0)
     stopped = after["outcome"] in _STOPPED and after["outcome"] != before["outcome"]
+    hidden = _hides_failures(after) and not _hides_failures(before)
     return {
-        "worse": bool(broken or gone or fewer or stopped),
+        "worse": bool(broken or gone or fewer or stopped or hidden),
         "broken": sorted(broken),
         "gone": sorted(gone),
         "fewer": fewer,
@@ -183,6 +185,11 @@ def compare_runs(before: TestRun, after: TestRun) -> Comparison:
         "failing": sorted(failing),
         "outcome": after["outcome"],
     }
+
+
+def _hides_failures(run: TestRun) -> bool:
+    """Return whether pytest failed and no test did: a plugin failed the session, or a test changed the record."""
+    return run["outcome"] == "failed" and not run["failed"]
 
 
 def _environment(folder: Path, selected: list[str]) -> dict[str, str]:
@@ -225,6 +232,8 @@ def _test_run(
 ) -> TestRun:
     failures = [_failure(record, root) for record in reports if record.get("outcome") == "failed"]
     outcome = _outcome(ended.code, reports)
+    if outcome == "passed" and failures:
+        outcome = "failed"
     failures += [_unfinished(test, outcome) for test in _running_tests(reports)]
     failed = {failure["test"] for failure in failures}
     reported = {str(record.get("test")): record for record in reports if "outcome" in record}

@@ -52,7 +52,8 @@ def contain() -> None:
     except OSError as error:
         from tempfile import mkdtemp  # slow to import
 
-        refusal, temporary = error, mkdtemp(prefix="manglecp-")
+        refusal = error
+        temporary = mkdtemp(prefix="manglecp-", dir=os.environ.get("TMPDIR") or "/tmp")
         adopt_orphans()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     supervisor = os.pidfd_open(os.getpid())
