@@ -170,10 +170,10 @@ class Code:
         return self.layers(key).replace("x", "b") if self.either_state else self.layers(key)
 
     def _together(self, key: Key, read: Callable[[str], str]) -> str:
-        found = []
+        sources = []
         for layer in self._read_layers(key):
-            found.append(f"live({read('b')}, {self.facts(key, 'r')})" if layer == "x" else read(layer))
-        return found[0] if len(found) == 1 else f"chain({', '.join(found)})" if found else "E"
+            sources.append(f"live({read('b')}, {self.facts(key, 'r')})" if layer == "x" else read(layer))
+        return sources[0] if len(sources) == 1 else f"chain({', '.join(sources)})" if sources else "E"
 
     def everything(self, key: Key) -> str:
         return self._together(key, lambda layer: self.facts(key, layer))
@@ -295,6 +295,10 @@ class Generator(Code):
         return f"{self.global_name(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
 
     def bind(self, name: str, expression: str) -> None:
+        """Assign an expression to a variable; for ``_`` only evaluate it, because it may raise."""
+        if name == "_":
+            self.write(expression)
+            return
         local = f"v_{name}"
         if local != expression:
             self.write(f"{local} = {expression}")
@@ -584,11 +588,8 @@ class Generator(Code):
         equality = step.equality
         if not equality.negated:
             for side, other in ((equality.left, equality.right), (equality.right, equality.left)):
-                if isinstance(side, Variable) and (side.anonymous or side.name not in self.bound):
-                    if side.anonymous:
-                        self.write(self.expression(other))
-                    else:
-                        self.bind(side.name, self.expression(other))
+                if isinstance(side, Variable) and side.name not in self.bound:
+                    self.bind(side.name, self.expression(other))
                     return
         left, right = self.expression(equality.left), self.expression(equality.right)
         self.unless(f"{left} {'==' if equality.negated else '!='} {right}")
@@ -617,11 +618,7 @@ class Generator(Code):
     def _lets(self) -> None:
         for transform in self.rule_steps.rule.clause.transforms:
             for let in transform.lets:
-                value = self.expression(let.expression)
-                if let.variable.anonymous:
-                    self.write(value)
-                else:
-                    self.bind(let.variable.name, value)
+                self.bind(let.variable.name, self.expression(let.expression))
 
     def _head(self) -> None:
         clause = self.rule_steps.rule.clause

@@ -96,9 +96,11 @@ class Evaluation:
         self.stopped = LimitError(seconds, seconds, "seconds")
         self.most_facts = self.most_rows = -1
 
-    def _allow(self, count: int) -> None:
-        """Set the bound. The check follows it, so that a concurrent stop is not lost."""
-        self.most_facts = count
+    def _set_bound(self, component: CompiledComponent) -> None:
+        """Set the bound of facts still to be derived. The check follows it, so that a concurrent stop is not lost."""
+        self.pending = 0
+        derived = sum(self.views[i].added() - len(self.given.get(i, ())) for i in component.heads)
+        self.most_facts = self.limits.derived_facts - self.derived - derived
         self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -167,13 +169,13 @@ class Evaluation:
                 self._count(component)
                 return
             if self._is_unused_by(component):
-                run = self._apply_once
+                run = self._evaluate_full
             elif shrunk or gone or component.interpreted or any(views[i].changed for i in component.strict):
                 run = None
             else:
                 run = self._insert
         else:
-            run = self._apply_once
+            run = self._evaluate_full
         if run is None:
             if component.interpreted or not maintain(self, component):
                 self._reevaluate(component)
@@ -253,9 +255,6 @@ class Evaluation:
         where = rules[-1].steps.rule.clause.span if rules else None  # which rule was last is a matter of order
         raise LimitError(limit, limit + 1, "derived facts", where)
 
-    def _remaining(self) -> int:
-        return self.limits.derived_facts - self.derived
-
     def _raise_located(self, component: CompiledComponent, fault: ValueFault) -> None:
         """Let the interpreter locate the error after a compiled function met an invalid value."""
         for i in component.heads:  # from the start again, without what was derived on the way
@@ -269,7 +268,7 @@ class Evaluation:
         """Return the given facts of the base and the request, without the removed ones."""
         return (set(self.base.given[i]) | self.given.get(i, set())) - self.removed_given.get(i, set())
 
-    def _apply_once(self, component: CompiledComponent) -> None:
+    def _evaluate_full(self, component: CompiledComponent) -> None:
         """Derive the facts of a component for which the base has none."""
         if component.interpreted:
             interpret(self, component)
@@ -285,13 +284,13 @@ class Evaluation:
             if component.recursive:
                 self._fixpoint(component, full)
             else:
-                self._once(full)
+                self._apply_all(full)
         except ValueFault as fault:
             self._raise_located(component, fault)
 
-    def _once(self, functions: Functions) -> None:
+    def _apply_all(self, functions: Functions) -> None:
         self.statistics.rounds += 1
-        remaining = self._remaining()
+        remaining = self.limits.derived_facts - self.derived
         views, now, given = self.views, self.now, self.given
         for function in functions:
             rule = function.rule
@@ -323,9 +322,7 @@ class Evaluation:
         heads = [views[i] for i in component.heads]
         for view in heads:
             view.grow()
-        before = sum(view.added() for view in heads) - sum(len(self.given.get(i, ())) for i in component.heads)
-        self.pending = 0
-        self._allow(self._remaining() - before)
+        self._set_bound(component)
         for function in first:
             if function.rule.aggregation is not None:
                 self._aggregate_into(function, views[function.rule.head])
@@ -337,9 +334,7 @@ class Evaluation:
             grown = False
             for view in heads:
                 grown |= view.advance()
-            given = sum(len(self.given.get(i, ())) for i in component.heads)
-            self.pending = 0
-            self._allow(self._remaining() - (sum(view.added() for view in heads) - given))
+            self._set_bound(component)
             if self.most_facts < 0:
                 self.too_many_facts()
             if not grown or not component.recursive:
@@ -351,13 +346,13 @@ class Evaluation:
                     function.compiled.run(views, now, self, None)
 
     def _aggregate_into(self, function: RuleFunction, view: View) -> None:
-        found = self._aggregated(function, view)
+        facts = self._aggregated(function, view)
         if isinstance(view, GroupedView):
-            for first, second in found:
+            for first, second in facts:
                 if second not in view.groups.get(first, ()):
                     view.new.setdefault(first, set()).add(second)
         else:
-            view.new |= found - view.facts - view.base.facts
+            view.new |= facts - view.facts - view.base.facts
 
     def too_many_pending(self) -> None:
         """Count pending facts exactly before raising: sets may overlap."""
@@ -395,15 +390,15 @@ class Evaluation:
                 self.raw[i] = fresh
             else:
                 self.views[i] = fresh
-        self._with_raw(component, self._apply_once, finish=False)  # that comes below, with the difference
+        self._with_raw(component, self._evaluate_full, finish=False)  # that comes below, with the difference
         self.given = given
-        found = {i: self.raw[i] if self.compiled.temporal[i] else self.views[i] for i in component.heads}
+        evaluated = {i: self.raw[i] if self.compiled.temporal[i] else self.views[i] for i in component.heads}
         for i in component.heads:
-            now_holds = found[i].facts
+            now_holds = evaluated[i].facts
             difference = View(before[i])
             difference.replace(now_holds - before[i].facts)
             difference.removed = before[i].facts - now_holds
-            difference.skipped = found[i].skipped
+            difference.skipped = evaluated[i].skipped
             if self.compiled.temporal[i]:
                 self.raw[i] = difference
                 self._finish(i)

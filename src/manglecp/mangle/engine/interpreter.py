@@ -102,19 +102,19 @@ class _Integrity:
             return view
         if any(self._view(atom).removed or self._answers(atom) for atom in predicate.inclusion):
             return view
-        found = set(view.facts)
+        suspects = set(view.facts)
         for dependency in predicate.fundeps:
             columns = dependency.source
-            found |= _faulty(view.base, columns)
+            suspects |= _faulty(view.base, columns)
             if columns:
                 index = view.base.index(columns)
                 for wanted in view.index(columns):
-                    found.update(index.get(wanted, ()))
+                    suspects.update(index.get(wanted, ()))
             elif view.facts:
                 return view
         for atom in predicate.inclusion:
-            found |= self._lone(predicate, view.base, atom)
-        return found
+            suspects |= self._lone(predicate, view.base, atom)
+        return suspects
 
     def _view(self, atom: Atom) -> View:
         return self.evaluation.views[self.compiled.ids[atom.key]]
@@ -147,8 +147,8 @@ class _Integrity:
 
 def _faulty(base: Frozen, source: Columns) -> set[FactTuple]:
     """Return facts of a base that share the key of a dependency with another fact, cached."""
-    found = base.shared.get(source)
-    if found is None:
+    sharing = base.shared.get(source)
+    if sharing is None:
         buckets = base.index(source).values() if source else [list(base.facts)]
-        found = base.shared[source] = {fact for bucket in buckets if len(bucket) > 1 for fact in bucket}
-    return found
+        sharing = base.shared[source] = {fact for bucket in buckets if len(bucket) > 1 for fact in bucket}
+    return sharing

@@ -39,7 +39,7 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
         return "it is recursive"
     if component.temporal:
         return "its facts hold for intervals"
-    found = []
+    maintained = []
     for rule in component.rules:
         clause = rule.steps.rule.clause
         if any(isinstance(arg, Apply) for arg in clause.head.args) or (clause.transforms and not clause.aggregates):
@@ -58,8 +58,8 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
                 temporal = compiled.temporal[compiled.ids[step.literal.atom.key]]
                 if temporal or with_positive_premise(rule.steps, step.position) is None:
                     return "a negation looks at time or computes"
-        found.append(MaintainedRule(rule, keys, columns))
-    return tuple(found)
+        maintained.append(MaintainedRule(rule, keys, columns))
+    return tuple(maintained)
 
 
 def maintain(evaluation: Evaluation, component: CompiledComponent) -> bool:
@@ -153,6 +153,6 @@ class _Update:
                     return False
             elif arg != value:
                 return False
-        found: list[bool] = []
-        self._run(rule, "derives", found, tuple(values.values()), ending="exists", preset=tuple(values))
-        return bool(found)
+        rows: list[bool] = []
+        self._run(rule, "derives", rows, tuple(values.values()), ending="exists", preset=tuple(values))
+        return bool(rows)

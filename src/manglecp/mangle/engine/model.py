@@ -194,7 +194,7 @@ def _has_instance(evaluation: Evaluation, rule: CompiledRule, layers: Sequence[s
     function = rule.functions.get(("fires", *[layers[i] for i in rule.reads]))
     if function is None:  # not generated yet, or without rows
         function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="exists")
-    found: list[bool] = []
+    instances: list[bool] = []
     if function is not None:
-        function.run(evaluation.views, evaluation.now, evaluation, found)
-    return bool(found)
+        function.run(evaluation.views, evaluation.now, evaluation, instances)
+    return bool(instances)

@@ -37,19 +37,19 @@ class Timeline:
 
     def during(self, first: int, last: int) -> list[FactTuple]:
         in_time = bisect_right(self.starts, last)
-        found: list[FactTuple] = []
+        overlapping: list[FactTuple] = []
         stack = [(1, 0, self.leaves)]
         while stack:
             node, low, width = stack.pop()
             if low >= in_time or self.latest[node] < first:
                 continue
             if width == 1:
-                found.append(self.facts[low])
+                overlapping.append(self.facts[low])
             else:
                 half = width // 2
                 stack.append((2 * node + 1, low + half, half))
                 stack.append((2 * node, low, half))
-        return found
+        return overlapping
 
 
 Facts: TypeAlias = set[FactTuple] | frozenset[FactTuple]
@@ -179,13 +179,13 @@ class View:
 
     def matching(self, columns: Columns, wanted: Any) -> list[FactTuple]:
         """Return the facts with these values in these columns; of one column it is the value itself."""
-        found: list[FactTuple] = []
+        matches: list[FactTuple] = []
         if self.base.facts:
             below = self.base.index(columns).get(wanted, ())
-            found += [fact for fact in below if fact not in self.removed] if self.removed else below
+            matches += [fact for fact in below if fact not in self.removed] if self.removed else below
         if self.facts:
-            found += self.index(columns).get(wanted, ())
-        return found
+            matches += self.index(columns).get(wanted, ())
+        return matches
 
     def set_index(self, columns: Columns, value: int) -> SetIndex:
         """Like :meth:`index`, with the set of values in column ``value``."""
@@ -324,10 +324,10 @@ class ViewIndex:
 
     def get(self, wanted: Args, default: FactsRead, /) -> FactsRead:
         """Return the facts with these values, memoised; ``default`` if there are none."""
-        found = self._known.get(wanted)
-        if found is None:
-            found = self._known[wanted] = self._find(wanted)
-        return found or default
+        cached = self._known.get(wanted)
+        if cached is None:
+            cached = self._known[wanted] = self._find(wanted)
+        return cached or default
 
     def _find(self, wanted: Args) -> FactsRead:
         view = self._view

@@ -42,7 +42,7 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.values import Value
 
 Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
-AFTERWARDS: Final = 10_000  # steps to collect partial results after the budget of steps is spent
+STEPS_AFTERWARDS: Final = 10_000  # steps to collect partial results after the budget of steps is spent
 
 
 class BudgetExhausted(Exception):
@@ -132,21 +132,21 @@ class Abduction:
 
         Out of steps, ``exhausted`` is set and the result is partial.
         """
-        found = Sets()
+        result = Sets()
         try:
             while True:
-                found = Sets()
-                self._satisfy(literal, row, found)
+                result = Sets()
+                self._satisfy(literal, row, result)
                 if not self._dirty:
-                    return found
+                    return result
                 self._fill()
         except BudgetExhausted:
             self.exhausted = True
-        self.effort.steps = max(self.effort.steps, AFTERWARDS)
+        self.effort.steps = max(self.effort.steps, STEPS_AFTERWARDS)
         with suppress(BudgetExhausted):
-            self._satisfy(literal, row, found)
+            self._satisfy(literal, row, result)
         self.effort.steps = 0
-        return found
+        return result
 
     def facts_of(self, keys: Iterable[Key]) -> Iterator[Fact]:
         """Yield every fact of some predicates that may be added."""
@@ -154,19 +154,19 @@ class Abduction:
             if key not in self._facts_of:
                 columns = [self.candidates.column(key, i) for i in range(key[1])]
                 intervals = self.candidates.intervals if self.solver.predicate(key).temporal else (None,)
-                found = []
+                facts = []
                 for args, interval in itertools.product(itertools.product(*columns), intervals):
                     self.effort.spend()
                     fact = Fact(key[0], args, interval)
                     if self.candidates.accepts(key, args) and not self.solver.contains(fact):
-                        found.append(fact)
-                self._facts_of[key] = found
+                        facts.append(fact)
+                self._facts_of[key] = facts
             yield from self._facts_of[key]
 
-    def _satisfy(self, literal: Literal, row: Row, found: Sets) -> None:
-        for state in self._assume_premise(literal, State(row), None, found):
+    def _satisfy(self, literal: Literal, row: Row, sets: Sets) -> None:
+        for state in self._assume_premise(literal, State(row), None, sets):
             for done in self._bind_all_pending(state):
-                found.add(done.assumed)
+                sets.add(done.assumed)
 
     def _table(self, key: Key, pattern: Pattern) -> Table:
         """Return the table of a pattern, and register the table being filled as its reader."""
@@ -179,10 +179,10 @@ class Abduction:
         return table
 
     def _fill(self) -> None:
+        """Fill the tables to the fixpoint."""
         while self._dirty:
-            table = next(iter(self._dirty))
+            self._reader = table = next(iter(self._dirty))
             del self._dirty[table]
-            self._reader = table
             try:
                 changed = self._fill_one(table)
             finally:
@@ -218,31 +218,31 @@ class Abduction:
     def _row_removers(self, shape: Shape, start: Row) -> set[Key]:
         """Return the predicates whose new facts could remove rows of a body."""
         keys = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
-        found = self.dependence.needs(key for key, negated in keys.items() if negated)
-        found = found.union(*map(self.dependence.retracting, keys))
-        if self.candidates.keys.isdisjoint(found):
-            return found
+        removers = self.dependence.needs(key for key, negated in keys.items() if negated)
+        removers = removers.union(*map(self.dependence.retracting, keys))
+        if self.candidates.keys.isdisjoint(removers):
+            return removers
         instances = self.prover.instances
         try:
             rows = [derived for rows in instances.heads(shape, start).values() for derived in rows]
         except EvalError:
-            return found
-        found = set()
+            return removers
+        removers = set()
         for derived in rows:
             instance = instances.instance(shape, derived, start)
             absent = [ground.literal.atom.key for ground in instance.grounds if isinstance(ground, Absence)]
-            found = found.union(self.dependence.needs(absent), *map(self._retractors, instance.facts()))
-        return found
+            removers = removers.union(self.dependence.needs(absent), *map(self._retractors, instance.facts()))
+        return removers
 
     def _negation_enablers(self, premise: Literal, row: Row) -> set[Key]:
         """Return the predicates whose new facts could make a negation hold that fails now."""
         key = premise.atom.key
-        found = self.dependence.retracting(key)
-        if self.candidates.keys.isdisjoint(found) or self.solver.predicate(key).deferred:
-            return found
+        enablers = self.dependence.retracting(key)
+        if self.candidates.keys.isdisjoint(enablers) or self.solver.predicate(key).deferred:
+            return enablers
         matcher, facts = self.solver.look_up(premise, row)
         denied = [Fact(key[0], *fact) for fact in facts if matcher.match(row, *fact) is not None]
-        return self._retractors(min(denied, key=lambda fact: fact.text)) if denied else found
+        return self._retractors(min(denied, key=lambda fact: fact.text)) if denied else enablers
 
     def _retractors(self, fact: Fact) -> set[Key]:
         """Return the predicates whose new facts could retract a fact.
@@ -252,13 +252,13 @@ class Abduction:
         proof = self.prover.proof(fact)
         if proof is None:
             return self.dependence.retracting(fact.key)
-        found: set[Key] = set()
+        retractors: set[Key] = set()
         for node in proof.nodes():
             if node.ground is not None and self.solver.predicate(node.ground.key).merge is not None:
-                found |= self.dependence.retracting(node.ground.key)
+                retractors |= self.dependence.retracting(node.ground.key)
             if node.rule is not None:
-                found |= self.dependence.needs(retracting_premises(node.rule.clause))
-        return found
+                retractors |= self.dependence.needs(retracting_premises(node.rule.clause))
+        return retractors
 
     def _add_retractions(self, keys: set[Key], assumed: AssumedFacts, progress: Sets) -> None:
         for fact in self.facts_of(keys):
@@ -275,11 +275,11 @@ class Abduction:
             return False
         changed = False
         for fact in facts:
-            if fact is not None and table.agrees(fact) and not self._is_known(table.key, fact):
+            if fact is not None and table.agrees(fact) and not self._is_in_model(table.key, fact):
                 changed |= table.answers.setdefault(fact, Sets()).add(state.assumed)
         return changed
 
-    def _is_known(self, key: Key, fact: TimedArgs) -> bool:
+    def _is_in_model(self, key: Key, fact: TimedArgs) -> bool:
         args, interval = fact
         if interval is not None:
             return interval in self.solver.intervals(key, args, raw=True)
@@ -462,13 +462,13 @@ class Abduction:
         by_args: dict[Args, list[tuple[Interval | None, AssumedFacts]]] = {}
         for (args, interval), sets in table.answers.items():
             by_args.setdefault(args, []).extend((interval, one) for one in sets)
-        for args, found in by_args.items():
+        for args, conclusions in by_args.items():
             if self.solver.predicate(key).temporal:
-                timed = [(i, state.assumed | one) for i, one in found if i is not None]
+                timed = [(i, state.assumed | one) for i, one in conclusions if i is not None]
                 yield from self._match_intervals(premise, state, args, timed, raw)
                 continue
             row = matcher.match(state.row, args, None)
-            for _, one in found:
+            for _, one in conclusions:
                 yield from self._assume(state, row, state.assumed | one)
 
     def _assume(self, state: State, row: Row | None, assumed: AssumedFacts) -> Iterator[State]:
@@ -476,18 +476,18 @@ class Abduction:
             yield new
 
     def _match_intervals(
-        self, premise: Literal, state: State, args: Args, found: list[tuple[Interval, AssumedFacts]], raw: Key | None
+        self, premise: Literal, state: State, args: Args, timed: list[tuple[Interval, AssumedFacts]], raw: Key | None
     ) -> Iterator[State]:
         """Match a temporal fact with new intervals: alone, or coalesced with each other and the present ones."""
         matcher = Matcher(premise, state.row, self.solver.now)
         key = premise.atom.key
         if key == raw:
-            for interval, assumed in found:
+            for interval, assumed in timed:
                 yield from self._assume(state, self._match(matcher, state, args, interval), assumed)
             return
         present = self.solver.intervals(key, args)
-        for size in range(1, min(len(found), self.budget) + 1):
-            for some in itertools.combinations(found, size):
+        for size in range(1, min(len(timed), self.budget) + 1):
+            for some in itertools.combinations(timed, size):
                 assumed = frozenset().union(*(one for _, one in some))
                 if not self.fits(state._replace(assumed=assumed)):
                     continue

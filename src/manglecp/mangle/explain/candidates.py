@@ -79,14 +79,14 @@ class Candidates:
 
     def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
         """Return the constants for one position. ``interchangeable``: the premises do not distinguish them."""
-        found = self._columns.get((key, position))
-        if found is None:
+        values = self._columns.get((key, position))
+        if values is None:
             types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
             value = self._acceptance.vocabulary.value
             choices = self._choices(key, position)
-            found = tuple(v for v in choices if ANY in types or any(conforms(value(v), t) for t in types))
-            self._columns[key, position] = found
-        return found
+            values = tuple(v for v in choices if ANY in types or any(conforms(value(v), t) for t in types))
+            self._columns[key, position] = values
+        return values
 
     def _choices(self, key: Key, position: int) -> Iterable[Value]:  # noqa: ARG002
         return self.constants
@@ -294,16 +294,16 @@ def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[In
     demanded = demand(premise, row, now)
     first, last = demanded.touched or (now, now)
     nearest = min(max(now, first), last)
-    found = [demanded.whole or (nearest, nearest)]
+    choices = [demanded.whole or (nearest, nearest)]
     free = free_ends(premise, row)
     for start, end in candidates.intervals:
         if demanded.whole is None:
             if demanded.touched is None or (start <= last and first <= end):
-                found.append((start, end))
+                choices.append((start, end))
         elif any(free):
-            found.append((min(start, demanded.whole[0]), max(end, demanded.whole[1])))
+            choices.append((min(start, demanded.whole[0]), max(end, demanded.whole[1])))
         elif start <= demanded.whole[0] and demanded.whole[1] <= end:
-            found.append((start, end))
+            choices.append((start, end))
     if free[0] is not None and free[0] == free[1]:
-        found = [(start, end) for start, end in found if start == end]
-    return [interval for interval in dict.fromkeys(found) if holds_somewhere(*interval)]
+        choices = [(start, end) for start, end in choices if start == end]
+    return [interval for interval in dict.fromkeys(choices) if holds_somewhere(*interval)]

@@ -177,11 +177,11 @@ class RuleUsage:
         return demands and not self._has_match(premise, known)
 
     def _constants(self, shape: Shape) -> Row:
-        found: Row = {}
+        constants: Row = {}
         for premise in shape.rule.premises:
             if isinstance(premise, Equality) and not premise.negated:
                 for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
                     if isinstance(side, Variable) and not isinstance(other, Variable):
                         with suppress(ValueFault):  # it is not a constant
-                            found[side.name] = evaluate_term(other, {}, self.solver.now)
-        return found
+                            constants[side.name] = evaluate_term(other, {}, self.solver.now)
+        return constants

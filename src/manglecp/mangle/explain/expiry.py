@@ -312,16 +312,16 @@ class Expiry:
     def _search(self, goal: Node, most: int | None) -> None:
         """Settle the goal and the facts that it rests on, depth first; cycles come last."""
         settled = self.settled
-        found: dict[Node, Ways] = {}
+        ways_of: dict[Node, Ways] = {}
         stack = [goal]
         while stack:
             node = stack.pop()
             if node in settled:
                 continue
-            ways = found.get(node)
+            ways = ways_of.get(node)
             if ways is None:
-                ways = found[node] = _longest(self._ways(node), most)
-                new = [other for below in ways for other in below if other not in settled and other not in found]
+                ways = ways_of[node] = _longest(self._ways(node), most)
+                new = [other for below in ways for other in below if other not in settled and other not in ways_of]
                 if new:
                     stack += [node, *new]
                     continue
@@ -329,14 +329,14 @@ class Expiry:
             if end is not None:
                 settled[node] = end
         if goal not in settled:
-            self._settle({node: ways for node, ways in found.items() if node not in settled})
+            self._settle({node: ways for node, ways in ways_of.items() if node not in settled})
 
-    def _settle(self, found: dict[Node, Ways]) -> None:
+    def _settle(self, ways_of: dict[Node, Ways]) -> None:
         """Settle ends in descending order. A fact that only rests on itself stays unsettled."""
         queue: list[tuple[int, int, Node]] = []
         number = itertools.count()  # two heap entries must never compare further
         waiting: dict[Node, list[tuple[Node, int, set[Node]]]] = {}
-        for node, ways in found.items():
+        for node, ways in ways_of.items():
             for below, last in ways.items():
                 missing = {other for other in below if other not in self.settled}
                 last = min([last, *[self.settled[other] for other in below if other not in missing]])
@@ -368,15 +368,15 @@ class Expiry:
                 return self._compiled_ways(rules, args)
             except NotCompiled:
                 self.rules[key] = None
-        found: Ways = {}
+        ways: Ways = {}
         for entry in self._entries(Fact(key[0], args)):
             below, last = self._entry(entry)
-            found[below] = max(last, found.get(below, INT_MIN))
-        return found
+            ways[below] = max(last, ways.get(below, INT_MIN))
+        return ways
 
     def _compiled_ways(self, rules: BackwardRules, args: tuple[Any, ...]) -> Ways:
         views, now = self.engine.views, self.engine.now
-        found: Ways = {}
+        ways: Ways = {}
         for rule in rules.get(args[0], rules[None]) if args else rules[None]:
             if rule.constants and not rule.fits(args):
                 continue
@@ -384,8 +384,8 @@ class Expiry:
                 self._functions[rule] = rule.function(views)
             function = self._functions[rule]
             if function is not None:
-                function.run(views, now, None, found, tuple([args[i] for i in rule.columns]))
-        return found
+                function.run(views, now, None, ways, tuple([args[i] for i in rule.columns]))
+        return ways
 
     @cached_property
     def _solver(self) -> ModelSolver:
@@ -399,11 +399,11 @@ class Expiry:
     def _merges(self) -> dict[Key, Replay]:
         """Return replays of the components with merges: the model discards values whose consequences stay."""
         program = self.model.program
-        found: dict[Key, Replay] = {}
+        by_key: dict[Key, Replay] = {}
         for component in program.components:
             if any(program.predicates[key].merge is not None for key in component.predicates):
-                found.update(dict.fromkeys(component.predicates, Replay(self._solver, component)))
-        return found
+                by_key.update(dict.fromkeys(component.predicates, Replay(self._solver, component)))
+        return by_key
 
     def _entries(self, fact: Fact) -> Iterable[Instance | MergedFact]:
         replay = self._merges.get(fact.key)

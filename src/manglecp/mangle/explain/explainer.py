@@ -134,11 +134,11 @@ class Explainer:
         if not self._prover.solver.contains(goal):
             return Alternatives((), True)
         try:
-            found = Supports(self._prover.search, limit).of([self._prover.option(goal)])
+            supports = Supports(self._prover.search, limit).of([self._prover.option(goal)])
         except TooWide:
-            found = Alternatives((), False)
-        if found.sets:
-            return found
+            supports = Alternatives((), False)
+        if supports.sets:
+            return supports
         proof = self._prover.proof(goal)
         assert proof is not None  # it holds
         leaves = (node.ground for node in proof.nodes() if node.origin not in ("derived", "absent"))

@@ -78,14 +78,14 @@ def cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact
     """Return the fewest facts that cover what is demanded, of equal ones the cheapest; () if there are none."""
     assert option.demand.whole is not None
     position, last = option.demand.whole
-    found: list[Fact] = []
+    chosen: list[Fact] = []
     while position <= last:
         reaching = [(min(end, last), fact) for (start, end), fact in option.pieces if start <= position <= end]
         if not reaching:
             return ()
         position = max(end for end, _ in reaching) + 1
-        found.append(min((fact for end, fact in reaching if end + 1 == position), key=cost))
-    return tuple(found)
+        chosen.append(min((fact for end, fact in reaching if end + 1 == position), key=cost))
+    return tuple(chosen)
 
 
 def covers(option: Option) -> Iterator[list[Fact]]:
@@ -201,13 +201,13 @@ class Instances:
 
     def heads(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[Derived]]:
         """Return what the rule derives from rows that extend ``start``, and from which rows."""
-        found: dict[TimedArgs, list[Derived]] = {}
+        derivations: dict[TimedArgs, list[Derived]] = {}
         rows = self.solver.body(shape.rule, start)
         for derived in self.transformed(shape.rule, rows):
             head = self.head(shape.rule, derived.row if shape.rule.clause.aggregates else {**start, **derived.row})
             if head is not None:
-                found.setdefault(head, []).append(derived)
-        return found
+                derivations.setdefault(head, []).append(derived)
+        return derivations
 
     def transformed(self, rule: Rule, rows: list[Row]) -> list[Derived]:
         """Apply the transforms of a rule, keeping the rows of the body for each result."""
@@ -253,18 +253,18 @@ class Instances:
     def grounds(self, shape: Shape, row: Row, start: Row) -> list[Ground]:
         """Return the ground of each premise in written order; tests have none."""
         before = shape.bound_before(start)
-        found: dict[int, Ground] = {}
+        by_place: dict[int, Ground] = {}
         for position, premise in enumerate(shape.rule.premises):
             if not isinstance(premise, Literal) or premise.atom.predicate.startswith(":"):
                 continue
             known = {name: row[name] for name in before[position] if name in row}
             if premise.negated:
-                found[shape.written[position]] = Absence(premise, known)
+                by_place[shape.written[position]] = Absence(premise, known)
             else:
                 after = {name: row[name] for name in before[position + 1] if name in row}
                 options = tuple(self._options(shape.rule, premise, known, after))
-                found[shape.written[position]] = Support(premise, known, options)
-        return [found[place] for place in sorted(found)]
+                by_place[shape.written[position]] = Support(premise, known, options)
+        return [by_place[place] for place in sorted(by_place)]
 
     def _options(self, rule: Rule, premise: Literal, known: Row, after: Row) -> Iterator[Option]:
         solver, key = self.solver, premise.atom.key

@@ -49,9 +49,8 @@ class Proof:
         return sorted({node.fact for node in self.nodes() if node.origin not in ("derived", "absent")})
 
     def rules(self) -> list[RuleRef]:
-        return sorted(
-            {node.rule.id: node.rule for node in self.nodes() if node.rule}.values(), key=lambda rule: rule.id
-        )
+        rules = {node.rule.id: node.rule for node in self.nodes() if node.rule}
+        return [rules[id_] for id_ in sorted(rules)]
 
     def as_json(self, most_nodes: int = MOST_NODES) -> dict[str, Any]:
         """Return plain JSON.
@@ -322,18 +321,18 @@ class Supports:
         return changed
 
     def _all(self, instance: Instance) -> Sets:
-        found = Sets([NOTHING])
+        sets = Sets([NOTHING])
         for ground in instance.grounds:
             if not isinstance(ground, Absence):
-                found = self._both(found, self._any(ground.options))
-        return found
+                sets = self._both(sets, self._any(ground.options))
+        return sets
 
     def _any(self, options: Iterable[Option]) -> Sets:
-        found = Sets()
+        sets = Sets()
         for option in options:
             if option.demand.whole is None:
                 for fact in option.facts:
-                    self._add(found, self._sets[fact])
+                    self._add(sets, self._sets[fact])
                 continue
             some = list(islice(covers(option), MOST_COVERS + 1))
             self.complete = self.complete and len(some) <= MOST_COVERS
@@ -341,18 +340,18 @@ class Supports:
                 together = Sets([NOTHING])
                 for fact in cover:
                     together = self._both(together, self._sets[fact])
-                self._add(found, together)
-        return found
+                self._add(sets, together)
+        return sets
 
     def _both(self, left: Sets, right: Sets) -> Sets:
-        found = Sets()
-        self._add(found, (one | other for one in left for other in right))
-        return found
+        sets = Sets()
+        self._add(sets, (one | other for one in left for other in right))
+        return sets
 
-    def _add(self, found: Sets, new: Iterable[AssumedFacts]) -> None:
+    def _add(self, target: Sets, new: Iterable[AssumedFacts]) -> None:
         """Add sets up to ten times the limit, because unions subsume some."""
         for one in new:
-            if len(found) >= 10 * self.limit:
+            if len(target) >= 10 * self.limit:
                 self.complete = False
                 return
-            found.add(one)
+            target.add(one)

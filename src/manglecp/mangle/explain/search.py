@@ -81,13 +81,13 @@ class Replay(ModelSolver):
 
     def _apply(self, rule: Rule) -> list[TimedArgs]:
         shape = self._shapes[id(rule)]
-        found = self._instances.heads(shape, {})
-        for fact, rows in found.items():
+        heads = self._instances.heads(shape, {})
+        for fact, rows in heads.items():
             ground = Fact(rule.head.predicate, *fact)
             if ground not in self.log and ground not in self._given:
                 first = min(rows, key=lambda derived: row_key(derived.row))
                 self.log[ground] = self._instances.instance(shape, first, {})
-        return list(found)
+        return list(heads)
 
     def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
         self._merging = key
@@ -190,10 +190,10 @@ class Search:
         return False
 
     def expand(self, fact: Fact) -> list[Instance]:
-        found = self.expanded.get(fact)
-        if found is None:
-            found = self.expanded[fact] = list(self.instances.of(fact, self.most))
-        return found
+        instances = self.expanded.get(fact)
+        if instances is None:
+            instances = self.expanded[fact] = list(self.instances.of(fact, self.most))
+        return instances
 
     def _expand(self, goals: Iterable[Fact]) -> list[Fact]:
         stack = list(goals)

@@ -146,11 +146,11 @@ class Shape:
     @cached_property
     def variables(self) -> tuple[str, ...]:
         clause = self.rule.clause
-        found = [*term_variables(*clause.head.args)]
-        found += () if clause.annotation is None else bound_variables(clause.annotation.bounds)
-        found += [v for premise in clause.premises for v in premise_variables(premise)]
-        found += [let.variable for step in clause.transforms for let in step.lets]
-        return tuple(dict.fromkeys(v.name for v in found if not v.anonymous))
+        occurrences = [*term_variables(*clause.head.args)]
+        occurrences += () if clause.annotation is None else bound_variables(clause.annotation.bounds)
+        occurrences += [v for premise in clause.premises for v in premise_variables(premise)]
+        occurrences += [let.variable for step in clause.transforms for let in step.lets]
+        return tuple(dict.fromkeys(v.name for v in occurrences if not v.anonymous))
 
     def in_order(self, row: Row) -> Row:
         return {name: row[name] for name in self.variables if name in row}

@@ -115,8 +115,8 @@ class ModelSolver(NaiveEvaluation):
         return index
 
     def intervals(self, key: Key, args: Args, *, raw: bool = False) -> list[Interval]:
-        found = self.index(key, tuple(range(key[1])), raw=raw).get(args, ())
-        return sorted(interval for _, interval in found if interval is not None)
+        timed = self.index(key, tuple(range(key[1])), raw=raw).get(args, ())
+        return sorted(interval for _, interval in timed if interval is not None)
 
     def given(self, fact: Fact) -> bool:
         """Return whether the fact is a leaf. Facts without rules are given."""
@@ -154,14 +154,14 @@ class ModelSolver(NaiveEvaluation):
             names = tuple(arg.name for arg in premise.atom.args if isinstance(arg, Variable))
             known = self._names[id(premise)] = (premise, names)  # holding the premise keeps its id its own
         pattern = (id(premise), tuple([name in row for name in known[1]]))
-        found = self._matchers.get(pattern) if self.raw is None else None
-        if found is None:
+        cached = self._matchers.get(pattern) if self.raw is None else None
+        if cached is None:
             matcher = Matcher(premise, row, self.now)
             raw = premise.atom.key == self.raw
-            found = matcher, self.index(premise.atom.key, tuple(i for i, _ in matcher.known), raw=raw)
+            cached = matcher, self.index(premise.atom.key, tuple(i for i, _ in matcher.known), raw=raw)
             if self.raw is None:
-                self._matchers[pattern] = found
-        matcher, index = found
+                self._matchers[pattern] = cached
+        matcher, index = cached
         return matcher, index.get(matcher.key(row), ())
 
     def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
@@ -247,10 +247,10 @@ class ModelSolver(NaiveEvaluation):
             if not waiting:
                 joined.append(row)
                 continue
-            found = [self.look_up(premise, row) for premise in waiting]
-            best = min(range(len(waiting)), key=lambda i: len(found[i][1]))
+            look_ups = [self.look_up(premise, row) for premise in waiting]
+            best = min(range(len(waiting)), key=lambda i: len(look_ups[i][1]))
             rest = waiting[:best] + waiting[best + 1 :]
-            matcher, facts = found[best]
+            matcher, facts = look_ups[best]
             for args, at in facts:
                 new = matcher.match(row, args, at)
                 if new is not None:

@@ -71,20 +71,20 @@ class Unlock:
     def run(self) -> Unlocked:
         if self.prover.solver.contains(self.goal):
             return Unlocked(((),), True)
-        found: set[AssumedFacts] = set()
+        unlocking: set[AssumedFacts] = set()
         for size in range(1, MOST_FACTS + 1):
             try:
-                self._sets_of(size, found)
+                self._sets_of(size, unlocking)
                 if self.exhausted:
-                    self.complete = self.complete and self._every_set_of(size, found)
+                    self.complete = self.complete and self._every_set_of(size, unlocking)
                     self.larger = True
             except BudgetExhausted:
                 self.complete = False
-            if found or not self.complete:
+            if unlocking or not self.complete:
                 break
-        return Unlocked(self._presented(found), self.complete and (bool(found) or not self.larger))
+        return Unlocked(self._presented(unlocking), self.complete and (bool(unlocking) or not self.larger))
 
-    def _sets_of(self, size: int, found: set[AssumedFacts]) -> None:
+    def _sets_of(self, size: int, unlocking: set[AssumedFacts]) -> None:
         queue: dict[AssumedFacts, None] = {NOTHING: None}
         seen = {NOTHING}
         last = size == MOST_FACTS
@@ -92,7 +92,7 @@ class Unlock:
             tried = next(iter(queue))
             del queue[tried]
             if tried and self._unlocks(tried):
-                found.add(tried)
+                unlocking.add(tried)
                 continue
             if len(tried) == size and (not last or self.larger):
                 continue
@@ -102,7 +102,7 @@ class Unlock:
                     seen.add(larger)
                     queue[larger] = None
 
-    def _every_set_of(self, size: int, found: set[AssumedFacts]) -> bool:
+    def _every_set_of(self, size: int, unlocking: set[AssumedFacts]) -> bool:
         """Try all sets of a size, if they are few enough; return whether they were."""
         keys = [key for key in self.candidates.keys if key in self.scope]
         if any(self.prover.solver.predicate(key).temporal for key in keys):
@@ -112,7 +112,7 @@ class Unlock:
             return False
         self.effort.steps = max(self.effort.steps, self.tries)
         facts = list(self._abduction(self.prover, size).facts_of(keys))
-        found.update(filter(self._unlocks, map(frozenset, itertools.combinations(facts, size))))
+        unlocking.update(filter(self._unlocks, map(frozenset, itertools.combinations(facts, size))))
         return True
 
     def _abduction(self, prover: Prover, budget: int) -> Abduction:
@@ -171,14 +171,14 @@ class Unlock:
 
     def _query(self, prover: Prover, literal: Literal, row: Row, budget: int, last: bool) -> Sets:
         abduction = self._abduction(prover, budget)
-        found = abduction.query(literal, row)
+        sets = abduction.query(literal, row)
         self.exhausted |= abduction.exhausted
         self.larger |= last and abduction.cut
-        return found
+        return sets
 
     def _repairs(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
         """Return sets that could repair a broken program: facts that others include, or that retract conclusions."""
-        found = Sets()
+        repairs = Sets()
         for fact in added:
             predicate = self.prover.solver.predicate(fact.key)
             for atom in predicate.inclusion:
@@ -186,19 +186,19 @@ class Unlock:
                 names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
                 row = {name: value for name, value in zip(names, fact.args, strict=True) if name != "_"}
                 for one in self._query(self.prover, Literal(atom), row, budget, last):
-                    found.add(one)
+                    repairs.add(one)
         heads = self.dependence.affects({fact.key for fact in added})
         keys = set().union(*map(self.dependence.retracting, heads)) & self.candidates.keys
         if budget < 1:
             self.larger |= last and bool(keys)
-            return found
+            return repairs
         for fact in self._abduction(self.prover, budget).facts_of(keys):
-            found.add(frozenset({fact}))
-        return found
+            repairs.add(frozenset({fact}))
+        return repairs
 
-    def _presented(self, found: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
+    def _presented(self, unlocking: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
         """Drop sets that differ from a better one by a longer interval or, if time is free, one further from now."""
-        kept = [one for one in found if not any(self._better(other, one) for other in found)]
+        kept = [one for one in unlocking if not any(self._better(other, one) for other in unlocking)]
         ordered = [tuple(sorted(one, key=lambda fact: fact.text)) for one in kept]
         return tuple(sorted(ordered, key=lambda facts: [fact.text for fact in facts]))
 
@@ -209,8 +209,7 @@ class Unlock:
         (left,), (right,) = mine, its
         if left[:2] != right[:2] or left.interval is None or right.interval is None:
             return False
-        (s, e), (start, end) = left.interval, right.interval
-        if start <= s and e <= end:
+        if right.interval[0] <= left.interval[0] and left.interval[1] <= right.interval[1]:
             return True
         if right in self.candidates.smallest:
             return False
@@ -285,9 +284,9 @@ class Probe:
         about = self._prover, rules, session, goal, over
         known = Assertable(*about)
         search = Unlock(self._prover, goal, known, most_tries=MOST_TRIES_OF_CALLERS, deadline=deadline)
-        found = search.run()
-        complete = found.complete and known.rules_out(found.sets, search.failed)
-        if not (found.sets or complete) and readable:
+        unlocked = search.run()
+        complete = unlocked.complete and known.rules_out(unlocked.sets, search.failed)
+        if not (unlocked.sets or complete) and readable:
             wider = Assertable(*about, readable=True)
-            found = Unlock(self._prover, goal, wider, most_tries=MOST_TRIES_OF_CALLERS, deadline=deadline).run()
-        return Unlocked(found.sets, complete)
+            unlocked = Unlock(self._prover, goal, wider, most_tries=MOST_TRIES_OF_CALLERS, deadline=deadline).run()
+        return Unlocked(unlocked.sets, complete)
