@@ -1,6 +1,7 @@
 """An event loop in a background thread, for synchronous callers.
 
-A host process ends with the thread that started it, so hosts of a synchronous caller are started from such a thread.
+A host process ends with the thread that started it, so a synchronous caller starts its hosts from this thread, which
+lives until the block of :func:`background_loop` is left.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def background_loop(name: str) -> Iterator[asyncio.AbstractEventLoop]:
     try:
         yield loop
     finally:
-        wait_for(loop, _cancel_tasks(loop))  # in its own thread: the caller may run in a loop of its own
+        # Not run_until_complete(), which fails if an event loop runs in the caller's thread.
+        wait_for(loop, _cancel_tasks(loop))
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -39,7 +41,7 @@ async def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether the caller runs in this loop, where waiting for it would deadlock."""
+    """Return whether the caller runs in this loop; :func:`wait_for` would then deadlock."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
@@ -47,5 +49,8 @@ def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def wait_for(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-    """Run a coroutine on the loop of another thread and return its result."""
+    """Run a coroutine on the loop of another thread and return its result.
+
+    Raises :class:`TimeoutError` after ``timeout`` seconds; the coroutine then continues to run.
+    """
     return asyncio.run_coroutine_threadsafe(work, loop).result(timeout)

@@ -24,7 +24,7 @@ class LruCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key and mark it as used; None if it is absent."""
+        """Return the value of a key and mark the entry as recently used; None if there is no entry."""
         with self._lock:
             value = self._entries.get(key)
             if value is not None:
@@ -32,7 +32,7 @@ class LruCache(Generic[K, V]):
             return value
 
     def put(self, key: K, value: V) -> None:
-        """Set the value of a key, evicting another entry if the cache is full."""
+        """Set the value of a key, evicting the least recently used entry if the cache is full."""
         with self._lock:
             self._entries[key] = value
             self._entries.move_to_end(key)

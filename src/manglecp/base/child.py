@@ -1,4 +1,4 @@
-"""The output of a child process that is not trusted: with a deadline, a size limit, and an end of its whole group."""
+"""Capture the output of an untrusted child process, with a deadline and a size limit, and kill its process group."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-_CHUNK: Final = 65_536
-_STDERR: Final = 8_192
-_STOP_INTERVAL: Final = 0.02  # seconds between two checks of ``stop``
+_CHUNK_BYTES: Final = 65_536
+_STDERR_BYTES: Final = 8_192
+_STOP_POLL_SECONDS: Final = 0.02
 
 
 class ChildOutput(NamedTuple):
     stdout: bytes
-    """Longer than the limit if it wrote too much."""
+    """Longer than the limit if the process wrote too much."""
     stderr: bytes
-    """The last of it."""
+    """The last 8 KiB."""
     code: int | None
-    """The exit status; None if the process had to be killed."""
+    """The exit status, negative for a signal; None if :func:`capture` killed the process."""
 
 
 def capture(
@@ -37,10 +37,11 @@ def capture(
     stdin: IO[bytes] | None = None,
     stop: threading.Event | None = None,
 ) -> ChildOutput:
-    """Run a process and return its output; raises OSError. Its process group is gone afterwards.
+    """Run a process in ``folder`` until it exits, then kill its process group and return the output.
 
-    The end of the process counts, not the end of its streams: a grandchild may hold them open. Setting ``stop`` kills
-    the process early. Without ``stdin`` there is no input.
+    The process is killed after ``seconds``, as soon as its stdout has more than ``limit`` bytes, or when ``stop`` is
+    set. Its exit ends the capture even if a grandchild still holds the streams open. Without ``stdin`` there is no
+    input. Raises OSError if the process cannot be started.
     """
     deadline = time.monotonic() + seconds
     process = subprocess.Popen(
@@ -56,7 +57,7 @@ def capture(
     assert process.stderr is not None
     stdout, stderr = process.stdout.fileno(), process.stderr.fileno()
     captured = {stdout: bytearray(), stderr: bytearray()}
-    ended = False
+    exited = False
     with process.stdout, process.stderr, contextlib.ExitStack() as stack:
         try:
             pidfd = os.pidfd_open(process.pid)
@@ -66,28 +67,29 @@ def capture(
             for stream in captured:
                 os.set_blocking(stream, False)
                 selector.register(stream, selectors.EVENT_READ)
-            while not ended and len(captured[stdout]) <= limit and (left := deadline - time.monotonic()) > 0:
+            while not exited and len(captured[stdout]) <= limit and (left := deadline - time.monotonic()) > 0:
                 if stop is not None and stop.is_set():
                     break
-                ready = {key.fd for key, _ in selector.select(left if stop is None else min(left, _STOP_INTERVAL))}
-                ended = pidfd in ready
+                ready = {key.fd for key, _ in selector.select(left if stop is None else min(left, _STOP_POLL_SECONDS))}
+                exited = pidfd in ready
                 for stream in ready & captured.keys():
-                    if not _take(stream, captured[stream]):
+                    if not _read_chunk(stream, captured[stream]):
                         selector.unregister(stream)
-                del captured[stderr][:-_STDERR]
+                del captured[stderr][:-_STDERR_BYTES]
         finally:
             with contextlib.suppress(ProcessLookupError):  # before wait(), after which the pid may be reused
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
-        for stream in captured if ended else ():
-            while len(captured[stream]) <= limit and _take(stream, captured[stream]):
+        for stream in captured if exited else ():  # the rest that is still in the pipes
+            while len(captured[stream]) <= limit and _read_chunk(stream, captured[stream]):
                 pass
-    return ChildOutput(bytes(captured[stdout]), bytes(captured[stderr][-_STDERR:]), code if ended else None)
+    return ChildOutput(bytes(captured[stdout]), bytes(captured[stderr][-_STDERR_BYTES:]), code if exited else None)
 
 
-def _take(stream: int, buffer: bytearray) -> bool:
+def _read_chunk(stream: int, buffer: bytearray) -> bool:
+    """Append the next bytes of a non-blocking stream; return whether there were any."""
     try:
-        data = os.read(stream, _CHUNK)
+        data = os.read(stream, _CHUNK_BYTES)
     except BlockingIOError:
         return False
     buffer += data

@@ -1,7 +1,8 @@
 """Diagnostics: errors in an input as data, with a code, a message, a location and a fix.
 
-Every stage that refuses an input (language, wire, pack) reports all it finds before it stops, as a tuple of these.
-:meth:`Diagnostic.render` writes one for a terminal, with the line and a caret under the place where the text is known.
+Every stage that refuses an input (language, wire, pack) collects all its diagnostics before it raises them as a
+:class:`DiagnosticError`. :meth:`Diagnostic.render` formats one for a terminal; if its location is a span of a source,
+with the source line and carets under the span.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from manglecp.base.text import truncate
 
 Severity: TypeAlias = Literal["error", "warning"]
 
-_MAX_LINE: Final = 160
-_MAX_MESSAGE: Final = 2_000  # it may name facts and predicates, and those can have any length
+_MAX_LINE: Final = 160  # characters
+_MAX_MESSAGE: Final = 2_000  # characters; a message may name facts and predicates, which can have any length
 _MAX_STEPS: Final = 64
 
 
 class FileLocation(NamedTuple):
-    """A place in a file, as far as it is known: line and column from 1, JSON pointer."""
+    """A place in a file, as far as it is known: line and column (counted from 1), or a JSON pointer."""
 
     file: str
     line: int | None = None
@@ -30,8 +31,8 @@ class FileLocation(NamedTuple):
     pointer: str = ""
 
     def __truediv__(self, step: str | int) -> FileLocation:
-        """Return the location of a part of the value here."""
-        escaped = str(step).replace("~", "~0").replace("/", "~1")
+        """Return the location of the member or item ``step`` of the value at this location."""
+        escaped = str(step).replace("~", "~0").replace("/", "~1")  # as base.json does, which is slower to import
         return self._replace(pointer=f"{self.pointer}/{escaped}")
 
 
@@ -51,7 +52,7 @@ Location: TypeAlias = Span | FileLocation | JsonPath
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One error. ``code`` names the stage or the kind of error, ``clause`` the clause that contains it."""
+    """One error or warning. ``code`` names the stage or the kind of error, ``clause`` is the text of its clause."""
 
     code: str
     message: str
@@ -62,7 +63,7 @@ class Diagnostic:
 
     @property
     def span(self) -> Span | None:
-        """The location, where it is a stretch of a text."""
+        """The location if it is a span, otherwise None."""
         return self.location if isinstance(self.location, Span) else None
 
     @property
@@ -107,7 +108,7 @@ class Diagnostic:
 
 
 class DiagnosticError(Exception):
-    """An input was refused, for these reasons."""
+    """An input was refused; ``diagnostics`` are the reasons."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
@@ -121,23 +122,23 @@ class DiagnosticError(Exception):
 
 
 def _excerpt(span: Span) -> list[str]:
-    """Return the line, and a caret under each character of the place."""
-    number, column = span.source.position(span.start)
-    text = span.source.line(number)
-    place = range(column - 1, max(column, min(column - 1 + span.end - span.start, len(text))))
-    first, last = 0, len(text)
-    if last > _MAX_LINE:  # a window around the place
-        first = max(0, min(place.start - _MAX_LINE // 3, last - _MAX_LINE))
-        last = first + _MAX_LINE
-    excerpt = "\t".join(map(_printable, text[first:last].split("\t")))
-    if first > 0:
+    """Return two lines: the first source line of the span, and carets under the part of the span in that line."""
+    line_number, column = span.source.position(span.start)
+    line = span.source.line(line_number)
+    marked = range(column - 1, max(column, min(column - 1 + span.end - span.start, len(line))))  # offsets in the line
+    start, end = 0, len(line)
+    if end > _MAX_LINE:  # show a part of the line that contains the start of the span
+        start = max(0, min(marked.start - _MAX_LINE // 3, end - _MAX_LINE))
+        end = start + _MAX_LINE
+    excerpt = "\t".join(map(_printable, line[start:end].split("\t")))
+    if start > 0:
         excerpt = "…" + excerpt[1:]
-    if last < len(text):
+    if end < len(line):
         excerpt = excerpt[:-1] + "…"
-    at = place.start - first
-    carets = "".join("^" * len(_blank(c)) for c in excerpt[at : place.stop - first]) or "^"
-    margin = f"{number} | "
-    return [f"  {margin}{excerpt}", f"  {' ' * (len(margin) - 2)}| {''.join(map(_blank, excerpt[:at]))}{carets}"]
+    indent = marked.start - start
+    carets = "".join("^" * len(_blank(c)) for c in excerpt[indent : marked.stop - start]) or "^"
+    margin = f"{line_number} | "
+    return [f"  {margin}{excerpt}", f"  {' ' * (len(margin) - 2)}| {''.join(map(_blank, excerpt[:indent]))}{carets}"]
 
 
 def _blank(character: str) -> str:
@@ -154,5 +155,5 @@ def _cut(text: str, longest: int = _MAX_MESSAGE) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return the text without control characters, which a terminal would interpret."""
+    """Return the text with U+FFFD for unprintable characters: a terminal would interpret control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,4 +1,4 @@
-"""SHA-256 digests, written ``sha256:`` and hexadecimal digits."""
+"""SHA-256 digests, written as ``sha256:`` followed by 64 hexadecimal digits."""
 
 from __future__ import annotations
 

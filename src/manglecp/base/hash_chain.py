@@ -1,8 +1,8 @@
 """Hash chains: each row of a stream holds the hash of its predecessor.
 
 ``row_hash`` is the digest of the row's canonical JSON without ``row_hash``, so it covers ``prev_hash``. The first row
-follows :data:`GENESIS`. A known hash fixes all rows before it: an edit, a removal or a reordering is detected.
-Truncation at the end is detected only against a later hash that was stored elsewhere.
+follows :data:`GENESIS`. The hash of a row reveals any edit, removal or reordering of the rows before it. Truncation
+at the end of the stream is detected only with the hash of a removed row, stored elsewhere.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class Head(NamedTuple):
 
 
 EMPTY: Final = Head(0, GENESIS)
+"""The head of a stream without rows."""
 
 
 def row_hash(row: Mapping[str, Any], member: str = "row_hash") -> str:
-    """Return the hash of a row that has the hash of its predecessor; ``member`` names its own, which is left out."""
+    """Return the hash of all members of a row except ``member``, in which the row holds this hash."""
     return digest({name: value for name, value in row.items() if name != member})

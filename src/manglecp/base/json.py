@@ -1,8 +1,8 @@
 """Canonical JSON (RFC 8785, JCS): the same bytes for the same value, whichever implementation writes them.
 
-Object keys are sorted by UTF-16 code units, without white space, text is UTF-8 with the escapes that JSON demands, and
-floating-point numbers are written as ECMAScript writes them. One difference to the RFC: integers are written with all
-of their digits, because 64-bit ids must survive. Lone surrogates, non-finite numbers and values nested deeper than
+Object keys are sorted by UTF-16 code units, there is no white space, text is UTF-8 with the escapes that JSON demands,
+and floating-point numbers are written as in ECMAScript. One difference to the RFC: integers are written with all of
+their digits, because a 64-bit id must not be rounded. Lone surrogates, non-finite numbers and values nested deeper than
 :data:`_MAX_DEPTH` have no canonical form and are refused.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
+_ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
 """Far below the limit of any JSON parser or encoder, so that a canonical value is canonical everywhere."""
@@ -34,11 +34,11 @@ class Uncanonical(ValueError):
 def resolve_pointer(document: Any, pointer: str) -> Any:
     """Return the value at a JSON Pointer; the empty one is the whole document. Raises :class:`LookupError`."""
     value = document
-    for part in pointer.split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
+    for token in pointer.split("/")[1:]:
+        name = token.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and name in value:
             value = value[name]
-        elif isinstance(value, list) and _INDEX.fullmatch(name) and int(name) < len(value):
+        elif isinstance(value, list) and _ARRAY_INDEX.fullmatch(name) and int(name) < len(value):
             value = value[int(name)]
         else:
             raise LookupError(pointer)
@@ -57,18 +57,21 @@ def canonical(value: Any) -> bytes:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether the JSON encoder writes the value canonically. A fast path: most values are plain."""
+    """Return whether the value is a dict or list that msgspec's encoder writes canonically.
+
+    It is the fast path of :func:`canonical`, because most values are plain; False may be wrong.
+    """
     level = [value]
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []
-        for one in level:
-            if type(one) is dict:
-                for key in one:
+        for container in level:
+            if type(container) is dict:
+                for key in container:
                     if type(key) is not str or not key.isascii():
                         return False
-                parts: Iterable[Any] = one.values()
-            elif type(one) is list:
-                parts = one
+                parts: Iterable[Any] = container.values()
+            elif type(container) is list:
+                parts = container
             else:
                 return False
             for part in parts:
@@ -79,7 +82,8 @@ def is_plain(value: Any) -> bool:
                 elif kind is dict or kind is list:
                     below.append(part)
                 elif kind is float:
-                    if not 1e-4 <= part < 1e16 or part.is_integer():  # with an exponent, or written 1.0
+                    # msgspec may write these with another exponent than ECMAScript, or as 1.0 instead of 1
+                    if not 1e-4 <= part < 1e16 or part.is_integer():
                         return False
                 elif kind is not int and kind is not bool and part is not None and kind is not msgspec.Raw:
                     return False
@@ -92,31 +96,31 @@ def is_plain(value: Any) -> bool:
 def check_canonical(value: Any) -> None:
     """Raise :class:`Uncanonical` if the value has no canonical form.
 
-    Iterative: the depth of the value is an untrusted input.
+    It does not recurse: clients decide how deep a value is nested.
     """
-    work: list[tuple[str, Any, int]] = [("", value, 0)]
-    while work:
-        path, one, depth = work.pop()
-        kind = type(one)
+    pending: list[tuple[str, Any, int]] = [("", value, 0)]  # JSON pointer, value, depth
+    while pending:
+        path, current, depth = pending.pop()
+        kind = type(current)
         if depth > _MAX_DEPTH:
             raise Uncanonical("", f"nested more than {_MAX_DEPTH} deep")
         if kind is str:
-            if not one.isascii() and _SURROGATE.search(one):
+            if not current.isascii() and _SURROGATE.search(current):
                 raise Uncanonical(path, "a lone surrogate")
         elif kind is dict:
-            for key, part in one.items():
+            for key, part in current.items():
                 if type(key) is not str:
                     raise Uncanonical(path, "a key is not a string")
                 if not key.isascii() and _SURROGATE.search(key):
                     raise Uncanonical(path, "a key holds a lone surrogate")
                 if type(part) is not str or not part.isascii():
-                    work.append((f"{path}/{escape_token(key)}", part, depth + 1))
+                    pending.append((f"{path}/{escape_token(key)}", part, depth + 1))
         elif kind is list or kind is tuple:
-            work += [(f"{path}/{i}", part, depth + 1) for i, part in enumerate(one)]
+            pending += [(f"{path}/{index}", part, depth + 1) for index, part in enumerate(current)]
         elif kind is float:
-            if not math.isfinite(one):
-                raise Uncanonical(path, f"{one!r} is not a number")
-        elif one is not None and kind is not bool and kind is not int and kind is not msgspec.Raw:
+            if not math.isfinite(current):
+                raise Uncanonical(path, f"{current!r} is not a number")
+        elif current is not None and kind is not bool and kind is not int and kind is not msgspec.Raw:
             raise Uncanonical(path, f"a {kind.__name__} is not a JSON value")
 
 
@@ -126,27 +130,31 @@ def escape_token(key: str) -> str:
 
 
 def _write(value: Any) -> bytes:
-    """Return the bytes of a value that was checked, so that its depth is bounded."""
+    """Return the canonical JSON of a value that passed check_canonical(), so that the recursion is bounded."""
     kind = type(value)
     if kind is dict:
-        # UTF-16 puts U+E000 to U+FFFF behind all that is beyond them; code points do not.
+        # UTF-16 sorts U+E000 to U+FFFF after all characters from U+10000, which start with a surrogate.
         members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
         return b"{" + b",".join([_encode(key) + b":" + _write(part) for key, part in members]) + b"}"
     if kind is list or kind is tuple:
         return b"[" + b",".join([_write(part) for part in value]) + b"]"
     if kind is float:
-        return _number(value).encode()
+        return _format_number(value).encode()
     return _encode(value)
 
 
-def _number(number: float) -> str:
-    """Return a finite number as ECMAScript's ``Number::toString`` writes it. Python's digits are the same."""
+def _format_number(number: float) -> str:
+    """Return a finite number as ECMAScript's ``Number::toString`` writes it.
+
+    The significant digits are those of Python's ``repr``; only the places of point and exponent differ.
+    """
     if number == 0:
         return "0"  # also for minus zero
-    mantissa, _, power = repr(abs(number)).partition("e")
+    mantissa, _, exponent = repr(abs(number)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(power or 0) - (len(whole + fraction) - len(digits))  # the digits before the point
+    # The number is 0.DIGITS times ten to the power of ``point``.
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
     digits = digits.rstrip("0")
     count = len(digits)
     if count <= point <= 21:

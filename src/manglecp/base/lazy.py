@@ -1,8 +1,8 @@
 """Package façades that import a submodule when one of its names is first used.
 
-A package lists what it exports once, in the stub ``__init__.pyi`` that type checkers read, as lines
+A package lists its exports once, in the stub ``__init__.pyi`` that type checkers read, as lines
 ``from .module import Name as Name``; ``__init__.py`` calls :func:`attach`, which reads the same lines. A process that
-needs one name of a package then pays for one module of it.
+uses one name of a package then imports only the module of that name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 
 def attach(package: str, init_file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package, for the exports of the stub beside ``init_file``."""
-    modules: dict[str, str] = {}
+    modules: dict[str, str] = {}  # name -> module; read from the stub at the first use
 
     def exports() -> dict[str, str]:
         if not modules:
@@ -38,11 +38,11 @@ def attach(package: str, init_file: str) -> tuple[Callable[[str], object], Calla
 
 
 def exported_names(init_file: str) -> dict[str, str]:
-    """Return the names that a package's stub exports, each with its module."""
+    """Return the names that a package's stub exports, each with its module as a relative name (``.module``)."""
     with open(init_file + "i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib would slow the start of a host
         text = stub.read()
     exports: dict[str, str] = {}
-    for line in text.replace("(\n", "").replace(",\n    ", ", ").splitlines():
+    for line in text.replace("(\n", "").replace(",\n    ", ", ").splitlines():  # each import on one line
         if line.startswith("from ."):
             module, _, names = line.removeprefix("from ").partition(" import ")
             for name in names.strip(" ,)").split(","):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Trust(IntEnum):
-    """How much a rule file may decide; a smaller number is more trusted (OPEN-74)."""
+    """How much a rule file may decide; a smaller number is more trusted."""
 
     KERNEL = 0
     SCHEMA = 1
@@ -35,26 +35,26 @@ class Source:
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        return [0, *(found.end() for found in re.finditer("\n", self.text))]
+        return [0, *(newline.end() for newline in re.finditer("\n", self.text))]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Return line and column of ``offset``, both from 1."""
+        """Return the line and the column of a character offset, both counted from 1."""
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
     def offset(self, line: int) -> int:
-        """Return the offset of the start of a line."""
+        """Return the offset of the start of a line, which is counted from 1."""
         return self._line_starts[line - 1]
 
     def line(self, number: int) -> str:
-        """Return the text of one line, without its line end."""
+        """Return the text of one line, counted from 1, without its line end."""
         start = self._line_starts[number - 1]
         end = self._line_starts[number] if number < len(self._line_starts) else len(self.text)
         return self.text[start:end].rstrip("\r\n")
 
 
 class Span(NamedTuple):
-    """A stretch of a source, by character offsets."""
+    """A part of a source, by character offsets; ``end`` is exclusive."""
 
     source: Source
     start: int

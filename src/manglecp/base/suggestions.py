@@ -16,19 +16,21 @@ def closest_match(name: str, known: Iterable[str]) -> str | None:
     """
     import difflib  # only needed when a name is wrong
 
-    start = next((s for s in ("fn:", ":") if name.startswith(s)), "")
-    similar = (
-        k.removeprefix(start)
-        for k in known
-        if k.startswith(start) and abs(len(k) - len(name)) <= _MAX_LENGTH_DIFFERENCE
+    prefix = next((p for p in ("fn:", ":") if name.startswith(p)), "")
+    bare_name = name.removeprefix(prefix)
+    same_kind = (
+        candidate.removeprefix(prefix)
+        for candidate in known
+        if candidate.startswith(prefix) and abs(len(candidate) - len(name)) <= _MAX_LENGTH_DIFFERENCE
     )
-    candidates = sorted(similar, key=lambda k: (k[:1] != name[len(start) : len(start) + 1], k))[:_MAX_CANDIDATES]
-    matches = difflib.get_close_matches(name.removeprefix(start), candidates, n=1, cutoff=0.6)
-    return f"{start}{matches[0]}" if matches else None
+    # Names with the same first letter come first, so that the limit keeps them.
+    candidates = sorted(same_kind, key=lambda candidate: (candidate[:1] != bare_name[:1], candidate))[:_MAX_CANDIDATES]
+    matches = difflib.get_close_matches(bare_name, candidates, n=1, cutoff=0.6)
+    return f"{prefix}{matches[0]}" if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the fix for an unknown name: the closest known one, or the list of all."""
+    """Return the fix for an unknown name: the closest known name, the list of all known names, or its removal."""
     names = sorted(known)
     similar = closest_match(name, names)
     return f"did you mean {similar}?" if similar else f"known are {', '.join(names)}" if names else "remove it"

@@ -1,8 +1,9 @@
-"""Text for people and models: find, escape or truncate invisible characters.
+"""Text for people and models: find, replace and escape invisible characters; truncate and trim texts.
 
-An invisible character can still be read by a model, or reverse what a person sees, so it has no place in a name, a
-description, a rule or a skill (threat 3). In prose a joiner behind a letter of a joining script or between two emoji,
-and a variation selector behind the sign that it turns into an emoji, are part of that sign and allowed.
+A model can read an invisible character, and some of them reverse the order in which a person sees the text. Names,
+descriptions, rules and skills must not contain one (threat 3 of ``docs/explanation/threat-model.md``). Running text may
+contain two kinds: a joiner after a letter of a script that uses joiners, or between two emoji; and a variation selector
+after the character whose emoji or text form it selects.
 """
 
 from __future__ import annotations
@@ -11,113 +12,119 @@ import re
 import unicodedata
 from typing import Any, Final
 
-# Controls but for tab and line break; soft hyphen; fillers that are blank; joiners and marks of direction; separators
-# of lines; embeddings and isolates; invisible operators; variation selectors; byte order mark; notes between lines;
-# shorthand and musical formatting; tags; more variation selectors; private use; noncharacters.
 _INVISIBLE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
-    "\ufffe\uffff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad"  # control characters except tab and line feed; soft hyphen
+    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # grapheme joiner, Hangul fillers, Khmer vowels, blank Braille
+    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # zero widths, bidi controls, line separators, operators
+    "\u180b-\u180f\ufe00-\ufe0f\U000e0000-\U000e0fff"  # variation selectors and tags
+    "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # annotation, shorthand and musical format controls
+    "\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]"  # surrogates, private use, unassigned
 )
-# White_Space of Unicode. str.strip() also removes U+001C to U+001F.
-_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Printable characters without a glyph: fillers, joiners, variation selectors."""
+"""The invisible characters for which str.isprintable() is true."""
+_LAYOUT: Final = re.compile(r"[\t\n]")
+_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""White_Space of Unicode. str.strip() without an argument also removes U+001C to U+001F."""
+_ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _MAX_QUOTED: Final = 40
 """Characters of a client's text that a message repeats."""
-_LAYOUT: Final = re.compile(r"[\t\n]")
-_JOINERS: Final = "\u200c\u200d"
-_PRESENTATIONS: Final = "\ufe0e\ufe0f"
+_JOINERS: Final = "\u200c\u200d"  # zero width non-joiner, zero width joiner
+_EMOJI_SELECTORS: Final = "\ufe0e\ufe0f"  # variation selectors of the text form and of the emoji form
 _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
-_SIGNS: Final = frozenset("‼⁉〰ℹ")
-"""Emoji base characters outside the symbol categories."""
-_LETTERS: Final = frozenset({"Lo", "Lm", "Mn", "Mc"})
-_UNJOINED: Final = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HEBREW", "COMBINING", "VARIATION")
+_NON_SYMBOL_EMOJI: Final = frozenset("‼⁉〰ℹ")
+"""Emoji outside the symbol categories of Unicode."""
+_JOINABLE_CATEGORIES: Final = frozenset({"Lo", "Lm", "Mn", "Mc"})
+_NO_JOINER_NAMES: Final = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HEBREW", "COMBINING", "VARIATION")
+"""How the Unicode names of characters start that take no joiner although their category is joinable."""
 
 
 def find_invisible(text: str, *, running: bool = False) -> tuple[int, str] | None:
-    """Return the offset and code point of the first invisible character, or None.
+    """Return the offset and code point (``U+200B``) of the first invisible character, tab or line feed, or None.
 
     In ``running`` text, tabs, line breaks and characters that are part of a letter or an emoji are allowed.
     """
     if text.isascii() and text.isprintable():
         return None
-    first = None if running else _LAYOUT.search(text)
+    layout = None if running else _LAYOUT.search(text)
     for match in _INVISIBLE.finditer(text):
         at = match.start()
-        if first is not None and first.start() < at:
+        if layout is not None and layout.start() < at:
             break
-        if not running or not (_is_part_of_sign(text, at) or text.startswith("\r\n", at)):
-            return at, _code(match[0])
-    return None if first is None else (first.start(), _code(first[0]))
+        if not running or not (_belongs_to_neighbour(text, at) or text.startswith("\r\n", at)):
+            return at, _code_point(match[0])
+    return None if layout is None else (layout.start(), _code_point(layout[0]))
 
 
 def find_invisible_in(value: Any) -> tuple[str, str] | None:
-    """Return the JSON pointer and code point of the first invisible character in a JSON value, or None."""
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        way, part = waiting.pop()
+    """Return the path and code point of the first invisible character in the keys and texts of a JSON value, or None.
+
+    The path is for messages: like a JSON pointer, but ``/`` for the whole value, and with keys that are not escaped.
+    """
+    pending: list[tuple[str, Any]] = [("", value)]
+    while pending:
+        path, part = pending.pop()
         if isinstance(part, str):
             if (hidden := find_invisible(part, running=True)) is not None:
-                return way or "/", hidden[1]
+                return path or "/", hidden[1]
         elif isinstance(part, dict):
             for key in part:
                 if (hidden := find_invisible(key)) is not None:
-                    return f"{way}/{replace_invisible(key)[:80]}", hidden[1]
-            waiting += ((f"{way}/{key}", inner) for key, inner in reversed(part.items()))
+                    return f"{path}/{replace_invisible(key)[:80]}", hidden[1]
+            pending += ((f"{path}/{key}", member) for key, member in reversed(part.items()))
         elif isinstance(part, list):
-            waiting += ((f"{way}/{number}", inner) for number, inner in reversed(list(enumerate(part))))
+            pending += ((f"{path}/{index}", item) for index, item in reversed(list(enumerate(part))))
     return None
 
 
 def replace_invisible(text: str) -> str:
-    """Return the text with U+FFFD in place of each invisible character."""
+    """Return the text with a space for each tab and line feed, and U+FFFD for other invisible or unprintable ones."""
     replaced = _LAYOUT.sub(" ", _INVISIBLE.sub("\N{REPLACEMENT CHARACTER}", text))
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in replaced)
 
 
-def _is_part_of_sign(text: str, at: int) -> bool:
-    """Return whether an invisible character is part of the letter or the emoji before it."""
+def _belongs_to_neighbour(text: str, at: int) -> bool:
+    """Return whether the invisible character at this offset is part of the letter or emoji before it."""
     character, before = text[at], text[at - 1] if at else " "
-    if character in _PRESENTATIONS:
+    if character in _EMOJI_SELECTORS:
         return _is_symbol(before) or _KEYCAP.match(text, at - 1) is not None
     if character not in _JOINERS:
         return False
-    if _joins(before):
+    if _takes_joiner(before):
         return True
-    emoji = text[at - 2 : at - 1] if before in _PRESENTATIONS else before
+    emoji = text[at - 2 : at - 1] if before in _EMOJI_SELECTORS else before
     return character == "\u200d" and _is_symbol(emoji) and _is_symbol(text[at + 1 : at + 2])
 
 
 def _is_symbol(character: str) -> bool:
     if not character or character.isascii():
         return False
-    skin = "\U0001f3fb" <= character <= "\U0001f3ff"
-    return skin or character in _SIGNS or unicodedata.category(character) in ("So", "Sm")
+    is_skin_tone = "\U0001f3fb" <= character <= "\U0001f3ff"
+    return is_skin_tone or character in _NON_SYMBOL_EMOJI or unicodedata.category(character) in ("So", "Sm")
 
 
-def _joins(character: str) -> bool:
-    if unicodedata.category(character) not in _LETTERS or _INVISIBLE.match(character):
+def _takes_joiner(letter: str) -> bool:
+    if unicodedata.category(letter) not in _JOINABLE_CATEGORIES or _INVISIBLE.match(letter):
         return False
-    return not unicodedata.name(character, "CJK").startswith(_UNJOINED)
+    name = unicodedata.name(letter, "")  # empty for the ideographs of some scripts, which take no joiner
+    return name != "" and not name.startswith(_NO_JOINER_NAMES)
 
 
-def _code(character: str) -> str:
+def _code_point(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
 def has_invisible(text: str) -> bool:
+    """Return whether a character is invisible, even as part of an emoji; tabs and line feeds do not count."""
     return _INVISIBLE.search(text) is not None
 
 
 def escape_invisible(text: str) -> str:
-    """Return the text with invisible characters as ``\\u202e``, unless they are part of a letter or an emoji."""
+    """Return a text as people read it: invisible characters as ``\\u202e``, unless part of a letter or an emoji."""
     if text.isascii() and text.isprintable():
         return text
-    return _INVISIBLE.sub(lambda found: found[0] if _is_part_of_sign(text, found.start()) else _escape(found[0]), text)
+    return _INVISIBLE.sub(lambda m: m[0] if _belongs_to_neighbour(text, m.start()) else _escape(m[0]), text)
 
 
 def _escape(character: str) -> str:
@@ -126,7 +133,7 @@ def _escape(character: str) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Return the text with every character that is not printable, or is blank, escaped as in Python source."""
+    """Return a text for one line of a message: unprintable and blank characters escaped as in Python source."""
     if text.isprintable() and (text.isascii() or _BLANK.search(text) is None):
         return text
     return "".join(
@@ -135,7 +142,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def truncate(text: str, longest: int = _MAX_QUOTED) -> str:
-    """Return the beginning of a text that a client sent, escaped for a message."""
+    """Return at most the first ``longest`` characters of a text that a client sent, escaped for a message."""
     return escape_unprintable(text if len(text) <= longest else f"{text[:longest]}…")
 
 
@@ -151,4 +158,4 @@ def trim(text: str) -> str:
 
 def normalize_word(text: str) -> str:
     """Return a word of a vocabulary: trimmed, ASCII letters in lower case."""
-    return text.strip(_SPACES).translate(_LOWER)
+    return text.strip(_SPACES).translate(_ASCII_LOWER)
