@@ -104,6 +104,15 @@ async def test_a_pack_is_warmed_up_before_it_is_served(tmp_path: Path) -> None:
         assert counter.cache_info().currsize == 1
 
 
+async def test_a_server_without_pid_namespaces_is_degraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("manglecp.server.runtime.containment_problem", lambda profile: f"none for {profile}")
+    options = PackOptions(pack_folder(tmp_path), sandbox=SandboxPolicy(degrade=True))
+    async with open_core(options, partial(open_store, ":memory:")) as core:
+        await asyncio.wait_for(core.revisions.ready(), PATIENCE)
+        assert core.manifest().status == "degraded"
+        assert core.revisions.troubles["sandbox"].endswith("by a supervisor, not by the kernel: none for strict")
+
+
 async def test_a_file_that_an_editor_puts_away_for_a_moment_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

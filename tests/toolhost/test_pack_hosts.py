@@ -117,9 +117,8 @@ def found(folder: Path, names: str, given: dict[str, str], **options: Any) -> di
 
     async def main() -> None:
         # Root is not limited in processes, so the profile spawn is never complete for it.
-        async with serve_actions(
-            read_pack(folder, given), size=1, sandbox=SandboxPolicy(degrade=True), **options
-        ) as dispatcher:
+        options.setdefault("sandbox", SandboxPolicy(degrade=True))
+        async with serve_actions(read_pack(folder, given), size=1, **options) as dispatcher:
             for name in names.split():
                 aid = f"AID.PACK.{name.upper()}.v1"
                 right = {} if dispatcher.actions[aid].tier == 0 else asking(aid)
@@ -256,3 +255,15 @@ def test_an_interpreter_reads_its_environment_and_what_that_was_made_from(tmp_pa
     (site / "editable.pth").write_text("\n".join(["import os; os.system('true')", *lines]))
     assert set(library_paths(str(tmp_path / "env/bin/python"))) - read == {f"{tmp_path}/code/src"}
     assert list(library_paths("/usr/bin/python3")) == []
+
+
+def test_without_a_pid_namespace_a_pack_that_starts_programs_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def problem(profile: str) -> str | None:
+        return {"spawn": "no such namespace", "strict": None}[profile]
+
+    monkeypatch.setattr("manglecp.toolhost.action_hosts.containment_problem", problem)
+    with pytest.raises(PackError, match=r"'spawn' cannot be enforced here: pid_namespace: no such namespace"):
+        found(folder, "start", params(folder), programs=["true"], sandbox=SandboxPolicy())
+    assert able(found(folder, "look", params(folder), sandbox=SandboxPolicy())["look"]) == {"reads", "shows"}

@@ -59,6 +59,23 @@ def test_a_missing_mechanism_stops_the_start_unless_less_will_do(
     assert sandbox["active"]
 
 
+@pytest.mark.parametrize("profile", ["standard", "spawn"])
+def test_a_profile_that_permits_processes_needs_a_pid_namespace(profile: str, identity: Identity) -> None:
+    require("strict")
+    taken, new_pid_namespace = number("unshare"), 0x2000_0000
+    assert taken is not None
+    with plugin(identity, LOUD) as path:
+        options = ("--list", path, "--sandbox", profile)
+        refused = host(identity, *options, without=(taken, new_pid_namespace))
+        weakened = host(identity, *options, "--degrade", without=(taken, new_pid_namespace))
+    assert (refused.returncode, refused.stderr) == (6, "")
+    error = json.loads(refused.stdout)["error"]
+    assert error.startswith(f"sandbox profile {profile!r} cannot be enforced here (pid_namespace: [Errno 38] unshare")
+    assert "user.max_pid_namespaces" in error
+    assert "--degrade continues without" in error
+    assert "pid_namespace" in listed(weakened)["sandbox"]["missing"]
+
+
 # ---- what can be wrong ----------------------------------------------------------------------------------------------
 
 
