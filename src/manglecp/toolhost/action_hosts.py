@@ -146,6 +146,7 @@ def _served(
             policy=policy,
             settings=pack.params,
             finder=finder,
+            single_use=rights.starts,
         )
         served.append(ServedPlugin(part.catalogue, servable(_FILE, command)))
     return served
@@ -164,7 +165,6 @@ def _profiles(pack: Pack) -> dict[str, ActionProfile]:
             timeout=action.timeout or usual,
             inputs_schema=action.input_schema,
             spawn=action.spawn,
-            starts_programs=starts_programs(action.effects),
         )
     return profiles
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from manglecp.pack import ListingError, SandboxPolicy, run_listing
-from manglecp.toolhost.actions import DANGEROUS, lease_tier, starts_programs
+from manglecp.toolhost.actions import DANGEROUS, lease_tier
 from manglecp.toolhost.dispatch.launch import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
@@ -49,8 +49,6 @@ class ActionProfile:
     inputs_schema: Mapping[str, Any] | None = None
     spawn: tuple[str, ...] = ()
     """The programs that it may start, if the operator allows them."""
-    starts_programs: bool = False
-    """Whether its effects include processes."""
 
 
 Catalogue: TypeAlias = Mapping[str, ActionProfile]
@@ -131,7 +129,6 @@ def _profile(aid: str, tool: Mapping[str, Any]) -> ActionProfile:
         timeout=float(timeout) if type(timeout) in (int, float) and 0 < timeout <= MAX_TIMEOUT else None,
         inputs_schema=schema if isinstance(schema, dict) else None,
         spawn=_spawn(tool.get("capabilities")),
-        starts_programs=starts_programs(tool.get("side_effects")),
     )
 
 
@@ -181,28 +178,23 @@ class Listing:
         limits: Mapping[str, int] | None = None,
         settings: Mapping[str, str] | None = None,
         finder: ProgramFinder | None = None,
-        keeps_state: bool = False,
+        single_use: bool | None = None,
     ) -> HostCommand | DispatchError:
         """Return the command of a host that serves exactly the listed actions.
 
         ``programs`` are those that the caller allows, by name or absolute path; ``finder`` resolves them, by default on
         ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action names one of them, else ``strict``.
-        ``settings`` are passed to the actions. A host that may start programs serves one call, unless it
-        ``keeps_state`` between calls.
+        ``settings`` are passed to the actions. In ``spawn`` a host is for ``single_use`` by default.
         """
         allowed = () if sandbox not in (None, "spawn") else programs
         executables = self._executables(allowed, finder or ProgramFinder(environ))
         if is_failure(executables):
             return executables
-        profile = sandbox or ("spawn" if executables else "strict")
-        starting = profile == "spawn" or (
-            profile == "standard" and any(each.starts_programs for each in self.catalogue.values())
-        )
         return HostCommand.for_plugin(
             self.plugin,
             environ,
             sha256=self.sha256,
-            sandbox=profile,
+            sandbox=sandbox or ("spawn" if executables else "strict"),
             workspace=workspace,
             writable=writable,
             readable=(*readable, *(folder for program in executables for folder in library_paths(program))),
@@ -210,7 +202,7 @@ class Listing:
             policy=policy,
             limits=limits,
             settings=settings,
-            single_use=starting and not keeps_state,
+            single_use=single_use,
         )
 
     def _executables(self, allowed: Sequence[str], finder: ProgramFinder) -> dict[str, None] | DispatchError:

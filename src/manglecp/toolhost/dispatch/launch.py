@@ -218,9 +218,8 @@ class HostCommand:
         """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
 
         The paths are those of :mod:`manglecp.toolhost.sandbox`; the host works in the first ``workspace``, and in none
-        that is ``writable``; ``limits`` are fields of its policy: ``memory``,
-        ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. In ``spawn`` a host is for
-        ``single_use`` by default.
+        that is ``writable``; ``limits`` are fields of its policy: ``memory``, ``file_size``, ``open_files``,
+        ``processes``, ``cpu_seconds``, ``temporary``. In ``spawn`` a host is for ``single_use`` by default.
         ``settings`` reach the actions through the environment, which other users cannot read, unlike the command line.
         A host that cannot be sandboxed as requested exits at once.
         """

@@ -19,7 +19,6 @@ from typing import Any, Final
 from manglecp.toolhost.host.arguments import Confinement
 from manglecp.toolhost.plugin import Source
 
-_PR_SET_PDEATHSIG: Final = 1
 _SIGKILL: Final = 9
 
 
@@ -28,11 +27,9 @@ def die_with(parent: int) -> None:
 
     The host does it itself: a ``preexec_fn`` in the parent would mean a slow fork.
     """
-    import ctypes  # slow to load, and a host that was started by hand does not need it
+    from manglecp.toolhost.sandbox.privileges import die_with_parent  # slow, and unused by a host started by hand
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "the host cannot be bound to its parent")
+    die_with_parent(_SIGKILL)
     if os.getppid() != parent:  # it ended before the kernel knew
         os._exit(1)
 

@@ -11,12 +11,13 @@ subreaper), and kills until it has no descendant; a kill of the supervisor itsel
 
 import os
 import select
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from .kernel import call
+from .kernel import call, prctl
 from .policy import Unsupported
-from .privileges import adopt_orphans, die_with_parent, follow_parent, refuse_dumps
+from .privileges import death_signal, die_with_parent, refuse_dumps
 
 if TYPE_CHECKING:
     import signal
@@ -24,6 +25,7 @@ else:
     import _signal as signal  # the C module behind signal, without its enums
 
 _CLONE_NEWPID = 0x2000_0000
+_PR_SET_CHILD_SUBREAPER = 36
 _SIGNALLED = 128  # added to the number of a signal in an exit status, as by a shell
 _MAX_DESCRIPTORS = 1 << 20
 _HINT = (
@@ -54,36 +56,45 @@ def contain() -> None:
 
         refusal = error
         temporary = mkdtemp(prefix="manglecp-", dir=os.environ.get("TMPDIR") or "/tmp")
-        adopt_orphans()
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     supervisor = os.pidfd_open(os.getpid())
-    child = os.fork()
-    if child:
-        try:
-            _supervise(child, temporary)
-        finally:  # an error must not return into the caller's code; init ends with this process
-            os._exit(1)
+    if child := os.fork():
+        _run_and_exit(_supervise, child, temporary)
     die_with_parent(signal.SIGKILL)
     if select.select([supervisor], [], [], 0)[0]:  # it ended before the kernel knew
         os._exit(1)
     os.close(supervisor)
     os.setpgid(0, 0)  # one group for SIGTERM; no descendant can signal the supervisor's
     if refusal is None and (worker := os.fork()):
-        _reap_orphans(worker)
+        _run_and_exit(_reap_orphans, worker)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if refusal is not None:
         raise Uncontained(f"{refusal}; {_HINT}", temporary)
 
 
-def _supervise(child: int, temporary: str) -> NoReturn:
+def _run_and_exit(task: Callable[..., int], *arguments: Any) -> NoReturn:
+    status = 1
+    try:
+        status = task(*arguments)
+    finally:  # also after an error, which must not continue in the caller's code
+        os._exit(status)
+
+
+def _supervise(child: int, temporary: str) -> int:
+    """Wait for the worker and return its exit status; end by its signal."""
+
     def kill(*_: object) -> None:
         os.kill(child, signal.SIGKILL)  # not reaped yet, so the id cannot be another process's
 
     os.closerange(0, _MAX_DESCRIPTORS)  # the pipes are the worker's: their ends have to show when it ends
+    with suppress(OSError):  # the child does the same, perhaps too late for the first signal
+        os.setpgid(child, child)
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(child, signal.SIGTERM))
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, kill)
-    follow_parent(signal.SIGHUP)
+    if death_signal():
+        die_with_parent(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM, signal.SIGHUP, signal.SIGINT))
@@ -93,12 +104,13 @@ def _supervise(child: int, temporary: str) -> NoReturn:
         import shutil
 
         shutil.rmtree(temporary, ignore_errors=True)
-    if status > _SIGNALLED:  # end as the worker did
-        with suppress(OSError):  # the action of SIGKILL cannot be set
+    if status > _SIGNALLED:
+        with suppress(OSError, ValueError):  # the action of SIGKILL cannot be set
             signal.signal(status - _SIGNALLED, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.kill(os.getpid(), status - _SIGNALLED)
-    os._exit(status)
+        with suppress(OSError):  # an exit status that looks like a signal
+            os.kill(os.getpid(), status - _SIGNALLED)
+    return status
 
 
 def _kill_descendants(child: int) -> int:
@@ -130,14 +142,14 @@ def _children() -> list[int]:
     return found
 
 
-def _reap_orphans(worker: int) -> NoReturn:
-    """Be the init of the namespace. All signals are blocked, and no process inside can kill it."""
+def _reap_orphans(worker: int) -> int:
+    """Be the init of the namespace, with all signals blocked, until the worker exits; return its exit status."""
     os.closerange(0, _MAX_DESCRIPTORS)
     refuse_dumps()
     while True:
         pid, status = os.wait()
         if pid == worker:
-            os._exit(_exit_status(status))
+            return _exit_status(status)
 
 
 def _exit_status(status: int) -> int:

@@ -11,7 +11,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_GET_PDEATHSIG = 2
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
-_PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
@@ -22,7 +21,7 @@ _MAX_CAPABILITIES = 64
 def become(user: int, group: int) -> None:
     """Change user and group for good, and drop supplementary groups."""
     parent = os.getppid()
-    signal = _death_signal()
+    signal = death_signal()
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
@@ -34,7 +33,8 @@ def become(user: int, group: int) -> None:
             os._exit(1)
 
 
-def _death_signal() -> int:
+def death_signal() -> int:
+    """Return the signal that this process gets when its parent ends; 0 if none."""
     buffer = packed(bytes(4))
     prctl(_PR_GET_PDEATHSIG, address(buffer))
     signal: int = struct.unpack("=i", buffer.raw)[0]
@@ -44,17 +44,6 @@ def _death_signal() -> int:
 def die_with_parent(signal: int) -> None:
     """Have the kernel send this signal when the parent ends. The caller checks that it has not ended before."""
     prctl(_PR_SET_PDEATHSIG, signal)
-
-
-def follow_parent(signal: int) -> None:
-    """Replace the parent death signal, if this process has one."""
-    if _death_signal():
-        die_with_parent(signal)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of all orphaned descendants."""
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def drop_capabilities() -> None:
