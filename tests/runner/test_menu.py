@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from manglecp.runner import Menu, MenuAction, RunRequest
 from manglecp.runner.log import RunnerError
-from manglecp.runner.selection import MOST_ENTRIES, MenuEntry
+from manglecp.runner.selection import MAX_ENTRIES, MenuEntry
 
 READ = MenuAction("AID.FILE.READ.v1", tags=frozenset({"tag.file", "tag.meta"}))
 NOOP = MenuAction("AID.NOOP.v1", tags=frozenset({"tag.meta"}))
@@ -52,7 +52,7 @@ def test_two_actions_of_one_name_are_an_error() -> None:
 
 
 def test_no_more_entries_than_can_be_picked() -> None:
-    offers = [MenuAction(f"AID.X{n:05}.v1") for n in range(MOST_ENTRIES + 1)]
+    offers = [MenuAction(f"AID.X{n:05}.v1") for n in range(MAX_ENTRIES + 1)]
     assert Menu.of(offers[:-1]).entries[-1].sid == "SID9999"
     with pytest.raises(RunnerError):
         Menu.of(offers)

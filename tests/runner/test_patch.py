@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.runner import PatchRefused, merge_patch
-from manglecp.runner.selection import DEEPEST, LARGEST_INPUTS, LARGEST_PATCH, MOST_BLOCKED
+from manglecp.runner.selection import MAX_BLOCKED_KEYS, MAX_INPUTS_BYTES, MAX_PATCH_BYTES, MAX_PATCH_DEPTH
 
 KEYS = st.sampled_from(
     ["a", "b", "_a", "__proto__", "_capabilities", "_queue", " _x", "＿x", "a\0_x", "a_", "x/y", "~"]
@@ -89,8 +89,8 @@ def test_the_merged_inputs_share_nothing_with_the_old_ones() -> None:
 @pytest.mark.req("IPC-06")
 @pytest.mark.parametrize(
     "patch",
-    ["", "[]", "null", "{", '{"a":1,"a":2}', '{"a":NaN}', "{} x", nested(DEEPEST + 1), nested(50_000), '{"a":"\ud800"}',
-     '{"a":"' + "x" * LARGEST_PATCH + '"}'],
+    ["", "[]", "null", "{", '{"a":1,"a":2}', '{"a":NaN}', "{} x", nested(MAX_PATCH_DEPTH + 1), nested(50_000),
+     '{"a":"\ud800"}', '{"a":"' + "x" * MAX_PATCH_BYTES + '"}'],
 )  # fmt: skip
 def test_what_is_no_small_shallow_object_is_refused(patch: str) -> None:
     with pytest.raises(PatchRefused):
@@ -99,8 +99,8 @@ def test_what_is_no_small_shallow_object_is_refused(patch: str) -> None:
 
 @pytest.mark.req("IPC-06")
 def test_the_limits_themselves_are_within() -> None:
-    assert merge_patch({}, nested(DEEPEST)).blocked == ()
-    assert merge_patch({}, '{"a":"' + "x" * (LARGEST_PATCH - 8) + '"}').blocked == ()
+    assert merge_patch({}, nested(MAX_PATCH_DEPTH)).blocked == ()
+    assert merge_patch({}, '{"a":"' + "x" * (MAX_PATCH_BYTES - 8) + '"}').blocked == ()
 
 
 @pytest.mark.req("IPC-06")
@@ -108,9 +108,9 @@ def test_a_small_patch_makes_no_large_report() -> None:
     def blocking(count: int) -> str:
         return json.dumps({"k" * 30_000: [{"_a": 1}] * count})
 
-    assert len(merge_patch({}, blocking(MOST_BLOCKED)).blocked) == MOST_BLOCKED
+    assert len(merge_patch({}, blocking(MAX_BLOCKED_KEYS)).blocked) == MAX_BLOCKED_KEYS
     with pytest.raises(PatchRefused, match="blocked keys"):
-        merge_patch({}, blocking(MOST_BLOCKED + 1))
+        merge_patch({}, blocking(MAX_BLOCKED_KEYS + 1))
 
 
 @pytest.mark.req("IPC-06")
@@ -126,4 +126,4 @@ def test_a_small_patch_takes_no_large_memory() -> None:
 
 def test_many_small_patches_are_a_large_one() -> None:
     with pytest.raises(PatchRefused):
-        merge_patch({"a": "x" * LARGEST_INPUTS}, '{"b":1}')
+        merge_patch({"a": "x" * MAX_INPUTS_BYTES}, '{"b":1}')

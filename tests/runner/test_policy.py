@@ -25,7 +25,7 @@ from manglecp.runner import (
     SelectionKind,
     Situation,
 )
-from manglecp.toolhost.dispatch.breakers import Breaker
+from manglecp.toolhost.dispatch.breakers import Breaker, Permit
 from tests.runner.playing import COUNT, MENU, play
 
 SITUATION = Situation("g", "s", ControlMode.POLICY_ONLY, {"a": "é"}, MENU, "req-1")
@@ -221,6 +221,45 @@ def test_a_try_that_was_given_up_leaves_room_for_another(tmp_path: Path) -> None
 
     asyncio.run(give_up())
     assert ask(policy("print('<NOOP><END>')", breaker=breaker)).kind is SelectionKind.NOOP
+
+
+class RecordingBreaker(Breaker):
+    """Records how each permit was handed back."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.settled: list[str] = []
+
+    def succeeded(self, permit: Permit) -> None:
+        self.settled.append("succeeded")
+        super().succeeded(permit)
+
+    def failed(self, permit: Permit) -> None:
+        self.settled.append("failed")
+        super().failed(permit)
+
+    def abandoned(self, permit: Permit) -> None:
+        self.settled.append("abandoned")
+        super().abandoned(permit)
+
+
+def test_each_permit_of_the_breaker_is_handed_back_once(tmp_path: Path) -> None:
+    breaker = RecordingBreaker()
+    ask(policy("print('<NOOP><END>')", breaker=breaker))
+    ask(policy("print('junk')", breaker=breaker))
+    started = tmp_path / "started"
+    os.mkfifo(started)
+
+    async def cancel() -> None:
+        code = f"import time\nopen({str(started)!r}, 'w').close()\ntime.sleep(120)"
+        task = asyncio.create_task(policy(code, seconds=120, breaker=breaker)(SITUATION))
+        await asyncio.to_thread(started.read_text)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert breaker.settled == ["succeeded", "failed", "abandoned"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import example, given, strategies as st
 
 from manglecp.runner import Menu, MenuAction, Selection, SelectionKind, merge_patch, parse_selection
 from manglecp.runner.log import canonical
-from manglecp.runner.selection import LONGEST
+from manglecp.runner.selection import MAX_SELECTION_LENGTH
 from tests.effort import examples
 
 MENU = Menu.of([MenuAction("AID.A.v1"), MenuAction("AID.B.v1")])
@@ -115,7 +115,7 @@ def test_the_compatible_reading_takes_inp64_first_and_drops_what_follows_the_obj
 @example("<PICK><SID0001><INP>" + '{"a":' * 10_000 + "</INP><END>", True)
 @example('<PICK><SID0001><INP>{"a":' + "9" * 6_000 + "}</INP><END>", True)
 @example('<PICK><SID0001><INP>{"a":' + "9" * 6_000 + "}</INP><END>", False)
-@example("x" * (LONGEST + 1), False)
+@example("x" * (MAX_SELECTION_LENGTH + 1), False)
 def test_whatever_the_text_there_is_a_selection_that_can_be_written_down(raw: str, compatible: bool) -> None:
     selection = parse_selection(raw, compatible=compatible)
     assert selection.kind in SelectionKind
@@ -129,7 +129,7 @@ def test_whatever_the_text_there_is_a_selection_that_can_be_written_down(raw: st
 @pytest.mark.parametrize("piece", ["<INP64>", "<INP>", "<INP64></INP64", "<INP>{}</INP64>", "<END>"])
 @pytest.mark.parametrize("compatible", [False, True])
 def test_no_text_takes_long_to_read(piece: str, compatible: bool) -> None:
-    raw = "<PICK><SID0001>" + piece * ((LONGEST - 20) // len(piece)) + "<END>"
+    raw = "<PICK><SID0001>" + piece * ((MAX_SELECTION_LENGTH - 20) // len(piece)) + "<END>"
     began = time.process_time()
     for _ in range(20):
         parse_selection(raw, compatible=compatible)

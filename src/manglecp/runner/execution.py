@@ -1,8 +1,9 @@
 """Execution of actions: the interface, the change of state that a step commits, and dispatch to the hosts of plugins.
 
-The change is a list of ``add``, ``replace`` and ``remove`` on ``/slots/<n>`` in the order of slots, upstream's
-``tx_patch``. Upstream leaves the operations before a bad one applied; here a patch is applied as a whole or not at all.
-A transaction covers the state alone, not files or networks.
+The state of a run is a map from slots (0 to 7) to artifacts. A change of it, ``tx_patch`` in the log, is a list of the
+operations ``add``, ``replace`` and ``remove`` on ``/slots/<n>``, sorted by slot. It is applied as a whole or not at
+all; upstream (the Machina runner) leaves the operations before an invalid one applied. It covers the state alone, not
+files or networks.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ from manglecp.toolhost import (
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
-LARGEST_OUTPUT: Final = 1_048_576  # bytes of an output, as the contract limits them
+MAX_OUTPUT_BYTES: Final = 1_048_576  # of one action, the limit of the process contract
 
 T = TypeVar("T")
 
 
 class StepStatus(StrEnum):
-    """How a step ended (contract, section 6). ``INVALID_PICK`` and ``BREAKER_TRIP``: the action was not run."""
+    """How a step ended (section 6 of the process contract).
+
+    With ``INVALID_PICK`` (the inputs do not fit) and ``BREAKER_TRIP`` the action was not run.
+    """
 
     OK = "OK"
     TOOL_ERROR = "TOOL_ERROR"
@@ -51,10 +55,10 @@ class StepStatus(StrEnum):
 
 
 class ActionOutcome(NamedTuple):
-    """``output`` is a JSON value, or describes the failure. ``state`` counts only on success.
+    """``output`` is the JSON result, or describes the failure. ``state`` is used only on success.
 
-    ``by_action`` is False for failures outside the action: a deadline, a crash, an open breaker. They do not follow
-    from the inputs, so a replay does not expect them again.
+    ``by_action`` is False for failures that do not follow from the inputs: a deadline, a crash, an open circuit
+    breaker. A replay returns them from the log instead of executing the action again.
     """
 
     status: StepStatus
@@ -64,7 +68,10 @@ class ActionOutcome(NamedTuple):
 
 
 Execute: TypeAlias = Callable[[str, dict[str, Any], Slots], ActionOutcome | Awaitable[ActionOutcome]]
-"""Runs one action on inputs and state, now or when awaited. It may modify its arguments: they are copies."""
+"""Executes an action: takes AID, inputs and state, returns the outcome or an awaitable of it.
+
+It may modify its arguments: they are copies.
+"""
 
 
 async def resolve(value: T | Awaitable[T]) -> T:
@@ -72,69 +79,69 @@ async def resolve(value: T | Awaitable[T]) -> T:
     return await value if inspect.isawaitable(value) else value
 
 
-LARGEST_STATE: Final = 10 * 1024 * 1024  # bytes; a host rejects longer requests
-_PATH: Final = re.compile(r"/slots/([0-7])")
+MAX_STATE_BYTES: Final = 10 * 1024 * 1024  # a host rejects longer requests
+_SLOT_PATH: Final = re.compile(r"/slots/([0-7])")
 
 
 def check_state(slots: object) -> Slots:
-    """Return the state that an action left; raises :class:`RunnerError`."""
-    if not isinstance(slots, Mapping) or not all(isinstance(one, Artifact) for one in slots.values()):
+    """Return a copy of a state. Raises :class:`RunnerError` if it is invalid or too large."""
+    if not isinstance(slots, Mapping) or not all(isinstance(artifact, Artifact) for artifact in slots.values()):
         raise RunnerError("the state is not a map from slots to artifacts")
     try:
         size = len(canonical(full_state(slots)))
     except (StateError, TypeError, ValueError) as error:
         raise RunnerError(f"the state cannot be encoded: {error}") from None
-    if size > LARGEST_STATE:
-        raise RunnerError(f"the state has more than {LARGEST_STATE} bytes")
+    if size > MAX_STATE_BYTES:
+        raise RunnerError(f"the state has more than {MAX_STATE_BYTES} bytes")
     return dict(slots)
 
 
 def diff_state(before: Mapping[int, Artifact], after: Mapping[int, Artifact]) -> list[dict[str, Any]]:
-    """Return the operations that lead from one state to the other."""
-    values = full_state(after)["slots"]
+    """Return the operations that turn the state ``before`` into ``after``."""
+    json_slots = full_state(after)["slots"]
     operations: list[dict[str, Any]] = []
     for slot in sorted(before.keys() | after.keys()):
         path = f"/slots/{slot}"
         if slot not in after:
             operations.append({"op": "remove", "path": path})
         elif before.get(slot) != after[slot]:
-            operations.append({"op": "replace" if slot in before else "add", "path": path, "value": values[str(slot)]})
+            op = "replace" if slot in before else "add"
+            operations.append({"op": op, "path": path, "value": json_slots[str(slot)]})
     return operations
 
 
 def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[object]) -> Slots:
-    """Return the state after all operations; raises :class:`RunnerError`."""
+    """Return the state after all operations. Raises :class:`RunnerError` for an invalid operation."""
     after = dict(before)
-    for one in operations:
-        match = _PATH.fullmatch(str(one.get("path"))) if isinstance(one, Mapping) else None
-        if match is None or not isinstance(one, Mapping):
+    for operation in operations:
+        match = _SLOT_PATH.fullmatch(str(operation.get("path"))) if isinstance(operation, Mapping) else None
+        if match is None or not isinstance(operation, Mapping):
             raise RunnerError("the path of an operation is not a slot")
-        op, slot = one.get("op"), int(match[1])
+        op, slot = operation.get("op"), int(match[1])
         if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):
             raise RunnerError(f"{str(op)[:20]!a} does not fit slot {slot}")
         if op == "remove":
             del after[slot]
             continue
         try:
-            after |= apply_state({"slots": {str(slot): one.get("value")}}, {})
+            after |= apply_state({"slots": {str(slot): operation.get("value")}}, {})
         except StateError as error:
             raise RunnerError(str(error)) from None
     return after
 
 
-# A run has one set of inputs; each action gets those that its schema names. Members with a leading underscore steer the
-# runner and reach no action. The state of a run travels whole with every step, and no host is kept between steps: a
-# selector may take long. An action with effects needs an authority per call; without one, dispatch refuses. A refusal
-# by the action or its schema is deterministic. Other failures (a deadline, a crash, an open breaker) are not.
-
-
 Authorise: TypeAlias = Callable[[str, str, str], "MutationReady | Awaitable[MutationReady | None] | None"]
-"""Takes AID, call id and input JSON of a call above tier 0; returns its authority, or None to refuse it."""
+"""Takes AID, call id and input JSON of a call above tier 0; returns its authorisation, or None to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginExecutor:
-    """Executes the actions of all plugins behind a dispatcher, for one identity."""
+    """Executes the actions of all plugins of a dispatcher, for one identity.
+
+    All actions share the inputs of the run; each gets those that its schema names, and none with a leading underscore,
+    which are for the runner. Every call sends the whole state, because no host is kept between steps: a selector may
+    take long. Without ``authorise``, dispatch refuses actions above tier 0, which have effects.
+    """
 
     dispatcher: Dispatcher
     identity: str = ""
@@ -144,19 +151,21 @@ class PluginExecutor:
         profile = self.dispatcher.actions.get(aid)
         options: CallOptions = {"inputs": _accepted_inputs(inputs, None if profile is None else profile.inputs_schema)}
         if self.authorise is not None and profile is not None and profile.tier > SAFE:
-            text, call_id = msgspec.json.encode(options["inputs"]).decode(), secrets.token_hex(16)
-            authority = await resolve(self.authorise(aid, call_id, text))
-            options = {"input_json": text, "call_id": call_id, "authority": authority}
-        answer = await self.dispatcher.call(aid, identity=self.identity, slots=state, **options)
-        if isinstance(answer, ActionResult):
-            return ActionOutcome(StepStatus.OK, json.loads(answer.output_json), answer.slots)
-        status = StepStatus(answer.get("status", StepStatus.TOOL_ERROR))
-        by_action = "status" in answer and status is not StepStatus.BREAKER_TRIP
-        return ActionOutcome(status, dict(answer), state, by_action)
+            # The authorisation covers exactly this text, so the same text is sent.
+            input_json, call_id = msgspec.json.encode(options["inputs"]).decode(), secrets.token_hex(16)
+            authority = await resolve(self.authorise(aid, call_id, input_json))
+            options = {"input_json": input_json, "call_id": call_id, "authority": authority}
+        result = await self.dispatcher.call(aid, identity=self.identity, slots=state, **options)
+        if isinstance(result, ActionResult):
+            return ActionOutcome(StepStatus.OK, json.loads(result.output_json), result.slots)
+        # Only a failure of the action, of its schema or of its breaker has a status.
+        status = StepStatus(result.get("status", StepStatus.TOOL_ERROR))
+        by_action = "status" in result and status is not StepStatus.BREAKER_TRIP
+        return ActionOutcome(status, dict(result), state, by_action)
 
 
 def read_actions(listing: bytes) -> list[MenuAction]:
-    """Return the offers of a ``--list`` answer.
+    """Return the actions in the output of ``manglecp toolhost --list``, for a menu.
 
     Only actions of tier 0 count as deterministic, even if others declare it: a replay executes deterministic actions
     again, and must not have effects.

@@ -1,12 +1,12 @@
 """The run log: one line of canonical JSON per event, each with the hash of the line before.
 
-``chain_hash`` is the SHA-256 of ``chain_prev`` and the record without these two; the first record follows 64 zeros.
-Keys are sorted, so the two hashes are the first 161 bytes of a line. The hash covers ``{`` and the rest of the line, so
-a verifier never re-encodes numbers or texts.
+``chain_hash`` is the SHA-256 of ``chain_prev`` and the record without these two; ``chain_prev`` of the first record is
+64 zeros. Keys are sorted, so the two hashes are in the first 161 bytes of a line. The hash covers ``{`` and the rest of
+the line, so a verifier never re-encodes numbers or texts.
 
-That much is upstream's format. A chain alone does not reveal a missing tail, and any writer can compute another one. So
-the last record, ``run_end``, counts the records and, given a key, seals them with an HMAC. Without a key, keep
-:attr:`RunLog.head` elsewhere and verify against it.
+Upstream, the Machina runner, has the same format. But a chain alone does not reveal a missing tail, and an attacker can
+compute a new chain. So the last record, ``run_end``, counts the records and, if the log has a key, seals them with an
+HMAC. Without a key, store :attr:`RunLog.head` elsewhere and verify against it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from manglecp.wire import Fault, decode
 
 
 def canonical(value: Any) -> bytes:
-    """Return the text of a JSON value in a run log: sorted keys, no spaces, UTF-8. Raises ValueError.
+    """Return the bytes of a JSON value in a run log: sorted keys, no spaces, UTF-8. Raises ValueError.
 
-    Not the canonical form of the harness, which carries some numbers as text: values have to be read back unchanged.
+    It is not the canonical form of the harness, which writes some numbers as text: a log must return values unchanged.
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -41,6 +41,7 @@ def canonical(value: Any) -> bytes:
 
 
 def copy_json(value: Any) -> Any:
+    """Return a deep copy of a JSON value. Raises ValueError if it is not one."""
     try:
         return json.loads(canonical(value))
     except RecursionError as error:
@@ -48,21 +49,24 @@ def copy_json(value: Any) -> Any:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Compare as JSON values. Python alone would take ``True`` for ``1``."""
+    """Return whether two JSON values are the same. In Python, ``True == 1``."""
     return canonical(one) == canonical(other)
 
 
 SPEC_VERSION: Final = "1.4.2"
 PROFILE_ID: Final = "A"
 
-# Upstream writes two 64-bit numbers in hexadecimal without padding them: mostly 32 digits, at times fewer.
+# A UUID, or a run id of upstream: two 64-bit numbers in hexadecimal, not padded, so mostly 32 digits, sometimes fewer.
 _RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{2,32}")
-_TRACING: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
+_HEADER_TEXT: Final = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """The members that every record of a run carries (contract, section 1). ``request_id`` is the caller's trace id."""
+    """The members that every record of a run has (section 1 of the process contract).
+
+    ``request_id`` is the caller's trace id.
+    """
 
     run_id: str = ""
     request_id: str | None = None
@@ -74,40 +78,45 @@ class RunHeader:
             raise RunnerError("run_id is a UUID, or up to 32 hexadecimal digits")
         for name in ("request_id", "spec_version", "profile_id"):
             text = getattr(self, name)
-            if not _matches(text, _TRACING) and (name != "request_id" or text is not None):
+            if not _matches(text, _HEADER_TEXT) and (name != "request_id" or text is not None):
                 raise RunnerError(f"{name} is a text of 1 to 256 characters without control characters")
 
     @classmethod
     def new(cls, request_id: str | None = None) -> RunHeader:
+        """Return a header with a random run id."""
         return cls(str(uuid.uuid4()), request_id)
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> RunHeader:
+        """Return the header of a record; other members are ignored. Raises :class:`RunnerError`."""
         return cls(**{field.name: members[field.name] for field in fields(cls) if field.name in members})
 
     def members(self) -> dict[str, str]:
-        """Return the wire form; a missing ``request_id`` is absent, not null."""
+        """Return the members for a record; without a request id, ``request_id`` is absent, not null."""
         return {name: text for name, text in asdict(self).items() if text is not None}
 
 
-def _matches(text: object, shape: re.Pattern[str]) -> bool:
-    return isinstance(text, str) and shape.fullmatch(text) is not None
+def _matches(text: object, pattern: re.Pattern[str]) -> bool:
+    return isinstance(text, str) and pattern.fullmatch(text) is not None
 
 
 GENESIS: Final = "0" * 64
 END: Final = "run_end"
-LONGEST: Final = 64 * 1024 * 1024
-_PREFIX_LENGTH: Final = 161  # bytes of the two hashes at the start of a line
+LONGEST: Final = 64 * 1024 * 1024  # bytes of a line
+_PREFIX_LENGTH: Final = 161  # bytes of what _hash_prefix() returns
 
 
 class Sink(Protocol):
-    """Receives the events of a run, in order."""
+    """Receives the events of a run, in order; ``step`` counts from 0."""
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None: ...
 
 
 class RunLog(AbstractContextManager["RunLog"]):
-    """Writes a log. Each record reaches the kernel at once, the disk when the log is closed."""
+    """Writes a log. Each record is flushed to the kernel at once, and to the disk when the log is closed.
+
+    ``records`` is the number of records, ``head`` the hash of the last one; ``key`` is the secret of the seal.
+    """
 
     def __init__(
         self,
@@ -129,13 +138,13 @@ class RunLog(AbstractContextManager["RunLog"]):
 
     @classmethod
     def create(cls, path: Path, header: RunHeader, *, key: bytes | None = None) -> RunLog:
-        """Create a file that only this user can read; raises FileExistsError."""
+        """Create a log file that only this user can read. Raises FileExistsError."""
         if key is not None and not key:
             raise ValueError("the key is empty")  # before the file is created
         return cls(os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), header, key=key)
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
-        """Append a record; raises ValueError after ``run_end``."""
+        """Append a record. Raises ValueError after ``run_end``, or if the record is too long or not JSON."""
         if self._ended:
             raise ValueError("the run has ended")
         members = dict(payload)
@@ -180,7 +189,7 @@ class RunRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedLog:
-    """A log with verified hashes. ``head`` is the last of them."""
+    """A log with verified hashes. ``head`` is the hash of the last record."""
 
     header: RunHeader
     records: tuple[RunRecord, ...]
@@ -190,10 +199,11 @@ class VerifiedLog:
 def verify(
     log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
 ) -> VerifiedLog:
-    """Return the records; raises :class:`BrokenLog`.
+    """Return the log if all hashes are right. Raises :class:`BrokenLog`.
 
-    ``key`` requires a seal by that key, ``head`` the last hash as it was kept elsewhere. A log of upstream has no end
-    record; ``end_required=False`` accepts it, and then only ``head`` can reveal a missing tail.
+    ``key``: the log must have a seal by this key. ``head``: the hash that the last record must have, as it was stored
+    elsewhere. ``end_required=False`` accepts a log without an end record, as upstream writes it; only ``head`` can then
+    reveal a missing tail.
     """
     if key is not None and not key:
         raise ValueError("the key is empty")
@@ -212,16 +222,16 @@ def verify(
         digest, document = _check_link(number, line, prev)
         try:
             record = msgspec.convert(document, RunRecord)
-            own_header = RunHeader.read(document)
+            record_header = RunHeader.read(document)
         except (msgspec.ValidationError, RunnerError) as error:
             raise BrokenLog(number, str(error)) from None
-        if header is not None and own_header != header:
+        if header is not None and record_header != header:
             raise BrokenLog(number, "a record of another run")
         if records and record.step < records[-1].step:
             raise BrokenLog(number, "a step before the one already reached")
         if record.event == END:
             _check_end(number, record, prev, key)
-        header = own_header
+        header = record_header
         records.append(record)
         prev = digest
     if header is None:
@@ -234,7 +244,7 @@ def verify(
 
 
 def _check_link(number: int, line: bytes, prev: str) -> tuple[str, dict[str, Any]]:
-    """Return the hash of a line and its record, if the line follows ``prev``."""
+    """Return the hash and the parsed object of a line whose predecessor has the hash ``prev``. Raises BrokenLog."""
     if len(line) > LONGEST:
         raise BrokenLog(number, f"longer than {LONGEST} bytes")
     if not line.endswith(b"\n"):
@@ -274,7 +284,7 @@ def _seal(key: bytes, prev: str, payload: Mapping[str, Any]) -> str:
 
 
 class RunnerError(ValueError):
-    """Invalid input of the runner."""
+    """An invalid input of the runner."""
 
 
 class PatchRefused(RunnerError):
@@ -286,7 +296,7 @@ class PolicyRefused(RunnerError):
 
 
 class BrokenLog(RunnerError):
-    """A run log that was changed. ``line`` is the first one that shows it, counted from 1."""
+    """A run log that was changed or is incomplete. ``line`` is the first wrong line, counted from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")

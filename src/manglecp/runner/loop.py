@@ -1,10 +1,10 @@
-"""The loop of a run: menu, selection, patch, action, commit; until an end condition.
+"""The loop of a run. Each step builds a menu, selects an action, patches the inputs, executes, and commits the state.
 
-Every decision of a run follows from its request and from what selectors and actions return, and all of that is logged.
-So a run can be replayed from its log alone (:mod:`.playback`).
+Every decision of a run follows from its request and from the return values of the caller's functions, and all of these
+are logged. So a run can be replayed from its log alone (:mod:`.playback`).
 
-A caller's function that raises ends the run: the log records it, then the exception propagates. An action works on
-copies; its state and the patched inputs are kept only if it succeeded.
+If ``menu`` or ``goal_done`` raises, the run ends: the log records the exception, then it propagates. An action works on
+copies; its state and the patched inputs are committed only if it succeeds. Upstream is the Machina runner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from manglecp.runner.execution import (
-    LARGEST_OUTPUT,
+    MAX_OUTPUT_BYTES,
     ActionOutcome,
     Execute,
     StepStatus,
@@ -29,21 +29,22 @@ from manglecp.runner.execution import (
     resolve,
 )
 from manglecp.runner.log import END, PatchRefused, RunnerError, Sink, canonical, copy_json
-from manglecp.runner.selection import LARGEST_INPUTS, Menu, MenuAction, Selection, SelectionKind, merge_patch
+from manglecp.runner.selection import MAX_INPUTS_BYTES, Menu, MenuAction, Selection, SelectionKind, merge_patch
 from manglecp.runner.selectors import ControlMode, Selector, Situation, choose
 from manglecp.toolhost import Slots, digest_state, digest_state_fast, full_state
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of a run. Invalid picks are cumulative.
+    """The limits of a run.
 
-    A situation is a menu and a state; a fourth visit to the same one is a loop. A step after an invalid pick does not
-    count as a visit, or the loop guard would end the run before the limit of invalid picks.
+    A step visits its menu and state. More than ``visits`` visits to the same pair are a loop and end the run. A step
+    after an invalid pick does not count as a visit, or the loop guard would end the run before the limit of invalid
+    picks.
     """
 
     steps: int = 64
-    invalid_picks: int = 8  # tolerated; one more ends the run
+    invalid_picks: int = 8  # in the whole run; one more ends it
     visits: int = 3
 
     def __post_init__(self) -> None:
@@ -51,15 +52,15 @@ class Budget:
             raise ValueError("a budget allows at least one step and one visit")
 
 
-META_TAG: Final = "tag.meta"  # actions that are on every menu
+META_TAG: Final = "tag.meta"  # actions with this tag are on every menu
 
 
 @dataclass(frozen=True)
 class RunRequest:
     """Upstream's run request, without its queue.
 
-    No ``candidate_tags`` means every action; no ``allowed_tools`` means every one that is not blocked. An unknown
-    control mode is refused, where upstream takes the default.
+    The menu has only actions with one of the ``candidate_tags`` and on the list ``allowed_tools``; an empty tuple is no
+    restriction. ``blocked_tools`` are never on it. An unknown control mode is refused; upstream uses the default.
     """
 
     goal_id: str
@@ -77,27 +78,30 @@ class RunRequest:
             size = len(canonical(self.goal_id)) + len(canonical(dict(self.inputs)))
         except ValueError as error:
             raise RunnerError(f"the run request cannot be encoded: {error}") from None
-        if size > LARGEST_INPUTS:
-            raise RunnerError(f"the inputs have more than {LARGEST_INPUTS} bytes")
+        if size > MAX_INPUTS_BYTES:
+            raise RunnerError(f"the inputs have more than {MAX_INPUTS_BYTES} bytes")
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> RunRequest:
-        """Parse a JSON object. Other members, such as ``_queue``, are ignored."""
+        """Parse upstream's JSON object, in which ``_capabilities`` has the lists of tools.
+
+        Unknown members, such as ``_queue``, are ignored. Raises :class:`RunnerError`.
+        """
         capabilities = document.get("_capabilities", {})
         if not isinstance(capabilities, dict):
             raise RunnerError("_capabilities is not an object")
         if document.get("control_mode", ControlMode.FALLBACK_ONLY) not in list(ControlMode):
             raise RunnerError(f"control_mode is not one of {', '.join(ControlMode)}")
-        lists = ("allowed_tools", "blocked_tools")
-        members = {name: value for name, value in document.items() if name not in lists}
-        members |= {name: capabilities[name] for name in lists if name in capabilities}
+        tool_lists = ("allowed_tools", "blocked_tools")
+        members = {name: value for name, value in document.items() if name not in tool_lists}
+        members |= {name: capabilities[name] for name in tool_lists if name in capabilities}
         try:
             return msgspec.convert(members, cls)
         except msgspec.ValidationError as error:
             raise RunnerError(f"not a run request: {error}") from None
 
     def menu(self, offers: Iterable[MenuAction]) -> Menu:
-        """Return the menu of these actions that the request allows."""
+        """Return the menu of those ``offers`` that the request allows."""
         menu = Menu.of(offers)
         if self.candidate_tags:
             menu = menu.tagged((*self.candidate_tags, META_TAG))
@@ -106,12 +110,12 @@ class RunRequest:
 
 T = TypeVar("T")
 START = "run_start"
-_LONGEST_ERROR = 4_000
-_FLAGGED = (0, 2, 6, 7)  # the slots whose presence is part of the goal digest, as upstream has it
+_MAX_ERROR_LENGTH = 4_000  # characters
+_FLAGGED_SLOTS = (0, 2, 6, 7)  # the goal digest shows which of these slots are in use, as in upstream
 
 
 class EndReason(StrEnum):
-    """Why a run ended. Upstream calls the end by its loop guard ``max_steps``."""
+    """Why a run ended. Upstream reports an end by its loop guard as ``max_steps``."""
 
     GOAL_DONE = "goal_done"
     NOOP = "noop"
@@ -122,7 +126,7 @@ class EndReason(StrEnum):
     MAX_INVALID = "max_invalid"
     LOOP_GUARD = "loop_guard"
     EXCEPTION = "exception"
-    """A menu or goal function raised; only in logs, because the exception propagates to the caller."""
+    """``menu`` or ``goal_done`` raised; only in logs, because the exception propagates to the caller."""
 
     @property
     def exit_code(self) -> int:
@@ -131,7 +135,7 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """``steps`` counts those begun; inputs and state are those of the last success."""
+    """``steps`` counts the steps that were started; inputs and state are those of the last successful action."""
 
     reason: EndReason
     steps: int
@@ -160,22 +164,28 @@ async def run(
     goal_done: Callable[[Slots], bool] = lambda _: False,
     budget: Budget | None = None,
 ) -> RunResult:
-    """Run until the goal is reached, a selector or an action ends it, or the budget is spent."""
-    inputs, checked = copy_json(dict(request.inputs)), check_state(state)
-    loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, budget or Budget(), inputs, checked)
+    """Run until the goal is reached, a selector or an action ends the run, or the budget is spent.
+
+    ``menu`` and ``goal_done`` are called with the current state: before each step, and after each successful action.
+    Raises their exceptions, and :class:`RunnerError` if ``state`` is invalid.
+    """
+    inputs, initial_state = copy_json(dict(request.inputs)), check_state(state)
+    loop = _Loop(request, log, menu, execute, fallback, policy, goal_done, budget or Budget(), inputs, initial_state)
     return await loop.run()
 
 
 class _CallbackError(Exception):
+    """The function ``name`` of the caller raised ``error``."""
+
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(name)
         self.error = error
-        self.text = f"{name}: {type(error).__name__}"
+        self.log_text = f"{name}: {type(error).__name__}"
 
 
-def _call_back(name: str, function: Callable[[Slots], T], state: Slots) -> T:
+def _call_back(name: str, callback: Callable[[Slots], T], state: Slots) -> T:
     try:
-        return function(state)
+        return callback(state)
     except Exception as error:
         raise _CallbackError(name, error) from error
 
@@ -194,7 +204,7 @@ class _Loop:
     state: Slots
     step: int = 0
     invalid_picks: int = 0
-    visits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    visits: Counter[tuple[str, str]] = field(default_factory=Counter)  # by menu digest and state digest
 
     async def run(self) -> RunResult:
         self._emit(
@@ -207,27 +217,27 @@ class _Loop:
             budget=asdict(self.budget),
         )
         reason = None
-        moved = True
+        counts_as_visit = True
         while reason is None and self.step < self.budget.steps:
-            picks = self.invalid_picks
+            invalid_picks_before = self.invalid_picks
             try:
-                reason = await self._step(moved)
+                reason = await self._step(counts_as_visit)
             except _CallbackError as raised:
-                ended = RunResult(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
-                self._emit(END, **ended.members(), raised=raised.text)
+                result = RunResult(EndReason.EXCEPTION, self.step + 1, self.inputs, self.state)
+                self._emit(END, **result.members(), raised=raised.log_text)
                 raise raised.error from None
-            moved = self.invalid_picks == picks
+            counts_as_visit = self.invalid_picks == invalid_picks_before
             self.step += 1
         result = RunResult(reason or EndReason.MAX_STEPS, self.step, self.inputs, self.state)
         self._emit(END, **result.members())
         return result
 
-    async def _step(self, moved: bool) -> EndReason | None:
-        """Run one step; return why it was the last one, or None."""
+    async def _step(self, counts_as_visit: bool) -> EndReason | None:
+        """Run one step; return the reason if the run ends with it, otherwise None."""
         menu = _call_back("menu", self.menu, self.state)
         menu_digest, state_digest = menu.digest, digest_state(self.state)
         self._emit("menu_built", menu=menu.members(), menu_digest=menu_digest, state_digest=state_digest)
-        self.visits[menu_digest, state_digest] += moved
+        self.visits[menu_digest, state_digest] += counts_as_visit
         if self.visits[menu_digest, state_digest] > self.budget.visits:
             self._emit("loop_guard_triggered", menu_digest=menu_digest, state_digest=state_digest)
             return EndReason.LOOP_GUARD
@@ -239,7 +249,7 @@ class _Loop:
         if selection.kind is SelectionKind.ASK_SUP:
             self._emit("ask_sup")
             return EndReason.ASK_SUP
-        if offer is None:
+        if offer is None:  # INVALID: choose() also replaces a PICK whose SID is not on the menu
             return self._invalid_pick(selection.why)
         inputs = self.inputs
         if selection.input_patch_json is not None:
@@ -252,8 +262,8 @@ class _Loop:
         return await self._act(selection, offer, inputs)
 
     async def _select(self, menu: Menu, menu_digest: str, state_digest: str) -> Selection:
-        flags = "".join(f"DS{slot}={int(slot in self.state)};" for slot in _FLAGGED)
-        choice = await choose(
+        flags = "".join(f"DS{slot}={int(slot in self.state)};" for slot in _FLAGGED_SLOTS)
+        decision = await choose(
             Situation(
                 goal_digest=f"{self.request.goal_id}|{menu_digest}|FLAGS:{flags}",
                 state_digest=state_digest,
@@ -265,24 +275,25 @@ class _Loop:
             self.fallback,
             self.policy,
         )
-        if choice.policy is not None:
-            self._emit("selector_policy_raw", **choice.policy.members())
-        if choice.fallback is not None:
-            self._emit("selector_fallback_raw", **choice.fallback.members())
-        self._emit("selector_chosen", source=choice.source, **choice.chosen.members())
-        return choice.chosen
+        if decision.policy is not None:
+            self._emit("selector_policy_raw", **decision.policy.members())
+        if decision.fallback is not None:
+            self._emit("selector_fallback_raw", **decision.fallback.members())
+        self._emit("selector_chosen", source=decision.source, **decision.chosen.members())
+        return decision.chosen
 
     async def _act(self, selection: Selection, offer: MenuAction, inputs: dict[str, Any]) -> EndReason | None:
-        named = {"aid": offer.aid, "sid": selection.sid, "deterministic": offer.deterministic}
-        # Before the effect: if the log ends here, the action may have happened.
-        self._emit("tool_start", **named, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
-        began = time.perf_counter()
+        """Execute the selected action and commit its state; return the reason if the run ends with it."""
+        action_members = {"aid": offer.aid, "sid": selection.sid, "deterministic": offer.deterministic}
+        # Logged before the effect: if the log ends with this record, the action may or may not have been executed.
+        self._emit("tool_start", **action_members, inputs_digest=hashlib.sha256(canonical(inputs)).hexdigest())
+        started = time.perf_counter()
         outcome = await self._attempt(offer.aid, inputs)
-        duration_ms = round((time.perf_counter() - began) * 1000)
+        duration_ms = round((time.perf_counter() - started) * 1000)
         if outcome.status is not StepStatus.OK:
             self._emit(
                 "tool_error",
-                **named,
+                **action_members,
                 status=outcome.status.value,
                 err=outcome.output,
                 by_action=outcome.by_action,
@@ -298,7 +309,7 @@ class _Loop:
         self.inputs, self.state = inputs, outcome.state
         self._emit(
             "tool_ok",
-            **named,
+            **action_members,
             output=outcome.output,
             tx_patch=tx_patch,
             state_digest=digest_state(self.state),
@@ -311,17 +322,17 @@ class _Loop:
         return None
 
     async def _attempt(self, aid: str, inputs: dict[str, Any]) -> ActionOutcome:
-        """Execute the action. An exception, or an invalid outcome, is its error."""
+        """Return the outcome of the action; an exception or an invalid outcome becomes a TOOL_ERROR."""
         try:
             outcome = ActionOutcome(*await resolve(self.execute(aid, copy_json(inputs), dict(self.state))))
             output = copy_json(outcome.output)
-            if len(canonical(output)) > LARGEST_OUTPUT:
-                raise ValueError(f"the output has more than {LARGEST_OUTPUT} bytes")
+            if len(canonical(output)) > MAX_OUTPUT_BYTES:
+                raise ValueError(f"the output has more than {MAX_OUTPUT_BYTES} bytes")
             return ActionOutcome(
                 StepStatus(outcome.status), output, check_state(outcome.state), bool(outcome.by_action)
             )
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+            text = f"{type(error).__name__}: {error}"[:_MAX_ERROR_LENGTH]
             return ActionOutcome(StepStatus.TOOL_ERROR, text.encode("utf-8", "backslashreplace").decode(), self.state)
 
     def _invalid_pick(self, why: str) -> EndReason | None:

@@ -1,8 +1,9 @@
 """Replay of a run from its log.
 
-The same loop runs on the recorded menus, selections and goals; no policy is started. Deterministic actions are executed
-again if an executor is given; the others return the recorded result, as does a deterministic one that a deadline, a
-crash or a breaker interrupted. Every event is compared with the log as a JSON value, except the durations.
+The loop of the run is executed again with the recorded menus, selections and goals; no policy is started. If the caller
+passes an executor, it executes deterministic actions again. Other actions return the recorded result, and so does a
+deterministic action that failed because of a deadline, a crash or a circuit breaker. Every event is compared with the
+log as a JSON value, except for :data:`_NOT_COMPARED`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from manglecp.runner.selectors import ControlMode, Situation
 from manglecp.toolhost import Slots, apply_state
 
 _NOT_COMPARED: Final = ("duration_ms", "records", "seal", "raised")
-"""Members of a record that a replay does not reproduce."""
+"""Members of a payload that a replay does not reproduce."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first record that differs; ``line`` counts from 1."""
+    """The first record that differs. ``line`` counts from 1, ``step`` from 0."""
 
     line: int
     step: int
@@ -35,7 +36,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """``result`` is that of the run if all records were the same, else None with the ``divergence``."""
+    """``result`` is the result of the run if all records were the same; otherwise None, and ``divergence`` is set."""
 
     result: RunResult | None
     divergence: Divergence | None = None
@@ -44,9 +45,10 @@ class ReplayResult:
 async def replay(
     log: Path | Iterable[bytes], execute: Execute | None = None, *, key: bytes | None = None, head: str | None = None
 ) -> ReplayResult:
-    """Verify the log, then replay it; raises :class:`BrokenLog`.
+    """Verify the log with ``key`` and ``head`` as :func:`~.log.verify` does, then replay it.
 
-    Without ``execute``, all actions return the recorded results, and the replay has no effects.
+    Without ``execute``, all actions return the recorded results, and the replay has no effects. Raises
+    :class:`BrokenLog`.
     """
     verified = verify(log, key=key, head=head)
     start = verified.records[0]
@@ -89,29 +91,31 @@ class _ReplayDiverged(Exception):
 
 
 class _RecordedException(Exception):
-    """Stands for the recorded exception of a caller's function."""
+    """Replaces the exception that ``menu`` or ``goal_done`` raised in the recorded run."""
 
 
 class _Recording:
-    """The recorded menus, selections and results, and the sink that compares events with the log."""
+    """The functions of the caller, as recorded, and the sink that compares the events of the replay with the log."""
 
     def __init__(self, records: Iterable[RunRecord], execute: Execute | None) -> None:
         self._records = tuple(records)
-        self._by_step = {(record.step, record.event): record.payload for record in self._records}
+        self._payloads = {(record.step, record.event): record.payload for record in self._records}
         self._lines: Iterator[tuple[int, RunRecord]] = iter(enumerate(self._records, 1))
-        self._menus = [
-            (record.step, Menu.read(record.payload["menu"])) for record in self._records if record.event == "menu_built"
+        self._menus = [  # (step, menu), the first one last
+            (record.step, Menu.read(record.payload["menu"]))
+            for record in reversed(self._records)
+            if record.event == "menu_built"
         ]
-        self._menus.reverse()
         self._execute = execute
         self._step = 0
         end = self._records[-1]
         raised = end.payload.get("raised") if end.payload.get("reason") == EndReason.EXCEPTION else None
-        self._raised_by = str(raised).partition(":")[0] if raised is not None else None
+        self._raised_by = str(raised).partition(":")[0] if raised is not None else None  # "menu" or "goal_done"
         self._end_step = end.step
-        self._state: Slots = {}
+        self._state: Slots = {}  # the last one that the loop passed to a function
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:
+        """Raise :class:`_ReplayDiverged` if the event differs from the next record of the log."""
         line, record = next(self._lines, (0, None))
         if record is None:
             raise ValueError("the run continues after the end of the log")
@@ -134,7 +138,7 @@ class _Recording:
         return Selection.read(self._recorded("selector_policy_raw"))
 
     async def execute(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
-        ok = self._by_step.get((self._step, "tool_ok"))
+        ok = self._payloads.get((self._step, "tool_ok"))
         recorded = self._recorded("tool_error") if ok is None else ok
         by_action = ok is not None or recorded["by_action"]
         if self._execute is not None and recorded["deterministic"] and by_action:
@@ -147,9 +151,10 @@ class _Recording:
         self._state = state
         if self._raised_by == "goal_done" and self._step == self._end_step:
             raise _RecordedException
-        return (self._step, "goal_done") in self._by_step
+        return (self._step, "goal_done") in self._payloads
 
     def result(self) -> RunResult:
+        """Return the result of a run that ended with an exception: a patch counts if its action succeeded."""
         inputs = patched = dict(self._records[0].payload["inputs"])
         for record in self._records:
             if record.event == "menu_built":
@@ -161,7 +166,7 @@ class _Recording:
         return RunResult(EndReason.EXCEPTION, self._end_step + 1, inputs, self._state)
 
     def _recorded(self, event: str) -> Mapping[str, Any]:
-        return self._by_step[self._step, event]
+        return self._payloads[self._step, event]
 
 
 def _comparable(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:

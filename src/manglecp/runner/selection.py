@@ -1,13 +1,14 @@
-"""The menu of a step, a selector's text, and the merge of its patch into the inputs (contract, section 2).
+"""The menu of a step, a selector's text, and the merge of its patch into the inputs (process contract, section 2).
 
-Menu entries are sorted by AID and numbered from ``SID0001``, so that the same actions always make the same menu; a
-filter leaves the SIDs unchanged. Upstream offers ``AID.NOOP.v1`` twice; here an action has one SID. A selection is
+Menu entries are sorted by action id (AID) and numbered with selection ids (SIDs) from ``SID0001``: the same actions
+always make the same menu. A filter leaves the SIDs unchanged. Upstream, the Machina runner, offers ``AID.NOOP.v1``
+twice; here an action has one SID. A selection is one of these texts, and may be surrounded by white space:
 
     "<ASK_SUP><END>" | "<NOOP><END>" | "<PICK><" SID ">" [patch] "<END>"
     patch = "<INP>" JSON object "</INP>" | "<INP64>" base64 of a JSON object "</INP64>"
 
-surrounded by white space. All other texts are ``INVALID``, never an exception: a model wrote them. Upstream ignores the
-text between the SID and the last ``<END>``; ``compatible=True`` parses that way.
+``ASK_SUP`` asks the supervisor. Any other text is an ``INVALID`` selection and not an exception, because a model wrote
+it. Upstream ignores other text between the SID and the last ``<END>``; ``compatible=True`` parses that way.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from manglecp.base.json import escape_token
 from manglecp.runner.log import PatchRefused, RunnerError, canonical, copy_json
 from manglecp.wire import Fault, decode
 
-MOST_ENTRIES: Final = 9_999  # a SID has four digits
+MAX_ENTRIES: Final = 9_999  # a SID has four digits
 SID: Final = re.compile(r"SID[0-9]{4}")
-_LONGEST_NAME: Final = 256
-_MOST_TAGS: Final = 64
-# The digest joins AIDs and tags with these separators without escaping, so they may not contain them.
+_MAX_NAME_LENGTH: Final = 256
+_MAX_TAGS: Final = 64
+# AIDs and tags may not contain "=", ":", "," and "|": Menu.digest joins them with these, without escaping.
 _AID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _TAG: Final = re.compile(r"[^\x00-\x20\x7f,:|=\ud800-\udfff]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
 class MenuAction:
-    """An action for a menu. A ``deterministic`` one has the same result on the same inputs and state."""
+    """An action that a menu offers. A ``deterministic`` action has the same result for the same inputs and state."""
 
     aid: str
     name: str = ""
@@ -47,9 +49,9 @@ class MenuAction:
     def __post_init__(self) -> None:
         if not _AID.fullmatch(self.aid):
             raise RunnerError(f"not an action id: {self.aid[:80]!a}")
-        if len(self.name) > _LONGEST_NAME or len(self.tags) > _MOST_TAGS:
+        if len(self.name) > _MAX_NAME_LENGTH or len(self.tags) > _MAX_TAGS:
             raise RunnerError(
-                f"{self.aid}: a name of more than {_LONGEST_NAME} characters, or more than {_MOST_TAGS} tags"
+                f"{self.aid}: a name of more than {_MAX_NAME_LENGTH} characters, or more than {_MAX_TAGS} tags"
             )
         for tag in self.tags:
             if not _TAG.fullmatch(tag):
@@ -62,7 +64,7 @@ class MenuEntry:
     offer: MenuAction
 
     def members(self) -> dict[str, Any]:
-        """Return the logged form, without the schema."""
+        """Return the JSON object for the log, without the schema."""
         offer = self.offer
         return {
             "sid": self.sid,
@@ -73,7 +75,7 @@ class MenuEntry:
         }
 
     def described(self) -> dict[str, Any]:
-        """Return the form for a policy, with the schema of the arguments, which upstream omits."""
+        """Return the JSON object for a policy, with the schema of the inputs if it is known; upstream has no schema."""
         schema = self.offer.inputs_schema
         return self.members() if schema is None else {**self.members(), "inputs_schema": dict(schema)}
 
@@ -86,8 +88,8 @@ class Menu:
 
     def __post_init__(self) -> None:
         sids = [entry.sid for entry in self.entries]
-        if len(sids) > MOST_ENTRIES:
-            raise RunnerError(f"more than {MOST_ENTRIES} entries")
+        if len(sids) > MAX_ENTRIES:
+            raise RunnerError(f"more than {MAX_ENTRIES} entries")
         if any(not SID.fullmatch(sid) for sid in sids) or sids != sorted(set(sids)):
             raise RunnerError("the SIDs are not SID0001 and so on, sorted and unique")
         if len({entry.offer.aid for entry in self.entries}) != len(sids):
@@ -95,7 +97,7 @@ class Menu:
 
     @classmethod
     def of(cls, offers: Iterable[MenuAction]) -> Menu:
-        """Return the menu of these actions; a repeated offer is one entry."""
+        """Return the menu of these actions; equal offers make one entry. Raises :class:`RunnerError`."""
         by_aid: dict[str, MenuAction] = {}
         for offer in offers:
             if by_aid.setdefault(offer.aid, offer) != offer:
@@ -104,25 +106,30 @@ class Menu:
 
     @classmethod
     def read(cls, entries: Iterable[Mapping[str, Any]]) -> Menu:
-        """Parse what :meth:`members` returned."""
+        """Return the menu from the result of :meth:`members`. Raises :class:`RunnerError`."""
         try:
-            actions = [
-                (one["sid"], MenuAction(one["aid"], one["name"], frozenset(one["tags"]), one["deterministic"]))
-                for one in entries
-            ]
-            return cls(tuple(MenuEntry(sid, action) for sid, action in actions))
+            return cls(
+                tuple(
+                    MenuEntry(e["sid"], MenuAction(e["aid"], e["name"], frozenset(e["tags"]), e["deterministic"]))
+                    for e in entries
+                )
+            )
         except (KeyError, TypeError, AttributeError) as error:
             raise RunnerError(f"not a menu: {type(error).__name__} {error}") from None
 
     def tagged(self, tags: Iterable[str]) -> Menu:
-        wanted = frozenset(tags)
-        return Menu(tuple(entry for entry in self.entries if entry.offer.tags & wanted))
+        """Return the menu of the entries with at least one of these tags."""
+        any_of = frozenset(tags)
+        return Menu(tuple(entry for entry in self.entries if entry.offer.tags & any_of))
 
     def permitted(self, allowed: Iterable[str] = (), blocked: Iterable[str] = ()) -> Menu:
-        """Apply ``_capabilities``: an AID, or its beginning and ``*``. Blocked wins; no list allows all."""
-        allowing, blocking = tuple(allowed), tuple(blocked)
-        entries = [entry for entry in self.entries if not _matches(entry.offer.aid, blocking)]
-        return Menu(tuple(entry for entry in entries if not allowing or _matches(entry.offer.aid, allowing)))
+        """Return the menu of the entries that are allowed and not blocked.
+
+        A pattern is an AID, or the beginning of AIDs followed by ``*``. An empty ``allowed`` allows all.
+        """
+        allow_list, block_list = tuple(allowed), tuple(blocked)
+        entries = [entry for entry in self.entries if not _matches(entry.offer.aid, block_list)]
+        return Menu(tuple(entry for entry in entries if not allow_list or _matches(entry.offer.aid, allow_list)))
 
     def get(self, sid: str) -> MenuAction | None:
         return next((entry.offer for entry in self.entries if entry.sid == sid), None)
@@ -133,15 +140,15 @@ class Menu:
     @property
     def digest(self) -> str:
         """Return the SHA-256 of ``SID0001=<AID>:<sorted,tags>|SID0002=…``, as upstream computes it."""
-        parts = (f"{one.sid}={one.offer.aid}:{','.join(sorted(one.offer.tags))}" for one in self.entries)
+        parts = (f"{entry.sid}={entry.offer.aid}:{','.join(sorted(entry.offer.tags))}" for entry in self.entries)
         return hashlib.sha256("|".join(parts).encode()).hexdigest()
 
 
 def _matches(aid: str, patterns: tuple[str, ...]) -> bool:
-    return any(aid.startswith(one[:-1]) if one.endswith("*") else aid == one for one in patterns)
+    return any(aid.startswith(pattern[:-1]) if pattern.endswith("*") else aid == pattern for pattern in patterns)
 
 
-LONGEST: Final = 65_536  # characters of a selection; also the limit of the output of a policy
+MAX_SELECTION_LENGTH: Final = 65_536  # characters; the output of a policy has the same limit in bytes
 
 _SPACES: Final = " \t\n\v\f\r"
 _PICK: Final = re.compile(r"<PICK><(SID[0-9]{4})>(.*)<END>", re.DOTALL)
@@ -150,7 +157,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class SelectionKind(StrEnum):
-    """The kind of a selection. What cannot be parsed, or is not on the menu, is ``INVALID``."""
+    """The kind of a selection; ``INVALID`` if the text cannot be parsed, or if its SID is not on the menu."""
 
     PICK = "PICK"
     ASK_SUP = "ASK_SUP"
@@ -160,7 +167,7 @@ class SelectionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A parsed selection. ``raw`` is the original text; ``why`` explains an invalid one, outside of the contract."""
+    """A parsed selection. ``raw`` is the original text; ``why``, not in the contract, explains an invalid one."""
 
     kind: SelectionKind
     raw: str
@@ -169,7 +176,8 @@ class Selection:
     why: str = ""
 
     def __post_init__(self) -> None:
-        texts: tuple[object, ...] = (self.raw, self.sid, self.input_patch_json, self.why)  # hints are not enforced
+        # Typed as object, because read() passes values of any type.
+        texts: tuple[object, ...] = (self.raw, self.sid, self.input_patch_json, self.why)
         for text in texts:
             if text is not None and (not isinstance(text, str) or _SURROGATE.search(text)):
                 raise ValueError("a selection consists of Unicode texts")
@@ -180,33 +188,33 @@ class Selection:
 
     @classmethod
     def invalid(cls, raw: str, why: str) -> Selection:
-        """Return an invalid selection. A text that is not Unicode is escaped, so that it can be logged."""
+        """Return an invalid selection. A text with surrogates is escaped, so that it can be logged."""
         return cls(SelectionKind.INVALID, ascii(raw) if _SURROGATE.search(raw) else raw, why=why)
 
     @classmethod
     def read(cls, members: Mapping[str, Any]) -> Selection:
-        """Parse what :meth:`members` returned."""
+        """Return the selection from the result of :meth:`members`. Raises ValueError."""
         try:
             return cls(**{**members, "kind": SelectionKind(members["kind"])})
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a selection: {type(error).__name__} {error}") from None
 
     def within(self, menu: Menu) -> Selection:
-        """Return itself, or an invalid selection if its SID is not on the menu."""
+        """Return this selection, or an invalid one if its SID is not on the menu."""
         if self.sid is None or menu.get(self.sid) is not None:
             return self
         return Selection.invalid(self.raw, f"{self.sid} is not on the menu")
 
     def members(self) -> dict[str, Any]:
-        """Return the logged form, without absent members."""
+        """Return the JSON object for the log; members without a value are absent."""
         members = {**asdict(self), "kind": self.kind.value, "why": self.why or None}
         return {name: text for name, text in members.items() if text is not None}
 
 
 def parse_selection(raw: str, *, compatible: bool = False) -> Selection:
-    """Return the selection of a text."""
-    if len(raw) > LONGEST:
-        return Selection.invalid(raw[:LONGEST], f"longer than {LONGEST} characters")
+    """Return the selection of a text; never raises. ``compatible`` ignores other text around the patch."""
+    if len(raw) > MAX_SELECTION_LENGTH:
+        return Selection.invalid(raw[:MAX_SELECTION_LENGTH], f"longer than {MAX_SELECTION_LENGTH} characters")
     if _SURROGATE.search(raw):
         return Selection.invalid(raw, "not Unicode")
     text = raw.strip(_SPACES)
@@ -217,11 +225,11 @@ def parse_selection(raw: str, *, compatible: bool = False) -> Selection:
     pick = _PICK.fullmatch(text)
     if pick is None:
         return Selection.invalid(raw, "not a selection" if text else "an empty text")
-    sid, rest = pick.groups()
+    sid, patch_text = pick.groups()
     try:
-        patch = _find_patch(rest) if compatible else _parse_patch(rest)
-    except _InvalidPatch as unread:
-        return Selection.invalid(raw, str(unread))
+        patch = _find_patch(patch_text) if compatible else _parse_patch(patch_text)
+    except _InvalidPatch as error:
+        return Selection.invalid(raw, str(error))
     return Selection(SelectionKind.PICK, raw, sid, patch)
 
 
@@ -229,11 +237,14 @@ class _InvalidPatch(Exception):
     pass
 
 
-def _parse_patch(rest: str) -> str | None:
-    """Return the patch; raise for other text. JSON may contain ``</INP>``: only the last one ends the patch."""
-    if not rest:
+def _parse_patch(patch_text: str) -> str | None:
+    """Return the JSON of the patch, None without one. Raises :class:`_InvalidPatch` for any other text.
+
+    The JSON may contain ``</INP>``: only the last one ends the patch.
+    """
+    if not patch_text:
         return None
-    match = _PATCH.fullmatch(rest)
+    match = _PATCH.fullmatch(patch_text)
     if match is None:
         raise _InvalidPatch("other text than a patch between SID and END")
     tag, body = match.groups()
@@ -247,13 +258,16 @@ def _parse_patch(rest: str) -> str | None:
     return text
 
 
-def _find_patch(rest: str) -> str | None:
-    """Return the first patch found anywhere, INP64 before INP, without what follows its object."""
+def _find_patch(patch_text: str) -> str | None:
+    """Return the JSON object of the first ``INP64`` anywhere in the text, or else of the first ``INP``.
+
+    Text after the object is dropped. Returns None without a patch; raises :class:`_InvalidPatch`.
+    """
     for tag in ("INP64", "INP"):
         # Not a regular expression: its time would be quadratic in the number of opening tags.
-        _, opened, after = rest.partition(f"<{tag}>")
-        text, closed, _ = after.partition(f"</{tag}>")
-        if not opened or not closed:
+        _, opening_tag, after = patch_text.partition(f"<{tag}>")
+        text, closing_tag, _ = after.partition(f"</{tag}>")
+        if not opening_tag or not closing_tag:
             continue
         if tag == "INP64":
             unspaced = "".join(text.split())
@@ -276,32 +290,31 @@ def _decode_base64(text: str) -> str:
         raise _InvalidPatch("the patch is not base64 of UTF-8") from None
 
 
-DEEPEST: Final = 32  # nesting depth, the limit of hosts written in C++
-LARGEST_PATCH: Final = 65_536
-LARGEST_INPUTS: Final = 1_048_576  # bytes of all inputs after the merge: many small patches are a large one
-MOST_BLOCKED: Final = 64
-"""Blocked keys; bounded, because the report has the whole path of each."""
+MAX_PATCH_DEPTH: Final = 32  # the limit of hosts written in C++
+MAX_PATCH_BYTES: Final = 65_536
+MAX_INPUTS_BYTES: Final = 1_048_576  # of all inputs after the merge, because the patches of a run add up
+MAX_BLOCKED_KEYS: Final = 64  # of a patch; the log has the whole path of each
 
 
 @dataclass(frozen=True, slots=True)
 class MergedInputs:
-    """``blocked`` has JSON pointers to the removed keys, never their values."""
+    """The inputs after a patch. ``blocked`` has JSON pointers to the keys that were removed from the patch."""
 
     inputs: dict[str, Any]
     blocked: tuple[str, ...] = ()
 
 
 def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInputs:
-    """Return new inputs with the patch merged in; raises :class:`PatchRefused`.
+    """Return new inputs with the patch merged in. Raises :class:`PatchRefused`.
 
-    A key of the patch replaces the same key of the inputs as a whole. Keys with a leading underscore are removed at
-    every depth: they steer the runner (``_capabilities``, ``_lease_token``). Upstream checks only the top level for
-    three prefixes.
+    A key of the patch replaces the same key of the inputs as a whole. Keys with a leading underscore are removed from
+    the patch at every depth, because such keys control the runner (``_capabilities``, ``_lease_token``). Upstream
+    removes only three prefixes, and only at the top level.
     """
     try:
         data = input_patch_json.encode()
-        if len(data) > LARGEST_PATCH:
-            raise PatchRefused(f"the patch has more than {LARGEST_PATCH} bytes")
+        if len(data) > MAX_PATCH_BYTES:
+            raise PatchRefused(f"the patch has more than {MAX_PATCH_BYTES} bytes")
         patch = decode(data)
     except (Fault, UnicodeError) as fault:
         raise PatchRefused(f"the patch is {fault}") from None
@@ -313,35 +326,38 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
         size = len(canonical(merged))
     except ValueError as error:
         raise PatchRefused(f"the inputs would be {error}") from None
-    if size > LARGEST_INPUTS:
-        raise PatchRefused(f"the inputs would have more than {LARGEST_INPUTS} bytes")
+    if size > MAX_INPUTS_BYTES:
+        raise PatchRefused(f"the inputs would have more than {MAX_INPUTS_BYTES} bytes")
     return MergedInputs(merged, blocked)
 
 
 def _remove_blocked_keys(patch: dict[str, Any]) -> tuple[str, ...]:
-    """Remove blocked keys and return their pointers. Raises for a patch that is too deep; not recursive."""
+    """Remove blocked keys in place and return their JSON pointers, without recursion.
+
+    Raises :class:`PatchRefused` for a patch that is nested too deep or has too many blocked keys.
+    """
     blocked: list[tuple[str, ...]] = []
-    pending: list[tuple[tuple[str, ...], Any]] = [((), patch)]
+    pending: list[tuple[tuple[str, ...], Any]] = [((), patch)]  # path, dict or list
     while pending:
-        place, one = pending.pop()
-        if len(place) >= DEEPEST:
-            raise PatchRefused(f"the patch is nested more than {DEEPEST} deep")
-        if isinstance(one, dict):
-            for key in [key for key in one if _is_blocked(key)]:
-                blocked.append((*place, key))
-                del one[key]
-        if len(blocked) > MOST_BLOCKED:
-            raise PatchRefused(f"the patch has more than {MOST_BLOCKED} blocked keys")
-        parts = one.items() if isinstance(one, dict) else enumerate(one)
-        # Tuples of steps share their texts; pointers would copy a long key once per descendant.
-        pending += [((*place, str(step)), part) for step, part in parts if isinstance(part, dict | list)]
+        path, container = pending.pop()
+        if len(path) >= MAX_PATCH_DEPTH:
+            raise PatchRefused(f"the patch is nested more than {MAX_PATCH_DEPTH} deep")
+        if isinstance(container, dict):
+            for key in [key for key in container if _is_blocked(key)]:
+                blocked.append((*path, key))
+                del container[key]
+        if len(blocked) > MAX_BLOCKED_KEYS:
+            raise PatchRefused(f"the patch has more than {MAX_BLOCKED_KEYS} blocked keys")
+        parts = container.items() if isinstance(container, dict) else enumerate(container)
+        # Paths are tuples, which share their keys; pointers would copy a long key once per descendant.
+        pending += [((*path, str(step)), part) for step, part in parts if isinstance(part, dict | list)]
     return tuple(sorted(map(_pointer, blocked)))
 
 
-def _pointer(place: tuple[str, ...]) -> str:
-    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in place)
+def _pointer(path: tuple[str, ...]) -> str:
+    return "".join(f"/{escape_token(step)}" for step in path)
 
 
 def _is_blocked(key: str) -> bool:
-    """Return whether a key is blocked: an underscore or a lookalike first, or a NUL, where a C++ host ends the key."""
+    """Return whether a key starts with an underscore or a lookalike, or has a NUL, at which a C++ host ends the key."""
     return "\0" in key or unicodedata.normalize("NFKC", key).lstrip().startswith("_")

@@ -1,9 +1,9 @@
-"""Selectors: the built-in heuristic, an external policy process, and the mode that arbitrates between them.
+"""Selectors: a fallback (such as :class:`FirstFit`), an external policy process, and the mode that selects the decider.
 
-A policy command is a list of arguments and never passes a shell; its executable must be on a list of absolute paths.
-It reads the situation as JSON from a private file or stdin and prints a selection. Any failure (start, time, size, exit
-code, grammar, a SID that is not on the menu) is an INVALID selection. Five failures in a row open a circuit breaker for
-30 seconds.
+A policy command is a list of arguments and never run through a shell; its executable must be on a list of absolute
+paths. The policy reads the situation as JSON from a private file or stdin and prints a selection. Any failure (start,
+time, size, exit code, grammar, a selection id (SID) that is not on the menu) is an INVALID selection. Five failures in
+a row open a circuit breaker for 30 seconds. Upstream is the Machina runner, whose interfaces this package implements.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from manglecp.toolhost import Breaker
 class ControlMode(StrEnum):
     """Which selector decides.
 
-    A selector that neither decides nor is compared is not called, and a failing policy is an invalid selection;
-    upstream calls both in every mode and replaces a failing policy by the fallback.
+    Only the selectors that a mode needs are called, and a failing policy makes an INVALID selection. Upstream calls
+    both selectors in every mode, and replaces the selection of a failing policy by that of the fallback.
     """
 
-    FALLBACK_ONLY = "FALLBACK_ONLY"
-    SHADOW_POLICY = "SHADOW_POLICY"  # the fallback decides, the policy is logged
-    BLENDED = "BLENDED"  # the policy decides unless it is INVALID
-    POLICY_ONLY = "POLICY_ONLY"  # the policy decides, INVALID included
+    FALLBACK_ONLY = "FALLBACK_ONLY"  # the policy is not called
+    SHADOW_POLICY = "SHADOW_POLICY"  # the fallback decides; the selection of the policy is only logged
+    BLENDED = "BLENDED"  # the policy decides; if its selection is INVALID, the fallback
+    POLICY_ONLY = "POLICY_ONLY"  # the policy decides, even if its selection is INVALID
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The input of a selector."""
+    """The input of a selector. ``request_id`` is the caller's trace id."""
 
     goal_digest: str
     state_digest: str
@@ -55,7 +55,7 @@ class Situation:
     request_id: str | None = None
 
     def members(self) -> dict[str, Any]:
-        """Return the form for a policy: upstream's keys, and the request id."""
+        """Return the JSON object that a policy reads: the keys of upstream, and ``request_id`` if there is one."""
         members = {
             "goal_digest": self.goal_digest,
             "state_digest": self.state_digest,
@@ -67,30 +67,28 @@ class Situation:
 
 
 Selector: TypeAlias = Callable[[Situation], Selection | Awaitable[Selection]]
-"""Picks from a menu, now or when awaited. A failure is an invalid selection."""
+"""Returns a selection, or an awaitable of one. An exception counts as an INVALID selection."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectorDecision:
-    """The selection that counts, its source, and all selections made."""
+    """The selection that counts, its source, and the selection of each selector that was called."""
 
     chosen: Selection
-    source: str
+    source: str  # "fallback" or "policy"
     fallback: Selection | None = None
     policy: Selection | None = None
 
 
 async def choose(situation: Situation, fallback: Selector, policy: Selector | None) -> SelectorDecision:
-    """Call the selectors of the mode. A missing policy that has to decide is INVALID."""
+    """Call the selectors that the mode needs. A missing policy counts as an INVALID selection."""
     mode = situation.control_mode
-    policy_selection = fallback_selection = None
-    if mode is not ControlMode.FALLBACK_ONLY:
-        policy_selection = await _select(policy, situation)
-    deciding = policy_selection if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
-    if deciding is None or (mode is ControlMode.BLENDED and deciding.kind is SelectionKind.INVALID):
+    policy_selection = None if mode is ControlMode.FALLBACK_ONLY else await _select(policy, situation)
+    decisive = policy_selection if mode in (ControlMode.BLENDED, ControlMode.POLICY_ONLY) else None
+    if decisive is None or (mode is ControlMode.BLENDED and decisive.kind is SelectionKind.INVALID):
         fallback_selection = await _select(fallback, situation)
         return SelectorDecision(fallback_selection, "fallback", fallback_selection, policy_selection)
-    return SelectorDecision(deciding, "policy", None, policy_selection)
+    return SelectorDecision(decisive, "policy", None, policy_selection)
 
 
 async def _select(selector: Selector | None, situation: Situation) -> Selection:
@@ -103,14 +101,14 @@ async def _select(selector: Selector | None, situation: Situation) -> Selection:
 
 
 class FirstFit:
-    """A selector without a model; use one instance per run.
+    """A fallback without a model; use one instance per run.
 
-    It picks the first action whose required arguments are present and that was not tried yet on these inputs and this
-    state; otherwise NOOP.
+    It picks the first action of the menu whose required arguments are among the inputs and that it has not yet picked
+    for these inputs and this state; otherwise NOOP.
     """
 
     def __init__(self) -> None:
-        self._tried: set[tuple[str, str, str]] = set()
+        self._tried: set[tuple[str, str, str]] = set()  # AID, state digest, inputs digest
 
     def __call__(self, situation: Situation, /) -> Selection:
         inputs_digest = sha256(canonical(dict(situation.inputs))).hexdigest()
@@ -127,15 +125,15 @@ def _has_required_inputs(situation: Situation, offer: MenuAction) -> bool:
     return not isinstance(required, list) or all(name in situation.inputs for name in required)
 
 
-_INHERITED: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-_NOT_STARTED: Final = 127
-_NOT_STARTED_MARK: Final = b"not started: "
+_INHERITED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_NOT_STARTED_CODE: Final = 127  # this and the prefix: what the launcher returns if it cannot start the program
+_NOT_STARTED_PREFIX: Final = b"not started: "
 _LAUNCHER: Final = """
 import json, os, resource, sys
-for kind, most in json.loads(sys.argv[1]):
+for kind, wanted in json.loads(sys.argv[1]):
     hard = resource.getrlimit(kind)[1]
-    allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(kind, (allowed, allowed))
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(kind, (limit, limit))
 try:
     os.execv(sys.argv[2], sys.argv[2:])
 except OSError as error:
@@ -146,7 +144,11 @@ except OSError as error:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLimits:
-    """Upstream's limits of a policy. ``seconds`` is wall time, the rest is enforced by the kernel."""
+    """The limits of a policy process; the defaults are those of upstream.
+
+    This module enforces ``seconds`` (wall time) and ``output_bytes`` (stdout) by killing the process; the kernel
+    enforces the others as resource limits.
+    """
 
     seconds: float = 2.5
     output_bytes: int = 65_536
@@ -158,7 +160,7 @@ class PolicyLimits:
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """The output of a child. ``failure`` is empty if the child exited with 0 within its limits."""
+    """The stdout of a child. ``failure`` is empty if the child exited with 0 within its limits."""
 
     output: bytes
     failure: str = ""
@@ -167,16 +169,17 @@ class ChildResult:
 def run_child(
     argv: Sequence[str], *, stdin: IO[bytes], env: Mapping[str, str], limits: PolicyLimits, stop: threading.Event
 ) -> ChildResult:
-    """Run a child process within its limits, or until ``stop`` is set; failures of the child are returned.
+    """Run a policy process within its limits, or until ``stop`` is set. Its failures are returned, not raised.
 
-    A small launcher sets the limits and then becomes the program: code between fork and exec would be unsafe with
-    threads. The input is a file, so that a child that does not read cannot block us.
+    A small launcher sets the resource limits and then executes the program: a ``preexec_fn``, which runs between fork
+    and exec, would be unsafe with threads. ``stdin`` is a file and not a pipe, so that a process that does not read
+    cannot block the writer.
     """
-    own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    launched = [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(_resource_limits(limits)), *argv]
+    inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
+    command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, json.dumps(_resource_limits(limits)), *argv]
     try:
         output, _, code = capture(
-            launched, {**own, **env}, seconds=limits.seconds, limit=limits.output_bytes, stdin=stdin, stop=stop
+            command, {**inherited, **env}, seconds=limits.seconds, limit=limits.output_bytes, stdin=stdin, stop=stop
         )
     except (OSError, ValueError) as error:
         return ChildResult(b"", f"not started: {type(error).__name__}")
@@ -184,7 +187,7 @@ def run_child(
         return ChildResult(b"", f"printed more than {limits.output_bytes} bytes")
     if code is None:
         return ChildResult(b"", f"no selection within {limits.seconds:g} s")
-    if code == _NOT_STARTED and output.startswith(_NOT_STARTED_MARK):
+    if code == _NOT_STARTED_CODE and output.startswith(_NOT_STARTED_PREFIX):
         return ChildResult(b"", output.decode("ascii", "replace"))
     return ChildResult(output, "" if code == 0 else f"exit code {code}" if code > 0 else f"signal {-code}")
 
@@ -200,28 +203,28 @@ def _resource_limits(limits: PolicyLimits) -> list[tuple[int, int]]:
 
 
 class Payload(StrEnum):
-    """How the situation reaches the process."""
+    """How the situation reaches the policy process."""
 
-    FILE = "file"
+    FILE = "file"  # in a private file, whose path is added as the last argument
     STDIN = "stdin"
 
 
 @dataclass(frozen=True)
 class ExternalPolicy:
-    """A policy process. ``env`` is added to the few variables that it inherits."""
+    """A selector that starts a policy process for each selection. Raises :class:`PolicyRefused`."""
 
     argv: Sequence[str]
-    allowed: Collection[str]
+    allowed: Collection[str]  # absolute paths of executables; argv[0] must be one of them
     payload: Payload = Payload.FILE
-    compatible: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
+    compatible: bool = False  # parse the output as upstream does, see parse_selection()
+    env: Mapping[str, str] = field(default_factory=dict)  # in addition to _INHERITED_VARIABLES
     limits: PolicyLimits = field(default_factory=PolicyLimits)
     breaker: Breaker = field(default_factory=lambda: Breaker(time.monotonic))
 
     def __post_init__(self) -> None:
-        if isinstance(self.argv, str) or not self.argv or not all(isinstance(one, str) for one in self.argv):
+        if isinstance(self.argv, str) or not self.argv or not all(isinstance(item, str) for item in self.argv):
             raise PolicyRefused("the command is not a list of texts")
-        if any("\0" in one for one in self.argv):
+        if any("\0" in item for item in self.argv):
             raise PolicyRefused("an argument contains NUL")
         executable = self.argv[0]
         if not Path(executable).is_absolute() or ".." in Path(executable).parts or executable not in self.allowed:
@@ -232,35 +235,34 @@ class ExternalPolicy:
         if permit is None:
             return Selection.invalid("", "the circuit breaker of the policy is open")
         stop = threading.Event()
+        settle = self.breaker.abandoned  # a cancelled call shows neither success nor failure of the policy
         try:
-            ended = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
+            result = await asyncio.to_thread(self._run, canonical(situation.members()), stop)
+            selection = self._parse(result).within(situation.menu)
+            is_invalid = selection.kind is SelectionKind.INVALID
+            settle = self.breaker.failed if is_invalid else self.breaker.succeeded
+            return selection
         finally:
-            stop.set()
-            self.breaker.abandoned(permit)  # no effect once the permit is settled below
-        selection = self._read(ended).within(situation.menu)
-        if selection.kind is SelectionKind.INVALID:
-            self.breaker.failed(permit)
-        else:
-            self.breaker.succeeded(permit)
-        return selection
+            stop.set()  # the thread of a cancelled task still waits for the process
+            settle(permit)
 
-    def _run(self, payload: bytes, stop: threading.Event) -> ChildResult:
+    def _run(self, situation_json: bytes, stop: threading.Event) -> ChildResult:
         with tempfile.TemporaryFile() as stdin:
             if self.payload is Payload.STDIN:
-                stdin.write(payload)
+                stdin.write(situation_json)
                 stdin.seek(0)
                 return run_child(self.argv, stdin=stdin, env=self.env, limits=self.limits, stop=stop)
             # A private folder, so that no other user can replace the file.
             with tempfile.TemporaryDirectory(prefix="policy-") as folder:
                 file = Path(folder, "situation.json")
-                file.write_bytes(payload)
+                file.write_bytes(situation_json)
                 return run_child([*self.argv, str(file)], stdin=stdin, env=self.env, limits=self.limits, stop=stop)
 
-    def _read(self, ended: ChildResult) -> Selection:
+    def _parse(self, result: ChildResult) -> Selection:
         try:
-            raw = ended.output.decode()
+            raw = result.output.decode()
         except UnicodeDecodeError:
             return Selection.invalid("", "the output of the policy is not UTF-8")
-        if ended.failure:
-            return Selection.invalid(raw, f"the policy failed: {ended.failure}")
+        if result.failure:
+            return Selection.invalid(raw, f"the policy failed: {result.failure}")
         return parse_selection(raw, compatible=self.compatible)
