@@ -27,12 +27,12 @@ def evaluate(program: Program, *, now: int, limits: Limits | None = None, extern
 class _WholeProgram(NaiveEvaluation):
     def run(self, more: Iterable[Fact] = ()) -> None:
         for fact in itertools.chain(program_facts(self.program, self.now), more):
-            self.relation(fact.key).add(*fact.timed)
+            self.relation(fact.key).add(*fact.timed_args)
         self.statistics.given = sum(map(len, self.relations.values()))
         for key in [key for key in self.relations if key not in self.rules]:
             self._finish(key)
         for component in self.program.components:
-            self.component(component)
+            self.evaluate_component(component)
         self.answers.clear()
         constrained = [(self.predicate(key), self.relation(key)) for key in sorted(self.relations)]
         broken = [one for predicate, relation in constrained for one in violations(predicate, relation, self.holds)]

@@ -1,8 +1,8 @@
 """The Mangle language: Datalog with types, aggregation and time. Independent of MangleCP.
 
 Stages: parse (``lexer``, ``parser``), analysis (``declarations``, ``clauses``, ``types``, ``checker``), stratification
-(``stratify``), evaluation (``engine``; ``naive`` interprets what is rare). :meth:`Program.load` runs the first three;
-``result`` holds the least model, ``explain`` proofs and abduction.
+(``stratify``), evaluation (``engine``; ``naive`` interprets rare features and locates errors). :meth:`Program.load`
+runs the first three; ``result`` holds the least model, ``explain`` makes proofs and finds missing facts.
 """
 
 from manglecp.base.lazy import attach

@@ -1,11 +1,11 @@
 """The bounds checker: rejects rules that pass a predicate what its declaration forbids.
 
-For each rule, in running order, it keeps the possible types of every variable. A predicate has alternatives: its
-declared rows, or what its facts and rules yield. Each premise splits the states by alternative and drops impossible
-ones; a rule without a state is rejected. At the end the head must fit a declared row in every state.
+A *state* maps the variables of a rule to their possible types. A predicate has *alternatives*, rows of types: those of
+its declaration, or else those of its facts and rules. In running order, each premise splits every state by alternative
+and drops impossible ones; a rule without a state is rejected. In every state the head must fit a declared row.
 
-Only provable errors are rejected: an application without a type is an error in a body, but ``/any`` in a head or
-``let``.
+Only provable errors are rejected: a function application without a type is an error in a body, but has the type
+``/any`` in a head or ``let``.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ if TYPE_CHECKING:
     from manglecp.mangle.program import GivenFact, Rule
 
 
-# Arithmetic and its reducers need exactly one type, constructors build theirs from their arguments. For other built-ins
-# only type constructors are compared; kinds of constants are checked at run time.
 State: TypeAlias = dict[str, Type]  # the possible type of each variable
 
 ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
-ORDERED: Final = union(ORDERABLE)
+ANY_ORDERABLE: Final = union(ORDERABLE)
+# Arithmetic and its reducers need exactly one type, constructors build theirs from their arguments. For other built-ins
+# only type constructors are compared; kinds of constants are checked at run time.
 EXACT: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("fn:plus", "fn:minus", "fn:mult", "fn:div", "fn:mod", "fn:sum", "fn:min", "fn:max"), NUMBER),
     **dict.fromkeys(("fn:float:plus", "fn:float:mult", "fn:float:div"), FLOAT),
@@ -92,12 +92,12 @@ EXACT: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("fn:duration:sum", "fn:duration:min", "fn:duration:max"), DURATION),
     **dict.fromkeys(("fn:time:min", "fn:time:max"), TIME),
 }
-"""Functions over exactly one type."""
+"""The type that all arguments and the result of a function have."""
 
 
 @cache
 def signature(types: tuple[str, ...]) -> Types:
-    """Parse the types of a built-in."""
+    """Parse the types in the entry of a built-in."""
     text = ", ".join(types)
     (decl,) = parse(Source("signature", f"Decl p() bound [{text}].")).decls
     return tuple(read_type(term) for term in decl.bounds[0])
@@ -116,10 +116,10 @@ class Expressions:
         if not isinstance(term, Apply):
             return self.vocabulary.constant(term)
         args = [self.type_of(arg, state) for arg in term.args]
-        type_ = EMPTY if EMPTY in args else self._apply(term, args)
+        type_ = EMPTY if EMPTY in args else self._application_type(term, args)
         return ANY if is_large(type_) else type_
 
-    def _apply(self, term: Apply, args: list[Type]) -> Type:
+    def _application_type(self, term: Apply, args: list[Type]) -> Type:
         name = term.function
         if name == "fn:list":
             return ListType(upper(args))
@@ -130,9 +130,9 @@ class Expressions:
         if name == "fn:pair":
             return PairType(*args) if len(args) == 2 else EMPTY
         if name == "fn:struct":
-            return self._struct(term, args)
+            return self._struct_type(term, args)
         if name == "fn:struct:get":
-            return self._field_of(args[0], term.args[1]) if len(args) == 2 else EMPTY
+            return self._field_type(args[0], term.args[1]) if len(args) == 2 else EMPTY
         exact = EXACT.get(name)
         if exact is not None:
             return exact if all(_is_exactly(arg, exact) for arg in args) else EMPTY
@@ -147,7 +147,7 @@ class Expressions:
             return EMPTY
         return instantiate(signature((function.result,))[0], binding)
 
-    def _struct(self, term: Apply, args: list[Type]) -> Type:
+    def _struct_type(self, term: Apply, args: list[Type]) -> Type:
         labels = term.args[::2]
         if len(args) % 2:
             return EMPTY
@@ -155,7 +155,7 @@ class Expressions:
             return ANY
         return StructType(tuple(zip(labels, args[1::2], strict=True)))  # type: ignore[arg-type]  # constants only
 
-    def _field_of(self, struct: Type, label: Term) -> Type:
+    def _field_type(self, struct: Type, label: Term) -> Type:
         if isinstance(label, Variable | Apply):
             return EMPTY
         members = struct.members if isinstance(struct, Union) else (struct,)
@@ -164,7 +164,7 @@ class Expressions:
         return union(t for m in members if isinstance(m, StructType) and (t := m.field(label)) is not None)
 
     def find_misfit(self, name: str, args: list[Type]) -> tuple[int, Type]:
-        """Return the first argument that prevents an application from having a type, and the expected type."""
+        """Return the position of the first argument that does not fit a function, and the expected type."""
         exact = EXACT.get(name)
         if exact is not None:
             return next((i for i, arg in enumerate(args) if not _is_exactly(arg, exact)), 0), exact
@@ -172,7 +172,7 @@ class Expressions:
         for position, (param, arg) in enumerate(zip(signature(FUNCTIONS[name].params), args, strict=False)):
             if not shapes_agree(param, arg, binding):
                 return position, param
-        return 0, StructType(())  # a struct is wanted
+        return 0, StructType(())  # fn:struct:get, which takes a struct
 
     def type_or_any(self, term: Term, state: State) -> Type:
         """Return the type of a term, or ``/any`` where a run-time error is sufficient."""
@@ -196,12 +196,12 @@ class Expressions:
         return exact if all(_is_exactly(arg, exact) for arg in args) else ANY
 
 
-def _is_exactly(own: Type, wanted: Type) -> bool:
-    """Return whether the type is exactly ``wanted``. Two unknown values that were compared count as numbers."""
-    return widen(own) == wanted or (wanted == NUMBER and own == ORDERED)
+def _is_exactly(actual: Type, expected: Type) -> bool:
+    """Return whether the type is exactly ``expected``. A value that was only compared counts as a number."""
+    return widen(actual) == expected or (expected == NUMBER and actual == ANY_ORDERABLE)
 
 
-MAX_STATES: Final = 200
+MAX_STATES: Final = 200  # of one rule after a premise; with more, its types are not checked
 
 
 def check_types(
@@ -226,7 +226,7 @@ class _Infeasible(Exception):
 
 
 class _NothingProven(Exception):
-    """A rule has too many alternatives, or reads a predicate whose types an error left open."""
+    """A rule has too many states, or reads a predicate whose types are unknown because of an error."""
 
 
 class _Checker:
@@ -239,9 +239,9 @@ class _Checker:
         self.acceptance = Acceptance(predicates)
         self.vocabulary = self.acceptance.vocabulary
         self.expressions = Expressions(self.vocabulary)
-        self.observed: dict[Key, dict[Types, None]] = {}
-        self.alternatives: dict[Key, tuple[Types, ...]] = {}
-        self.unproven: set[Key] = set()
+        self.observed: dict[Key, dict[Types, None]] = {}  # the rows of types of facts without a declaration
+        self.alternatives: dict[Key, tuple[Types, ...]] = {}  # of predicates whose rules were checked
+        self.unproven: set[Key] = set()  # predicates with unknown alternatives
 
     def complain(self, clause: Clause, message: str, span: Span | None, fix: str | None = None) -> None:
         where = span or clause.span
@@ -263,39 +263,40 @@ class _Checker:
     def report_misfit(self, clause: Clause, predicate: Predicate, types: Types) -> None:
         head = clause.head
         if len(predicate.rows) == 1:
-            for position, (type_, wanted) in enumerate(zip(types, predicate.rows[0], strict=True)):
-                if not conforms(type_, wanted):
-                    message = _misfit_message(head, position, describe_type(wanted), type_)
+            for position, (type_, expected) in enumerate(zip(types, predicate.rows[0], strict=True)):
+                if not conforms(type_, expected):
+                    message = _misfit_message(head, position, describe_type(expected), type_)
                     fix = None
-                    if isinstance(wanted, NameType) and isinstance(head.args[position], Name):
-                        fix = f"write a name below {wanted}, such as {wanted}/x"
+                    if isinstance(expected, NameType) and isinstance(head.args[position], Name):
+                        fix = f"write a name below {expected}, such as {expected}/x"
                     self.complain(clause, message, argument_span(head, position), fix)
                     return
-        wanted_rows = " or ".join(map(_row_text, predicate.rows))
-        self.complain(clause, f"{predicate.name} takes {wanted_rows}, not {_row_text(types)}", head.span)
+        expected_rows = " or ".join(map(_row_text, predicate.rows))
+        self.complain(clause, f"{predicate.name} takes {expected_rows}, not {_row_text(types)}", head.span)
 
     def rows(self, key: Key) -> tuple[Types, ...]:
+        """Return the alternatives of a predicate. Raises _NothingProven if they are unknown."""
         predicate = self.predicates[key]
         if predicate.decl is not None:
             return predicate.rows
         if key in self.unproven:
             raise _NothingProven
-        # While it is being inferred, in a recursion, a predicate may have any type.
+        # In a recursion, before its alternatives are inferred, a predicate may have any types.
         return self.alternatives.get(key, ((ANY,) * predicate.arity,))
 
     def infer(self, root: Key) -> None:
         """Check the rules of a predicate after those of the undeclared predicates it reads, depth first."""
-        waiting = [(root, self._undeclared_premises(root))] if root not in self.alternatives else []
-        begun = {root}
-        while waiting:
-            key, premises = waiting[-1]
-            following = next((p for p in premises if p not in begun and p not in self.alternatives), None)
-            if following is None:
-                waiting.pop()
+        stack = [(root, self._undeclared_premises(root))] if root not in self.alternatives else []
+        started = {root}
+        while stack:
+            key, premises = stack[-1]
+            next_key = next((p for p in premises if p not in started and p not in self.alternatives), None)
+            if next_key is None:
+                stack.pop()
                 self.alternatives[key] = self._check_rules(key)
             else:
-                begun.add(following)
-                waiting.append((following, self._undeclared_premises(following)))
+                started.add(next_key)
+                stack.append((next_key, self._undeclared_premises(next_key)))
 
     def _undeclared_premises(self, key: Key) -> Iterator[Key]:
         for rule in self.rules.get(key, []):
@@ -312,14 +313,14 @@ class _Checker:
             except _Infeasible as failure:
                 self.complain(rule.clause, str(failure), failure.span, failure.fix)
                 self.unproven.add(key)
-            except _NothingProven:  # so nothing is refused, here and in what reads it
+            except _NothingProven:  # no error is reported here, nor for rules that read this predicate
                 self.unproven.add(key)
         return _most_general(rows)
 
 
-def _misfit_message(atom: Atom, position: int, wanted: str, own: Type) -> str:
-    shown = printer.term(atom.args[position])
-    return f"argument {position + 1} of {atom.predicate} is {wanted}, but {shown} is {describe_type(own)}"
+def _misfit_message(atom: Atom, position: int, expected: str, actual: Type) -> str:
+    argument = printer.term(atom.args[position])
+    return f"argument {position + 1} of {atom.predicate} is {expected}, but {argument} is {describe_type(actual)}"
 
 
 def _row_text(types: Types) -> str:
@@ -327,6 +328,7 @@ def _row_text(types: Types) -> str:
 
 
 def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
+    """Drop the rows that conform to another row; sort the rest."""
     general: list[Types] = []
     for row in rows:
         if not any(all(map(conforms, row, other)) for other in general):
@@ -348,10 +350,10 @@ class _RuleCheck:
         for premise in self.rule.premises:
             states = self._states_after(premise, states)
         for transform in self.clause.transforms:
-            states = [self._transform(transform, state) for state in states]
+            states = [self._apply_transform(transform, state) for state in states]
         heads: dict[Types, None] = {}
         for state in states:
-            self._head_interval(state)
+            self._check_head_interval(state)
             heads[tuple(self.expressions.type_or_any(arg, state) for arg in self.clause.head.args)] = None
         if self.predicate.decl is not None:
             for types in heads:
@@ -373,45 +375,45 @@ class _RuleCheck:
         return states or [{}]
 
     def _states_after(self, premise: Premise, states: list[State]) -> list[State]:
-        after: list[State] = []
+        new_states: list[State] = []
         failure: _Infeasible | None = None
         for state in states:
             try:
-                after += self._premise(premise, state)
+                new_states += self._match_premise(premise, state)
             except _Infeasible as reason:
                 failure = failure or reason
-        if not after:
+        if not new_states:
             raise failure or _Infeasible(f"{printer.premise(premise)} can never hold", premise.span)
-        if len(after) > 1:  # the same may be possible in several ways
-            after = list({frozenset(state.items()): state for state in after}.values())
-        if len(after) > MAX_STATES:
+        if len(new_states) > 1:  # several alternatives may lead to the same state
+            new_states = list({frozenset(state.items()): state for state in new_states}.values())
+        if len(new_states) > MAX_STATES:
             raise _NothingProven
-        return after
+        return new_states
 
-    def _premise(self, premise: Premise, state: State) -> Iterable[State]:
+    def _match_premise(self, premise: Premise, state: State) -> Iterable[State]:
         if isinstance(premise, Equality):
-            return [self._equality(premise, state)]
+            return [self._match_equality(premise, state)]
         name = premise.atom.predicate
         if name in printer.INFIX:
-            return [self._comparison(premise, state)]
+            return [self._match_comparison(premise, state)]
         if name in (":match_field", ":match_entry"):
-            return [self._entry(premise, state)]
+            return [self._match_entry(premise, state)]
         if name == ":match_prefix":
-            return [self._prefix(premise, state)]
+            return [self._match_prefix(premise, state)]
         if name.startswith(":"):
             rows: Sequence[Types] = [signature(PREDICATES[name].params)]
         else:
             rows = self.checker.rows(premise.atom.key)
-        return self._alternatives(premise, rows, state)
+        return self._match_rows(premise, rows, state)
 
-    def _alternatives(self, premise: Literal, rows: Sequence[Types], state: State) -> list[State]:
-        feasible = [new for row in rows if (new := self._row(premise.atom, row, state)) is not None]
+    def _match_rows(self, premise: Literal, rows: Sequence[Types], state: State) -> list[State]:
+        feasible = [new_state for row in rows if (new_state := self._match_row(premise.atom, row, state)) is not None]
         if rows and not feasible:
             raise self._explain_infeasible(premise, rows, state)
         if premise.negated:
-            feasible = [state]
-        for part, type_ in ((premise.annotation, TIME), (premise.operator, Union((TIME, DURATION)))):
-            for variable in () if part is None else bound_variables(part.bounds):
+            feasible = [state]  # it binds nothing
+        for time_part, type_ in ((premise.annotation, TIME), (premise.operator, Union((TIME, DURATION)))):
+            for variable in () if time_part is None else bound_variables(time_part.bounds):
                 feasible = [self._narrow(s, variable, type_, premise) for s in feasible]
         return feasible or [state]
 
@@ -420,55 +422,55 @@ class _RuleCheck:
         for position, arg in enumerate(atom.args):
             if isinstance(arg, Apply):
                 continue
-            own = self.expressions.type_of(arg, state)
-            if all(_narrow_argument(own, arg, row[position], {}) == EMPTY for row in rows):
-                wanted = " or ".join(dict.fromkeys(describe_type(row[position]) for row in rows))
-                return _Infeasible(_misfit_message(atom, position, wanted, own), argument_span(atom, position))
+            actual = self.expressions.type_of(arg, state)
+            if all(_narrow_argument(actual, arg, row[position], {}) == EMPTY for row in rows):
+                expected = " or ".join(dict.fromkeys(describe_type(row[position]) for row in rows))
+                return _Infeasible(_misfit_message(atom, position, expected, actual), argument_span(atom, position))
         types = _row_text(tuple(self.expressions.type_of(arg, state) for arg in atom.args))
-        wanted = " or ".join(map(_row_text, rows))
-        return _Infeasible(f"{printer.premise(premise)} can never hold: {wanted} never meets {types}", premise.span)
+        expected = " or ".join(map(_row_text, rows))
+        return _Infeasible(f"{printer.premise(premise)} can never hold: {expected} never meets {types}", premise.span)
 
-    def _row(self, atom: Atom, row: Types, state: State) -> State | None:
+    def _match_row(self, atom: Atom, row: Types, state: State) -> State | None:
         """Return the state after an atom matched this row; None if it cannot."""
-        binding: State = {}
-        new = dict(state)
+        binding: Binding = {}
+        new_state = dict(state)
         # Twice, because a later argument may bind a type variable of an earlier one.
-        for arg, wanted in [*zip(atom.args, row, strict=True)] * (2 if has_variables(row) else 1):
+        for arg, expected in [*zip(atom.args, row, strict=True)] * (2 if has_variables(row) else 1):
             if isinstance(arg, Apply):
                 continue  # not followed: its value is compared at run time
-            own = new.get(arg.name, ANY) if isinstance(arg, Variable) else self.checker.vocabulary.constant(arg)
-            narrowed = _narrow_argument(own, arg, wanted, binding)
+            actual = self.expressions.type_of(arg, new_state)
+            narrowed = _narrow_argument(actual, arg, expected, binding)
             if narrowed == EMPTY:
                 return None
             if isinstance(arg, Variable) and not arg.anonymous:
-                new[arg.name] = narrowed
-        return new
+                new_state[arg.name] = narrowed
+        return new_state
 
     def _narrow(self, state: State, variable: Variable, type_: Type, premise: Premise) -> State:
         if variable.anonymous:
             return state
-        own = state.get(variable.name, ANY)
-        both = meet(own, type_)
-        if both == EMPTY:
-            wanted = describe_type(type_)
-            message = f"{variable.name} is {describe_type(own)}, {printer.premise(premise)} wants {wanted}"
+        actual = state.get(variable.name, ANY)
+        narrowed = meet(actual, type_)
+        if narrowed == EMPTY:
+            expected = describe_type(type_)
+            message = f"{variable.name} is {describe_type(actual)}, {printer.premise(premise)} wants {expected}"
             raise _Infeasible(message, variable.span or premise.span)
-        return {**state, variable.name: both}
+        return {**state, variable.name: narrowed}
 
-    def _equality(self, premise: Equality, state: State) -> State:
+    def _match_equality(self, premise: Equality, state: State) -> State:
         left = self._body_type(premise.left, state, premise)
         right = self._body_type(premise.right, state, premise)
         variables = [side for side in (premise.left, premise.right) if isinstance(side, Variable)]
         if not variables:
             return state
-        if premise.negated:  # what differs from one value can be any other of its kind
+        if premise.negated:  # a value that differs from a constant can still be any other of its kind
             left, right = widen(left), widen(right)
-        both = meet(left, right)
-        if both == EMPTY:
+        common = meet(left, right)
+        if common == EMPTY:
             verb = "always differ" if premise.negated else "are never equal"
             message = f"{printer.premise(premise)}: {describe_type(left)} and {describe_type(right)} {verb}"
             raise _Infeasible(message, premise.span)
-        return {**state, **{v.name: both for v in variables if not v.anonymous}}
+        return {**state, **{v.name: common for v in variables if not v.anonymous}}
 
     def _body_type(self, term: Term, state: State, premise: Premise) -> Type:
         """Return the type of one side; an application that cannot be typed is an error in a body."""
@@ -484,104 +486,105 @@ class _RuleCheck:
     def _explain_untyped(self, term: Apply, types: list[Type]) -> tuple[str, str | None]:
         if term.function == "fn:struct:get" and isinstance(types[0], StructType):
             return f"{describe_type(types[0])} has no field {printer.term(term.args[1])}", None
-        position, wanted = self.expressions.find_misfit(term.function, types)
-        own, arg = types[position], printer.term(term.args[position])
-        message = f"{term.function} takes {describe_type(wanted)}, but {arg} is {describe_type(own)}"
-        if own == ANY or isinstance(own, Union):
+        position, expected = self.expressions.find_misfit(term.function, types)
+        actual, arg = types[position], printer.term(term.args[position])
+        message = f"{term.function} takes {describe_type(expected)}, but {arg} is {describe_type(actual)}"
+        if actual == ANY or isinstance(actual, Union):
             return message, "declare a narrower type with Decl … bound […], or compare the value first"
-        if isinstance(own, ListType) and term.function in EXACT:
+        if isinstance(actual, ListType) and term.function in EXACT:
             return message, "a list is folded in a fact, a head or a let"
         return message, None
 
-    def _comparison(self, premise: Literal, state: State) -> State:
-        """Restrict both sides to one orderable kind (D10)."""
+    def _match_comparison(self, premise: Literal, state: State) -> State:
+        """Restrict both sides to the orderable kinds that they have in common."""
         types = [self.expressions.type_or_any(arg, state) for arg in premise.atom.args]
         kinds = [kind for kind in ORDERABLE if all(meet(t, kind) != EMPTY for t in types)]
         if not kinds:
             left, right = types
             message = f"{printer.premise(premise)} compares {describe_type(left)} with {describe_type(right)}"
-            ordered = [any(meet(t, kind) != EMPTY for kind in ORDERABLE) for t in types]
-            fix = "compare two values of one kind" if all(ordered) else f"what has an order is {describe_type(ORDERED)}"
+            fix = "compare two values of one kind"
+            if any(all(meet(t, kind) == EMPTY for kind in ORDERABLE) for t in types):
+                fix = f"what has an order is {describe_type(ANY_ORDERABLE)}"
             raise _Infeasible(message, premise.span, fix)
         if premise.negated:
             return state
         common = union(kinds)
-        new = dict(state)
+        new_state = dict(state)
         for arg in premise.atom.args:
             if isinstance(arg, Variable) and not arg.anonymous:
-                new[arg.name] = meet(new.get(arg.name, ANY), common)
-        return new
+                new_state[arg.name] = meet(new_state.get(arg.name, ANY), common)
+        return new_state
 
-    def _entry(self, premise: Literal, state: State) -> State:
+    def _match_entry(self, premise: Literal, state: State) -> State:
         """Check ``:match_field`` or ``:match_entry``: the value has the type of its field or of the map's values."""
         container, key, value = premise.atom.args
-        own = self.expressions.type_of(container, state)
-        type_ = self._entry_type(premise, own, key, state)
+        container_type = self.expressions.type_of(container, state)
+        type_ = self._entry_type(premise, container_type, key, state)
         if type_ is None:
-            what = "field" if premise.atom.predicate == ":match_field" else "entry"
-            message = f"{describe_type(own)} has no {what} {printer.term(key)}"
+            noun = "field" if premise.atom.predicate == ":match_field" else "entry"
+            message = f"{describe_type(container_type)} has no {noun} {printer.term(key)}"
             raise _Infeasible(message, argument_span(premise.atom, 1))
         if premise.negated or not isinstance(value, Variable):
             return state
         return self._narrow(state, value, type_, premise)
 
-    def _entry_type(self, premise: Literal, own: Type, key: Term, state: State) -> Type | None:
-        if own in (ANY, EMPTY) or isinstance(own, TypeVariable):
+    def _entry_type(self, premise: Literal, container: Type, key: Term, state: State) -> Type | None:
+        if container in (ANY, EMPTY) or isinstance(container, TypeVariable):
             return ANY
-        if isinstance(own, Union):
-            types = [t for m in own.members if (t := self._entry_type(premise, m, key, state)) is not None]
-            return union(types) if types else None
+        if isinstance(container, Union):
+            entry_types = [t for m in container.members if (t := self._entry_type(premise, m, key, state)) is not None]
+            return union(entry_types) if entry_types else None
         if premise.atom.predicate == ":match_field":
-            if not isinstance(own, StructType):
+            if not isinstance(container, StructType):
                 return None
-            return ANY if isinstance(key, Variable | Apply) else own.field(key)
-        if not isinstance(own, MapType):
+            return ANY if isinstance(key, Variable | Apply) else container.field(key)
+        if not isinstance(container, MapType):
             return None
         key_type = self.expressions.type_of(key, state)
-        if own.key != BOT and key_type != EMPTY and meet(key_type, own.key) == EMPTY:
+        if container.key != BOT and key_type != EMPTY and meet(key_type, container.key) == EMPTY:
             return None
-        return ANY if own.value == BOT else own.value
+        return ANY if container.value == BOT else container.value
 
-    def _prefix(self, premise: Literal, state: State) -> State:
+    def _match_prefix(self, premise: Literal, state: State) -> State:
         """Restrict X in ``:match_prefix(X, /p)`` to the names below /p, negated to the others."""
         arg, prefix = premise.atom.args
         if not isinstance(prefix, Name):
             raise _Infeasible(":match_prefix takes a name as its second argument", argument_span(premise.atom, 1))
-        own = self.expressions.type_of(arg, state)
-        if own == EMPTY:
+        actual = self.expressions.type_of(arg, state)
+        if actual == EMPTY:
             return state
-        members = own.members if isinstance(own, Union) else (own,)
-        can = [type_ for m in members if (type_ := _below(prefix.text, m)) != EMPTY]
-        if not can:
-            message = f"{printer.term(arg)} is {describe_type(own)}, no such value is below {prefix.text}"
+        members = actual.members if isinstance(actual, Union) else (actual,)
+        possible = [type_ for m in members if (type_ := _below(prefix.text, m)) != EMPTY]
+        if not possible:
+            message = f"{printer.term(arg)} is {describe_type(actual)}, no such value is below {prefix.text}"
             raise _Infeasible(message, argument_span(premise.atom, 0))
         if premise.negated:
-            can = [m for m in members if not isinstance(m, NameType) or _below(prefix.text, m) != m]
-            if not can:
-                message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {describe_type(own)}"
+            possible = [m for m in members if not isinstance(m, NameType) or _below(prefix.text, m) != m]
+            if not possible:
+                message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {describe_type(actual)}"
                 raise _Infeasible(message, premise.span)
         if not isinstance(arg, Variable) or arg.anonymous:
             return state
-        return {**state, arg.name: union(can)}
+        return {**state, arg.name: union(possible)}
 
-    def _transform(self, transform: Transform, state: State) -> State:
+    def _apply_transform(self, transform: Transform, state: State) -> State:
         for let in transform.lets:
             reduces = transform.do is not None and let.expression.function in REDUCERS
             type_of = self.expressions.reducer_type if reduces else self.expressions.type_or_any
             state = {**state, let.variable.name: type_of(let.expression, state)}
         return state
 
-    def _head_interval(self, state: State) -> None:
+    def _check_head_interval(self, state: State) -> None:
         annotation = self.clause.annotation
         for variable in () if annotation is None else bound_variables(annotation.bounds):
-            own = state.get(variable.name, ANY)
-            if not variable.anonymous and meet(own, TIME) == EMPTY:
-                message = f"{variable.name} is {describe_type(own)}, an interval is between times"
+            actual = state.get(variable.name, ANY)
+            if not variable.anonymous and meet(actual, TIME) == EMPTY:
+                message = f"{variable.name} is {describe_type(actual)}, an interval is between times"
                 raise _Infeasible(message, variable.span)
 
 
 def _below(prefix: str, type_: Type) -> Type:
-    """Return the part of a type that ``:match_prefix`` accepts; it compares texts, ignoring boundaries."""
+    """Return the part of a type that ``:match_prefix`` accepts; it compares texts, so ``/ab`` is below ``/a``."""
     if type_ == ANY or isinstance(type_, TypeVariable):
         return NameType(prefix)
     if isinstance(type_, Singleton | Tag):
@@ -593,7 +596,8 @@ def _below(prefix: str, type_: Type) -> Type:
     return type_ if f"{type_.prefix}/".startswith(prefix) else EMPTY
 
 
-def _narrow_argument(own: Type, arg: Term, wanted: Type, binding: State) -> Type:
-    if isinstance(arg, Variable | Apply) or has_variables((wanted,)):
-        return match_type(wanted, own, binding)
-    return Singleton(arg) if member(arg, wanted) else EMPTY
+def _narrow_argument(actual: Type, arg: Term, expected: Type, binding: Binding) -> Type:
+    """Return the type of an argument after it matched; EMPTY if it cannot match. Binds type variables."""
+    if isinstance(arg, Variable | Apply) or has_variables((expected,)):
+        return match_type(expected, actual, binding)
+    return Singleton(arg) if member(arg, expected) else EMPTY

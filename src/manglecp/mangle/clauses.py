@@ -1,4 +1,4 @@
-"""Checks of single clauses: names, functions, annotations, transforms and safety."""
+"""Checks of single clauses (names, functions, annotations, transforms, safety) and the running order of premises."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.values import Duration
 
 
-# Premises run in textual order as soon as their inputs are bound (D2-D5). The order is part of the meaning: it decides
-# whether an interval variable is bound at a temporal premise. A rule without an order is unsafe.
+# A premise runs as soon as its inputs are bound; of several, the first as written. The order is part of the meaning: it
+# decides whether an interval variable is bound at a temporal premise. A rule without an order is unsafe.
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Premises in running order, and the variables they bind."""
+    """Premises in running order, and the variables bound after them; diagnostics of those that cannot run."""
 
     premises: tuple[Premise, ...]
     bound: frozenset[str]
@@ -46,31 +46,32 @@ class Ordering:
 
 
 def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
+    """Find the running order. The variables at input positions of the head are bound before."""
     bound = set(_input_variables(clause.head, predicates))
     premises = clause.premises
-    names = [{v.name for v in premise_variables(premise) if not v.anonymous} for premise in premises]
-    mentions: dict[str, list[int]] = {}
-    for position, mentioned in enumerate(names):
-        for name in mentioned:
-            mentions.setdefault(name, []).append(position)
+    names_by_premise = [{v.name for v in premise_variables(premise) if not v.anonymous} for premise in premises]
+    premises_by_name: dict[str, list[int]] = {}
+    for position, names in enumerate(names_by_premise):
+        for name in names:
+            premises_by_name.setdefault(name, []).append(position)
     waiting = dict.fromkeys(range(len(premises)))
-    ready: list[int] = []  # a heap: of those that can run, the first as written runs
+    ready: list[int] = []  # a heap of positions
 
-    def start_ready(positions: Iterable[int]) -> None:
+    def enqueue_ready(positions: Iterable[int]) -> None:
         for position in positions:
-            if position in waiting and not _missing(premises[position], bound, predicates):
+            if position in waiting and not _missing_variables(premises[position], bound, predicates):
                 del waiting[position]
                 heappush(ready, position)
 
-    start_ready(list(waiting))
+    enqueue_ready(list(waiting))
     running: list[Premise] = []
     while ready:
         position = heappop(ready)
-        running.append(_reflected(premises[position], bound, predicates))
-        new = names[position] - bound
-        bound |= new
-        start_ready(p for name in new for p in mentions[name])
-    diagnostics = tuple(_unsafe(premises[position], clause, bound, predicates) for position in waiting)
+        running.append(_replace_reflection(premises[position], bound, predicates))
+        new_names = names_by_premise[position] - bound
+        bound |= new_names
+        enqueue_ready(p for name in new_names for p in premises_by_name[name])
+    diagnostics = tuple(_unsafe_error(premises[position], clause, bound, predicates) for position in waiting)
     return Ordering(tuple(running), frozenset(bound), diagnostics)
 
 
@@ -85,36 +86,38 @@ def _unbound(terms: Iterable[Term], bound: AbstractSet[str]) -> list[Variable]:
     return [v for v in term_variables(*terms) if v.anonymous or v.name not in bound]
 
 
-def _missing(premise: Premise, bound: set[str], predicates: Mapping[Key, Predicate]) -> list[Variable]:
+def _missing_variables(premise: Premise, bound: set[str], predicates: Mapping[Key, Predicate]) -> list[Variable]:
+    """Return the variables that have to be bound before the premise can run."""
     if isinstance(premise, Equality):
         return _missing_in_equality(premise, bound)
-    waits = [] if premise.operator is None else _unbound(bound_variables(premise.operator.bounds), bound)
+    missing = [] if premise.operator is None else _unbound(bound_variables(premise.operator.bounds), bound)
     for position, arg in enumerate(premise.atom.args):
         if not _can_bind(premise, position, predicates) or isinstance(arg, Apply):
-            waits += _unbound((arg,), bound)
+            missing += _unbound((arg,), bound)
         elif premise.negated:
-            waits += [v for v in _unbound((arg,), bound) if not v.anonymous]
+            missing += [v for v in _unbound((arg,), bound) if not v.anonymous]
     if premise.negated and premise.annotation is not None:
         free = _unbound(bound_variables(premise.annotation.bounds), bound)
-        waits += [v for v in free if not v.anonymous]
-    return waits
+        missing += [v for v in free if not v.anonymous]
+    return missing
 
 
 def _missing_in_equality(premise: Equality, bound: set[str]) -> list[Variable]:
-    left, right = _unbound((premise.left,), bound), _unbound((premise.right,), bound)
-    free_left, free_right = isinstance(premise.left, Variable), isinstance(premise.right, Variable)
-    if premise.negated or not (free_left or free_right):
-        return left + right
-    if free_left and free_right:
-        return left + right if left and right else []
-    return right if free_left else left  # the variable takes the value of the other side
+    left_unbound, right_unbound = _unbound((premise.left,), bound), _unbound((premise.right,), bound)
+    left_is_variable, right_is_variable = isinstance(premise.left, Variable), isinstance(premise.right, Variable)
+    if premise.negated or not (left_is_variable or right_is_variable):
+        return left_unbound + right_unbound
+    if left_is_variable and right_is_variable:
+        return left_unbound + right_unbound if left_unbound and right_unbound else []
+    return right_unbound if left_is_variable else left_unbound  # the variable takes the value of the other side
 
 
 def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicate]) -> bool:
+    """Return whether an argument may be free: the premise binds it, or, negated, reads stored facts."""
     if premise.atom.predicate.startswith(":"):
         builtin = PREDICATES.get(premise.atom.predicate)
         if builtin is None or len(builtin.modes) != len(premise.atom.args):
-            return True  # refused for its name already
+            return True  # ClauseCheck refuses its name or number of arguments
         return builtin.modes[position] == "-"
     predicate = predicates.get(premise.atom.key)
     if predicate is None or predicate.modes is None:
@@ -123,21 +126,21 @@ def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicat
     return reads_stored_facts or predicate.modes[position] != "+"
 
 
-def _reflected(premise: Premise, bound: set[str], predicates: Mapping[Key, Predicate]) -> Premise:
-    """Check ``reflects(/p)`` predicates, which test a bound value by its prefix."""
+def _replace_reflection(premise: Premise, bound: set[str], predicates: Mapping[Key, Predicate]) -> Premise:
+    """Replace an atom of a ``reflects(/p)`` predicate by a prefix test if its argument is bound."""
     if not isinstance(premise, Literal) or premise.negated or premise.timed:
         return premise
     predicate = predicates.get(premise.atom.key)
     if predicate is None or predicate.reflects is None or predicate.arity != 1:
         return premise
     if not isinstance(premise.atom.args[0], Variable) or _unbound(premise.atom.args, bound):
-        return premise  # the stored facts answer
+        return premise  # it reads the stored facts
     test = Atom(":match_prefix", (premise.atom.args[0], predicate.reflects), premise.atom.span)
     return replace(premise, atom=test)
 
 
-def _unsafe(premise: Premise, clause: Clause, bound: set[str], predicates: Mapping[Key, Predicate]) -> Diagnostic:
-    variables = _missing(premise, bound, predicates)
+def _unsafe_error(premise: Premise, clause: Clause, bound: set[str], predicates: Mapping[Key, Predicate]) -> Diagnostic:
+    variables = _missing_variables(premise, bound, predicates)
     text = printer.premise(premise)
     first = variables[0]
     if first.anonymous:
@@ -145,10 +148,10 @@ def _unsafe(premise: Premise, clause: Clause, bound: set[str], predicates: Mappi
         fix = "name the variable and bind it in another premise"
     else:
         names = ", ".join(dict.fromkeys(v.name for v in variables if not v.anonymous))
-        plural = "are" if "," in names else "is"
-        message = f"{names} {plural} bound by no premise that could run before {text}"
+        verb = "are" if "," in names else "is"
+        message = f"{names} {verb} bound by no premise that could run before {text}"
         if isinstance(premise, Literal) and premise.negated:
-            message = f"{names} {plural} bound nowhere outside the negation {text}"
+            message = f"{names} {verb} bound nowhere outside the negation {text}"
         fix = _binding_fix(first.name, premise, clause)
     return Diagnostic("analysis", message, first.span or premise.span, printer.clause(clause), fix)
 
@@ -184,30 +187,30 @@ class ClauseCheck:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     @cached_property
-    def in_body(self) -> frozenset[str]:
+    def body_variables(self) -> frozenset[str]:
         return frozenset(v.name for premise in self.clause.premises for v in premise_variables(premise))
 
     def run(self) -> Ordering:
         """Return the running order. Problems are in ``diagnostics``."""
         clause = self.clause
-        self._head()
+        self._check_head()
         for premise in clause.premises:
-            self._premise(premise)
+            self._check_premise(premise)
         if clause.is_fact:
-            self._fact()
+            self._check_fact()
             return Ordering((), frozenset())
         ordering = order(clause, self.predicates)
         self.diagnostics += ordering.diagnostics
-        bound = self._transforms(ordering.bound)
+        bound = self._check_transforms(ordering.bound)
         if not ordering.diagnostics:
-            self._head_variables(bound)
+            self._check_head_variables(bound)
         return ordering
 
     def complain(self, message: str, span: Span | None, fix: str | None = None) -> None:
         where = span or self.clause.span
         self.diagnostics.append(Diagnostic("analysis", message, where, printer.clause(self.clause), fix))
 
-    def _head(self) -> None:
+    def _check_head(self) -> None:
         clause = self.clause
         predicate = self.predicates[clause.head.key]
         if predicate.extensional and not clause.is_fact:
@@ -225,20 +228,20 @@ class ClauseCheck:
             if predicate.decl is None:
                 fix = f"declare it: {_plain_decl(clause.head)} temporal."
             self.complain(f"{predicate.name} is not temporal and takes no annotation", annotation.span, fix)
-        self._no_durations(annotation)
+        self._refuse_durations(annotation)
 
-    def _no_durations(self, annotation: Annotation | None) -> None:
+    def _refuse_durations(self, annotation: Annotation | None) -> None:
         for bound in () if annotation is None else annotation.bounds:
             if isinstance(bound.value, Duration):
                 fix = "durations belong into operators such as <-[5m]"
                 self.complain(f"{bound.text} is a duration, an annotation needs instants", bound.span, fix)
 
-    def _fact(self) -> None:
-        self._functions(*self.clause.head.args)
+    def _check_fact(self) -> None:
+        self._check_functions(*self.clause.head.args)
         for variable, span in _unbound_in_head(self.clause, frozenset()):
             self.complain(f"a fact has no variables, found {variable.name}", span, "give a value, or add a body")
 
-    def _head_variables(self, bound: frozenset[str]) -> None:
+    def _check_head_variables(self, bound: frozenset[str]) -> None:
         for variable, span in _unbound_in_head(self.clause, bound):
             if variable.anonymous:
                 self.complain("_ in a head has no value", span, "name the variable and bind it in the body")
@@ -249,51 +252,53 @@ class ClauseCheck:
                 fix = f"add a positive premise that binds {variable.name}"
                 self.complain(f"{variable.name} in the head is bound by no premise", span, fix)
 
-    def _premise(self, premise: Premise) -> None:
+    def _check_premise(self, premise: Premise) -> None:
         if isinstance(premise, Equality):
-            self._functions(premise.left, premise.right)
+            self._check_functions(premise.left, premise.right)
             return
         atom = premise.atom
-        if not premise.timed:  # under an annotation, as in a head, an unknown function is an error when it is called
-            self._functions(*atom.args)
+        if not premise.timed:  # with a time, as in a head, an unknown function is an error of the evaluation
+            self._check_functions(*atom.args)
         if atom.predicate.startswith(":"):
-            self._builtin(premise)
+            self._check_builtin(premise)
             return
         predicate = self.predicates.get(atom.key)
         if predicate is None:
-            self._unknown_predicate(atom)
+            self._report_unknown_predicate(atom)
             return
-        self._visible(predicate, atom)
+        self._check_visible(predicate, atom)
         if predicate.temporal and not premise.timed and not premise.negated:
             fix = f"write {printer.atom(atom)}@[now], or @[_, _] for any time"
             self.complain(f"{predicate.name} is temporal: say when", premise.span, fix)
         if premise.timed and not predicate.temporal:
             fix = f"drop the annotation, or declare {predicate.name} temporal"
             self.complain(f"{predicate.name} is not temporal: it holds always", premise.span, fix)
-        self._no_durations(premise.annotation)
+        self._refuse_durations(premise.annotation)
 
-    def _unknown_predicate(self, atom: Atom) -> None:
-        own = package_of(self.clause.head.predicate)
-        by_name: dict[str, list[int]] = {}  # as the clause would call them: without its own package
+    def _report_unknown_predicate(self, atom: Atom) -> None:
+        own_package = package_of(self.clause.head.predicate)
+        arities: dict[str, list[int]] = {}  # names as the clause writes them, without its own package
         for name, arity in self.predicates:
-            by_name.setdefault(name.removeprefix(f"{own}.") if own else name, []).append(arity)
-        if atom.predicate in by_name:
-            self.complain(_wrong_count(atom.predicate, sorted(by_name[atom.predicate]), len(atom.args)), atom.span)
+            arities.setdefault(name.removeprefix(f"{own_package}.") if own_package else name, []).append(arity)
+        if atom.predicate in arities:
+            self.complain(
+                _wrong_count_message(atom.predicate, sorted(arities[atom.predicate]), len(atom.args)), atom.span
+            )
             return
-        similar = closest_match(atom.predicate, by_name)
+        similar = closest_match(atom.predicate, arities)
         fix = f"did you mean {similar}?" if similar else f"declare it: {_plain_decl(atom)}."
-        if not similar and own and package_of(atom.predicate):
+        if not similar and own_package and package_of(atom.predicate):
             fix = f"load a unit of package {package_of(atom.predicate)} that defines it"
         self.complain(f"unknown predicate {atom.predicate}", atom.span, fix)
 
-    def _visible(self, predicate: Predicate, atom: Atom) -> None:
+    def _check_visible(self, predicate: Predicate, atom: Atom) -> None:
         package = package_of(predicate.name)
         if predicate.private and package != package_of(self.clause.head.predicate):
             owner = f"package {package}" if package else "the units without a package"
             fix = "ask a public predicate instead, or drop private() from its Decl"
             self.complain(f"{predicate.name} is private to {owner}", atom.span, fix)
 
-    def _builtin(self, premise: Literal) -> None:
+    def _check_builtin(self, premise: Literal) -> None:
         atom = premise.atom
         builtin = PREDICATES.get(atom.predicate)
         if builtin is None:
@@ -302,7 +307,7 @@ class ClauseCheck:
             self.complain(f"unknown built-in predicate {atom.predicate}", atom.span, fix)
             return
         if len(atom.args) != len(builtin.modes):
-            self.complain(_wrong_count(atom.predicate, [len(builtin.modes)], len(atom.args)), atom.span)
+            self.complain(_wrong_count_message(atom.predicate, [len(builtin.modes)], len(atom.args)), atom.span)
             return
         if premise.timed:
             self.complain(f"{atom.predicate} holds at no particular time", premise.span, "drop the annotation")
@@ -312,17 +317,17 @@ class ClauseCheck:
                 fix = f"write a variable X here and add X = {printer.term(arg)}"
                 self.complain(message, argument_span(atom, position), fix)
 
-    def _functions(self, *terms: Term) -> None:
+    def _check_functions(self, *terms: Term) -> None:
         for apply in subterms(*terms):
             if not isinstance(apply, Apply):
                 continue
             function = FUNCTIONS.get(apply.function)
             if function is None:
-                self._unknown_function(apply)
+                self._report_unknown_function(apply)
             elif not function.accepts(len(apply.args)):
-                self.complain(_wrong_number_for(function, len(apply.args)), apply.span)
+                self.complain(_wrong_count_of_entry(function, len(apply.args)), apply.span)
 
-    def _unknown_function(self, apply: Apply) -> None:
+    def _report_unknown_function(self, apply: Apply) -> None:
         if apply.function in REDUCERS or apply.function == GROUP_BY:
             message = f"{apply.function} works on the rows of a group, not here"
             self.complain(message, apply.span, f"write |> do {GROUP_BY}(…), let X = …")
@@ -331,29 +336,29 @@ class ClauseCheck:
         fix = f"did you mean {similar}?" if similar else None
         self.complain(f"unknown function {apply.function}", apply.span, fix)
 
-    def _transforms(self, bound: frozenset[str]) -> frozenset[str]:
+    def _check_transforms(self, bound: frozenset[str]) -> frozenset[str]:
         """Check the ``|>`` steps; return the variables bound after the last one."""
-        mentioned = {*bound, *self.in_body}
+        mentioned = {*bound, *self.body_variables}
         for step in self.clause.transforms:
             if step.do is not None:
-                bound = self._group_by(step, step.do, bound, mentioned)
+                bound = self._check_group_by(step, step.do, bound, mentioned)
             else:
                 for position, let in enumerate(step.lets):
-                    self._new_variable(let.variable, mentioned)
+                    self._check_new_variable(let.variable, mentioned)
                     mentioned.add(let.variable.name)
-                    self._expression(let.expression, bound, reducers=False)
+                    self._check_expression(let.expression, bound, reducers=False)
                     if position and let.expression.function in REDUCERS:
                         fix = f"aggregate behind |> do {GROUP_BY}(…)"
                         self.complain(f"{let.expression.function} reduces many rows to one", let.expression.span, fix)
                     bound |= {let.variable.name}
         return bound - {"_"}
 
-    def _new_variable(self, variable: Variable, taken: set[str]) -> None:
+    def _check_new_variable(self, variable: Variable, taken: set[str]) -> None:
         if not variable.anonymous and variable.name in taken:
             message = f"let defines {variable.name}, which already has a value"
             self.complain(message, variable.span, "choose another variable")
 
-    def _group_by(self, step: Transform, do: Apply, bound: frozenset[str], mentioned: set[str]) -> frozenset[str]:
+    def _check_group_by(self, step: Transform, do: Apply, bound: frozenset[str], mentioned: set[str]) -> frozenset[str]:
         if do.function != GROUP_BY:
             self.complain(f"do takes {GROUP_BY}, not {do.function}", do.span, f"write do {GROUP_BY}(…), let …")
             return bound | {let.variable.name for let in step.lets}
@@ -368,30 +373,31 @@ class ClauseCheck:
                 self.complain(f"{arg.name} has no value here", arg.span, fix)
             else:
                 keys.append(arg.name)
-        after = frozenset(keys)
+        bound_after = frozenset(keys)
         for let in step.lets:
-            self._new_variable(let.variable, mentioned)
+            self._check_new_variable(let.variable, mentioned)
             mentioned.add(let.variable.name)
             reduces = let.expression.function in REDUCERS
-            self._expression(let.expression, bound | after if reduces else after, reducers=True)
-            after |= {let.variable.name}
-        return after
+            self._check_expression(let.expression, bound | bound_after if reduces else bound_after, reducers=True)
+            bound_after |= {let.variable.name}
+        return bound_after
 
-    def _expression(self, expression: Apply, bound: frozenset[str], *, reducers: bool) -> None:
+    def _check_expression(self, expression: Apply, bound: frozenset[str], *, reducers: bool) -> None:
+        """Check the right side of a ``let``; ``reducers`` whether it may be a reducer."""
         reducer = REDUCERS.get(expression.function)
         if reducer is not None and reducers:
             if not reducer.accepts(len(expression.args)):
-                self.complain(_wrong_number_for(reducer, len(expression.args)), expression.span)
-            self._functions(*expression.args)
+                self.complain(_wrong_count_of_entry(reducer, len(expression.args)), expression.span)
+            self._check_functions(*expression.args)
         else:
-            self._functions(expression)
+            self._check_functions(expression)
         for variable in _unbound(expression.args, bound):
-            self._no_value(variable)
+            self._report_no_value(variable)
 
-    def _no_value(self, variable: Variable) -> None:
+    def _report_no_value(self, variable: Variable) -> None:
         if variable.anonymous:
             message, fix = "_ has no value", "name the variable and bind it in the body"
-        elif variable.name in self.in_body and self.clause.aggregates:
+        elif variable.name in self.body_variables and self.clause.aggregates:
             message = f"{variable.name} has no value here"
             fix = "behind do, only the grouping variables and the results of reducers remain"
         else:
@@ -404,15 +410,15 @@ def _plain_decl(atom: Atom) -> str:
     return f"Decl {atom.predicate}({arguments})"
 
 
-def _wrong_number_for(entry: Function | Reducer, count: int) -> str:
-    least = len(entry.params)
+def _wrong_count_of_entry(entry: Function | Reducer, count: int) -> str:
+    minimum = len(entry.params)
     if isinstance(entry, Function) and entry.even:
         return f"{entry.name} takes keys and values in pairs, not {count_noun(count, 'argument')}"
     if entry.rest is not None:
-        return f"{entry.name} takes at least {count_noun(least, 'argument')}, not {count}"
-    return _wrong_count(entry.name, [least], count)
+        return f"{entry.name} takes at least {count_noun(minimum, 'argument')}, not {count}"
+    return _wrong_count_message(entry.name, [minimum], count)
 
 
-def _wrong_count(name: str, wanted: list[int], count: int) -> str:
-    numbers = [*map(str, wanted[:-1]), count_noun(wanted[-1], "argument")]
+def _wrong_count_message(name: str, expected: list[int], count: int) -> str:
+    numbers = [*map(str, expected[:-1]), count_noun(expected[-1], "argument")]
     return f"{name} takes {' or '.join(numbers)}, not {count}"

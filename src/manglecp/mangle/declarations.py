@@ -1,4 +1,4 @@
-"""Predicates: from their ``Decl``, or from their clauses without one."""
+"""Predicates, from their ``Decl`` or else from their clauses; names in packages; ownership by trust levels."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES, Name, Value
 def resolve(units: Iterable[Unit]) -> tuple[list[Unit], list[Diagnostic]]:
     """Return the units with full predicate names, and problems of their packages."""
     units = list(units)
-    members: dict[str, set[Key]] = {}
+    members: dict[str, set[Key]] = {}  # predicates with short names, by package
     for unit in units:
         if unit.package is not None:
-            own = members.setdefault(unit.package.name, set())
-            own |= {decl.atom.key for decl in unit.decls}
-            own |= {clause.head.key for clause in unit.clauses}
+            package_members = members.setdefault(unit.package.name, set())
+            package_members |= {decl.atom.key for decl in unit.decls}
+            package_members |= {clause.head.key for clause in unit.clauses}
     diagnostics: list[Diagnostic] = []
     resolved = []
     for unit in units:
@@ -86,16 +86,17 @@ class _Resolver:
         return replace(atom, predicate=f"{self.package}.{atom.predicate}")
 
     def _is_own(self, atom: Atom) -> bool:
-        short = atom.predicate.removeprefix(f"{self.package}.")
-        return package_of(atom.predicate) == self.package or (short, len(atom.args)) in self.members
+        short_name = atom.predicate.removeprefix(f"{self.package}.")
+        return package_of(atom.predicate) == self.package or (short_name, len(atom.args)) in self.members
 
     def resolve_use(self, atom: Atom, item: Decl | Clause) -> Atom:
+        """Return an atom of a premise or inclusion with the full name of its predicate."""
         if atom.key in self.members or atom.predicate.startswith(":"):
             return self.qualify(atom)
-        other = package_of(atom.predicate)
-        if other and other not in self.uses and not self._is_own(atom):
-            message = f"{atom.predicate} belongs to package {other}, which is not used here"
-            fix = f"write Use {other}! behind the Package line"
+        package = package_of(atom.predicate)
+        if package and package not in self.uses and not self._is_own(atom):
+            message = f"{atom.predicate} belongs to package {package}, which is not used here"
+            fix = f"write Use {package}! behind the Package line"
             self.diagnostics.append(Diagnostic("analysis", message, atom.span, printer.item(item), fix))
         return atom
 
@@ -126,16 +127,16 @@ class Predicate:
     decl: Decl | None = None
     temporal: bool = False
     modes: str | None = None  # one of '+', '-', '?' per argument, all mode descriptors merged
-    deferred: bool = False
-    external: bool = False
-    extensional: bool = False
-    private: bool = False
-    reflects: Name | None = None
+    deferred: bool = False  # computed for each call, not stored
+    external: bool = False  # computed by a Python callable
+    extensional: bool = False  # has facts, but no rules
+    private: bool = False  # used by its own package only
+    reflects: Name | None = None  # of a bound value, tests whether it is below this name
     fundeps: tuple[FunctionalDependency, ...] = ()
     merge: Merge | None = None
     inclusion: tuple[Atom, ...] = ()
     rows: tuple[tuple[Type, ...], ...] = ()  # declared types, one row per `bound`; empty without Decl
-    owner: Trust | None = None
+    owner: Trust | None = None  # the least trusted level that may add clauses
     doc: str | None = None
 
     @property
@@ -148,8 +149,9 @@ class Predicate:
 
 
 _T = TypeVar("_T")
+# Descriptors that change what clauses mean.
 _CHANGES_MEANING: Final = frozenset({"owner", "reflects", "merge", "fundep", "deferred", "external", "extensional"})
-_LEVELS: Final = {level.label: level for level in Trust}
+_TRUST_LEVELS: Final = {level.label: level for level in Trust}
 _MODE_FIX: Final = 'add mode("+", "-", …) to descr'
 
 
@@ -191,12 +193,13 @@ class _DeclReader:
             next(iter(self._each(descriptors, "owner", self._owner)), None),
             self._doc(descriptors.get("doc", [])),
         )
-        self._arg_docs(descriptors.get("arg", []))
-        self._usable(predicate, descriptors.get("mode", []))
-        self._inclusion()
+        self._check_arg_docs(descriptors.get("arg", []))
+        self._check_usable(predicate, descriptors.get("mode", []))
+        self._check_inclusion()
         return predicate
 
     def _each(self, descriptors: Mapping[str, list[Atom]], name: str, read: Callable[[Atom], _T | None]) -> list[_T]:
+        """Return what ``read`` makes of the descriptors of this name, without those that it refused (None)."""
         return [item for atom in descriptors.get(name, []) if (item := read(atom)) is not None]
 
     def _modes(self, atoms: list[Atom]) -> str | None:
@@ -214,11 +217,11 @@ class _DeclReader:
             merged = "".join(a if a == b else "?" for a, b in zip(merged or mode, mode, strict=True))
         return merged
 
-    def _usable(self, predicate: Predicate, modes: list[Atom]) -> None:
-        usable = [mode for mode in modes if _is_mode(mode)]
-        if predicate.external and len(usable) != 1:
+    def _check_usable(self, predicate: Predicate, modes: list[Atom]) -> None:
+        valid_modes = [mode for mode in modes if _is_mode(mode)]
+        if predicate.external and len(valid_modes) != 1:
             self.complain("an external predicate needs exactly one mode", fix=_MODE_FIX)
-        if predicate.deferred and not usable and predicate.arity:
+        if predicate.deferred and not valid_modes and predicate.arity:
             self.complain("a deferred predicate needs a mode", fix=_MODE_FIX)
         if predicate.deferred and predicate.temporal:
             self.complain("a deferred predicate cannot be temporal")
@@ -234,9 +237,9 @@ class _DeclReader:
         return None
 
     def _owner(self, atom: Atom) -> Trust | None:
-        level = _LEVELS.get(atom.args[0]) if len(atom.args) == 1 and isinstance(atom.args[0], str) else None
+        level = _TRUST_LEVELS.get(atom.args[0]) if len(atom.args) == 1 and isinstance(atom.args[0], str) else None
         if level is None:
-            levels = ", ".join(f'"{label}"' for label in _LEVELS)
+            levels = ", ".join(f'"{label}"' for label in _TRUST_LEVELS)
             self.complain("owner takes the name of a trust level", atom.span, f"one of {levels}")
         return level
 
@@ -251,7 +254,7 @@ class _DeclReader:
             return None
         return "\n".join(map(str, texts))
 
-    def _arg_docs(self, atoms: list[Atom]) -> None:
+    def _check_arg_docs(self, atoms: list[Atom]) -> None:
         documented = set()
         for atom in atoms:
             variable, *texts = atom.args or (None,)
@@ -309,7 +312,7 @@ class _DeclReader:
         if self.decl.temporal:
             self.complain("a temporal predicate cannot be merged", atom.span)
             return None
-        return Merge(columns[0], (atom.args[1], 3), atom.span)
+        return Merge(columns[0], (atom.args[1], 3), atom.span)  # three arguments: old, new, merged
 
     def _rows(self) -> tuple[tuple[Type, ...], ...]:
         rows = []
@@ -330,7 +333,7 @@ class _DeclReader:
             self.complain(str(error), error.span)
             return ANY
 
-    def _inclusion(self) -> None:
+    def _check_inclusion(self) -> None:
         for atom in self.decl.inclusion:
             for variable in term_variables(*atom.args):
                 if not variable.anonymous and variable.name not in self.variables:
@@ -345,7 +348,7 @@ def _is_mode(descriptor: Atom) -> bool:
 def collect(
     decls: Iterable[Decl], clauses: Iterable[Clause]
 ) -> tuple[dict[Key, Predicate], list[Diagnostic], set[Key]]:
-    """Return all predicates that are declared or have clauses, all problems, and the faulty declarations."""
+    """Return the predicates that are declared or have clauses, all problems, and the keys of faulty declarations."""
     predicates: dict[Key, Predicate] = {}
     diagnostics: list[Diagnostic] = []
     faulty: set[Key] = set()
@@ -364,18 +367,18 @@ def collect(
         if reader.diagnostics:
             faulty.add(decl.atom.key)
     declared = set(predicates)
-    first: dict[str, Atom] = {}
+    first_atoms: dict[str, Atom] = {}  # by name
     for predicate in predicates.values():
         if predicate.decl is not None:
-            first.setdefault(predicate.name, predicate.decl.atom)
+            first_atoms.setdefault(predicate.name, predicate.decl.atom)
     for clause in clauses:
         head = clause.head
         if head.key in declared:
             continue
-        other = first.setdefault(head.predicate, head)
-        if len(other.args) != len(head.args):
-            here, there = count_noun(len(head.args), "argument"), count_noun(len(other.args), "argument")
-            message = f"{head.predicate} has {here} here and {there} in {_place(other.span)}"
+        first_atom = first_atoms.setdefault(head.predicate, head)
+        if len(first_atom.args) != len(head.args):
+            here, there = count_noun(len(head.args), "argument"), count_noun(len(first_atom.args), "argument")
+            message = f"{head.predicate} has {here} here and {there} in {_place(first_atom.span)}"
             fix = "declare both with Decl if both are meant"
             diagnostics.append(Diagnostic("analysis", message, head.span, printer.clause(clause), fix))
         if head.key not in predicates:
@@ -419,27 +422,31 @@ def _place(span: Span | None) -> str:
 def check_ownership(
     predicates: Mapping[Key, Predicate], clauses: Iterable[Clause], owners: Mapping[str, Trust]
 ) -> list[Diagnostic]:
-    """Reject clauses of a less trusted source for a predicate of a more trusted one (OPEN-74)."""
+    """Reject clauses of a source that is less trusted than the owner of their predicate (requirement OPEN-74).
+
+    ``owners`` overrides declarations and clauses, by predicate name. A lower level is more trusted.
+    """
     by_key: dict[Key, list[Clause]] = {}
     for clause in clauses:
         by_key.setdefault(clause.head.key, []).append(clause)
     diagnostics: list[Diagnostic] = []
-    for key, own in by_key.items():
-        top = min(own, key=_trust)
-        diagnostics += _reinterpreted(predicates[key], min(_trust(top), owners.get(key[0], Trust.DOMAIN)))
-        owner, where = _owner(predicates[key], top, owners)
-        for clause in own:
+    for key, key_clauses in by_key.items():
+        most_trusted = min(key_clauses, key=_trust)
+        level = min(_trust(most_trusted), owners.get(key[0], Trust.DOMAIN))
+        diagnostics += _check_reinterpretation(predicates[key], level)
+        owner, owner_span = _owner(predicates[key], most_trusted, owners)
+        for clause in key_clauses:
             if _trust(clause) <= owner:
                 continue
-            see = "" if where is None else f" (see {_place(where)})"
-            message = f"{key[0]} belongs to {owner.label}{see}, a {_trust(clause).label} source may not add to it"
+            reference = "" if owner_span is None else f" (see {_place(owner_span)})"
+            message = f"{key[0]} belongs to {owner.label}{reference}, a {_trust(clause).label} source may not add to it"
             fix = "move the clause to that level, or derive another predicate"
             diagnostics.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
     return diagnostics
 
 
-def _reinterpreted(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
-    """Reject declarations that change the meaning of clauses of a more trusted level; descriptions are allowed."""
+def _check_reinterpretation(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
+    """Reject a declaration that changes the meaning of clauses of ``level``, which is more trusted."""
     decl = predicate.decl
     if decl is None or decl.span is None or decl.span.source.trust <= level:
         return
@@ -451,13 +458,14 @@ def _reinterpreted(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
             yield Diagnostic("analysis", message, descriptor.span, printer.decl(decl), fix)
 
 
-def _owner(predicate: Predicate, top: Clause, owners: Mapping[str, Trust]) -> tuple[Trust, Span | None]:
+def _owner(predicate: Predicate, most_trusted: Clause, owners: Mapping[str, Trust]) -> tuple[Trust, Span | None]:
+    """Return the level that owns the predicate, and the clause or declaration that shows it."""
     if predicate.name in owners:
         owner = owners[predicate.name]
-        return owner, top.span if _trust(top) <= owner else None
+        return owner, most_trusted.span if _trust(most_trusted) <= owner else None
     if predicate.owner is not None and predicate.decl is not None:
         return predicate.owner, predicate.decl.span
-    return _trust(top), top.span
+    return _trust(most_trusted), most_trusted.span
 
 
 def _trust(clause: Clause) -> Trust:
@@ -465,13 +473,13 @@ def _trust(clause: Clause) -> Trust:
 
 
 class Acceptance:
-    """Checks facts against the declarations of one program, with a cache."""
+    """Checks facts against the declarations of one program; caches accepted combinations of kinds."""
 
     def __init__(self, predicates: Mapping[Key, Predicate]) -> None:
         self.predicates = predicates
         self.vocabulary = Vocabulary(t for p in predicates.values() for row in p.rows for t in row)
-        # Combinations of kinds that a predicate takes whatever the values are.
-        self._accepted: defaultdict[Key, set[tuple[type, ...]]] = defaultdict(set)
+        # Combinations of kinds that a predicate accepts for all values of these kinds.
+        self._accepted_kinds: defaultdict[Key, set[tuple[type, ...]]] = defaultdict(set)
 
     def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
         """Return whether the predicate accepts these arguments; one without a declaration accepts any values."""
@@ -482,7 +490,7 @@ class Acceptance:
             elif type(arg) is int and not INT_MIN <= arg <= INT_MAX:
                 return False
         kinds = tuple(map(type, args))
-        accepted = self._accepted[key]
+        accepted = self._accepted_kinds[key]
         if kinds in accepted:
             return True
         if any(kind not in KIND_NAMES for kind in kinds):

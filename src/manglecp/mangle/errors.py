@@ -1,4 +1,4 @@
-"""Errors of the stages parse, analysis, stratification and evaluation (D28).
+"""Errors of the stages parse, analysis, stratification and evaluation.
 
 Each error carries all diagnostics that its stage found.
 """
@@ -20,7 +20,7 @@ class MangleError(DiagnosticError):
 
 
 class ParseError(MangleError):
-    """The text is no Mangle program, or a fact file does not match the declarations."""
+    """The text is not a Mangle program, or a fact file does not match the declarations."""
 
     stage = "parse"
 
@@ -44,7 +44,7 @@ class EvalError(MangleError):
 
 
 class LimitError(EvalError):
-    """A limit was exceeded; the evaluation has no result."""
+    """A limit of ``limit`` things, named by ``unit``, was exceeded; the evaluation has no result."""
 
     def __init__(self, limit: float, consumed: float, unit: str, span: Span | None = None) -> None:
         self.limit = limit
@@ -57,5 +57,5 @@ class LimitError(EvalError):
 class ValueFault(Exception):
     """A function, built-in predicate or reducer got an invalid value.
 
-    The evaluator adds the place, and raises :class:`EvalError`.
+    The evaluator converts it to an :class:`EvalError` with the place in the program.
     """

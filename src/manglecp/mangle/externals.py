@@ -1,7 +1,7 @@
 """External predicates: declared with ``external()`` and one mode, implemented by a Python callable.
 
 The callable gets the values at the input positions (``+``), optionally in batches, and returns the values at the other
-positions. It has its own time budget; an exception or timeout becomes an EvalError that names the predicate.
+positions. It has its own time limit; an exception or timeout becomes an EvalError that names the predicate.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ class External:
 
     answer: Callable[..., Iterable[Any]]
     batch: bool = False
-    seconds: float = 5.0
+    seconds: float = 5.0  # wall time of one call
 
 
 Externals: TypeAlias = Mapping[str, External]
 ExternalCalls: TypeAlias = dict[Key, dict[Args, list[Args]]]
-"""Calls of one evaluation and their results: by predicate and inputs, as whole argument tuples."""
+"""The calls of one evaluation: by predicate and inputs, the resulting facts as whole argument tuples."""
 
 
-def recorded(calls: ExternalCalls, predicates: Mapping[Key, Predicate]) -> Externals:
+def replay_calls(calls: ExternalCalls, predicates: Mapping[Key, Predicate]) -> Externals:
     """Return externals that repeat the results of earlier calls, and return nothing for other inputs."""
 
-    def repeat(predicate: Predicate) -> External:
+    def replay(predicate: Predicate) -> External:
         outputs = [i for i in range(predicate.arity) if i not in predicate.inputs()]
         rows_by_inputs = calls.get(predicate.key, {})
         return External(lambda inputs: [tuple(row[i] for i in outputs) for row in rows_by_inputs.get(inputs, ())])
 
-    return {predicate.name: repeat(predicate) for predicate in predicates.values() if predicate.external}
+    return {predicate.name: replay(predicate) for predicate in predicates.values() if predicate.external}
 
 
 def call_external(
@@ -59,12 +59,13 @@ def call_external(
     accepts: Callable[[Key, Args], bool],
     checkpoint: Callable[[], None],
 ) -> dict[Args, list[Args]]:
-    """Call an external predicate, and return whole argument tuples that its declaration ``accepts``.
+    """Call an external predicate; return by inputs the facts it gives, as whole argument tuples.
 
-    It runs in a thread, so that a timeout or ``checkpoint`` of the evaluation does not wait for it.
+    ``accepts`` checks a tuple against the declaration; ``checkpoint`` raises if the evaluation was stopped. The call
+    runs in a thread, so that neither a timeout nor ``checkpoint`` waits for it. Raises ValueFault.
     """
     results: list[list[Args]] = []
-    failure: list[BaseException] = []
+    failures: list[BaseException] = []
 
     def work() -> None:
         try:
@@ -72,24 +73,24 @@ def call_external(
             if isinstance(answers, list) and len(answers) != len(inputs):
                 count = f"{len(answers)} results for {len(inputs)} inputs"
                 raise ValueFault(f"external predicate {predicate.name} returned {count}")
-            for one, rows in zip(inputs, answers, strict=True):
-                results.append([_complete_row(predicate, one, row, accepts) for row in rows])
+            for call_inputs, output_rows in zip(inputs, answers, strict=True):
+                results.append([_complete_row(predicate, call_inputs, outputs, accepts) for outputs in output_rows])
         except BaseException as error:  # reported by the evaluation
-            failure.append(error)
+            failures.append(error)
 
     thread = threading.Thread(target=work, daemon=True, name=f"external {predicate.name}")
     thread.start()
     deadline = time.monotonic() + external.seconds
     while thread.is_alive():
-        left = deadline - time.monotonic()
-        if left <= 0:
+        seconds_left = deadline - time.monotonic()
+        if seconds_left <= 0:
             raise ValueFault(f"external predicate {predicate.name} did not return within {external.seconds:g} s")
-        thread.join(min(left, _POLL_SECONDS))
+        thread.join(min(seconds_left, _POLL_SECONDS))
         checkpoint()
-    if failure and isinstance(failure[0], ValueFault):
-        raise failure[0]
-    if failure:  # its kind only: the text may be secret
-        raise ValueFault(f"external predicate {predicate.name} failed: {type(failure[0]).__name__}")
+    if failures and isinstance(failures[0], ValueFault):
+        raise failures[0]
+    if failures:  # only the type of the exception: its text may be secret
+        raise ValueFault(f"external predicate {predicate.name} failed: {type(failures[0]).__name__}")
     return dict(zip(inputs, results, strict=True))
 
 
@@ -97,8 +98,8 @@ def _complete_row(predicate: Predicate, inputs: Args, outputs: Any, accepts: Cal
     row = outputs if type(outputs) is tuple else tuple(outputs) if isinstance(outputs, list) else None
     if row is None or len(inputs) + len(row) != predicate.arity or any(type(value) not in KIND_NAMES for value in row):
         raise ValueFault(f"external predicate {predicate.name} returned a value that is not a row of its outputs")
-    inputs_left, outputs_left = iter(inputs), iter(row)
-    args = tuple(next(inputs_left) if mode == "+" else next(outputs_left) for mode in predicate.modes or "")
+    remaining_inputs, remaining_outputs = iter(inputs), iter(row)
+    args = tuple(next(remaining_inputs) if mode == "+" else next(remaining_outputs) for mode in predicate.modes or "")
     if not accepts(predicate.key, args):
         raise ValueFault(f"external predicate {predicate.name} returned a row that does not fit its declaration")
     return args

@@ -1,7 +1,7 @@
 """Facts, and intervals of validity: closed, in nanoseconds, as pairs ``(start, end)``.
 
-The smallest and the largest int64 are the infinities. Intervals that overlap or touch (at most one nanosecond apart)
-are coalesced (D12).
+The smallest and the largest int64 stand for infinity. Overlapping and adjacent intervals (the next starts at most one
+nanosecond after the end) are coalesced.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Interval: TypeAlias = tuple[int, int]
 
 def coalesce(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     """Return the fewest intervals that cover the same instants, sorted."""
-    joined: list[Interval] = []
+    merged: list[Interval] = []
     for start, end in sorted(intervals):
-        if joined and start <= joined[-1][1] + 1:
-            if end > joined[-1][1]:
-                joined[-1] = (joined[-1][0], end)
+        if merged and start <= merged[-1][1] + 1:
+            if end > merged[-1][1]:
+                merged[-1] = (merged[-1][0], end)
         else:
-            joined.append((start, end))
-    return tuple(joined)
+            merged.append((start, end))
+    return tuple(merged)
 
 
 def holds_somewhere(start: int, end: int) -> bool:
@@ -34,6 +34,7 @@ def holds_somewhere(start: int, end: int) -> bool:
 
 
 def clamp(ns: int) -> int:
+    """Limit an instant to int64; beyond it is infinity."""
     return max(INT_MIN, min(INT_MAX, ns))
 
 
@@ -42,7 +43,7 @@ TimedArgs: TypeAlias = tuple[Args, Interval | None]  # arguments and, for a temp
 
 
 class Fact(NamedTuple):
-    """A fact of ``predicate``. A temporal one without interval holds always."""
+    """A fact of ``predicate``. A fact of a temporal predicate without interval holds always."""
 
     predicate: str
     args: tuple[Value, ...]
@@ -53,7 +54,7 @@ class Fact(NamedTuple):
         return self.predicate, len(self.args)
 
     @property
-    def timed(self) -> TimedArgs:
+    def timed_args(self) -> TimedArgs:
         return self.args, self.interval
 
     @property

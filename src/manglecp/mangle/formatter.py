@@ -1,7 +1,7 @@
 """The canonical layout of a file, with comments: ``manglecp fmt``.
 
 A statement is one line if it fits. Otherwise it is *broken*: head, then each premise, transform or part of a
-declaration on its own line. Facts that shared a line still do.
+declaration on its own line. Facts that shared a line still share it if they fit.
 
 A statement consists of *leaves*, which no layout breaks. A comment belongs after the leaf that ends on its line, or
 else before the next leaf. A comment between two leaves breaks the statement; one inside a leaf moves before it. The
@@ -28,11 +28,11 @@ WIDTH: Final = 100
 def layout(source: Source) -> str:
     """Return ``source`` in canonical layout. Raises :class:`~manglecp.mangle.errors.ParseError`."""
     statements = list(_statements(parse(source)))
-    rest = _attach(find_comments(source), statements)
+    final_comments = _attach(find_comments(source), statements)
     page = _Page(source)
     for statement in statements:
         page.add(statement)
-    for comment in rest:
+    for comment in final_comments:
         page.add_comment(comment)
     return page.text()
 
@@ -40,18 +40,18 @@ def layout(source: Source) -> str:
 @dataclass(slots=True)
 class _Leaf:
     text: str
-    start: int
+    start: int  # offset in the source
     end: int
-    indent: int = 0
-    before: list[Span] = field(default_factory=list)
-    behind: list[Span] = field(default_factory=list)
+    indent: int = 0  # if the statement is broken
+    before: list[Span] = field(default_factory=list)  # comments
+    after: list[Span] = field(default_factory=list)  # comments
 
 
 @dataclass(slots=True)
 class _Block:
-    """Leaves that share a line if they fit and no comment intervenes."""
+    """Leaves that share a line if they fit and no comment is between them."""
 
-    text: str
+    text: str  # on one line
     leaves: list[_Leaf]
 
     def end_clause(self) -> None:
@@ -62,16 +62,16 @@ class _Block:
         first, last = self.leaves[0], self.leaves[-1]
         if first.indent + len(self.text) > WIDTH or _commented_inside(self.leaves):
             for leaf in self.leaves:
-                yield from _leaf_lines(leaf.before, leaf.indent, leaf.text, leaf.behind)
+                yield from _leaf_lines(leaf.before, leaf.indent, leaf.text, leaf.after)
         else:
-            yield from _leaf_lines(first.before, first.indent, self.text, last.behind)
+            yield from _leaf_lines(first.before, first.indent, self.text, last.after)
 
 
 @dataclass(slots=True)
 class _Statement:
-    text: str
+    text: str  # on one line
     blocks: list[_Block]
-    end: int  # after its full stop
+    end: int  # offset after its full stop
     is_fact: bool = False
 
     @property
@@ -80,20 +80,20 @@ class _Statement:
 
 
 def _commented_inside(leaves: list[_Leaf]) -> bool:
-    return any(left.behind or right.before for left, right in pairwise(leaves))
+    return any(left.after or right.before for left, right in pairwise(leaves))
 
 
-def _leaf_lines(before: Iterable[Span], indent: int, text: str, behind: Iterable[Span]) -> Iterator[str]:
+def _leaf_lines(before: Iterable[Span], indent: int, text: str, after: Iterable[Span]) -> Iterator[str]:
     margin = " " * indent
     for comment in before:
         yield margin + _comment_text(comment)
-    yield from _with_comments(margin + text, behind)
+    yield from _with_comments(margin + text, after)
 
 
-def _with_comments(line: str, behind: Iterable[Span]) -> Iterator[str]:
-    """Return a line and its trailing comment, which may continue below."""
+def _with_comments(line: str, after: Iterable[Span]) -> Iterator[str]:
+    """Yield a line with its trailing comment; further lines of the comment are aligned below."""
     column = len(line) + 2
-    for comment in behind:
+    for comment in after:
         yield line.ljust(column) + _comment_text(comment)
         line = ""
     if line:
@@ -135,7 +135,7 @@ def _transform_block(step: Transform) -> _Block:
     leaves = [_Leaf(printer.transform(first), _span(step.span).start, _span(end).end, 2)]
     for let in lets:
         leaves[-1].text += ","
-        leaves.append(_leaf(printer.let(let), let.span, 5))
+        leaves.append(_leaf(printer.let(let), let.span, 5))  # aligned after "  |> "
     return _Block(printer.transform(step), leaves)
 
 
@@ -143,10 +143,10 @@ def _decl_blocks(decl: Decl) -> list[_Block]:
     head, *parts = _decl_parts(decl)
     text = f"Decl {printer.atom(decl.atom)}" + (" temporal" if decl.temporal else "")
     blocks = [_block(_Leaf(text, head.start, head.end))]
-    rows = iter(decl.bounds)
+    bound_rows = iter(decl.bounds)
     for part in parts:
         if part.keyword == "bound":
-            blocks.append(_block(_Leaf(f"bound {printer.row(next(rows))}", part.start, part.end, 2)))
+            blocks.append(_block(_Leaf(f"bound {printer.row(next(bound_rows))}", part.start, part.end, 2)))
         elif atoms := decl.descr if part.keyword == "descr" else decl.inclusion:
             blocks.append(_atoms_block(part, atoms))
     blocks[-1].end_clause()
@@ -157,15 +157,15 @@ def _decl_blocks(decl: Decl) -> list[_Block]:
 class _DeclPart:
     keyword: str
     start: int
-    opened: int  # after the keyword and its bracket
+    opened: int  # offset after the keyword and its bracket
     end: int = 0
 
 
 def _decl_parts(decl: Decl) -> list[_DeclPart]:
-    """Locate the parts of a declaration; the tree has no spans of constants in bounds."""
+    """Locate the parts of a declaration by their keywords; the syntax tree has no spans for them."""
     span = _span(decl.span)
     lex = Lexer(span.source)
-    lex.depth = 1  # no name in a declaration ends it
+    lex.depth = 1  # as inside brackets: no dot after a name is read as a full stop
     lex.read_at(span.start)
     parts = [_DeclPart("Decl", span.start, lex.end)]
     while lex.end < span.end:
@@ -200,35 +200,37 @@ def _block(leaf: _Leaf) -> _Block:
 
 
 def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
-    """Assign every comment to a leaf; the rest belongs to the end of the file."""
+    """Assign every comment to a leaf; return those after the last leaf."""
     leaves: list[_Leaf] = []
-    stops: list[int] = []  # where the line of a leaf may end: behind the leaf, or behind the full stop after it
+    line_ends: list[int] = []  # of each leaf, or of the full stop after it: a comment on that line belongs to the leaf
     for statement in statements:
         leaves += statement.leaves
-        stops += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
+        line_ends += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
     starts = [leaf.start for leaf in leaves]
-    rest: list[Span] = []
+    final_comments: list[Span] = []
     for comment in comments:
         index = bisect_right(starts, comment.start) - 1
-        following = leaves[index + 1].before if index + 1 < len(leaves) else rest
+        before_next = leaves[index + 1].before if index + 1 < len(leaves) else final_comments
         leaf = leaves[index] if index >= 0 else None
-        if leaf is None or following:
-            following.append(comment)
+        if leaf is None or before_next:  # comments keep their order
+            before_next.append(comment)
         elif comment.start < leaf.end:
             leaf.before.append(comment)
-        elif _continues(comment, leaf.behind[-1]) if leaf.behind else _is_trailing(comment, leaf.end, stops[index]):
-            leaf.behind.append(comment)
+        elif _continues(comment, leaf.after[-1]) if leaf.after else _is_trailing(comment, leaf.end, line_ends[index]):
+            leaf.after.append(comment)
         else:
-            following.append(comment)
-    return rest
+            before_next.append(comment)
+    return final_comments
 
 
 def _is_trailing(comment: Span, *ends: int) -> bool:
+    """Return whether the comment follows one of these offsets on the same line."""
     text = comment.source.text
     return any(end <= comment.start and "\n" not in text[end : comment.start] for end in ends)
 
 
 def _continues(comment: Span, previous: Span) -> bool:
+    """Return whether the comment is aligned directly below the previous one."""
     return (comment.line, comment.column) == (previous.line + 1, previous.column)
 
 
@@ -236,16 +238,16 @@ class _Page:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.lines: list[str] = []
-        self.line_number = 0  # how far the source has been written
-        self.facts_end: int | None = None  # of the fact that ends the last line, if another may follow it there
+        self.source_line = 0  # the last line of the source that has been written
+        self.fact_end: int | None = None  # offset of the end of the last fact, if another may follow on its line
 
     def text(self) -> str:
         return "".join(f"{line}\n" for line in self.lines)
 
-    def add_comment(self, comment: Span, at: int | None = None) -> None:
-        self._keep_blank_line(comment.start if at is None else at)
+    def add_comment(self, comment: Span, start: int | None = None) -> None:
+        self._keep_blank_line(comment.start if start is None else start)
         self.lines.append(_comment_text(comment))
-        self._written(comment.end)
+        self._mark_written(comment.end)
 
     def add(self, statement: _Statement) -> None:
         leaves = statement.leaves
@@ -262,23 +264,24 @@ class _Page:
             for block in statement.blocks:
                 self.lines += block.lines()
         else:
-            self.lines += _with_comments(line, last.behind)
-        self._written(statement.end, *(comment.end for comment in last.behind))
-        if statement.is_fact and not last.behind:
-            self.facts_end = statement.end
+            self.lines += _with_comments(line, last.after)
+        self._mark_written(statement.end, *(comment.end for comment in last.after))
+        if statement.is_fact and not last.after:
+            self.fact_end = statement.end
 
     def _joins(self, fact: _Statement) -> bool:
         """Return whether the fact shared a line with the previous one, and may stay there."""
-        if self.facts_end is None or not fact.is_fact:
+        if self.fact_end is None or not fact.is_fact:
             return False
         start = fact.blocks[0].leaves[0].start
-        together = "\n" not in self.source.text[self.facts_end : start]
-        return together and len(self.lines[-1]) + 1 + len(fact.text) <= WIDTH
+        on_same_line = "\n" not in self.source.text[self.fact_end : start]
+        return on_same_line and len(self.lines[-1]) + 1 + len(fact.text) <= WIDTH
 
     def _keep_blank_line(self, start: int) -> None:
-        if self.lines and self.source.position(start)[0] > self.line_number + 1:
+        """Add a blank line if the source has one before the offset ``start``."""
+        if self.lines and self.source.position(start)[0] > self.source_line + 1:
             self.lines.append("")
 
-    def _written(self, *ends: int) -> None:
-        self.line_number = max(self.line_number, self.source.position(max(ends))[0])
-        self.facts_end = None
+    def _mark_written(self, *ends: int) -> None:
+        self.source_line = max(self.source_line, self.source.position(max(ends))[0])
+        self.fact_end = None

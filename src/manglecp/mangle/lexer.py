@@ -1,8 +1,8 @@
-"""Tokens on demand.
+"""The lexer: reads one token at a time, on demand.
 
-The lexer takes the longest token at a position. Its only state is the number of open brackets, because a dot after a
-name ends the clause only outside of them (D25). The parser can have a token read again one character further on, as for
-``{/a:fn:plus(1,2)}``, where ``:fn:plus`` is one token.
+At a position the first matching alternative of ``_TOKEN`` is the token. The only other state is the number of open
+brackets, because the dot after ``/a`` ends the clause only outside of brackets. The parser can read a token again from
+its second character: in ``{/a:fn:plus(1,2)}`` the lexer reads ``:fn:plus`` as one token, but the colon is separate.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ KEYWORDS: Final = frozenset(
 # No possessive or atomic groups: they match wrongly in Python 3.11 before 3.11.5. Every pattern below can match in one
 # way only, so nothing backtracks over it.
 GAP: Final = r"[ \t\r\n\f]*"
-CONSTANT: Final = r"(?:/[A-Za-z0-9.\-_~%]+)+"
-_INNER: Final = r"[A-Za-z0-9:_]*(?:\.[A-Za-z0-9:_]+)*"
-_PLAIN: Final = r"""(?:"[^"\\]*"|'[^'\\]*'|`[^`\\]*`)"""
+CONSTANT: Final = r"(?:/[A-Za-z0-9.\-_~%]+)+"  # a name such as /a/b
+_IDENTIFIER_REST: Final = r"[A-Za-z0-9:_]*(?:\.[A-Za-z0-9:_]+)*"  # what follows its first letter
+_PLAIN_STRING: Final = r"""(?:"[^"\\]*"|'[^'\\]*'|`[^`\\]*`)"""  # without escapes
 
 _TOKEN: Final = re.compile(
     GAP
     + "(?:"
     + "|".join(
         [
-            rf"(?P<string>{_PLAIN})",
-            rf"(?P<bytes>b{_PLAIN})",
+            rf"(?P<string>{_PLAIN_STRING})",
+            rf"(?P<bytes>b{_PLAIN_STRING})",
             r"(?P<quote>b?[\"'`])",  # a string with escapes
             rf"(?P<constant>{CONSTANT})",
             r"(?P<timestamp>\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}:\d{2}(?:\.\d+)?Z?)?)",
             r"(?P<float>-?(?:\d+\.\d+(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+))",
             r"(?P<duration>\d+(?:ms|d|h|m|s))",
             r"(?P<number>-?\d+)",
-            rf"(?P<name>:?[a-z]{_INNER})",
-            rf"(?P<dot_type>\.[A-Z]{_INNER})",
+            rf"(?P<name>:?[a-z]{_IDENTIFIER_REST})",
+            rf"(?P<dot_type>\.[A-Z]{_IDENTIFIER_REST})",
             r"(?P<variable>_|[A-Z][A-Za-z0-9_]*)",
             r"(?P<operator>[<\[][-+])",
             r"(?P<punctuation>:-|⟸|!=|<=|>=|\|>|[()\[\]{}=,!<>@.:?+\-])",
@@ -53,9 +53,10 @@ _TOKEN: Final = re.compile(
     + ")",
     re.DOTALL | re.ASCII,
 )
-_GAP_ONLY: Final = re.compile(GAP)
+_WHITE_SPACE: Final = re.compile(GAP)
 _COMMENT_OR_QUOTE: Final = re.compile("#[^\\n]*|[\"'`]")
-_STOPS: Final = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'`"}
+_QUOTE_OR_BACKSLASH: Final = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'`"}
+# Groups: the digits of \xHH, the digits of \u{H…}, another escaped character; without a group, a line end with CR.
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{4,6})\}|(\r\n|.))|\r\n?", re.DOTALL)
 _SIMPLE_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\"} | dict.fromkeys(
     ("\n", "\r", "\r\n"), "\n"
@@ -65,14 +66,15 @@ _SIMPLE_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\"} 
 class Lexer:
     """A cursor over one source. ``kind``, ``text``, ``start`` and ``end`` describe the current token.
 
-    Punctuation, operators and keywords are their own kind: ``kind == ","``, ``kind == "Decl"``.
+    Punctuation, operators and keywords are their own kind: ``kind == ","``, ``kind == "Decl"``. The parser maintains
+    ``depth``, the number of open brackets. ``previous_end`` is where the token before the current one ended.
     """
 
-    __slots__ = ("depth", "end", "kind", "previous_end", "source", "start", "text", "whole")
+    __slots__ = ("depth", "end", "kind", "previous_end", "source", "source_text", "start", "text")
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.whole = source.text
+        self.source_text = source.text
         self.depth = 0
         self.kind = ""
         self.text = ""
@@ -82,16 +84,16 @@ class Lexer:
         self.read_at(self.end)
 
     def read_at(self, position: int) -> None:
-        """Move to the token that starts at or after ``position``."""
+        """Make the first token at or after ``position`` the current one."""
         self.previous_end = position
         kind = "comment"
         while kind == "comment":
-            match = _TOKEN.match(self.whole, position)
-            assert match is not None  # the last alternatives take anything
+            match = _TOKEN.match(self.source_text, position)
+            assert match is not None  # "end" or "unknown" matches everywhere
             kind = match.lastgroup or "end"
             self.start, self.end = match.span(kind)
             position = self.end
-        text = self.whole[self.start : self.end]
+        text = self.source_text[self.start : self.end]
         if kind == "punctuation":
             kind = ":-" if text == "⟸" else text
         elif kind == "name" or kind == "variable":
@@ -102,7 +104,7 @@ class Lexer:
                 text = text[:-1]
                 self.end -= 1
         elif kind == "operator":
-            # `<-`, `<+`, `[-` and `[+` stand in front of a window; elsewhere the sign belongs to a number (D25).
+            # `<-`, `<+`, `[-` and `[+` are operators in front of a window; elsewhere the sign belongs to a number.
             if self._next_character(self.end) != "[":
                 text = text[0]
                 self.end -= 1
@@ -110,7 +112,7 @@ class Lexer:
         elif kind == "quote":
             kind = "bytes" if text[0] == "b" else "string"
             self.end = self._end_of_string(text[-1])
-            text = self.whole[self.start : self.end]
+            text = self.source_text[self.start : self.end]
         elif kind == "unknown":
             shown = f"'{text}'" if text.isprintable() else f"U+{ord(text):04X}"
             fix = "a name is a slash and at least one character, such as /a" if text == "/" else None
@@ -119,22 +121,23 @@ class Lexer:
         self.text = text
 
     def _next_character(self, position: int) -> str:
-        at = skip_space(self.whole, position)
-        return self.whole[at : at + 1]
+        """Return the first character after spaces and comments; empty at the end."""
+        start = skip_space(self.source_text, position)
+        return self.source_text[start : start + 1]
 
     def _dot_ends_clause(self) -> bool:
-        """Split ``/a.`` into the name ``/a`` and a full stop if a clause can end here and another begin."""
-        if self.depth or self.whole[self.end - 2] == "/":
+        """Return whether the dot of ``/a.`` is a full stop: a clause can end here, and another can begin."""
+        if self.depth or self.source_text[self.end - 2] == "/":
             return False
-        behind = self.whole[self.end : self.end + 1]
-        following = self._next_character(self.end)
-        return behind in ("", " ", "\t", "\r", "\n", "\f", "#") and (
-            following in ("", ":") or (following.isascii() and following.isalpha())
+        after_dot = self.source_text[self.end : self.end + 1]
+        next_character = self._next_character(self.end)
+        return after_dot in ("", " ", "\t", "\r", "\n", "\f", "#") and (
+            next_character in ("", ":") or (next_character.isascii() and next_character.isalpha())
         )
 
     def _end_of_string(self, quote: str) -> int:
         position = self.end
-        while (stop := _STOPS[quote].search(self.whole, position)) is not None:
+        while (stop := _QUOTE_OR_BACKSLASH[quote].search(self.source_text, position)) is not None:
             if stop[0] == quote:
                 return stop.end()
             position = stop.end() + 1
@@ -159,38 +162,38 @@ class Lexer:
         text = _ESCAPE.sub(lambda match: self._unescaped(match, 2), self.text[2:-1])
         return text.encode(errors="surrogateescape")
 
-    def _unescaped(self, match: re.Match[str], prefix: int) -> str:
-        """Decode one escape. ``prefix`` is 2 in a byte literal, whose bytes above 7f become surrogates."""
-        two, point, other = match.groups()
-        if two is not None:
-            code = int(two, 16)
+    def _unescaped(self, match: re.Match[str], opening_length: int) -> str:
+        """Decode an escape. ``opening_length``: 1 after ``"``, 2 after ``b"``, where bytes from 80 give surrogates."""
+        hex_byte, code_point, character = match.groups()
+        if hex_byte is not None:
+            code = int(hex_byte, 16)
             if code <= 0x7F:
                 return chr(code)
-            if prefix == 1:
-                self._bad_escape(match, 1, f"\\x{two} is above 7f", 'write \\u{…}, or a byte string b"…"')
+            if opening_length == 1:
+                self._bad_escape(match, 1, f"\\x{hex_byte} is above 7f", 'write \\u{…}, or a byte string b"…"')
             return chr(0xDC00 + code)
-        if point is not None:
-            code = int(point, 16)
+        if code_point is not None:
+            code = int(code_point, 16)
             if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-                self._bad_escape(match, prefix, f"\\u{{{point}}} is not a character")
+                self._bad_escape(match, opening_length, f"\\u{{{code_point}}} is not a character")
             return chr(code)
-        if other is None:  # the end of a line
-            return "\n" if prefix == 1 else match[0]
-        decoded = _SIMPLE_ESCAPES.get(other)
+        if character is None:  # a line end with CR
+            return "\n" if opening_length == 1 else match[0]
+        decoded = _SIMPLE_ESCAPES.get(character)
         if decoded is None:
-            shown = other if other.isprintable() else f"U+{ord(other):04X}"
+            shown = character if character.isprintable() else f"U+{ord(character):04X}"
             fix = r"known escapes: \n \t \" \' \\ \xHH \u{HHHH}"
-            self._bad_escape(match, prefix, f"unknown escape \\{shown}", fix)
+            self._bad_escape(match, opening_length, f"unknown escape \\{shown}", fix)
         return decoded
 
-    def _bad_escape(self, match: re.Match[str], prefix: int, message: str, fix: str | None = None) -> NoReturn:
-        start = self.start + prefix + match.start()
+    def _bad_escape(self, match: re.Match[str], opening_length: int, message: str, fix: str | None = None) -> NoReturn:
+        start = self.start + opening_length + match.start()
         self.fail(message, Span(self.source, start, start + len(match[0])), fix)
 
     def number_value(self) -> int:
         """Return the value; raises a syntax error beyond 64 bits."""
         digits = self.text.lstrip("-").lstrip("0") or "0"
-        if len(digits) <= 19:
+        if len(digits) <= 19:  # as int64 has; Python refuses to read thousands of digits
             number = -int(digits) if self.text[0] == "-" else int(digits)
             if INT_MIN <= number <= INT_MAX:
                 return number
@@ -205,13 +208,13 @@ class Lexer:
 
 
 class UnterminatedString(ParseError):
-    """Text after the opening quote cannot be trusted to be program text."""
+    """A string is never closed: what follows its opening quote cannot be parsed."""
 
 
 def skip_space(text: str, position: int) -> int:
     """Return the position after spaces and comments."""
     while True:
-        gap = _GAP_ONLY.match(text, position)
+        gap = _WHITE_SPACE.match(text, position)
         assert gap is not None  # it may be empty
         position = gap.end()
         if not text.startswith("#", position):
@@ -221,7 +224,7 @@ def skip_space(text: str, position: int) -> int:
 
 
 def find_comments(source: Source) -> list[Span]:
-    """Return the positions of the comments of a well-formed source."""
+    """Return the spans of the comments of a source that parses."""
     comments: list[Span] = []
     lex = Lexer(source)
     position = 0

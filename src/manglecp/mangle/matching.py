@@ -1,8 +1,8 @@
 """Matching of facts against premises: arguments, operators and annotations.
 
-Known values are compared, free variables are bound. A known end of an annotation must lie in the fact's interval, and a
-free variable is bound to that end (D16); an operator requires that the fact holds at some or every instant of a window
-around the evaluation time (D18).
+Known values are compared, free variables are bound. In an annotation, a known instant must lie in the fact's interval,
+and a free variable is bound to the start or end of the interval. An operator requires that the fact holds at some or
+every instant of a window before or after the evaluation time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def mentions_now(term: Term) -> bool:
 
 
 def constant_value(term: Term) -> Value | None:
-    """Return the value of a constant term; None if it has variables or is invalid."""
+    """Return the value of a term; None if it has variables, depends on the evaluation time, or is invalid."""
     if isinstance(term, Variable) or mentions_now(term):
         return None
     with suppress(ValueFault):
@@ -64,7 +64,7 @@ def unify(patterns: list[Term], values: Args, row: Row, now: int) -> Row | None:
 
 
 class Matcher:
-    """Matches facts against one premise. All rows at a premise bind the same variables; one row determines which."""
+    """Matches facts against one premise. All rows at a premise bind the same variables; ``row`` is one of them."""
 
     def __init__(self, premise: Literal, row: Row, now: int) -> None:
         self.premise = premise
@@ -88,14 +88,14 @@ class Matcher:
         return index
 
     def match(self, row: Row, args: Args, interval: Interval | None) -> Row | None:
-        """Return ``row`` with the fact's bindings, or None."""
+        """Return ``row`` with the fact's bindings, or None if it does not match. Does not compare :meth:`key`."""
         bound = unify([arg for _, arg in self.free], tuple(args[i] for i, _ in self.free), row, self.now)
         if bound is None or interval is None or not self.premise.timed:
             return bound
         operator, annotation = self.premise.operator, self.premise.annotation
         if operator is not None and not in_window(operator, bound, interval, self.now):
             return None
-        return bound if annotation is None else annotate(annotation, bound, interval, self.now)
+        return bound if annotation is None else match_annotation(annotation, bound, interval, self.now)
 
 
 def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
@@ -104,10 +104,10 @@ def instant_of(bound: TimeBound, row: Row, now: int) -> int | None:
     if isinstance(value, Now):
         return now
     if isinstance(value, Variable):
-        known = row.get(value.name)
-        if known is None or isinstance(known, int):  # a number is an instant in nanoseconds
-            return known
-        value = known  # type: ignore[assignment]
+        bound_value = row.get(value.name)
+        if bound_value is None or isinstance(bound_value, int):  # a number is an instant in nanoseconds
+            return bound_value
+        value = bound_value  # type: ignore[assignment]
     if isinstance(value, Time):
         return value.ns
     raise ValueFault(f"{bound.text} is not a time")
@@ -121,17 +121,18 @@ def _known_instant(bound: TimeBound, row: Row, now: int) -> int:
 
 
 def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
-    """Return the interval of a derived fact. An anonymous bound is open; an unbound one raises ValueFault."""
+    """Return the interval of a derived fact. The bound ``_`` is infinite; an unbound variable raises ValueFault."""
     ends = []
-    for bound, infinite in ((annotation.start, INT_MIN), (annotation.end, INT_MAX)):
+    for bound, infinity in ((annotation.start, INT_MIN), (annotation.end, INT_MAX)):
         if isinstance(bound.value, Variable) and bound.value.anonymous:
-            ends.append(infinite)
+            ends.append(infinity)
         else:
             ends.append(_known_instant(bound, row, now))
     return ends[0], ends[1]
 
 
 def window(operator: Operator, row: Row, now: int) -> Interval:
+    """Return the window of an operator; its only bound is one end, and now the other."""
     sign = 1 if operator.is_future else -1
     ends = [now] if len(operator.bounds) == 1 else []
     for bound in operator.bounds:
@@ -144,24 +145,24 @@ def window(operator: Operator, row: Row, now: int) -> Interval:
 
 
 def in_window(operator: Operator, row: Row, interval: Interval, now: int) -> bool:
-    """Return whether the fact holds at some, or every, instant of the window (D18)."""
+    """Return whether the interval meets the window (diamond) or contains it (box)."""
     first, last = window(operator, row, now)
     start, end = interval
     return start <= first and last <= end if operator.is_box else start <= last and first <= end
 
 
-def annotate(annotation: Annotation, row: Row, interval: Interval, now: int) -> Row | None:
-    """Match an annotation: a known end must lie in the interval, a free variable is bound to that end (D16)."""
+def match_annotation(annotation: Annotation, row: Row, interval: Interval, now: int) -> Row | None:
+    """Return ``row`` with the free variables of an annotation bound to the ends of the interval, or None."""
     start, end = interval
-    free: dict[str, int] = {}
-    for bound, own in ((annotation.start, start), (annotation.end, end)):
+    free_variables: dict[str, int] = {}
+    for bound, fact_end in ((annotation.start, start), (annotation.end, end)):
         if isinstance(bound.value, Variable) and bound.value.anonymous:
             continue
         instant = instant_of(bound, row, now)
         if instant is None:
             assert isinstance(bound.value, Variable)
-            if free.setdefault(bound.value.name, own) != own:
+            if free_variables.setdefault(bound.value.name, fact_end) != fact_end:
                 return None  # one free variable for both ends: a point
         elif not start <= instant <= end:
             return None
-    return {**row, **{name: Time(ns) for name, ns in free.items()}} if free else row
+    return {**row, **{name: Time(ns) for name, ns in free_variables.items()}} if free_variables else row

@@ -1,4 +1,4 @@
-"""Limits (D24), relations and models of evaluations, and integrity constraints (D27)."""
+"""Limits, statistics, relations and given facts of an evaluation, and its integrity constraints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from manglecp.mangle.printer import fact_text, value_text
 from manglecp.mangle.program import GivenFact, Program
 from manglecp.mangle.syntax import Atom, Literal, Term, Variable
 
-MOST_SKIPPED: Final = 10_000  # limit of skipped derivations (D20); a count of this many means this many or more
+MAX_SKIPPED: Final = 10_000  # skipped derivations are counted up to this number, see Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Limits:
     intervals: int = 1_000
     """Intervals of one fact, after coalescing."""
     parts: int = 50_000_000
-    """Elements, entries and sixteens of characters in built columns, see ``built_columns``."""
+    """Size of the values that rules build (``program.built_columns``), measured by ``values.part_size``."""
     rows: int = 10_000_000
     """Rows of one rule before aggregation."""
     merge_steps: int = 1_000_000
-    """Values replaced by a merge; bounds a merge without a fixpoint."""
+    """Values replaced by merges; stops a merge that reaches no fixpoint."""
     seconds: float | None = None
     """Wall time of the whole evaluation."""
     call_depth: int = 10_000
@@ -52,21 +52,21 @@ class Limits:
 class Statistics:
     """Counts of an evaluation, the same on every machine."""
 
-    given: int = 0
-    derived: int = 0
+    given: int = 0  # facts
+    derived: int = 0  # facts
     strata: int = 0
-    rounds: int = 0
-    skipped_inverted: int = 0
+    rounds: int = 0  # of rule application, over all strata
+    skipped_inverted: int = 0  # derivations whose interval ends before it starts; at most MAX_SKIPPED
 
 
 class Relation:
     """The facts of one predicate. A plain fact has the interval None."""
 
-    __slots__ = ("facts", "finished")
+    __slots__ = ("coalesced", "facts")
 
     def __init__(self) -> None:
-        self.facts: dict[Args, set[Interval | None]] = {}
-        self.finished: dict[Args, tuple[Interval | None, ...]] | None = None
+        self.facts: dict[Args, set[Interval | None]] = {}  # with the intervals as added
+        self.coalesced: dict[Args, tuple[Interval | None, ...]] | None = None  # set by finish()
 
     def add(self, args: Args, interval: Interval | None) -> bool:
         """Add a fact; return whether it is new."""
@@ -77,22 +77,24 @@ class Relation:
         return True
 
     def finish(self) -> Mapping[Args, tuple[Interval | None, ...]]:
-        """Coalesce; no facts are added afterwards."""
-        self.finished = {}
+        """Coalesce and return the intervals of each fact; call it after the last :meth:`add`."""
+        self.coalesced = {}
         for args, intervals in self.facts.items():
             timed = [i for i in intervals if i is not None]
-            self.finished[args] = coalesce(timed) if timed else (None,)
-        return self.finished
+            self.coalesced[args] = coalesce(timed) if timed else (None,)
+        return self.coalesced
 
     def __iter__(self) -> Iterator[TimedArgs]:
-        source: Mapping[Args, Iterable[Interval | None]] = self.facts if self.finished is None else self.finished
+        source: Mapping[Args, Iterable[Interval | None]] = self.facts if self.coalesced is None else self.coalesced
         return ((args, interval) for args, intervals in source.items() for interval in intervals)
 
     def __len__(self) -> int:
-        return sum(map(len, self.facts.values()))
+        return sum(map(len, self.facts.values()))  # intervals before coalescing
 
 
 class Facts(Protocol):
+    """Facts of one predicate, with their number."""
+
     def __iter__(self) -> Iterator[TimedArgs]: ...
 
     def __len__(self) -> int: ...
@@ -101,11 +103,11 @@ class Facts(Protocol):
 class Index(Protocol):
     """Facts of one predicate by the values at some positions."""
 
-    def get(self, wanted: Args, default: Facts, /) -> Facts: ...
+    def get(self, values: Args, default: Facts, /) -> Facts: ...
 
 
 Origin: TypeAlias = LiteralType["given", "server", "session", "external"]
-"""The source of a given fact: program, base, request, or external predicate."""
+"""The source of a given fact, in this order: program, base, request, or external predicate."""
 
 
 def program_facts(program: Program, now: int) -> Iterator[Fact]:
@@ -115,50 +117,59 @@ def program_facts(program: Program, now: int) -> Iterator[Fact]:
 
 
 def evaluate_given(fact: GivenFact, predicate: Predicate, now: int) -> TimedArgs:
-    """Evaluate a fact of the program. Only one that depends on the time can fail: others were evaluated at load."""
+    """Return the arguments and the interval of a fact of the program.
+
+    Raises AnalysisError if an argument that depends on ``now`` has no value (others were evaluated at load), and
+    EvalError if the interval ends before it starts.
+    """
     try:
         args = fact.values(now)
     except ValueFault as fault:
-        shown = printer.clause(fact.clause)
-        raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span, shown)]) from None
+        clause_text = printer.clause(fact.clause)
+        raise AnalysisError([Diagnostic("analysis", str(fault), fact.clause.head.span, clause_text)]) from None
     if not predicate.temporal:
         return args, None
     annotation = fact.clause.annotation
     assert annotation is not None  # checked at load
     interval = head_interval(annotation, {}, now)
     if not holds_somewhere(*interval):
-        shown = printer.clause(fact.clause)
-        raise EvalError([Diagnostic("eval", "the interval ends before it starts", annotation.span, shown)])
+        clause_text = printer.clause(fact.clause)
+        raise EvalError([Diagnostic("eval", "the interval ends before it starts", annotation.span, clause_text)])
     return args, interval
 
 
-MAX_VIOLATIONS: Final = 50
+MAX_VIOLATIONS: Final = 50  # reported per predicate
 
 
 def violations(
     predicate: Predicate, facts: Iterable[TimedArgs], holds: Callable[[Atom, Row], bool]
 ) -> Iterable[Diagnostic]:
-    """Return the violations of one predicate. ``holds`` tests whether an atom has a match."""
+    """Return the violated constraints of one predicate. ``holds`` tests whether an atom has a match."""
     if not predicate.fundeps and not predicate.inclusion:
         return ()
-    ordered = sorted(facts, key=lambda fact: fact_text(predicate.name, *fact))
-    conflicts = (_conflicts(predicate, dependency, ordered) for dependency in predicate.fundeps)
-    dangling = (_dangling_facts(predicate, atom, ordered, holds) for atom in predicate.inclusion)
-    return islice(chain.from_iterable(chain(conflicts, dangling)), MAX_VIOLATIONS)
+    facts_by_text = sorted(facts, key=lambda fact: fact_text(predicate.name, *fact))
+    conflicts = (_conflicts(predicate, dependency, facts_by_text) for dependency in predicate.fundeps)
+    dangling_facts = (_dangling_facts(predicate, atom, facts_by_text, holds) for atom in predicate.inclusion)
+    return islice(chain.from_iterable(chain(conflicts, dangling_facts)), MAX_VIOLATIONS)
 
 
 def _conflicts(predicate: Predicate, dependency: FunctionalDependency, facts: list[TimedArgs]) -> Iterator[Diagnostic]:
     """Report facts with one key and two values; temporal facts only where they hold at the same instant."""
     by_key: dict[Args, list[TimedArgs]] = {}
     for args, interval in facts:
-        others = by_key.setdefault(tuple(args[c] for c in dependency.source), [])
-        for other, at in others:
-            overlap = interval is None or at is None or (interval[0] <= at[1] and at[0] <= interval[1])
-            if overlap and any(args[c] != other[c] for c in dependency.target):
-                both = f"{fact_text(predicate.name, other, at)} and {fact_text(predicate.name, args, interval)}"
-                yield _violation(predicate, f"functional dependency violated by {both}")
+        earlier_facts = by_key.setdefault(tuple(args[column] for column in dependency.source), [])
+        for earlier_args, earlier_interval in earlier_facts:
+            hold_together = interval is None or earlier_interval is None or _overlap(interval, earlier_interval)
+            if hold_together and any(args[column] != earlier_args[column] for column in dependency.target):
+                earlier = fact_text(predicate.name, earlier_args, earlier_interval)
+                later = fact_text(predicate.name, args, interval)
+                yield _violation(predicate, f"functional dependency violated by {earlier} and {later}")
                 break
-        others.append((args, interval))
+        earlier_facts.append((args, interval))
+
+
+def _overlap(left: Interval, right: Interval) -> bool:
+    return left[0] <= right[1] and right[0] <= left[1]
 
 
 def _dangling_facts(
@@ -174,6 +185,8 @@ def _dangling_facts(
 
 
 def _with_values(atom: Atom, row: Row) -> str:
+    """Format an atom with the values of ``row``; other variables become ``_``."""
+
     def write(term: Term) -> str:
         if isinstance(term, Variable):
             return value_text(row[term.name]) if term.name in row else "_"

@@ -1,13 +1,13 @@
-"""The interpreter of rules: for merged, deferred and external predicates, explanations, and the place of an error.
+"""The interpreter of rules: for merged, deferred and external predicates, explanations, and to locate errors.
 
 Temporal relations keep intervals as given and derived. Later components and output read them coalesced; inside its own
-recursive component a predicate is read uncoalesced, so that no order matters (D12).
+recursive component a predicate is read uncoalesced, so that the result does not depend on the order of derivations.
 
-Deferred predicates run on demand: a body is a generator that yields the calls it needs, and a loop with an explicit
-stack drives them.
+Deferred predicates are called on demand: solving a body is a generator that yields the calls it needs, and
+:meth:`NaiveEvaluation._drive` runs these generators with an explicit stack.
 
-Merge: the ordinary predicates of a component are the least model over the merged relation as it stands; new values are
-merged into it, until the merged relation is at its fixpoint.
+A component with a merge alternates until the merged relations are at their fixpoint: derive the least model of its
+other predicates over the merged relations as they stand, then merge the new values into these.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ from manglecp.mangle.errors import EvalError, LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals, call_external, check_names
 from manglecp.mangle.facts import Args, Interval, TimedArgs, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term as value_of, head_interval, unify
-from manglecp.mangle.model import MOST_SKIPPED, Limits, Relation, Statistics
+from manglecp.mangle.model import MAX_SKIPPED, Limits, Relation, Statistics
 from manglecp.mangle.printer import fact_text
-from manglecp.mangle.program import Program, Rule, built_columns, parts
+from manglecp.mangle.program import Program, Rule, built_columns, count_parts
 from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Atom, Clause, Equality, Key, Literal, Premise, Term, Variable
 from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import order_key
 
-Call: TypeAlias = tuple[Key, Args]
-Solving: TypeAlias = Generator[Call, list[Args], list[Row]]
-_Answer = TypeVar("_Answer")
-_BATCH_SIZE: Final = 1_000  # rows
+Call: TypeAlias = tuple[Key, Args]  # a deferred predicate and its inputs
+Solving: TypeAlias = Generator[Call, list[Args], list[Row]]  # yields calls, receives their facts, returns rows
+_Result = TypeVar("_Result")
+_BATCH_SIZE: Final = 1_000  # rows that are joined with the next premise at once
 
 
 class NaiveEvaluation:
+    """Applies all rules of a component to all facts until nothing is new. Keeps its relations in memory."""
+
     def __init__(self, program: Program, now: int, limits: Limits, externals: Externals | None = None) -> None:
         self.program = program
         self.externals = externals or {}
@@ -55,14 +57,14 @@ class NaiveEvaluation:
         self.rules: dict[Key, list[Rule]] = {}
         for rule in program.rules:
             self.rules.setdefault(rule.head.key, []).append(rule)
-        self.answers: dict[Call, list[Args]] = {}  # of deferred predicates, while the relations stay as they are
-        self.derived = 0  # in the components that are done
+        self.answers: dict[Call, list[Args]] = {}  # facts of deferred predicates; cleared when relations change
+        self.derived = 0  # facts, in the components that are done
         self.merge_steps = 0
         self.built = built_columns(program.rules)
         self.parts = 0  # of built values, in the components that are done
-        self.building = 0  # in the one that is evaluated
-        self.limit = self.room = limits.derived_facts  # how many facts there may be, and how many more
-        self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant (D20)
+        self.building = 0  # parts of built values, in the component that is evaluated
+        self.facts_limit = self.facts_left = limits.derived_facts  # how many may be derived, in all and from now on
+        self.skipped: set[tuple[Key, Args, Interval]] = set()  # derivations that hold at no instant
 
     @cached_property
     def acceptance(self) -> Acceptance:
@@ -86,52 +88,53 @@ class NaiveEvaluation:
             if len(intervals) > self.limits.intervals:
                 raise LimitError(self.limits.intervals, len(intervals), f"intervals of {fact_text(key[0], args)}")
 
-    def component(self, component: Component) -> None:
+    def evaluate_component(self, component: Component) -> None:
         """Evaluate mutually dependent predicates to the fixpoint."""
         keys = [key for key in component.predicates if not self.predicate(key).deferred]
         rules = [rule for key in keys for rule in self.rules.get(key, [])]
         if any(self.predicate(key).merge is not None for key in keys):
-            self._merging_component(keys, rules)
+            self._evaluate_merging(keys, rules)
         else:
             self.derived += self._fixpoint(keys, rules, self.limits.derived_facts)
         for key in keys:
             self._finish(key)
-        self.parts += self._parts(keys)
+        self.parts += self._count_parts(keys)
         self.building = 0
         self._check_parts(0)
 
-    def _parts(self, keys: Iterable[Key]) -> int:
+    def _count_parts(self, keys: Iterable[Key]) -> int:
         return sum(
-            parts((args,), self.built[key]) * len(at)
+            count_parts((args,), self.built[key]) * len(intervals)
             for key in keys
             if key in self.built
-            for args, at in self.relation(key).facts.items()
+            for args, intervals in self.relation(key).facts.items()
         )
 
-    def _check_parts(self, more: int) -> None:
+    def _check_parts(self, extra_parts: int) -> None:
+        """Raise LimitError if ``extra_parts`` more parts exceed the limit."""
         limit = self.limits.parts
-        if self.parts + self.building + more > limit:
+        if self.parts + self.building + extra_parts > limit:
             raise LimitError(limit, limit + 1, "parts of values")
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
         """Apply rules to a fixpoint, aggregates once before it; return the number of new facts."""
-        base = self._size(keys) - self.derived  # the size above it is the number of all derived facts
-        self.limit = limit
-        self.room = limit - self.derived
+        offset = self._size(keys) - self.derived  # size - offset counts the derived facts of all components
+        self.facts_limit = limit
+        self.facts_left = limit - self.derived
         self.answers.clear()
         for rule in [r for r in rules if r.clause.aggregates]:
             self._add(rule, self._apply(rule))
-        self._check_limit(self._size(keys) - base, limit)
-        plain = [r for r in rules if not r.clause.aggregates]
-        changed = bool(plain)
+        self._check_derived(self._size(keys) - offset, limit)
+        plain_rules = [r for r in rules if not r.clause.aggregates]
+        changed = bool(plain_rules)
         while changed:
             self.statistics.rounds += 1
             self.answers.clear()
-            self.room = limit - (self._size(keys) - base)
-            derived = [(rule, self._apply(rule)) for rule in plain]
-            changed = True in [self._add(rule, facts) for rule, facts in derived]  # all of them
-            self._check_limit(self._size(keys) - base, limit)
-        return self._size(keys) - base - self.derived
+            self.facts_left = limit - (self._size(keys) - offset)
+            derived_by_rule = [(rule, self._apply(rule)) for rule in plain_rules]
+            changed = True in [self._add(rule, facts) for rule, facts in derived_by_rule]  # a list: add all
+            self._check_derived(self._size(keys) - offset, limit)
+        return self._size(keys) - offset - self.derived
 
     def _size(self, keys: Iterable[Key]) -> int:
         return sum(len(self.relation(key)) for key in keys)
@@ -140,77 +143,78 @@ class NaiveEvaluation:
         relation = self.relation(rule.head.key)
         columns = self.built.get(rule.head.key, ())
         new = [args for args, interval in facts if relation.add(args, interval)]
-        self.building += parts(new, columns)
+        self.building += count_parts(new, columns)
         self._check_parts(0)
         return bool(new)
 
-    def _check_limit(self, derived: int, limit: int) -> None:
+    def _check_derived(self, derived: int, limit: int) -> None:
         if derived > limit:
             raise LimitError(limit, derived, "derived facts")
 
-    def _merging_component(self, keys: list[Key], rules: list[Rule]) -> None:
+    def _evaluate_merging(self, keys: list[Key], rules: list[Rule]) -> None:
         merged = [key for key in keys if self.predicate(key).merge is not None]
         ordinary = [key for key in keys if key not in merged]
-        given = {key: {args: set(at) for args, at in self.relation(key).facts.items()} for key in keys}
+        given = {key: {args: set(intervals) for args, intervals in self.relation(key).facts.items()} for key in keys}
         for key in merged:
-            self._merge_into(key, list(given[key]), afresh=True)
+            self._merge_into(key, list(given[key]), replace=True)
         changed = True
         while changed:
             self.statistics.rounds += 1
-            self.building = 0  # what the last step built is replaced
+            self.building = 0  # the facts of the last round are replaced
             for key in ordinary:  # the least model over the merged relations as they stand
-                self.relation(key).facts = {args: set(at) for args, at in given[key].items()}
-            # What holds on the way may be more than what holds in the end, so only endlessness is stopped here.
-            on_the_way = max(self.limits.derived_facts, self.limits.merge_steps)
-            self._fixpoint(ordinary, [rule for rule in rules if rule.head.key in ordinary], on_the_way)
+                self.relation(key).facts = {args: set(intervals) for args, intervals in given[key].items()}
+            # An interim state may have more facts than the result, so this limit only stops an endless derivation.
+            interim_limit = max(self.limits.derived_facts, self.limits.merge_steps)
+            self._fixpoint(ordinary, [rule for rule in rules if rule.head.key in ordinary], interim_limit)
             self.answers.clear()
-            self.room = on_the_way
+            self.facts_left = interim_limit
             derived = {key: [args for r in rules if r.head.key == key for args, _ in self._apply(r)] for key in merged}
-            changed = True in [self._merge_into(key, new) for key, new in derived.items()]  # all of them
+            changed = True in [self._merge_into(key, new) for key, new in derived.items()]  # a list: merge all
         for key in keys:
-            self.derived += sum(len(at - given[key].get(args, set())) for args, at in self.relation(key).facts.items())
-        self._check_limit(self.derived, self.limits.derived_facts)
+            for args, intervals in self.relation(key).facts.items():
+                self.derived += len(intervals - given[key].get(args, set()))
+        self._check_derived(self.derived, self.limits.derived_facts)
 
-    def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
-        """Merge facts into a relation in the order of values (deterministic); return whether it changed."""
+    def _merge_into(self, key: Key, new_facts: list[Args], *, replace: bool = False) -> bool:
+        """Merge facts into a relation, or replace it by them, in the order of values; return whether it changed."""
         relation = self.relation(key)
         merge = self.predicate(key).merge
         assert merge is not None
-        columns = self.predicate(key).fundeps[0].source
+        key_columns = self.predicate(key).fundeps[0].source
         groups: dict[Args, list[Args]] = {}
-        for args in () if afresh else relation.facts:
-            groups.setdefault(tuple(args[c] for c in columns), []).append(args)
-        for args in sorted(new, key=lambda args: [order_key(value) for value in args]):
-            group = tuple(args[c] for c in columns)
-            groups[group] = self._merged(groups.get(group, []), args, merge)
+        for args in () if replace else relation.facts:
+            groups.setdefault(tuple(args[column] for column in key_columns), []).append(args)
+        for args in sorted(new_facts, key=lambda args: [order_key(value) for value in args]):
+            group_key = tuple(args[column] for column in key_columns)
+            groups[group_key] = self._merged(groups.get(group_key, []), args, merge)
         facts: dict[Args, set[Interval | None]] = {args: {None} for group in groups.values() for args in group}
         changed = facts.keys() != relation.facts.keys()
         relation.facts = facts
         return changed
 
     def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
-        """Return ``group`` with one more fact; incomparable values coexist."""
+        """Return ``group``, the facts with one key, with ``args`` merged in; values without a merge result coexist."""
         while args not in group:
             for old in group:
-                results = self._drive(self._merge_results(merge.predicate, (old[merge.column], args[merge.column])))
-                values = [answer[2] for answer in results]
+                merge_facts = self._drive(self._merge_results(merge.predicate, (old[merge.column], args[merge.column])))
+                values = [result_args[2] for result_args in merge_facts]
                 if not values:
                     continue
-                value = next((v for v in values if v != old[merge.column]), old[merge.column])
-                if value == old[merge.column]:
+                merged_value = next((v for v in values if v != old[merge.column]), old[merge.column])
+                if merged_value == old[merge.column]:
                     return group
                 self.merge_steps += 1
                 if self.merge_steps > self.limits.merge_steps:
                     raise LimitError(self.limits.merge_steps, self.merge_steps, "merge steps")
                 group = [other for other in group if other != old]
-                args = (*args[: merge.column], value, *args[merge.column + 1 :])
+                args = (*args[: merge.column], merged_value, *args[merge.column + 1 :])
                 break
             else:
                 return [*group, args]
         return group
 
     def _merge_results(self, key: Key, inputs: Args) -> Generator[Call, list[Args], list[Args]]:
-        """Return the facts of a merge predicate with these two inputs."""
+        """Return the facts of a merge predicate whose first two arguments are ``inputs``."""
         if self.predicate(key).deferred:
             answers = yield (key, tuple(inputs[i] for i in self.predicate(key).inputs() if i < 2))
         else:
@@ -218,9 +222,9 @@ class NaiveEvaluation:
         return [args for args in answers if args[:2] == inputs]
 
     def _apply(self, rule: Rule) -> list[TimedArgs]:
-        """Return everything the rule derives.
+        """Return all facts that the rule derives.
 
-        Rows become facts as they come, so that limits apply before a product of relations fills the memory.
+        Each batch of rows is converted to facts at once, so that limits apply before a join fills the memory.
         """
         self.checkpoint()
         clause = rule.clause
@@ -228,26 +232,26 @@ class NaiveEvaluation:
         stored = self.relation(clause.head.key).facts
         columns = self.built.get(clause.head.key, ())
         derived: dict[TimedArgs, None] = {}
-        fresh = weight = 0
+        new_count = new_parts = 0
 
         def emit(rows: list[Row]) -> None:
-            nonlocal fresh, weight
+            nonlocal new_count, new_parts
             for row in rows:
                 args = self.head_args(clause, row)
                 interval = self.head_interval(clause, row) if temporal else None
                 if interval is not None and not holds_somewhere(*interval):
-                    if len(self.skipped) < MOST_SKIPPED:
+                    if len(self.skipped) < MAX_SKIPPED:
                         self.skipped.add((clause.head.key, args, interval))
                 elif (args, interval) not in derived:
                     derived[args, interval] = None
                     if interval not in stored.get(args, ()):
-                        fresh += 1
-                        weight += parts((args,), columns)
-                    if fresh > self.room:
-                        raise LimitError(self.limit, self.limit + 1, "derived facts", clause.span)
-                    self._check_parts(weight)
+                        new_count += 1
+                        new_parts += count_parts((args,), columns)
+                    if new_count > self.facts_left:
+                        raise LimitError(self.facts_limit, self.facts_limit + 1, "derived facts", clause.span)
+                    self._check_parts(new_parts)
 
-        self._drive(self._rows(rule, [{}], emit))
+        self._drive(self._solve_body(rule, [{}], emit))
         return list(derived)
 
     def head_interval(self, clause: Clause, row: Row) -> Interval:
@@ -273,23 +277,23 @@ class NaiveEvaluation:
     def error_at(self, message: str, span: Span | None, clause: Clause) -> EvalError:
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
-    def _rows(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> Solving:
-        """Solve the body and yield the rows of the head, in batches unless they are aggregated."""
+    def _solve_body(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> Solving:
+        """Pass all extensions of ``rows`` that satisfy the body to ``emit``, in batches unless they are aggregated."""
         clause = rule.clause
-        plain = not clause.aggregates
-        finished: list[Row] = []
-        waiting = [(0, rows)]
-        while waiting:
+        batched = not clause.aggregates
+        all_rows: list[Row] = []
+        pending = [(0, rows)]
+        while pending:
             self.checkpoint()
-            position, rows = waiting.pop()
+            position, rows = pending.pop()
             if position == len(rule.premises):
-                if plain:
+                if batched:
                     emit(self._transformed(clause, rows))
                 else:
-                    finished += rows
-                    if len(finished) > self.limits.rows and not self.rows_are_facts(rule):
-                        finished = _distinct(finished)
-                    if len(finished) > self.limits.rows:
+                    all_rows += rows
+                    if len(all_rows) > self.limits.rows and not self.rows_are_facts(rule):
+                        all_rows = distinct_rows(all_rows)
+                    if len(all_rows) > self.limits.rows:
                         raise LimitError(self.limits.rows, self.limits.rows + 1, "rows of one rule", clause.span)
                 continue
             premise = rule.premises[position]
@@ -298,10 +302,10 @@ class NaiveEvaluation:
             except ValueFault as fault:
                 raise self.error_at(str(fault), premise.span, clause) from None
             if not self.rows_are_facts(rule):
-                rows = _distinct(rows)
-            waiting += [(position + 1, rows[at : at + _BATCH_SIZE]) for at in range(0, len(rows), _BATCH_SIZE)]
-        if not plain:
-            emit(self._transformed(clause, finished if self.rows_are_facts(rule) else _distinct(finished)))
+                rows = distinct_rows(rows)
+            pending += [(position + 1, rows[start : start + _BATCH_SIZE]) for start in range(0, len(rows), _BATCH_SIZE)]
+        if not batched:
+            emit(self._transformed(clause, all_rows if self.rows_are_facts(rule) else distinct_rows(all_rows)))
         return []
 
     def _transformed(self, clause: Clause, rows: list[Row]) -> list[Row]:
@@ -313,20 +317,21 @@ class NaiveEvaluation:
         return rows
 
     def rows_are_facts(self, rule: Rule) -> bool:
-        """Return whether every matching fact is a row (one positive premise); else rows are distinct bindings (D6)."""
+        """Return whether an aggregation counts every matching fact (one positive premise), not distinct bindings."""
         if len(rule.premises) != 1 or not rule.clause.aggregates:
             return False
         premise = rule.premises[0]
         return isinstance(premise, Literal) and not premise.negated and not premise.atom.predicate.startswith(":")
 
     def _solve(self, premise: Premise, rows: list[Row]) -> Solving:
+        """Return the rows extended by every solution of the premise."""
         if not rows:
             return []
         if isinstance(premise, Equality):
-            return [new for row in rows if (new := self._equate(premise, row)) is not None]
+            return [extended for row in rows if (extended := self._equate(premise, row)) is not None]
         atom = premise.atom
         if atom.predicate.startswith(":"):
-            return [new for row in rows for new in self._builtin(premise, row)]
+            return [extended for row in rows for extended in self._builtin(premise, row)]
         if self.predicate(atom.key).deferred:
             return (yield from self._deferred(premise, rows))
         matcher = Matcher(premise, rows[0], self.now)
@@ -336,11 +341,11 @@ class NaiveEvaluation:
                 facts = itertools.chain(facts, self._external(premise, rows))
             elif not self.relation(atom.key).facts:
                 raise ValueFault(f"the external predicate {atom.predicate} has no implementation")
-        candidates = matcher.index(facts)
+        facts_by_key = matcher.index(facts)
         solved: list[Row] = []
         for row in rows:
-            own = candidates.get(matcher.key(row), ())
-            matches = (new for args, interval in own if (new := matcher.match(row, args, interval)) is not None)
+            matching = facts_by_key.get(matcher.key(row), ())
+            matches = (m for args, interval in matching if (m := matcher.match(row, args, interval)) is not None)
             if premise.negated:
                 if next(matches, None) is None:
                     solved.append(row)
@@ -349,24 +354,24 @@ class NaiveEvaluation:
         return solved
 
     def _external(self, premise: Literal, rows: list[Row]) -> Iterator[TimedArgs]:
-        """Call an external predicate, once per input."""
+        """Return the facts of an external predicate for the inputs of these rows; call it once per inputs."""
         key = premise.atom.key
         predicate = self.predicate(key)
         inputs = [premise.atom.args[i] for i in predicate.inputs()]
         calls = dict.fromkeys(tuple(value_of(arg, row, self.now) for arg in inputs) for row in rows)
         results = self.external_calls.setdefault(key, {})
-        new = [call for call in calls if call not in results]
-        if new:
+        new_calls = [call for call in calls if call not in results]
+        if new_calls:
             external, accepts = self.externals[key[0]], self.acceptance.accepts
-            results.update(call_external(predicate, external, new, accepts, self.checkpoint))
+            results.update(call_external(predicate, external, new_calls, accepts, self.checkpoint))
         stored = self.relation(key).facts
         return ((args, None) for call in calls for args in dict.fromkeys(results[call]) if args not in stored)
 
     def _equate(self, premise: Equality, row: Row) -> Row | None:
-        for free, other in ((premise.left, premise.right), (premise.right, premise.left)):
-            if isinstance(free, Variable) and free.name not in row and not premise.negated:
+        for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+            if isinstance(side, Variable) and side.name not in row and not premise.negated:
                 value = value_of(other, row, self.now)
-                return row if free.anonymous else {**row, free.name: value}
+                return row if side.anonymous else {**row, side.name: value}
         equal = value_of(premise.left, row, self.now) == value_of(premise.right, row, self.now)
         return row if equal != premise.negated else None
 
@@ -376,7 +381,7 @@ class NaiveEvaluation:
         outputs = [arg for arg, mode in pairs if mode == "-"]
         inputs = tuple(value_of(arg, row, self.now) for arg, mode in pairs if mode == "+")
         unified = (unify(outputs, values, row, self.now) for values in builtin.solve(inputs))
-        solutions = (new for new in unified if new is not None)
+        solutions = (extended for extended in unified if extended is not None)
         if not premise.negated:
             yield from solutions
         elif next(solutions, None) is None:
@@ -389,11 +394,11 @@ class NaiveEvaluation:
             inputs = tuple(value_of(premise.atom.args[i], row, self.now) for i in self.predicate(key).inputs())
             answers = yield (key, inputs)
             matcher = Matcher(premise, row, self.now)
-            wanted = matcher.key(row)
+            row_key = matcher.key(row)
             matches = [
-                new
+                extended
                 for args in answers
-                if matcher.fact_key(args) == wanted and (new := matcher.match(row, args, None)) is not None
+                if matcher.fact_key(args) == row_key and (extended := matcher.match(row, args, None)) is not None
             ]
             if not premise.negated:
                 solved.extend(matches)
@@ -401,14 +406,14 @@ class NaiveEvaluation:
                 solved.append(row)
         return solved
 
-    def _drive(self, work: Generator[Call, list[Args], _Answer]) -> _Answer:
-        """Run a generator, answering the calls it yields."""
+    def _drive(self, work: Generator[Call, list[Args], _Result]) -> _Result:
+        """Run a generator to its result; evaluate the calls it yields and send it their facts."""
         stack: list[tuple[Generator[Call, list[Args], object], Call | None]] = [(work, None)]
         reply: object = None
         while True:
             current, call = stack[-1]
             try:
-                wanted = current.send(reply)  # type: ignore[arg-type]  # no reply before the first call
+                next_call = current.send(reply)  # type: ignore[arg-type]  # no reply before the first call
             except StopIteration as stop:
                 stack.pop()
                 reply = stop.value
@@ -416,12 +421,12 @@ class NaiveEvaluation:
                     return stop.value  # type: ignore[no-any-return]
                 self.answers[call] = stop.value
                 continue
-            if wanted in self.answers:
-                reply = self.answers[wanted]
+            if next_call in self.answers:
+                reply = self.answers[next_call]
                 continue
             if len(stack) > self.limits.call_depth:
-                raise LimitError(self.limits.call_depth, len(stack), f"nested calls of {wanted[0][0]}")
-            stack.append((self._call(wanted), wanted))
+                raise LimitError(self.limits.call_depth, len(stack), f"nested calls of {next_call[0][0]}")
+            stack.append((self._call(next_call), next_call))
             reply = None
 
     def _call(self, call: Call) -> Generator[Call, list[Args], list[Args]]:
@@ -434,13 +439,13 @@ class NaiveEvaluation:
             if row is None:
                 continue
             solutions: list[Row] = []
-            yield from self._rows(rule, [row], solutions.extend)
+            yield from self._solve_body(rule, [row], solutions.extend)
             for solution in solutions:
                 answers.append(self.head_args(rule.clause, solution if rule.clause.aggregates else {**row, **solution}))
         return list(dict.fromkeys(args for args in answers if tuple(args[i] for i in positions) == inputs))
 
 
-def _distinct(rows: list[Row]) -> list[Row]:
+def distinct_rows(rows: list[Row]) -> list[Row]:
     names = sorted(rows[0]) if rows else []
     seen: dict[Args, Row] = {}
     for row in rows:
@@ -449,7 +454,10 @@ def _distinct(rows: list[Row]) -> list[Row]:
 
 
 def _bind_inputs(columns: list[Term], inputs: Args) -> Row | None:
-    """Return the initial row of a deferred rule; an expression in its head is compared after the body."""
+    """Return the initial row of a deferred rule, or None if its head does not match.
+
+    ``columns`` are the head's terms at input positions; function applications are compared after the body.
+    """
     row: Row | None = {}
     for column, value in zip(columns, inputs, strict=True):
         if row is not None and not isinstance(column, Apply):

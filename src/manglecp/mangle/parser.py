@@ -44,18 +44,19 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Nam
 
 MAX_NESTING: Final = 100
 MAX_ERRORS: Final = 50
-LONG_TEXT: Final = 100_000  # length from which the garbage collector is paused
+LONG_TEXT: Final = 100_000  # characters from which the garbage collector is paused
 
 COMPARISONS: Final = {symbol: predicate for predicate, symbol in INFIX.items()}
 
+# A constant that needs no decoding: a name, a short number or a string without escapes.
 _ARG: Final = r'(?:(?:/[A-Za-z0-9.\-_~%/]+|-?\d{1,18})(?=[ \t\r\n\f,)])|"[^"\\\r]*")'
 _FACT: Final = re.compile(
     rf"{GAP}([a-z][A-Za-z0-9_]*)\({GAP}({_ARG}(?:{GAP},{GAP}{_ARG})*){GAP}(\)){GAP}\.(?![^ \t\r\n\f#])", re.ASCII
 )
-_ARGS: Final = re.compile(_ARG, re.ASCII)
+_ARG_PATTERN: Final = re.compile(_ARG, re.ASCII)
 
-# Text without tokens that matter on the way to the end of a broken clause.
-_SKIPPED: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+|/+(?=/)|!+(?=!)""")
+# Text that can be skipped without reading tokens on the way to the end of a broken clause.
+_SKIPPABLE: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+|/+(?=/)|!+(?=!)""")
 
 _ATOM_START: Final = re.compile(r":?[a-z][A-Za-z0-9:_.]*\(")
 
@@ -97,20 +98,19 @@ def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
     try:
         return Source(name, data.decode(), trust)
     except UnicodeDecodeError as error:
-        readable = Source(name, data.decode(errors="replace"), trust)
-        at = len(data[: error.start].decode())
+        source = Source(name, data.decode(errors="replace"), trust)
+        offset = len(data[: error.start].decode())
         message = f"not UTF-8: byte {data[error.start]:#04x}"
-        raise ParseError([Diagnostic("parse", message, Span(readable, at, at + 1))]) from None
+        raise ParseError([Diagnostic("parse", message, Span(source, offset, offset + 1))]) from None
 
 
 class Parser:
-    """Parses programs. The current token of the lexer is the first unused one."""
+    """Parses programs. The current token of the lexer is the first that was not consumed."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.lex = Lexer(source)
         self.constants = Constants()
-        self.nesting = 0
         self.errors: list[Diagnostic] = []
         self.own_package: Package | None = None
         self.uses: list[Package] = []
@@ -121,7 +121,7 @@ class Parser:
         return Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
 
     def statements(self) -> list[Any]:
-        """Return the results of :meth:`item` and :meth:`plain_fact` after the package lines."""
+        """Parse the whole source into what :meth:`item` and :meth:`plain_fact` return, which subclasses override."""
         self.refuse_surrogates()
         items: list[Any] = []
         lex = self.lex
@@ -134,7 +134,7 @@ class Parser:
                 if use is not None:
                     self.uses.append(use)
             while lex.kind != "end":
-                self._facts(items)
+                self._plain_facts(items)
                 if lex.kind == "end":
                     break
                 item = self._recover(self.item)
@@ -157,7 +157,7 @@ class Parser:
             raise ParseError([Diagnostic("parse", "lone surrogates are not text", span)]) from None
 
     def _recover(self, read: Callable[[], _Node]) -> _Node | None:
-        """Run ``read``; on a syntax error record it and skip the clause."""
+        """Return what ``read`` parses; on a syntax error record it, skip the clause and return None."""
         try:
             return read()
         except UnterminatedString:
@@ -172,11 +172,13 @@ class Parser:
     def _skip_clause(self) -> None:
         """Move to the token after the next full stop (or exclamation mark of a package line)."""
         lex = self.lex
-        lex.depth = self.nesting = 0
+        lex.depth = 0
         while lex.kind != "end":
-            ends = lex.kind == "." or (lex.kind == "!" and self.source.text[lex.end : lex.end + 1] in ("", "\n", "\r"))
+            at_end = lex.kind == "." or (
+                lex.kind == "!" and self.source.text[lex.end : lex.end + 1] in ("", "\n", "\r")
+            )
             while True:
-                skipped = _SKIPPED.match(self.source.text, lex.end)
+                skipped = _SKIPPABLE.match(self.source.text, lex.end)
                 try:
                     lex.read_at(lex.end if skipped is None else skipped.end())
                     break
@@ -184,16 +186,16 @@ class Parser:
                     raise
                 except ParseError:
                     pass  # one error per clause is enough
-            if ends:
+            if at_end:
                 return
 
-    def _facts(self, items: list[Any]) -> None:
-        """Parse plain ground facts; a fast path."""
+    def _plain_facts(self, items: list[Any]) -> None:
+        """Append the plain ground facts from the current token on to ``items``: a fast path."""
         lex = self.lex
         if lex.kind != "name":
             return
-        text, constant, make = self.source.text, self.constants.__getitem__, self.plain_fact
-        match_fact, find_args = _FACT.match, _ARGS.findall
+        text, constant, plain_fact = self.source.text, self.constants.__getitem__, self.plain_fact
+        match_fact, find_args = _FACT.match, _ARG_PATTERN.findall
         position = lex.start
         while True:
             match = match_fact(text, position)
@@ -202,39 +204,39 @@ class Parser:
             predicate = match[1]
             if predicate in KEYWORDS:
                 break
-            # One character more than the arguments, because each is known by what follows it.
+            # One character more than the arguments: the lookahead of _ARG needs what follows the last of them.
             try:
                 args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
             except KeyError:
                 break  # the slow path reports the problem
             start, position = match.start(1), match.end()
-            items.append(make(predicate, args, start, match.end(3), position))
+            items.append(plain_fact(predicate, args, start, match.end(3), position))
         if position != lex.start:
             self._recover(lambda: lex.read_at(position))
 
-    def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, closed: int, end: int) -> Any:
-        """Return a fact of the fast path; its atom ends at ``closed``, its full stop at ``end``."""
-        source, make = self.source, tuple.__new__
-        head = Atom(predicate, args, make(Span, (source, start, closed)))
-        return Clause(head, None, (), (), make(Span, (source, start, end)))
+    def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, atom_end: int, end: int) -> Any:
+        """Return a fact of the fast path; its full stop ends at ``end``."""
+        source, new_tuple = self.source, tuple.__new__  # faster than Span(…)
+        head = Atom(predicate, args, new_tuple(Span, (source, start, atom_end)))
+        return Clause(head, None, (), (), new_tuple(Span, (source, start, end)))
 
     def package(self, keyword: str) -> Package:
         """Parse ``Package name [attributes]!``, or ``Use``."""
         start = self.lex.start
         self.expect(keyword)
-        name, where = self.lex.text, self.lex.span()
+        name, name_span = self.lex.text, self.lex.span()
         if self.lex.kind in ("variable", "dot_type"):
             self.lex.fail("a package name is written in lower case")
         self.expect("name", "a package name")
         if name != name.lower() or name.startswith((":", "fn:")):
-            self.lex.fail(f"{name} is not a package name", where, "use lower-case letters, digits, '_' and dots")
+            self.lex.fail(f"{name} is not a package name", name_span, "use lower-case letters, digits, '_' and dots")
         attributes = self.atoms() if self.lex.kind == "[" else ()
         self.expect("!")
         return Package(name, attributes, self.span_from(start))
 
     def item(self) -> Any:
         lex = self.lex
-        lex.depth = self.nesting = 0
+        lex.depth = 0
         if lex.kind == "Decl":
             return self.decl()
         if lex.kind in ("Package", "Use"):
@@ -290,10 +292,10 @@ class Parser:
         do: Apply | None = None
         lets: list[Let] = []
         if self.accept("do"):
-            at = lex.start
+            function_start = lex.start
             expression = self.term()
             if not isinstance(expression, Apply):
-                lex.fail("do takes a function", self.span_from(at), "write do fn:group_by(X), let …")
+                lex.fail("do takes a function", self.span_from(function_start), "write do fn:group_by(X), let …")
             do = expression
         elif lex.kind == "let":
             lets.append(self.let())
@@ -322,7 +324,7 @@ class Parser:
         lex = self.lex
         start = lex.start
         negated = self.accept("!")
-        operator = self.operator() if lex.kind in ("<-", "<+", "[-", "[+") else None
+        temporal_operator = self.operator() if lex.kind in ("<-", "<+", "[-", "[+") else None
         left = self.atom("a negated premise") if negated else self.term_or_atom()
         if negated and (lex.kind in COMPARISONS or lex.kind in ("=", "!=")):
             lex.fail("a comparison cannot be negated", fix="use the opposite comparison")
@@ -331,7 +333,7 @@ class Parser:
         if not negated and (comparison in COMPARISONS or comparison in ("=", "!=")):
             if isinstance(left, Atom):
                 lex.fail(f"{left.predicate}(…) is an atom and has no value to compare", left.span)
-            if operator is not None or annotation is not None:
+            if temporal_operator is not None or annotation is not None:
                 lex.fail("a comparison holds at no particular time", self.span_from(start), "drop the annotation")
             lex.advance()
             right = self.term()
@@ -341,7 +343,7 @@ class Parser:
             return Equality(left, right, comparison == "!=", span)
         if not isinstance(left, Atom):
             lex.fail("a premise is an atom or a comparison", self.span_from(start))
-        return Literal(left, negated, operator, annotation, self.span_from(start))
+        return Literal(left, negated, temporal_operator, annotation, self.span_from(start))
 
     def full_stop(self) -> None:
         fixes = {"dot_type": "leave a space after the full stop", "end": "end the clause with a full stop"}
@@ -403,8 +405,8 @@ class Parser:
     def _refuse_term(self) -> NoReturn:
         kind, fix = self.lex.kind, None
         if kind in ("timestamp", "duration"):
-            made = "fn:time:parse_rfc3339" if kind == "timestamp" else "fn:duration:parse"
-            fix = f'as a value write {made}("…")'
+            function = "fn:time:parse_rfc3339" if kind == "timestamp" else "fn:duration:parse"
+            fix = f'as a value write {function}("…")'
         elif kind in KEYWORDS:
             fix = f"{kind} is a reserved word"
         self.lex.fail(f"a term is needed here, found {self.current_token()}", fix=fix)
@@ -421,8 +423,8 @@ class Parser:
         lex.advance()
         if lex.kind != "(":
             span = Span(self.source, start, start + len(name))
-            value = "" if ":" in name else f'; as a value write "{name}" or /{name}'
-            lex.fail(f"{name} needs parentheses", span, f"write {name}(…), or {name}() without arguments{value}")
+            hint = "" if ":" in name else f'; as a value write "{name}" or /{name}'
+            lex.fail(f"{name} needs parentheses", span, f"write {name}(…), or {name}() without arguments{hint}")
         self.open("(")
         args = self.modes() if name == "mode" and lex.kind in ("+", "-", "?") else self.terms(")")
         span = self.span_from(start)
@@ -449,7 +451,7 @@ class Parser:
         return items
 
     def comma(self, closing: str) -> None:
-        """Take a comma, unless the closing bracket follows."""
+        """Consume a comma, unless the closing bracket follows."""
         if self.lex.kind == ",":
             self.lex.advance()
         elif self.lex.kind != closing:
@@ -481,7 +483,7 @@ class Parser:
         return Apply("fn:struct", self.entries("}"), self.span_from(start))
 
     def _only_comma(self, closing: str) -> bool:
-        """Take the comma of ``[,]`` or ``{,}``, the empty list and struct of the manual; return whether it is there."""
+        """Consume the comma of ``[,]`` or ``{,}``, an empty list or struct; return whether it is there."""
         if not self.accept(","):
             return False
         if self.lex.kind != closing:
@@ -489,7 +491,7 @@ class Parser:
         return True
 
     def entries(self, closing: str) -> tuple[Term, ...]:
-        """Parse keys and values up to the closing bracket; return them in turn."""
+        """Parse keys and values up to the closing bracket; return them flat: key, value, key, value, …"""
         return tuple(chain.from_iterable(self.separated(closing, self.entry)))
 
     def entry(self) -> tuple[Term, Term]:
@@ -562,7 +564,9 @@ class Parser:
 
     def timestamp(self, text: str) -> Time:
         """Parse in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
-        from manglecp.mangle.builtins.calendar import parse_rfc3339  # loads all built-ins, for few sources
+        from manglecp.mangle.builtins.calendar import (
+            parse_rfc3339,
+        )  # loads all built-ins; few sources need it
 
         date, _, clock = text.rstrip("Z").partition("T")
         ns = parse_rfc3339(f"{date}T{clock or '00:00:00'}Z")
@@ -574,26 +578,26 @@ class Parser:
 
     def duration(self, text: str) -> Duration:
         """Parse a number and a unit; raises a syntax error beyond 64 bits of nanoseconds."""
-        from manglecp.mangle.builtins.calendar import parse_duration  # loads all built-ins, for few sources
+        from manglecp.mangle.builtins.calendar import (
+            parse_duration,
+        )  # loads all built-ins; few sources need it
 
-        days = text.endswith("d")
-        ns = parse_duration(f"{text[:-1]}h" if days else text)
-        assert ns is not None  # as the lexer has matched it
-        ns *= 24 if days else 1
+        in_days = text.endswith("d")
+        ns = parse_duration(f"{text[:-1]}h" if in_days else text)
+        assert ns is not None  # the lexer matched it
+        ns *= 24 if in_days else 1
         if ns > INT_MAX:
             self.lex.fail("duration does not fit into 64 bits of nanoseconds", fix="durations reach about 292 years")
         return Duration(ns)
 
     def open(self, bracket: str) -> None:
-        """Take an opening bracket; raises a syntax error if nested too deeply."""
-        self.nesting += 1
-        if self.nesting > MAX_NESTING:
-            self.lex.fail(f"nested more than {MAX_NESTING} deep")
+        """Consume an opening bracket; raises a syntax error if nested too deeply."""
         self.lex.depth += 1
+        if self.lex.depth > MAX_NESTING:
+            self.lex.fail(f"nested more than {MAX_NESTING} deep")
         self.expect(bracket)
 
     def close(self, bracket: str) -> None:
-        self.nesting -= 1
         self.lex.depth -= 1
         self.expect(bracket)
 
@@ -601,20 +605,20 @@ class Parser:
         return self.lex.kind == ":" or (self.lex.kind == "name" and self.lex.text[0] == ":")
 
     def colon(self) -> None:
-        """Take a colon, even if the lexer has joined it with the following name."""
+        """Consume a colon, even if the lexer has joined it with the following name."""
         if not self._at_colon():
             self.expect(":")
         self.lex.read_at(self.lex.start + 1)
 
     def accept(self, kind: str) -> bool:
-        """Take a token of this kind, if it is the current one."""
+        """Consume the current token if it is of this kind; return whether it was."""
         if self.lex.kind != kind:
             return False
         self.lex.advance()
         return True
 
     def expect(self, kind: str, what: str | None = None, fix: str | None = None) -> None:
-        """Take a token of this kind; raises a syntax error that names ``what`` otherwise."""
+        """Consume a token of this kind; raises a syntax error that names ``what`` otherwise."""
         if self.lex.kind != kind:
             self.lex.fail(f"{what or repr(kind)} is needed here, found {self.current_token()}", fix=fix)
         self.lex.advance()
@@ -627,7 +631,7 @@ class Parser:
         return f"'{text}'" if len(text) <= 40 else f"'{text[:40]}…'"
 
     def span_from(self, start: int) -> Span:
-        """Return the span up to the last token taken."""
+        """Return the span from ``start`` to the end of the last consumed token."""
         return Span(self.source, start, self.lex.previous_end)
 
 
@@ -641,7 +645,7 @@ def argument_span(atom: Atom, index: int) -> Span | None:
     if isinstance(argument, Variable | Apply) and argument.span is not None:
         return argument.span
     if atom.span is None or not _ATOM_START.match(atom.span.text):
-        return atom.span  # a comparison, or not from a text
+        return atom.span  # written as a comparison, or without a source
     lex = Lexer(atom.span.source)
     lex.read_at(atom.span.start)
     lex.advance()

@@ -1,4 +1,4 @@
-"""Canonical text of values and facts (D23), and of syntax trees: ``parse(print(x)) == x``."""
+"""Canonical text of values, facts and syntax trees, which parses to the same value or tree; plain JSON of values."""
 
 from __future__ import annotations
 
@@ -88,32 +88,33 @@ def duration_text(ns: int) -> str:
     """Format like Go: ``1h30m0s``, ``2.5ms``, ``0s``."""
     if ns == 0:
         return "0s"
-    sign, rest = ("-", -ns) if ns < 0 else ("", ns)
-    if rest < 1_000_000_000:
-        for unit, size in (("ms", 1_000_000), ("µs", 1_000), ("ns", 1)):
-            if rest >= size:
-                return f"{sign}{_decimal(rest, size)}{unit}"
-    minutes, below = divmod(rest, 60_000_000_000)
+    sign, absolute = ("-", -ns) if ns < 0 else ("", ns)
+    if absolute < 1_000_000_000:
+        for unit, unit_ns in (("ms", 1_000_000), ("µs", 1_000), ("ns", 1)):
+            if absolute >= unit_ns:
+                return f"{sign}{_decimal(absolute, unit_ns)}{unit}"
+    minutes, below_minute = divmod(absolute, 60_000_000_000)
     hours, minutes = divmod(minutes, 60)
-    text = f"{_decimal(below, 1_000_000_000)}s"
+    text = f"{_decimal(below_minute, 1_000_000_000)}s"
     if hours:
         return f"{sign}{hours}h{minutes}m{text}"
     return f"{sign}{minutes}m{text}" if minutes else sign + text
 
 
 def _decimal(number: int, unit: int) -> str:
+    """Format ``number / unit`` without trailing zeros; ``unit`` is a power of ten."""
     whole, fraction = divmod(number, unit)
     digits = len(str(unit)) - 1
     return f"{whole}.{fraction:0{digits}d}".rstrip("0") if fraction else str(whole)
 
 
 class _Raw(str):
-    """Text between the parts of a value."""
+    """Text between the parts of a value, such as ``", "``."""
 
     __slots__ = ()
 
 
-_ATOMIC: Final[dict[type, Callable[[Any], str]]] = {
+_ATOMIC_WRITERS: Final[dict[type, Callable[[Any], str]]] = {
     int: str,
     str: string_text,
     Name: lambda v: v.text,
@@ -126,18 +127,18 @@ _ATOMIC: Final[dict[type, Callable[[Any], str]]] = {
 
 def value_text(value: Value) -> str:
     """Return the canonical text of one value, without recursion."""
-    atomic = _ATOMIC.get(type(value))
-    if atomic is not None:
-        return atomic(value)
-    out: list[str] = []
+    write = _ATOMIC_WRITERS.get(type(value))
+    if write is not None:
+        return write(value)
+    texts: list[str] = []
     stack: list[Any] = [value]
     while stack:
         v = stack.pop()
         kind = type(v)
         if kind is _Raw:
-            out.append(v)
-        elif kind in _ATOMIC:
-            out.append(_ATOMIC[kind](v))
+            texts.append(v)
+        elif kind in _ATOMIC_WRITERS:
+            texts.append(_ATOMIC_WRITERS[kind](v))
         elif kind is Pair:
             stack += [_Raw(")"), v.second, _Raw(", "), v.first, _Raw("fn:pair(")]
         elif kind is List:
@@ -145,16 +146,17 @@ def value_text(value: Value) -> str:
             _push_joined(stack, [(item,) for item in v.items])
             stack.append(_Raw("["))
         elif kind is Map and not v.entries:
-            out.append("fn:map()")
+            texts.append("fn:map()")
         else:
             opening, closing = ("[", "]") if kind is Map else ("{", "}")
             stack.append(_Raw(closing))
             _push_joined(stack, [(key, _Raw(" : "), entry) for key, entry in v.entries])
             stack.append(_Raw(opening))
-    return "".join(out)
+    return "".join(texts)
 
 
 def _push_joined(stack: list[Any], groups: list[tuple[Any, ...]]) -> None:
+    """Push groups so that they are popped from left to right, with commas between them."""
     for index in range(len(groups) - 1, -1, -1):
         stack.extend(reversed(groups[index]))
         if index:
@@ -177,9 +179,9 @@ def interval_text(interval: tuple[int, int]) -> str:
     return f"@[{left}, {right}]"
 
 
-# Plain JSON is for actions and JSON Schema and does not round-trip: a name is its text, ``/true`` and ``/false`` are
-# booleans, instants and durations are text, labels of structs lose their slash.
-_MAX_DEPTH: Final = 100
+# Plain JSON is for actions and JSON Schema and cannot be converted back: a name is its text, ``/true`` and ``/false``
+# are booleans, instants and durations are text, labels of structs lose their slash.
+_MAX_DEPTH: Final = 100  # of nested lists and objects
 
 
 class NotPlain(ValueError):
@@ -237,16 +239,16 @@ def term(node: Term) -> str:
     args = [term(arg) for arg in node.args]
     if node.function == "fn:list":
         return f"[{', '.join(args)}]"
-    pairs_up = len(args) % 2 == 0
-    if node.function == "fn:map" and args and pairs_up:
+    has_pairs = len(args) % 2 == 0
+    if node.function == "fn:map" and args and has_pairs:
         return f"[{_entries(args)}]"
-    if node.function == "fn:struct" and pairs_up:
+    if node.function == "fn:struct" and has_pairs:
         return f"{{{_entries(args)}}}"
     return f"{node.function}({', '.join(args)})"
 
 
 def _entries(args: list[str]) -> str:
-    # A variable may not touch the colon of the reference's grammar, so every colon stands free.
+    # Spaces around every colon: in the Go implementation a variable must not touch it.
     return ", ".join(f"{key} : {value}" for key, value in zip(args[::2], args[1::2], strict=True))
 
 
@@ -274,7 +276,7 @@ def operator(node: Operator | None) -> str:
 
 
 def premise(node: Premise, write: Callable[[Term], str] = term) -> str:
-    """Format one premise. ``write`` formats terms, such as with values for variables."""
+    """Format one premise. ``write`` formats its terms, for example with values in place of variables."""
     if isinstance(node, Equality):
         return f"{write(node.left)} {'!=' if node.negated else '='} {write(node.right)}"
     symbol = INFIX.get(node.atom.predicate)
@@ -325,11 +327,12 @@ def decl(node: Decl) -> str:
 
 
 def row(types: tuple[Term, ...]) -> str:
+    """Return ``[type, type]``, as after ``bound``."""
     return f"[{', '.join(map(term, types))}]"
 
 
 def package(keyword: str, node: Package) -> str:
-    """Return ``Package name!`` or ``Use name!``, by keyword."""
+    """Return the line of ``keyword``: ``Package name!`` or ``Use name!``."""
     attributes = f" {atoms(node.attributes)}" if node.attributes else ""
     return f"{keyword} {node.name}{attributes}!"
 

@@ -104,15 +104,15 @@ class Program:
         bounds: Literal["error", "off"] = "error",
         owners: Mapping[str, Trust] | None = None,
     ) -> Program:
-        """Parse, analyse and stratify. Raises the errors of the first stage that finds any.
+        """Parse, analyse and stratify. Raises the error of the first stage that fails, with all its diagnostics.
 
-        Parsed units are not parsed again. ``bounds="off"`` skips the type checker. ``owners`` assigns predicates to
-        trust levels and overrides declarations and clauses.
+        Units are sources that are already parsed. ``bounds="off"`` skips the type checker. ``owners`` assigns predicate
+        names to trust levels, and overrides the owners that declarations and clauses imply.
         """
         sources = list(sources)
-        texts = (source.source if isinstance(source, Unit) else source for source in sources)
-        long = sum(len(text.text) for text in texts if text is not None) > LONG_TEXT
-        with gc_paused(long):
+        source_texts = (source.source if isinstance(source, Unit) else source for source in sources)
+        is_long = sum(len(source_text.text) for source_text in source_texts if source_text is not None) > LONG_TEXT
+        with gc_paused(is_long):
             return _Loader(_parse_all(sources)).load(bounds == "error", owners or {})
 
     @classmethod
@@ -121,8 +121,8 @@ class Program:
         return cls(collect(decls, ())[0], (), (), (), ())
 
     def affected_by(self, keys: Iterable[Key]) -> set[Key]:
-        """Return the predicates and everything derived from them."""
-        return Dependence(self).affects(keys)
+        """Return these predicates and all that are derived from them."""
+        return DependencyClosure(self).affects(keys)
 
     def base(
         self,
@@ -132,11 +132,11 @@ class Program:
         limits: Limits | None = None,
         externals: Externals | None = None,
     ) -> Base:
-        """Evaluate the facts of the program and these together, as a base for requests.
+        """Evaluate the facts of the program together with ``facts``, as a base for requests.
 
         ``check=False`` skips the check against declared bounds. ``externals`` implement external predicates, by name.
         """
-        from manglecp.mangle.engine import Base  # the engine evaluates programs: it is built on this module
+        from manglecp.mangle.engine import Base  # late: the engine imports this module
 
         return Base.prepare(self, facts, check=check, limits=limits, externals=externals)
 
@@ -159,22 +159,22 @@ class _Loader:
         self.units, self.errors = resolve(units)
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
         decls = (decl for unit in self.units for decl in unit.decls)
-        self.predicates, complaints, self.faulty_decls = collect(decls, self.clauses)
-        self.errors += complaints
+        self.predicates, problems, self.faulty_decls = collect(decls, self.clauses)
+        self.errors += problems
         self.rules: list[Rule] = []
         self.facts: list[GivenFact] = []
-        self.faulty: set[Clause] = set()
+        self.faulty_clauses: set[Clause] = set()
 
     def load(self, check_bounds: bool, owners: Mapping[str, Trust]) -> Program:
         self.errors += check_ownership(self.predicates, self.clauses, owners)
-        self._inclusions()
+        self._check_inclusions()
         for clause in self.clauses:
-            self._clause(clause)
+            self._load_clause(clause)
         dependencies = Dependencies(self.predicates, [rule.clause for rule in self.rules])
-        recursion, warnings = dependencies.temporal_recursion()
-        self.errors += recursion
+        recursion_errors, warnings = dependencies.temporal_recursion()
+        self.errors += recursion_errors
         if check_bounds:
-            self.errors += self._types()
+            self.errors += self._check_types()
         if self.errors:
             raise AnalysisError(self._in_order(self.errors))
         unstratifiable = dependencies.unstratifiable()
@@ -182,7 +182,7 @@ class _Loader:
             raise StratificationError(self._in_order(unstratifiable))
         return Program(self.predicates, self.rules, self.facts, dependencies.components, self._in_order(warnings))
 
-    def _clause(self, clause: Clause) -> None:
+    def _load_clause(self, clause: Clause) -> None:
         if _is_plain_fact(clause) and not self.predicates[clause.head.key].temporal:
             self.facts.append(GivenFact(clause, clause.head.args))  # type: ignore[arg-type]  # only constants
             return
@@ -193,38 +193,41 @@ class _Loader:
         if not clause.is_fact:
             self.rules.append(Rule(clause, ordering.premises))
         elif not check.diagnostics:
-            self._given(clause)
+            self._add_fact(clause)
 
     def _refuse(self, clause: Clause, diagnostics: Iterable[Diagnostic]) -> None:
         self.errors += diagnostics
-        self.faulty.add(clause)
+        self.faulty_clauses.add(clause)
 
-    def _types(self) -> list[Diagnostic]:
+    def _check_types(self) -> list[Diagnostic]:
         """Check types in the part of the program that earlier errors do not affect."""
         if not self.errors:
             return check_types(self.predicates, self.rules, self.facts)
-        doubtful = self._doubtful()
+        untypable = self._untypable()
         rules = [
             rule
             for rule in self.rules
-            if rule.clause not in self.faulty
+            if rule.clause not in self.faulty_clauses
             and rule.head.key not in self.faulty_decls
-            and doubtful.isdisjoint(_reads(rule.clause))
+            and untypable.isdisjoint(_reads(rule.clause))
         ]
         facts = [fact for fact in self.facts if fact.key not in self.faulty_decls]
         return check_types(self.predicates, rules, facts)
 
-    def _doubtful(self) -> set[Key]:
-        """Return predicates with open types: declared wrongly, or undeclared and defined wrongly or by others."""
+    def _untypable(self) -> set[Key]:
+        """Return the predicates whose types are unknown.
+
+        These have a faulty declaration; or none, and a faulty clause or a rule that reads such a predicate.
+        """
         undeclared = {key for key, predicate in self.predicates.items() if predicate.decl is None}
         readers: dict[Key, set[Key]] = {}
         for rule in self.rules:
             for key in _reads(rule.clause) if rule.head.key in undeclared else ():
                 readers.setdefault(key, set()).add(rule.head.key)
-        faulty = undeclared.intersection(clause.head.key for clause in self.faulty)
+        faulty = undeclared.intersection(clause.head.key for clause in self.faulty_clauses)
         return closure(faulty | self.faulty_decls, readers)
 
-    def _given(self, clause: Clause) -> None:
+    def _add_fact(self, clause: Clause) -> None:
         if any(map(mentions_now, clause.head.args)):
             self.facts.append(GivenFact(clause, None))
             return
@@ -233,15 +236,16 @@ class _Loader:
         except ValueFault as fault:
             self._refuse(clause, [Diagnostic("analysis", str(fault), clause.head.span, printer.clause(clause))])
 
-    def _inclusions(self) -> None:
+    def _check_inclusions(self) -> None:
         for predicate in self.predicates.values():
             for atom in predicate.inclusion:
                 if (problem := self._inclusion_problem(atom)) is not None:
-                    shown = None if predicate.decl is None else printer.decl(predicate.decl)
+                    decl_text = None if predicate.decl is None else printer.decl(predicate.decl)
                     message, fix = problem
-                    self.errors.append(Diagnostic("analysis", message, atom.span, shown, fix))
+                    self.errors.append(Diagnostic("analysis", message, atom.span, decl_text, fix))
 
     def _inclusion_problem(self, atom: Atom) -> tuple[str, str | None] | None:
+        """Return the message and the fix; None if there is no problem."""
         if atom.predicate.startswith(":"):
             return f"an inclusion asks for facts, {atom.predicate} has none", "write a rule that tests it"
         included = self.predicates.get(atom.key)
@@ -268,38 +272,38 @@ def _reads(clause: Clause) -> set[Key]:
     return {premise.atom.key for premise in clause.premises if isinstance(premise, syntax.Literal)}
 
 
-_NOT_PLAIN: Final = frozenset({Variable, Apply})
+_NOT_CONSTANT: Final = frozenset({Variable, Apply})
 
 
 def _is_plain_fact(clause: Clause) -> bool:
     if clause.premises or clause.annotation is not None:
         return False
-    return not any(map(_NOT_PLAIN.__contains__, map(type, clause.head.args)))
+    return not any(map(_NOT_CONSTANT.__contains__, map(type, clause.head.args)))
 
 
-class Dependence:
-    """The dependencies between the predicates of a program, as closures."""
+class DependencyClosure:
+    """The transitive dependencies between the predicates of a program."""
 
     def __init__(self, program: Program) -> None:
         self._reads: dict[Key, set[Key]] = {}
         self._readers: dict[Key, set[Key]] = {}
-        self._retracting: dict[Key, set[Key]] = {}
-        for one in dependencies(program.predicates, (rule.clause for rule in program.rules)):
-            if one.body[0].startswith(":"):
+        self._retracting: dict[Key, set[Key]] = {}  # by head, the bodies whose new facts can retract its facts
+        for dependency in dependencies(program.predicates, (rule.clause for rule in program.rules)):
+            if dependency.body[0].startswith(":"):
                 continue
-            self._reads.setdefault(one.head, set()).add(one.body)
-            self._readers.setdefault(one.body, set()).add(one.head)
-            if one.retracts:
-                self._retracting.setdefault(one.head, set()).add(one.body)
-            if one.premise is None:  # a merge, whose own facts replace each other
-                self._retracting[one.head].add(one.head)
+            self._reads.setdefault(dependency.head, set()).add(dependency.body)
+            self._readers.setdefault(dependency.body, set()).add(dependency.head)
+            if dependency.retracts:
+                self._retracting.setdefault(dependency.head, set()).add(dependency.body)
+            if dependency.premise is None:  # a merge, whose own facts replace each other
+                self._retracting[dependency.head].add(dependency.head)
 
     def needs(self, keys: Iterable[Key]) -> set[Key]:
-        """Return the predicates and everything they are derived from."""
+        """Return these predicates and all that they are derived from."""
         return closure(keys, self._reads)
 
     def affects(self, keys: Iterable[Key]) -> set[Key]:
-        """Return the predicates and everything derived from them."""
+        """Return these predicates and all that are derived from them."""
         return closure(keys, self._readers)
 
     def retracting(self, key: Key) -> set[Key]:
@@ -309,11 +313,11 @@ class Dependence:
 
 def retracting_premises(clause: Clause) -> set[Key]:
     """Return the predicates of the premises whose new facts could retract what the rule derived."""
-    return {one.body for one in dependencies({}, [clause]) if one.retracts and not one.body[0].startswith(":")}
+    return {d.body for d in dependencies({}, [clause]) if d.retracts and not d.body[0].startswith(":")}
 
 
 def closure(start: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> set[Key]:
-    """Return all keys that can be reached from ``start``, including those."""
+    """Return all keys that can be reached from ``start``, including ``start``."""
     reached = set(start)
     stack = list(reached)
     while stack:
@@ -325,7 +329,7 @@ def closure(start: Iterable[Key], edges: Mapping[Key, Iterable[Key]]) -> set[Key
 
 # The limit on derived facts does not bound their size: a list that grows by one element per fact takes quadratic
 # memory. So the parts of values are counted in *built* columns: those where a rule puts the result of a function
-# without a fixed size. Values that a rule passes on are shared and not counted. The count depends on the facts only,
+# whose size is not fixed. Values that a rule copies are shared and not counted. The count depends on the facts only,
 # not on their derivation.
 _BUILDS_ANY_SIZE: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
 """Result types of functions that make values of any size."""
@@ -342,8 +346,8 @@ def built_columns(rules: Iterable[Rule]) -> dict[Key, tuple[int, ...]]:
     return {key: tuple(sorted(columns)) for key, columns in built.items()}
 
 
-def parts(facts: Iterable[tuple[Value, ...]], columns: tuple[int, ...]) -> int:
-    """Return the total size of the values in some columns."""
+def count_parts(facts: Iterable[tuple[Value, ...]], columns: tuple[int, ...]) -> int:
+    """Return the total :func:`part_size` of the values in some columns."""
     return sum(part_size(fact[column]) for fact in facts for column in columns)
 
 
@@ -352,8 +356,8 @@ def _built_variables(rule: Rule) -> set[str]:
     for premise in rule.premises:
         if isinstance(premise, Equality):
             sides = ((premise.left, premise.right), (premise.right, premise.left))
-            built |= {one.name for one, other in sides if isinstance(one, Variable) and _builds(other, built)}
-        elif premise.atom.predicate == ":match_cons":  # the rest is a list of its own
+            built |= {side.name for side, other in sides if isinstance(side, Variable) and _builds(other, built)}
+        elif premise.atom.predicate == ":match_cons":  # the rest of the list is a new list
             built |= {arg.name for arg in premise.atom.args[2:] if isinstance(arg, Variable)}
     for let in (let for transform in rule.clause.transforms for let in transform.lets):
         if _builds(let.expression, built):
@@ -362,6 +366,7 @@ def _built_variables(rule: Rule) -> set[str]:
 
 
 def _builds(term: Term, built: set[str]) -> bool:
+    """Return whether the term makes a value of any size, given the variables that hold such values."""
     if isinstance(term, Variable):
         return term.name in built
     if not isinstance(term, Apply):

@@ -1,4 +1,4 @@
-"""The least model as callers see it: facts, queries, expiry and explanations."""
+"""The result of an evaluation: the facts of the least model, queries, expiry and explanations."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Result:
         literal = read_query(text, self.program.predicates)
         matcher = Matcher(literal, {}, self.now)
         try:
-            wanted = matcher.key({})
+            query_key = matcher.key({})
             matching = [
                 (args, interval)
                 for args, interval in self.relations.get(literal.atom.key, Relation())
-                if matcher.fact_key(args) == wanted and matcher.match({}, args, interval) is not None
+                if matcher.fact_key(args) == query_key and matcher.match({}, args, interval) is not None
             ]
         except ValueFault as fault:
             raise EvalError([Diagnostic("eval", str(fault), literal.span)]) from None
@@ -76,32 +76,32 @@ class Result:
         return self.model.rows(key)
 
     def find(self, key: Key, value: Value, column: int = 0) -> list[FactTuple]:
-        """Return the rows with this value in this column, by index."""
+        """Return the facts of a predicate with this value in this column, in the form of :meth:`rows`."""
         return self.model.finder(column)(key, value)
 
     def finder(self, column: int = 0) -> Finder:
-        """Return :meth:`find` for one column, for callers in a loop."""
+        """Return :meth:`find` for one column; faster for callers in a loop."""
         return self.model.finder(column)
 
     def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
-        """Return those of the predicates whose facts the request changed."""
+        """Return those of ``keys`` whose facts differ from the base."""
         return self.model.changed(keys)
 
     def rules_fired(self) -> int:
         """Return the number of rules that derive at least one fact."""
-        count = self.model.rules_fired()
-        return self.explainer.coverage().count("fired") if count is None else count
+        fired = self.model.rules_fired()
+        return self.explainer.coverage().count("fired") if fired is None else fired
 
     @cached_property
     def _expiry(self) -> Expiry:
-        from manglecp.mangle.explain.expiry import Expiry  # it is built on this module
+        from manglecp.mangle.explain.expiry import Expiry  # late: it imports this module
 
         return Expiry(self.model)
 
     def expiry(self, fact: str | Fact) -> int | None:
-        """Return until when a fact would hold without new facts; None if time does not end it.
+        """Return the instant (ns) until which a fact holds if no facts are added; None if time does not end it.
 
-        The latest end of its derivations, each of which ends with its first positive premise about now.
+        It is the latest end of its derivations; a derivation ends with the first of its positive premises about now.
         """
         return self._expiry.of(fact)
 
@@ -116,7 +116,7 @@ class Result:
         return Explainer(self.model)
 
     def probe(self) -> Probe:
-        """Return a probe that follows rules of this model from their heads, and searches unlocking facts."""
+        """Return a probe of this model, which follows rules from their heads and searches missing facts."""
         from manglecp.mangle.explain import Probe
 
         return Probe(self.model)
@@ -135,7 +135,7 @@ def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
     if predicates.get(literal.atom.key, Predicate("", 0)).deferred:
         message = f"{literal.atom.predicate} is deferred: its facts are not stored"
         raise AnalysisError([Diagnostic("analysis", message, literal.span, fix="query a rule that uses it")])
-    head = Atom("?", ())  # no program can have it
+    head = Atom("?", ())  # no program can have this predicate
     check = ClauseCheck(Clause(head, None, (literal,)), {**predicates, head.key: Predicate(*head.key)})
     check.run()
     if check.diagnostics:

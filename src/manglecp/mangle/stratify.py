@@ -1,7 +1,7 @@
 """Stratification: components of the dependency graph, in evaluation order.
 
 A dependency is *strict* if it needs the finished relation: negation, aggregation, and merge predicates. A program with
-a strict dependency inside a component is rejected. Annotations and operators make no difference (D13).
+a strict dependency inside a component is rejected. Premises with an annotation or operator are no exception.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from manglecp.mangle import printer
 from manglecp.mangle.declarations import Predicate
 from manglecp.mangle.syntax import Clause, Decl, Key, Literal, bound_variables
 
-_MAX_PATH: Final = 10
-_MAX_CYCLES: Final = 20
+_MAX_PATH: Final = 10  # predicates of a cycle in a message
+_MAX_CYCLES: Final = 20  # strict dependencies that are examined per component
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Dependency:
     head: Key
     body: Key
     strict: bool
-    origin: Clause | Decl  # a declaration names its merge predicate
-    premise: Literal | None
+    origin: Clause | Decl  # a declaration, if the body is its merge predicate
+    premise: Literal | None  # None for a merge predicate
     span: Span | None
 
     @property
@@ -70,7 +70,7 @@ class Dependencies:
         self.components = self._components()
 
     def _components(self) -> list[Component]:
-        """Return the components in dependency order, with predicates that only merge given facts."""
+        """Return the components, dependencies first."""
         neighbours = {node: sorted({d.body for d in edges}) for node, edges in self.edges.items()}
         return [
             Component(tuple(sorted(members)), len(members) > 1 or members[0] in neighbours[members[0]])
@@ -78,6 +78,7 @@ class Dependencies:
         ]
 
     def inside(self, component: Component) -> Iterator[Dependency]:
+        """Yield the dependencies between predicates of the component."""
         members = set(component.predicates)
         for node in component.predicates:
             yield from (d for d in self.edges[node] if d.body in members)
@@ -91,43 +92,43 @@ class Dependencies:
         diagnostics = []
         for component in self.components:
             seen: set[frozenset[Key]] = set()
-            closed: dict[Clause | Decl, list[Dependency]] = {}
-            stricts = sorted((d for d in self.inside(component) if d.strict), key=_distrust, reverse=True)
-            for strict in stricts[:_MAX_CYCLES]:
+            cycles: dict[Clause | Decl, list[Dependency]] = {}  # the shortest cycle per clause; [] if reported
+            strict_dependencies = sorted((d for d in self.inside(component) if d.strict), key=_distrust, reverse=True)
+            for strict in strict_dependencies[:_MAX_CYCLES]:
                 cycle = self._cycle(strict, component)
                 if frozenset(d.body for d in cycle) in seen:
                     continue
                 seen.add(frozenset(d.body for d in cycle))
-                closing = max(cycle, key=_distrust)  # the first of them, and the strict one comes first
+                closing = max(cycle, key=_distrust)  # of equals the first, and the strict dependency comes first
                 if closing is strict:
                     diagnostics.append(_unstratifiable(strict, cycle))
-                    closed[strict.origin] = []
-                elif closing.origin not in closed or 0 < len(cycle) < len(closed[closing.origin]):
-                    closed[closing.origin] = cycle
-            diagnostics += [_unstratifiable(max(cycle, key=_distrust), cycle) for cycle in closed.values() if cycle]
+                    cycles[strict.origin] = []
+                elif closing.origin not in cycles or 0 < len(cycle) < len(cycles[closing.origin]):
+                    cycles[closing.origin] = cycle
+            diagnostics += [_unstratifiable(max(cycle, key=_distrust), cycle) for cycle in cycles.values() if cycle]
         return diagnostics
 
-    def _cycle(self, strict: Dependency, component: Component) -> list[Dependency]:
-        """Return the path from the head through the strict dependency back to the head."""
-        came_by: dict[Key, Dependency] = {}
-        queue = [strict.body]
+    def _cycle(self, first: Dependency, component: Component) -> list[Dependency]:
+        """Return a shortest cycle that begins with the dependency ``first``."""
+        reached_by: dict[Key, Dependency] = {}
+        queue = [first.body]
         members = set(component.predicates)
         for node in queue:
-            if node == strict.head:
+            if node == first.head:
                 break
             for dependency in self.edges[node]:
-                if dependency.body in members and dependency.body not in came_by and dependency.body != strict.body:
-                    came_by[dependency.body] = dependency
+                if dependency.body in members and dependency.body not in reached_by and dependency.body != first.body:
+                    reached_by[dependency.body] = dependency
                     queue.append(dependency.body)
-        back: list[Dependency] = []
-        node = strict.head
-        while node != strict.body:
-            back.append(came_by[node])
-            node = back[-1].head
-        return [strict, *reversed(back)]
+        way_back: list[Dependency] = []
+        node = first.head
+        while node != first.body:
+            way_back.append(reached_by[node])
+            node = way_back[-1].head
+        return [first, *reversed(way_back)]
 
     def temporal_recursion(self) -> tuple[list[Diagnostic], list[Diagnostic]]:
-        """Return errors and warnings about recursion through time (D13)."""
+        """Return errors and warnings about recursion through temporal predicates."""
         errors: list[Diagnostic] = []
         warnings: list[Diagnostic] = []
         for component in self.components:
@@ -138,41 +139,42 @@ class Dependencies:
             clause = next(d.origin for d in inside if isinstance(d.origin, Clause))
             if len(component.predicates) > 1:
                 step = next(d for d in inside if d.head != d.body)
-                around = [d.head for d in self._cycle(step, component)] + [step.head]
-                message = f"mutual recursion through temporal predicates: {_path(around)}"
+                path = [d.head for d in self._cycle(step, component)] + [step.head]
+                message = f"mutual recursion through temporal predicates: {_path_text(path)}"
                 fix = "fold the predicates into one, or break the cycle"
                 errors.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
                 continue
-            future = [d for d in inside if d.looks_ahead]
-            for dependency in future:
+            into_future = [d for d in inside if d.looks_ahead]
+            for dependency in into_future:
                 message = f"{dependency.head[0]} depends on its own future"
-                shown = printer.item(dependency.origin)
-                errors.append(Diagnostic("analysis", message, dependency.span, shown, "look back in time instead"))
-            if not future:
-                name, shown = temporal[0][0], printer.clause(clause)
+                text = printer.item(dependency.origin)
+                errors.append(Diagnostic("analysis", message, dependency.span, text, "look back in time instead"))
+            if not into_future:
+                name, text = temporal[0][0], printer.clause(clause)
                 message = f"{name} is recursive through time; only the limits bound the number of its intervals"
-                warnings.append(Diagnostic("analysis", message, clause.head.span, shown, severity="warning"))
+                warnings.append(Diagnostic("analysis", message, clause.head.span, text, severity="warning"))
         return errors, warnings
 
 
 def _distrust(dependency: Dependency) -> int:
+    """Return the trust level of the source; a higher one is less trusted."""
     return 0 if dependency.span is None else int(dependency.span.source.trust)
 
 
 def _unstratifiable(closing: Dependency, cycle: list[Dependency]) -> Diagnostic:
-    """Report a cycle, starting from the dependency that closed it."""
+    """Report a cycle whose first dependency is strict, from the dependency that closed it."""
     strict = cycle[0]
-    how, needs = _reason(strict)
+    reason, need = _reason_and_need(strict)
     if closing is not strict:
-        how += f" in {strict.head[0]}"
+        reason += f" in {strict.head[0]}"
     start = cycle.index(closing)
-    around = [d.head for d in (*cycle[start:], *cycle[:start])] + [closing.head]
-    message = f"{closing.head[0]} depends on itself through {how}: {_path(around)}"
-    fix = f"break the cycle: {needs} a relation that is finished before"
+    path = [d.head for d in (*cycle[start:], *cycle[:start])] + [closing.head]
+    message = f"{closing.head[0]} depends on itself through {reason}: {_path_text(path)}"
+    fix = f"break the cycle: {need} a relation that is finished before"
     return Diagnostic("stratification", message, closing.span, printer.item(closing.origin), fix)
 
 
-def _reason(strict: Dependency) -> tuple[str, str]:
+def _reason_and_need(strict: Dependency) -> tuple[str, str]:
     if strict.premise is None:
         return "its merge predicate", "a merge needs"
     if strict.premise.negated:
@@ -180,7 +182,7 @@ def _reason(strict: Dependency) -> tuple[str, str]:
     return "aggregation", "an aggregation needs"
 
 
-def _path(keys: list[Key]) -> str:
+def _path_text(keys: list[Key]) -> str:
     names = [name for name, _ in keys]
     if len(names) > _MAX_PATH:
         names = [*names[: _MAX_PATH // 2], "…", *names[-_MAX_PATH // 2 :]]
@@ -188,7 +190,7 @@ def _path(keys: list[Key]) -> str:
 
 
 def dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) -> Iterator[Dependency]:
-    """Yield what each rule reads, and the merge predicate of each merged one."""
+    """Yield a dependency for each premise of each rule, and for the merge predicate of each merged predicate."""
     for clause in rules:
         for premise in clause.premises:
             if isinstance(premise, Literal):
@@ -207,15 +209,15 @@ def strongly_connected(neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list
     for root in neighbours:
         work = [] if root in low else [(root, len(low), iter(neighbours[root]))]
         while work:
-            node, index, rest = work[-1]
+            node, index, unvisited = work[-1]
             if node not in low:
                 low[node] = index
                 stack.append(node)
-            for following in rest:
-                if following not in low:
-                    work.append((following, len(low), iter(neighbours[following])))
+            for neighbour in unvisited:
+                if neighbour not in low:
+                    work.append((neighbour, len(low), iter(neighbours[neighbour])))
                     break
-                low[node] = min(low[node], low[following])
+                low[node] = min(low[node], low[neighbour])
             else:
                 work.pop()
                 if work:
@@ -223,7 +225,7 @@ def strongly_connected(neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list
                     low[parent] = min(low[parent], low[node])
                 if low[node] == index:
                     members: list[Key] = []
-                    while node not in members[-1:]:
+                    while node not in members[-1:]:  # up to and including the node
                         members.append(stack.pop())
                     low.update(dict.fromkeys(members, sys.maxsize))
                     yield members

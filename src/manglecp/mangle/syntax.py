@@ -83,7 +83,7 @@ class TimeBound:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """``@[start, end]``; ``@[t]`` has one bound, which is both."""
+    """``@[start, end]``; the one bound of ``@[t]`` is start and end."""
 
     bounds: tuple[TimeBound, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -107,7 +107,7 @@ OperatorKind: TypeAlias = LiteralType["<-", "[-", "<+", "[+"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """``<-[a, b]`` some time and ``[-[a, b]`` all the time before now; ``<+`` and ``[+`` after it."""
+    """A window of time: some (``<-[a, b]``) or every (``[-[a, b]``) instant in it; ``<+`` and ``[+`` look ahead."""
 
     kind: OperatorKind
     bounds: tuple[TimeBound, ...]
@@ -190,12 +190,12 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Decl:
-    """``Decl p(X) bound […].``: what the facts of a predicate look like."""
+    """``Decl p(X) bound […].``: the declaration of a predicate."""
 
     atom: Atom
     temporal: bool = False
     descr: tuple[Atom, ...] = ()
-    bounds: tuple[tuple[Term, ...], ...] = ()
+    bounds: tuple[tuple[Term, ...], ...] = ()  # the types of each `bound […]`
     inclusion: tuple[Atom, ...] = ()
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -247,7 +247,7 @@ def bound_variables(bounds: tuple[TimeBound, ...]) -> Iterator[Variable]:
 
 
 def premise_variables(premise: Premise) -> Iterator[Variable]:
-    """Yield all variables of the premise, including its times; may repeat."""
+    """Yield all variables of the premise, including those of its times and ``_``; may repeat."""
     if isinstance(premise, Equality):
         yield from term_variables(premise.left, premise.right)
         return

@@ -12,9 +12,10 @@ from manglecp.mangle.matching import Row, head_interval
 from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Term, Transform, Variable, premise_variables
 
-RowTuple: TypeAlias = tuple[Any, ...]
-Expression: TypeAlias = Callable[[RowTuple, int], Any]
+RowTuple: TypeAlias = tuple[Any, ...]  # values of variables, whose names are known at compile time
+Expression: TypeAlias = Callable[[RowTuple, int], Any]  # of a row and the evaluation time
 Step: TypeAlias = Callable[[Iterable[RowTuple], int], Iterable[RowTuple]]
+_Reduction: TypeAlias = Callable[[RowTuple, list[RowTuple], int], Any]  # of the group so far, its rows, and the time
 
 
 def transform_rows(transform: Transform, rows: list[Row], now: int) -> list[Row]:
@@ -22,8 +23,9 @@ def transform_rows(transform: Transform, rows: list[Row], now: int) -> list[Row]
     if not rows:
         return []
     names = sorted(rows[0])
-    step, after = compile_transform(transform, names)
-    return [dict(zip(after, row, strict=True)) for row in step([tuple([r[n] for n in names]) for r in rows], now)]
+    step, result_names = compile_transform(transform, names)
+    results = step([tuple([row[name] for name in names]) for row in rows], now)
+    return [dict(zip(result_names, result, strict=True)) for result in results]
 
 
 def compile_term(term: Term, names: list[str]) -> Expression:
@@ -61,17 +63,17 @@ class Aggregation:
         self.annotation = clause.annotation if temporal else None
 
     def facts(self, rows: Iterable[RowTuple], now: int) -> tuple[list[RowTuple], list[RowTuple]]:
-        """Return the derived facts, and those skipped because their interval is empty."""
+        """Return the derived facts, and those that are skipped because their interval ends before it starts."""
         for step in self.steps:
             rows = step(rows, now)
         if self.annotation is None:
-            return [tuple([part(row, now) for part in self.head]) for row in rows], []
+            return [tuple([compiled_arg(row, now) for compiled_arg in self.head]) for row in rows], []
         facts: list[RowTuple] = []
         skipped: list[RowTuple] = []
         for row in rows:
             interval = head_interval(self.annotation, dict(zip(self.names, row, strict=True)), now)
-            target = facts if holds_somewhere(*interval) else skipped
-            target.append((*[part(row, now) for part in self.head], *interval))
+            destination = facts if holds_somewhere(*interval) else skipped
+            destination.append((*[compiled_arg(row, now) for compiled_arg in self.head], *interval))
         return facts, skipped
 
 
@@ -100,53 +102,56 @@ def _lets(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
 def _group(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
     assert transform.do is not None
     keys = [arg.name for arg in transform.do.args if isinstance(arg, Variable)]
-    positions = [names.index(key) for key in keys]
-    after = list(keys)
-    lets: list[Callable[[RowTuple, list[RowTuple], int], Any]] = []
+    key_positions = [names.index(key) for key in keys]
+    result_names = list(keys)
+    reductions: list[_Reduction] = []
     for let in transform.lets:
-        lets.append(_reduction(let.expression, names, after))
-        after = [*after, let.variable.name]
+        reductions.append(_reduction(let.expression, names, result_names))
+        result_names = [*result_names, let.variable.name]
 
     def step(rows: Iterable[RowTuple], now: int) -> Iterable[RowTuple]:
         groups: dict[RowTuple, list[RowTuple]] = {}
         for row in rows:
-            groups.setdefault(tuple([row[p] for p in positions]), []).append(row)
+            groups.setdefault(tuple([row[p] for p in key_positions]), []).append(row)
         reduced = []
         for group, members in groups.items():
-            for let in lets:
-                group = (*group, let(group, members, now))
+            for reduction in reductions:
+                group = (*group, reduction(group, members, now))
             reduced.append(group)
         return reduced
 
-    return step, after
+    return step, result_names
 
 
-def _reduction(expression: Apply, names: list[str], after: list[str]) -> Callable[[RowTuple, list[RowTuple], int], Any]:
-    """Compile a ``let`` of a group: a reducer over its rows, or a function of its keys."""
+def _reduction(expression: Apply, names: list[str], group_names: list[str]) -> _Reduction:
+    """Compile a ``let`` of a group: a reducer over its rows, or a function of the group so far.
+
+    ``names`` are the columns of a row; ``group_names`` those of the group: its keys and the earlier results.
+    """
     reducer = REDUCERS.get(expression.function)
     if reducer is None:
-        plain = compile_term(expression, after)
-        return lambda group, _members, now: plain(group, now)
+        evaluate = compile_term(expression, group_names)
+        return lambda group, _members, now: evaluate(group, now)
     reduce = reducer.reduce
     if not expression.args:
         return lambda _group, members, _now: reduce(members)
-    lenient = reducer.skips_failing_rows
-    # A row sees the results of the group so far as well; they stand behind its own columns.
-    extra = [name for name in after if name not in names]
-    width = len(after) - len(extra)
-    parts = [compile_term(arg, [*names, *extra]) for arg in expression.args]
-    only = expression.args[0]
-    if len(parts) == 1 and isinstance(only, Variable) and only.name in names:
-        position = names.index(only.name)
+    skips_failing_rows = reducer.skips_failing_rows
+    # Arguments of a reducer may use earlier results of the group, which are appended to each row.
+    earlier_results = [name for name in group_names if name not in names]
+    key_count = len(group_names) - len(earlier_results)
+    compiled_args = [compile_term(arg, [*names, *earlier_results]) for arg in expression.args]
+    first_arg = expression.args[0]
+    if len(compiled_args) == 1 and isinstance(first_arg, Variable) and first_arg.name in names:
+        position = names.index(first_arg.name)
         return lambda _group, members, _now: reduce([(row[position],) for row in members])
 
     def reduction(group: RowTuple, members: list[RowTuple], now: int) -> Any:
         rows = []
         for row in members:
             try:
-                rows.append(tuple([part((*row, *group[width:]), now) for part in parts]))
+                rows.append(tuple([compiled_arg((*row, *group[key_count:]), now) for compiled_arg in compiled_args]))
             except ValueFault:
-                if not lenient:
+                if not skips_failing_rows:
                     raise
         return reduce(rows)
 

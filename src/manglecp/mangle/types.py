@@ -1,8 +1,8 @@
-"""Types of bounds, and their relations.
+"""The types that declarations bound arguments with, and the relations between types.
 
 :func:`read_type` converts a term (``/number``, ``fn:List(/string)``, ``.Struct</id : /number>``) to a type. The checker
-uses three relations: *conforms* (subset), *meet* (intersection) and *upper* (least upper bound). An empty union is the
-empty type. A tuple type is a pair whose second part is a pair, as tuple values are.
+uses three relations: *conforms* (subset), *meet* (intersection) and *upper* (least upper bound). :data:`EMPTY` is the
+type without values. A tuple type is a pair whose second part is a pair, as tuple values are.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Singleton:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Any of these types. Made by :func:`union`, which removes subsumed members."""
+    """Any of these types. :func:`union` makes one without members that conform to another."""
 
     members: tuple[Type, ...]
 
@@ -98,7 +98,8 @@ class StructType:
         return f"fn:Struct({', '.join(fields)})"
 
     def field(self, label: Value) -> Type | None:
-        return next((type_ for own, type_ in (*self.required, *self.optional) if own == label), None)
+        """Return the type of a field; None if there is no such field."""
+        return next((type_ for field_label, type_ in (*self.required, *self.optional) if field_label == label), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +132,10 @@ Type: TypeAlias = (
 )
 
 ALL_KINDS: Final = frozenset(KIND_NAMES.values())
-MAX_DEPTH: Final = 100  # limit of nesting; the relations below recurse
+MAX_DEPTH: Final = 100  # of nested types, because the relations below recurse
 
 ANY: Final = Base("/any")
-BOT: Final = Base("/bot")
+BOT: Final = Base("/bot")  # conforms to every type; what an empty list or map has as element types
 NUMBER: Final = Base("/number")
 FLOAT: Final = Base("/float64")
 STRING: Final = Base("/string")
@@ -142,12 +143,12 @@ BYTES: Final = Base("/bytes")
 TIME: Final = Base("/time")
 DURATION: Final = Base("/duration")
 NAME: Final = NameType("/name")
-EMPTY: Final = Union(())
+EMPTY: Final = Union(())  # the result of a meet without common values
 BASES: Final[Mapping[str, Type]] = {
     str(base): base for base in (ANY, BOT, NAME, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)
 }
 KIND_TYPES: Final = {kind: BASES[f"/{name}"] for kind, name in KIND_NAMES.items() if f"/{name}" in BASES}
-_MAX_PARTS: Final = 5_000
+_MAX_PARTS: Final = 5_000  # of a type that the checker follows
 
 
 class MalformedType(Exception):
@@ -157,6 +158,7 @@ class MalformedType(Exception):
 
 
 def read_type(term: Term) -> Type:
+    """Convert a term to a type. Raises :class:`MalformedType`."""
     if isinstance(term, Variable):
         return ANY if term.anonymous else TypeVariable(term.name)
     if isinstance(term, Name):
@@ -173,9 +175,9 @@ def read_type(term: Term) -> Type:
         raise
 
 
-def _exactly(count: int, what: str, args: tuple[Term, ...]) -> list[Type]:
+def _read_exactly(count: int, constructor: str, args: tuple[Term, ...]) -> list[Type]:
     if len(args) != count:
-        raise MalformedType(f"{what} takes {count} argument{'s' if count > 1 else ''}, not {len(args)}")
+        raise MalformedType(f"{constructor} takes {count} argument{'s' if count > 1 else ''}, not {len(args)}")
     return [read_type(arg) for arg in args]
 
 
@@ -256,12 +258,12 @@ def _read_tagged_union(args: tuple[Term, ...]) -> Type:
 _CONSTRUCTORS: Final = {
     "fn:Singleton": _read_singleton,
     "fn:Union": _read_union,
-    "fn:Pair": lambda args: PairType(*_exactly(2, "fn:Pair", args)),
+    "fn:Pair": lambda args: PairType(*_read_exactly(2, "fn:Pair", args)),
     "fn:Tuple": _read_tuple,
-    "fn:List": lambda args: ListType(*_exactly(1, "fn:List", args)),
-    "fn:Map": lambda args: MapType(*_exactly(2, "fn:Map", args)),
+    "fn:List": lambda args: ListType(*_read_exactly(1, "fn:List", args)),
+    "fn:Map": lambda args: MapType(*_read_exactly(2, "fn:Map", args)),
     "fn:Struct": _read_struct,
-    "fn:Option": lambda args: OptionType(*_exactly(1, "fn:Option", args)),
+    "fn:Option": lambda args: OptionType(*_read_exactly(1, "fn:Option", args)),
     "fn:TaggedUnion": _read_tagged_union,
 }
 
@@ -283,28 +285,30 @@ def kinds_of(type_: Type) -> frozenset[str]:
         return frozenset({"name"})
     if isinstance(type_, Singleton):
         return frozenset({KIND_NAMES[type(type_.value)]})
-    return frozenset() if type_ == BOT else ALL_KINDS & {str(type_)[1:]} or ALL_KINDS
+    return frozenset() if type_ == BOT else ALL_KINDS & {str(type_)[1:]} or ALL_KINDS  # all for /any and variables
 
 
 def parts(type_: Type) -> Iterator[Type]:
+    """Yield the type and all types inside it."""
     return (part for part, _ in _walk(type_))
 
 
 def is_large(type_: Type) -> bool:
-    """Return whether a type is too deep or too wide to follow, as recursive wrapping makes it."""
-    return any(count > _MAX_PARTS or level > MAX_DEPTH for count, (_, level) in enumerate(_walk(type_)))
+    """Return whether a type is too deep or too wide to follow, as in a recursion that wraps its own values."""
+    return any(count > _MAX_PARTS or depth > MAX_DEPTH for count, (_, depth) in enumerate(_walk(type_)))
 
 
 def _walk(type_: Type) -> Iterator[tuple[Type, int]]:
     """Yield every part and its depth; 1 for the type itself."""
     stack = [(type_, 1)]
     while stack:
-        part, level = stack.pop()
-        yield part, level
-        stack += [(inner, level + 1) for inner in _inner(part)]
+        part, depth = stack.pop()
+        yield part, depth
+        stack += [(inner, depth + 1) for inner in _inner(part)]
 
 
 def _inner(type_: Type) -> Sequence[Type]:
+    """Return the types directly inside a type."""
     match type_:
         case Union(members):
             return members
@@ -353,14 +357,16 @@ def conforms(left: Type, right: Type) -> bool:
 
 def _struct_conforms(left: StructType, right: StructType) -> bool:
     for label, type_ in right.required:
-        own = next((t for own_label, t in left.required if own_label == label), None)
-        if own is None or not conforms(own, type_):
+        left_type = next((field_type for left_label, field_type in left.required if left_label == label), None)
+        if left_type is None or not conforms(left_type, type_):
             return False
-    return all((own := left.field(label)) is None or conforms(own, type_) for label, type_ in right.optional)
+    return all(
+        (left_type := left.field(label)) is None or conforms(left_type, type_) for label, type_ in right.optional
+    )
 
 
 def member(value: Value, type_: Type) -> bool:
-    """Return whether one atomic constant belongs to a type."""
+    """Return whether a constant without parts belongs to a type."""
     if type_ == ANY or isinstance(type_, TypeVariable):
         return True
     if isinstance(type_, Union):
@@ -395,10 +401,10 @@ def meet(left: Type, right: Type) -> Type:
     if isinstance(right, Union):
         return union(meet(left, m) for m in right.members)
     if type(left) is type(right) and isinstance(left, Compound):
-        both = [meet(*parts) for parts in zip(left.inner, _inner(right), strict=True)]
-        if EMPTY in both and not isinstance(left, ListType | MapType):  # the empty list and map are in both
+        met = [meet(*pair) for pair in zip(left.inner, _inner(right), strict=True)]
+        if EMPTY in met and not isinstance(left, ListType | MapType):  # empty lists and maps have both types
             return EMPTY
-        return type(left)(*both)
+        return type(left)(*met)
     if isinstance(left, OptionType):  # an option is its value
         return meet(left.some, right)
     if isinstance(right, OptionType):
@@ -417,13 +423,13 @@ def _struct_meet(left: StructType, right: StructType) -> Type:
     labels = [label for label, _ in (*left.required, *right.required, *left.optional, *right.optional)]
     for label in dict.fromkeys(labels):
         types = [t for t in (left.field(label), right.field(label)) if t is not None]
-        both = types[0] if len(types) == 1 else meet(*types)
-        if any(label == own for own, _ in (*left.required, *right.required)):
-            if both == EMPTY:
+        met = types[0] if len(types) == 1 else meet(*types)
+        if any(label == required_label for required_label, _ in (*left.required, *right.required)):
+            if met == EMPTY:
                 return EMPTY
-            required[label] = both
-        elif both != EMPTY:
-            optional[label] = both
+            required[label] = met
+        elif met != EMPTY:
+            optional[label] = met
     return StructType(tuple(required.items()), tuple(optional.items()))
 
 
@@ -435,11 +441,11 @@ def widen(type_: Type) -> Type:
 
 
 def union(types: Iterable[Type]) -> Type:
-    """Return the union without subsumed members."""
+    """Return the union without members that conform to another one."""
     members: list[Type] = []
-    for one in _flat(types):
-        if not any(conforms(one, other) for other in members):
-            members = [*(other for other in members if not conforms(other, one)), one]
+    for type_ in _flat(types):
+        if not any(conforms(type_, other) for other in members):
+            members = [*(other for other in members if not conforms(other, type_)), type_]
     if len(members) == 1:
         return members[0]
     return Union(tuple(sorted(members, key=str)))
@@ -451,23 +457,23 @@ def _flat(types: Iterable[Type]) -> Iterator[Type]:
 
 
 def upper(types: Iterable[Type]) -> Type:
-    """Return the least upper bound; ``/bot`` of none."""
+    """Return the least upper bound; ``/bot`` if there are no types."""
     result = union(types)
     return BOT if result == EMPTY else result
 
 
 class Vocabulary:
-    """The names and singletons in declared bounds, which determine how precisely a constant is typed."""
+    """The names and singletons in declared types, which determine how precisely a constant is typed."""
 
     def __init__(self, declared: Iterable[Type] = ()) -> None:
         self.prefixes: set[str] = set()
         self.singletons: set[Value] = set()
         for type_ in declared:
             for part in parts(type_):
-                self._note(part)
-        self.longest = max(map(len, self.prefixes), default=0)
+                self._add(part)
+        self.longest_prefix = max(map(len, self.prefixes), default=0)
 
-    def _note(self, part: Type) -> None:
+    def _add(self, part: Type) -> None:
         if isinstance(part, NameType):
             self.prefixes.add(part.prefix)
         elif isinstance(part, Singleton):
@@ -482,49 +488,48 @@ class Vocabulary:
                     self.prefixes.add(label.text)
 
     def constant(self, value: Value, exact: bool = True) -> Type:
-        """Return the type of an atomic constant; ``exact`` keeps singletons that a bound mentions."""
+        """Return the type of a constant without parts; with ``exact``, a singleton if a declared type mentions it."""
         if exact and value in self.singletons:
             return Singleton(value)
         if not isinstance(value, Name):
             return KIND_TYPES[type(value)]
-        prefix = value.text[: self.longest + 1]
+        prefix = value.text[: self.longest_prefix + 1]
         while (cut := prefix.rfind("/")) > 0:
             prefix = prefix[:cut]
             if prefix in self.prefixes:
                 return NameType(prefix)
         return NAME
 
-    def value(self, value: Value, exact: bool = True, level: int = 0) -> Type:
-        """Return the type of any value; below the limit of nesting it is ``/any``."""
-        if level > MAX_DEPTH:
+    def value(self, value: Value, exact: bool = True, depth: int = 0) -> Type:
+        """Return the type of any value; ``exact`` as for :meth:`constant`. Parts below MAX_DEPTH are ``/any``."""
+        if depth > MAX_DEPTH:
             return ANY
         if isinstance(value, Pair):
-            chain = [value.first]
+            firsts = [value.first]
             rest = value.second
             while isinstance(rest, Pair):  # a long tuple is a long chain
-                chain.append(rest.first)
+                firsts.append(rest.first)
                 rest = rest.second
-            if len(chain) > MAX_DEPTH:
-                return PairType(self.value(value.first, exact, level + 1), ANY)
-            return tuple_type([self.value(v, exact, level + len(chain)) for v in (*chain, rest)])
+            if len(firsts) > MAX_DEPTH:
+                return PairType(self.value(value.first, exact, depth + 1), ANY)
+            return tuple_type([self.value(v, exact, depth + len(firsts)) for v in (*firsts, rest)])
         if isinstance(value, List):
-            return ListType(upper(self._distinct(value.items, exact, level)))
+            return ListType(upper(self._distinct_types(value.items, exact, depth)))
         if isinstance(value, Map):
             if not value.entries:
                 return MapType(BOT, BOT)
-            keys = upper(self._distinct([k for k, _ in value.entries], False, level))  # keys are contravariant
-            return MapType(keys, upper(self._distinct([v for _, v in value.entries], exact, level)))
+            keys = upper(self._distinct_types([k for k, _ in value.entries], False, depth))  # keys are contravariant
+            return MapType(keys, upper(self._distinct_types([v for _, v in value.entries], exact, depth)))
         if isinstance(value, Struct):
-            return StructType(tuple((label, self.value(v, exact, level + 1)) for label, v in value.entries))
+            return StructType(tuple((label, self.value(v, exact, depth + 1)) for label, v in value.entries))
         return self.constant(value, exact)
 
-    def _distinct(self, values: Iterable[Value], exact: bool, level: int) -> list[Type]:
-        return list(dict.fromkeys(self.value(v, exact, level + 1) for v in values))
+    def _distinct_types(self, values: Iterable[Value], exact: bool, depth: int) -> list[Type]:
+        return list(dict.fromkeys(self.value(v, exact, depth + 1) for v in values))
 
 
-# Bindings map names of type variables to types.
 Types: TypeAlias = tuple[Type, ...]
-Binding: TypeAlias = dict[str, Type]
+Binding: TypeAlias = dict[str, Type]  # types of type variables, by name
 
 
 def has_variables(types: Iterable[Type]) -> bool:
@@ -551,62 +556,70 @@ def instantiate(type_: Type, binding: Binding) -> Type:
 def row_accepts(row: Types, types: Types) -> bool:
     """Return whether the types fit a declared row, with consistent type variables."""
     binding: Binding = {}
-    return all(_fits(wanted, type_, binding) for wanted, type_ in zip(row, types, strict=True))
+    return all(_fits(expected, actual, binding) for expected, actual in zip(row, types, strict=True))
 
 
-def _fits(wanted: Type, type_: Type, binding: Binding) -> bool:
-    if isinstance(wanted, TypeVariable):
-        bound = binding.get(wanted.name)
-        wide = widen(type_)
-        if bound is None or conforms(bound, wide):
-            binding[wanted.name] = wide
+def _fits(expected: Type, actual: Type, binding: Binding) -> bool:
+    """Return whether ``actual`` conforms; a type variable is bound to the widest type it met."""
+    if isinstance(expected, TypeVariable):
+        bound = binding.get(expected.name)
+        widened = widen(actual)
+        if bound is None or conforms(bound, widened):
+            binding[expected.name] = widened
             return True
-        return conforms(wide, bound)
-    if has_variables((wanted,)):
-        return _fits_inside(wanted, type_, binding)
-    return conforms(type_, wanted)
+        return conforms(widened, bound)
+    if has_variables((expected,)):
+        return _fits_inside(expected, actual, binding)
+    return conforms(actual, expected)
 
 
-def _fits_inside(wanted: Type, type_: Type, binding: Binding) -> bool:
-    if isinstance(wanted, Union):
-        return any(_fits(m, type_, binding) for m in wanted.members)
-    if isinstance(wanted, OptionType):
-        return _fits(wanted.some, type_.some if isinstance(type_, OptionType) else type_, binding)
-    if isinstance(wanted, Compound):
-        return type(wanted) is type(type_) and all(
-            _fits(*both, binding) for both in zip(wanted.inner, _inner(type_), strict=True)
+def _fits_inside(expected: Type, actual: Type, binding: Binding) -> bool:
+    if isinstance(expected, Union):
+        return any(_fits(m, actual, binding) for m in expected.members)
+    if isinstance(expected, OptionType):
+        return _fits(expected.some, actual.some if isinstance(actual, OptionType) else actual, binding)
+    if isinstance(expected, Compound):
+        return type(expected) is type(actual) and all(
+            _fits(*pair, binding) for pair in zip(expected.inner, _inner(actual), strict=True)
         )
-    if isinstance(wanted, StructType) and isinstance(type_, StructType):
-        required = dict(type_.required)
+    if isinstance(expected, StructType) and isinstance(actual, StructType):
+        required = dict(actual.required)
         return all(
-            (own := required.get(label)) is not None and _fits(t, own, binding) for label, t in wanted.required
-        ) and all((own := type_.field(label)) is None or _fits(t, own, binding) for label, t in wanted.optional)
+            (actual_type := required.get(label)) is not None and _fits(expected_type, actual_type, binding)
+            for label, expected_type in expected.required
+        ) and all(
+            (actual_type := actual.field(label)) is None or _fits(expected_type, actual_type, binding)
+            for label, expected_type in expected.optional
+        )
     return False
 
 
-def match_type(wanted: Type, own: Type, binding: Binding) -> Type:
-    """Return the meet, binding the type variables of ``wanted``."""
-    if isinstance(wanted, TypeVariable):
-        both = meet(binding.get(wanted.name, ANY), own)
-        if both != EMPTY:
-            binding[wanted.name] = both
-        return both
-    if not has_variables((wanted,)):
-        return meet(own, wanted)
-    if isinstance(own, Union):
-        return union(match_type(wanted, m, binding) for m in own.members)
-    if own == ANY or isinstance(own, TypeVariable):
-        return instantiate(wanted, binding)
-    if isinstance(wanted, ListType | PairType) and type(own) is type(wanted):
-        if own == ListType(BOT):
-            return own
-        inner = [match_type(*parts, binding) for parts in zip(wanted.inner, _inner(own), strict=True)]
-        return EMPTY if EMPTY in inner else type(wanted)(*inner)
-    return meet(own, instantiate(wanted, {}))
+def match_type(expected: Type, actual: Type, binding: Binding) -> Type:
+    """Return the meet of both types; binds the type variables of ``expected``."""
+    if isinstance(expected, TypeVariable):
+        common = meet(binding.get(expected.name, ANY), actual)
+        if common != EMPTY:
+            binding[expected.name] = common
+        return common
+    if not has_variables((expected,)):
+        return meet(actual, expected)
+    if isinstance(actual, Union):
+        return union(match_type(expected, m, binding) for m in actual.members)
+    if actual == ANY or isinstance(actual, TypeVariable):
+        return instantiate(expected, binding)
+    if isinstance(expected, ListType | PairType) and type(actual) is type(expected):
+        if actual == ListType(BOT):
+            return actual
+        inner = [match_type(*pair, binding) for pair in zip(expected.inner, _inner(actual), strict=True)]
+        return EMPTY if EMPTY in inner else type(expected)(*inner)
+    return meet(actual, instantiate(expected, {}))
 
 
 def shapes_agree(param: Type, arg: Type, binding: Binding) -> bool:
-    """Return whether an argument has the constructor a function wants. Kinds of constants are checked at run time."""
+    """Return whether an argument has the type constructors that a function expects; binds type variables.
+
+    Kinds of constants are not compared: that happens at run time.
+    """
     if isinstance(param, TypeVariable):
         bound = binding.get(param.name)
         binding[param.name] = arg if bound is None else upper((bound, arg))
@@ -614,7 +627,7 @@ def shapes_agree(param: Type, arg: Type, binding: Binding) -> bool:
     if not isinstance(param, ListType | PairType | MapType):
         return True
     if isinstance(arg, Union):
-        return bool(arg.members) and all(shapes_agree(param, one, binding) for one in arg.members)
+        return bool(arg.members) and all(shapes_agree(param, alternative, binding) for alternative in arg.members)
     return type(arg) is type(param) and all(
-        shapes_agree(*both, binding) for both in zip(param.inner, _inner(arg), strict=True)
+        shapes_agree(*pair, binding) for pair in zip(param.inner, _inner(arg), strict=True)
     )

@@ -4,10 +4,10 @@
 runs at C speed. That also separates kinds: ``1``, ``1.0``, ``"1"`` and ``/1`` differ, as do ``0.0`` and ``-0.0``.
 
 *Flat order.* :func:`order_key` maps a value to a flat tuple whose comparison is the value order of the language.
-Nothing recurses, so values may be nested deeply; their size as text is bounded, because sharing can make it
-exponential.
+Nothing recurses, so values may be nested deeply. Shared parts can make their text exponentially long, so
+:data:`MAX_SIZE` bounds the number of parts, counted without sharing.
 
-The extreme instants ``NEG_INF`` and ``POS_INF`` are infinite and print as ``_`` in annotations.
+The extreme instants ``NEG_INF`` and ``POS_INF`` stand for infinity and print as ``_`` in annotations.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from manglecp.mangle.errors import ValueFault
 
-MAX_SIZE: Final = 1_000_000
+MAX_SIZE: Final = 1_000_000  # parts of one value, see part_size
 INT_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 63) - 1
 
-_LOCK = threading.RLock()  # reentrant: a value may be forgotten while another is being made
+_LOCK = threading.RLock()  # reentrant: the garbage collector may call _forget while _intern holds it
 
 
 class TooLarge(ValueFault):
@@ -52,31 +52,31 @@ def _forget(reference: Any, lock: Any = _LOCK) -> None:
 
 
 class Interned:
-    """An interned value; subclasses define its identity."""
+    """A value of which one object exists; subclasses choose the key that identifies it."""
 
     __slots__ = ("__weakref__",)
-    _known: ClassVar[dict[Any, _Reference]]
-    _setters: ClassVar[tuple[Any, ...]]
+    _table: ClassVar[dict[Any, _Reference]]  # the objects of this class by key
+    _setters: ClassVar[tuple[Any, ...]]  # one per slot; bypass __setattr__, which raises
 
     def __init_subclass__(cls) -> None:
-        cls._known = {}
+        cls._table = {}
         cls._setters = tuple(cls.__dict__[slot].__set__ for slot in cls.__slots__)
 
     @classmethod
     def _intern(cls, key: Any, *fields: Any) -> Self:
-        reference = cls._known.get(key)
+        reference = cls._table.get(key)
         value = None if reference is None else reference()
         if value is None:
             with _LOCK:  # two threads must not both make the value
-                reference = cls._known.get(key)
+                reference = cls._table.get(key)
                 value = None if reference is None else reference()
                 if value is None:
                     value = object.__new__(cls)
                     for setter, field in zip(cls._setters, fields, strict=True):
                         setter(value, field)
                     reference = _Reference(value, _forget)
-                    reference.key, reference.table = key, cls._known
-                    cls._known[key] = reference
+                    reference.key, reference.table = key, cls._table
+                    cls._table[key] = reference
         return value  # type: ignore[return-value]  # the table holds only this class
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -145,7 +145,7 @@ class Duration(Interned):
 
 
 class Composite(Interned):
-    """A value made of values. ``size`` counts its parts as written, without sharing."""
+    """A value made of values. ``size`` counts its parts; a part that occurs twice counts twice."""
 
     __slots__ = ("size",)
     size: int
@@ -165,7 +165,7 @@ class Composite(Interned):
 
 
 def part_size(value: Value) -> int:
-    """Return the number of parts of a value; sixteen characters are one."""
+    """Return the number of parts of a value; 16 characters of a string count as one part."""
     if isinstance(value, Composite):
         return value.size
     return 1 + (len(value) >> 4) if isinstance(value, str) else 1
@@ -202,15 +202,15 @@ class _Entries(Composite):
 
     def __new__(cls, entries: tuple[tuple[Value, Value], ...] = ()) -> Self:
         ordered = tuple(sorted(((k, v) for k, v in entries), key=lambda entry: order_key(entry[0])))
-        for (left, _), (right, _) in itertools.pairwise(ordered):
-            if left == right:
-                raise RepeatedKey(left)
+        for (key, _), (next_key, _) in itertools.pairwise(ordered):
+            if key == next_key:
+                raise RepeatedKey(key)
         return cls._compose(ordered, itertools.chain.from_iterable(ordered), ordered)
 
     def get(self, key: Value) -> Value | None:
         """Return the value of a key; None if it is absent."""
-        for own, value in self.entries:
-            if own == key:
+        for entry_key, value in self.entries:
+            if entry_key == key:
                 return value
         return None
 
@@ -256,8 +256,8 @@ KIND_NAMES: Final[dict[type, str]] = {
     Map: "map",
     Struct: "struct",
 }
-"""The kinds, in the order of the language."""
-# The tags of `order_key`; 0 closes a sequence, so that a prefix comes before what it is a prefix of.
+"""The names of the kinds, in the order in which values of different kinds compare."""
+# The tags of `order_key`. 0 closes a sequence, so that a list sorts before the lists that continue it.
 _TAGS: Final = {kind: tag for tag, kind in enumerate(KIND_NAMES, 1)}
 _CLOSE: Final = object()
 
@@ -312,6 +312,7 @@ def tuple_of(values: tuple[Value, ...]) -> Value:
 
 
 def wrap_int64(number: int) -> int:
+    """Reduce a number to 64 bits, as two's complement."""
     if INT_MIN <= number <= INT_MAX:
         return number
     return (number - INT_MIN) % (1 << 64) + INT_MIN

@@ -10,7 +10,7 @@ import pytest
 
 from manglecp.base.source import Source
 from manglecp.mangle.engine import Base, evaluate
-from manglecp.mangle.engine.compiled import MOST_ERRORS
+from manglecp.mangle.engine.compiled import MAX_ERRORS
 from manglecp.mangle.errors import AnalysisError, EvalError
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.model import Limits
@@ -93,7 +93,7 @@ def test_python_values_are_no_values(value: object, predicate: str) -> None:
 
 
 def test_not_more_errors_than_anyone_reads() -> None:
-    assert len(complaints(*[Fact("item", (A, str(i))) for i in range(10 * MOST_ERRORS)])) == MOST_ERRORS
+    assert len(complaints(*[Fact("item", (A, str(i))) for i in range(10 * MAX_ERRORS)])) == MAX_ERRORS
 
 
 def test_good_facts() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from manglecp.mangle.engine import evaluate
 from manglecp.mangle.errors import EvalError
-from manglecp.mangle.model import MOST_SKIPPED
+from manglecp.mangle.model import MAX_SKIPPED
 from tests.mangle import naive
 from tests.mangle.engine.changing import NOW, World, load, only
 
@@ -103,8 +103,8 @@ def test_a_derivation_is_skipped_once() -> None:
 
 
 def test_skipped_derivations_are_not_kept_without_end() -> None:
-    facts = " ".join(f"n({i})." for i in range(MOST_SKIPPED + 5))
+    facts = " ".join(f"n({i})." for i in range(MAX_SKIPPED + 5))
     rule = "p(X)@[2026-01-02, 2026-01-01] :- n(X). q(X)@[2026-01-02, 2026-01-01] :- n(X)."
     program = load(f"Decl p(X) temporal. Decl q(X) temporal. Decl n(X).\n{facts}\n{rule}", bounds="off")
     for result in (evaluate(program, now=NOW), naive.evaluate(program, now=NOW)):
-        assert result.statistics.skipped_inverted == MOST_SKIPPED
+        assert result.statistics.skipped_inverted == MAX_SKIPPED

@@ -85,7 +85,9 @@ def _check_step(node: Node, result: Result) -> None:
                 facts = list(_facts(result, premise))
             else:
                 facts = [
-                    p.ground.timed for p in node.premises if p.ground is not None and p.ground.key == premise.atom.key
+                    p.ground.timed_args
+                    for p in node.premises
+                    if p.ground is not None and p.ground.key == premise.atom.key
                 ]
                 assert facts, f"{node.fact} names nothing for {printer.premise(premise)}"
             temporal = result.program.predicates[premise.atom.key].temporal

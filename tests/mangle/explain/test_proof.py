@@ -352,7 +352,7 @@ def test_a_small_tree_is_written_in_full() -> None:
     full = found.as_json()["proof"]
     assert [node["fact"] for node in full["premises"]] == ["r(1)", "s(1)"]
     assert full["premises"][1]["premises"][0]["premises"] != []
-    cut = found.as_json(most_nodes=3)["proof"]
+    cut = found.as_json(max_nodes=3)["proof"]
     assert cut["premises"][1]["premises"][0] == {
         "fact": "r(1)",
         "origin": "derived",

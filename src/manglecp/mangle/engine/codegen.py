@@ -50,7 +50,7 @@ Ending: TypeAlias = OneOf["head", "fact", "row", "variables", "exists"]
 ``rows``; or report that a row exists whose head holds at some instant."""
 
 GROWING: Final = 1_000_000  # assumed size of a relation that is still growing
-MOST_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
+MAX_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
 
 _INSIDE: Final = {"number": "", "string": "", "name": ".text", "time": ".ns", "duration": ".ns", "float64": ".value"}
 _ARITHMETIC: Final = {"fn:plus": " + ", "fn:minus": " - ", "fn:mult": " * "}
@@ -241,7 +241,7 @@ class Generator(Code):
             self._step(step)
         self.inference = KindInference({}, self.rule_steps.kinds)
         self._end()
-        if self.loops > MOST_LOOPS:
+        if self.loops > MAX_LOOPS:
             raise NotCompiled(f"{self.loops} nested loops")
         body = [f"    {line}" for line in (*self.prologue.values(), *self.lines)]
         source = "\n".join([f"def {self.name}(views, now, limits, rows, known=None):", *body]) + "\n"
@@ -613,7 +613,7 @@ class Generator(Code):
             self.write(f"rows.add({tuple_text([self.bound[name] for name in self.collected])})")
         else:
             self.write(f"rows.add({tuple_text([self.expression(arg) for arg in rule.head.args])})")
-        self._check_limit("limits.most_facts < 0", "limits.too_many_facts()")
+        self._check_limit("limits.max_facts < 0", "limits.too_many_facts()")
 
     def _lets(self) -> None:
         for transform in self.rule_steps.rule.clause.transforms:
@@ -646,7 +646,7 @@ class Generator(Code):
                 self.write(f"    {self.local_name('weigh', 'limits.weigh')}(fact[{column}])")
         else:
             self.write(f"{add}({fact})")
-        self._check_limit(f"len({out}) > limits.most_facts", "limits.too_many_facts()")
+        self._check_limit(f"len({out}) > limits.max_facts", "limits.too_many_facts()")
 
     def _head_interval(self, skip: str | None = None) -> None:
         """Bind the ends of the head's interval; skip the row if it holds at no instant."""
@@ -682,7 +682,7 @@ class Generator(Code):
             self.write("    else:")
             self.write("        fresh.add(second)")
             self.write("    limits.pending += 1")
-        self._check_limit("limits.pending > limits.most_facts", "limits.too_many_pending()")
+        self._check_limit("limits.pending > limits.max_facts", "limits.too_many_pending()")
 
     def _head_end(self, bound: TimeBound, infinite: int) -> str:
         if isinstance(bound.value, Variable) and bound.value.anonymous:
@@ -707,4 +707,4 @@ class Generator(Code):
         row = tuple_text([self.bound[name] for name in names])
         add = self.local_name("add", "rows.append" if self.rule_steps.counts_facts else "rows.add")
         self.write(f"{add}({row})")
-        self._check_limit("len(rows) > limits.most_rows", "limits.too_many_rows()")
+        self._check_limit("len(rows) > limits.max_rows", "limits.too_many_rows()")

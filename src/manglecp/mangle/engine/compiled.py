@@ -27,7 +27,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
 # Problems of facts belong to the analysis, except an interval that ends before it starts, which is a run-time error as
 # in a program.
-MOST_ERRORS: Final = 100
+MAX_ERRORS: Final = 100
 _ALWAYS: Final = (INT_MIN, INT_MAX)
 
 
@@ -70,7 +70,7 @@ class Intake:
                     given[i].add((*args, start, end))
                 else:
                     inverted.append(_problem(fact, "the interval ends before it starts", stage="eval"))
-            if len(wrong) >= MOST_ERRORS or len(inverted) >= MOST_ERRORS:
+            if len(wrong) >= MAX_ERRORS or len(inverted) >= MAX_ERRORS:
                 break
         if wrong:
             raise AnalysisError(wrong)

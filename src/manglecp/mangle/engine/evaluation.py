@@ -22,7 +22,7 @@ from manglecp.mangle.engine.watch import watchdog
 from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import coalesce
-from manglecp.mangle.model import MOST_SKIPPED, Limits, Statistics
+from manglecp.mangle.model import MAX_SKIPPED, Limits, Statistics
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.values import Value, part_size
 
@@ -74,8 +74,8 @@ class Evaluation:
         self.parts = 0  # of built values, in the components that are done
         self.building = 0  # in the one that is evaluated, as far as it is new
         # Loops of compiled rules compare counts with these bounds.
-        self.most_facts = 0
-        self.most_rows = limits.rows
+        self.max_facts = 0
+        self.max_rows = limits.rows
         self.pending = 0  # facts that wait in sets, which may overlap
         self.stopped: LimitError | None = None
         self.working: CompiledComponent | None = None
@@ -94,13 +94,13 @@ class Evaluation:
     def _out_of_time(self) -> None:
         seconds = self.limits.seconds or 0
         self.stopped = LimitError(seconds, seconds, "seconds")
-        self.most_facts = self.most_rows = -1
+        self.max_facts = self.max_rows = -1
 
     def _set_bound(self, component: CompiledComponent) -> None:
         """Set the bound of facts still to be derived. The check follows it, so that a concurrent stop is not lost."""
         self.pending = 0
         derived = sum(self.views[i].added() - len(self.given.get(i, ())) for i in component.heads)
-        self.most_facts = self.limits.derived_facts - self.derived - derived
+        self.max_facts = self.limits.derived_facts - self.derived - derived
         self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -119,7 +119,7 @@ class Evaluation:
                 self._leave_as_given(component)
         self.checkpoint()  # not every component has a loop that would notice
         self.statistics.derived = self.derived
-        self.statistics.skipped_inverted = min(self.skipped, MOST_SKIPPED)
+        self.statistics.skipped_inverted = min(self.skipped, MAX_SKIPPED)
 
     def _change(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
         removed = (removed & self.base.given[i]) - added
@@ -295,7 +295,7 @@ class Evaluation:
         for function in functions:
             rule = function.rule
             view = views[rule.head]
-            self.most_facts = remaining + (len(given[rule.head]) if rule.head in given else 0)
+            self.max_facts = remaining + (len(given[rule.head]) if rule.head in given else 0)
             if self.stopped is not None:  # checked after the bound is set, so that a concurrent stop is not lost
                 raise self.stopped
             before = len(view.facts)
@@ -335,7 +335,7 @@ class Evaluation:
             for view in heads:
                 grown |= view.advance()
             self._set_bound(component)
-            if self.most_facts < 0:
+            if self.max_facts < 0:
                 self.too_many_facts()
             if not grown or not component.recursive:
                 break
@@ -360,7 +360,7 @@ class Evaluation:
         assert self.working is not None
         heads = [self.views[i] for i in self.working.heads]
         self.pending = sum(view.pending() for view in heads if isinstance(view, GroupedView))
-        if self.pending > self.most_facts:
+        if self.pending > self.max_facts:
             self.too_many_facts()
 
     def _insert(self, component: CompiledComponent) -> None:

@@ -30,7 +30,7 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
     interpreter.derived = evaluation.derived
     interpreter.parts = evaluation.parts
     interpreter.statistics = evaluation.statistics
-    interpreter.component(component.component)
+    interpreter.evaluate_component(component.component)
     for i in component.heads:
         key = evaluation.compiled.keys[i]
         if evaluation.compiled.program.predicates[key].deferred:

@@ -14,7 +14,7 @@ from manglecp.mangle.engine.interpreter import check_constraints
 from manglecp.mangle.engine.plan import relation_premises
 from manglecp.mangle.engine.views import NOTHING, FactTuple, SizedFacts, View, ViewIndex
 from manglecp.mangle.errors import ValueFault
-from manglecp.mangle.externals import recorded
+from manglecp.mangle.externals import replay_calls
 from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Facts, Index, Limits, Origin, program_facts
 from manglecp.mangle.program import Rule
@@ -152,7 +152,7 @@ class EvaluatedModel:
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
         """Return a model with facts added, evaluated within other limits."""
         compiled = self.evaluation.compiled
-        externals = recorded(self._external_calls, self.program.predicates)
+        externals = replay_calls(self._external_calls, self.program.predicates)
         evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=externals)
         evaluation.run(compiled.intake.sort(added, check=False))
         check_constraints(evaluation)

@@ -12,8 +12,8 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from manglecp.mangle.facts import Args, TimedArgs
-from manglecp.mangle.model import MOST_SKIPPED, Facts as FactsRead
-from manglecp.mangle.program import parts
+from manglecp.mangle.model import MAX_SKIPPED, Facts as FactsRead
+from manglecp.mangle.program import count_parts
 
 FactTuple: TypeAlias = tuple[Any, ...]
 
@@ -109,7 +109,7 @@ class Frozen:
     def parts(self, columns: Columns) -> int:
         """Return the size of values in the built columns, cached; callers always pass the same columns."""
         if self._parts is None:
-            self._parts = parts(self.facts, columns)
+            self._parts = count_parts(self.facts, columns)
         return self._parts
 
     def index(self, columns: Columns) -> Index:
@@ -156,7 +156,7 @@ class View:
 
     def skip(self, fact: FactTuple) -> None:
         """Record a derivation that holds at no instant, up to the limit."""
-        if len(self.skipped) < MOST_SKIPPED:
+        if len(self.skipped) < MAX_SKIPPED:
             if self.skipped is self.base.skipped:
                 self.skipped = set(self.skipped)
             self.skipped.add(fact)  # type: ignore[union-attr]  # its own set now
@@ -221,7 +221,7 @@ class View:
         return len(self.facts)
 
     def parts(self, columns: Columns) -> int:
-        return self.base.parts(columns) - parts(self.removed, columns) + parts(self.facts, columns)
+        return self.base.parts(columns) - count_parts(self.removed, columns) + count_parts(self.facts, columns)
 
     def __len__(self) -> int:
         return len(self.base.facts) - len(self.removed) + self.added()

@@ -26,7 +26,7 @@ from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import row_key
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
-from manglecp.mangle.program import Dependence, retracting_premises
+from manglecp.mangle.program import DependencyClosure, retracting_premises
 from manglecp.mangle.syntax import (
     Apply,
     Equality,
@@ -113,7 +113,7 @@ class Abduction:
 
     prover: Prover
     candidates: Candidates
-    dependence: Dependence
+    dependence: DependencyClosure
     budget: int
     effort: Effort
 
@@ -340,7 +340,7 @@ class Abduction:
                 rows = self.solver.solve(premise, row)
         except (ValueFault, EvalError):
             return []
-        most = self.candidates.most_rows
+        most = self.candidates.max_rows
         if most is None or len(rows) <= most:
             return rows
         self.exhausted = True

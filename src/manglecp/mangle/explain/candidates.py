@@ -22,7 +22,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pai
 class Candidates:
     """The facts that abduction may assume."""
 
-    most_rows: int | None = None  # limit of rows per premise: preferred values first, then by order. None for no limit
+    max_rows: int | None = None  # limit of rows per premise: preferred values first, then by order. None for no limit
     preferred: frozenset[Value] = frozenset()
 
     def __init__(self, prover: Prover, goal: Fact, over: Collection[Key] | None = None) -> None:
@@ -139,8 +139,8 @@ def _parts(value: Value) -> Iterable[Value]:
     return ()
 
 
-MOST_VALUES: Final = 1_000  # limit of values from the caller's facts
-MOST_ROWS: Final = 20  # limit of rows per premise, and of values per column of the server
+MAX_VALUES: Final = 1_000  # limit of values from the caller's facts
+MAX_ROWS: Final = 20  # limit of rows per premise, and of values per column of the server
 LARGEST: Final = 100_000  # values of larger relations are not sampled
 ANYTHING: Final = "\ufdd0any value"  # wildcard for any text. Begins with a noncharacter, so that no program uses it
 ANY_NAME: Final = Name("/any_value")
@@ -157,7 +157,7 @@ class Assertable(Candidates):
     * Free values are sampled, so failure of the samples rules nothing out.
     """
 
-    most_rows = MOST_ROWS
+    max_rows = MAX_ROWS
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Assertable(Candidates):
         self.rules = rules
         self.session = session
         self.readable = readable
-        self.preferred = frozenset(value for fact in session[:MOST_VALUES] for value in fact.args)
+        self.preferred = frozenset(value for fact in session[:MAX_VALUES] for value in fact.args)
         self.refused = False
         self._free: set[tuple[Key, int]] = set()  # free positions, whose values were sampled
         self._distinguished: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
@@ -216,7 +216,7 @@ class Assertable(Candidates):
         rows = self.solver.index(key, ()).get((), ())
         if len(rows) > LARGEST:
             return
-        for value in heapq.nsmallest(MOST_ROWS, {args[position] for args, _ in rows}, key=order_key):
+        for value in heapq.nsmallest(MAX_ROWS, {args[position] for args, _ in rows}, key=order_key):
             yield value
             if type(value) is int:
                 yield from (value - 1, value + 1)

@@ -2,7 +2,7 @@
 
 A derivation holds until its first premise ends, a fact until its last derivation ends. Derivations are found backwards,
 only through rules that time can end, and ends are settled in descending order (a widest-path search), so no cycle
-supports itself. Of many derivations from other facts only :data:`MOST_WAYS` are followed, those that could last
+supports itself. Of many derivations from other facts only :data:`MAX_WAYS` are followed, those that could last
 longest; the result may be too early, never too late.
 
 Compiled functions find the derivations. For aggregates and for deferred, merged and external predicates, rule
@@ -264,7 +264,7 @@ def _index_by_first(rules: list[BackwardRule]) -> BackwardRules:
     return {first: [rule for rule in rules if rule.constants.get(0) in (None, first)] for first in firsts}
 
 
-MOST_WAYS: Final = 8  # limit of derivations from other facts
+MAX_WAYS: Final = 8  # limit of derivations from other facts
 
 
 class Expiry:
@@ -304,7 +304,7 @@ class Expiry:
         return fact.args in self.engine.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        for most in (MOST_WAYS, None):  # what was followed may only lead back to where it came from
+        for most in (MAX_WAYS, None):  # what was followed may only lead back to where it came from
             if goal not in self.settled:
                 self._search(goal, most)
         return self.settled[goal]

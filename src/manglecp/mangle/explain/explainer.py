@@ -14,7 +14,7 @@ from manglecp.mangle.explain.proof import Alternatives, Proof, Prover, Supports
 from manglecp.mangle.explain.search import TooWide
 from manglecp.mangle.explain.shape import RuleRef, Shape, bindings_json, filled_in, premise_text, unifies, with_bindings
 from manglecp.mangle.explain.solver import furthest, read_goal, row_key
-from manglecp.mangle.explain.unlock import MOST_TRIES, Unlock
+from manglecp.mangle.explain.unlock import MAX_TRIES, Unlock
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import interval_text, value_text
@@ -144,14 +144,14 @@ class Explainer:
         leaves = (node.ground for node in proof.nodes() if node.origin not in ("derived", "absent"))
         return Alternatives((tuple(sorted((f for f in leaves if f), key=lambda fact: fact.text)),), False)
 
-    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = MOST_TRIES) -> WhyNot:
+    def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = MAX_TRIES) -> WhyNot:
         """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
 
         Facts of the predicates ``over`` may be added, by default those without rules. At most ``tries`` sets are
         evaluated.
         """
         goal = self.read(fact)
-        unlocked = Unlock(self._prover, goal, Candidates(self._prover, goal, over), most_tries=tries).run()
+        unlocked = Unlock(self._prover, goal, Candidates(self._prover, goal, over), max_tries=tries).run()
         shapes = () if unlocked.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
         fitting = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
         blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in fitting)

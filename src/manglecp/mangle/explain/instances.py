@@ -185,7 +185,7 @@ class Instances:
             start = shape.fix(shape.fixed, values)
             if start is None:
                 continue
-            rows = self._rows(shape, start, values).get(fact.timed, ())
+            rows = self._rows(shape, start, values).get(fact.timed_args, ())
             if most is not None:
                 rows = heapq.nsmallest(most, rows, key=lambda derived: row_key(derived.row))
             for derived in rows:

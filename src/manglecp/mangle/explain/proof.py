@@ -20,7 +20,7 @@ from manglecp.mangle.values import Value
 
 NodeOrigin: TypeAlias = Origin | Literal["derived", "absent"]
 
-MOST_NODES: Final = 10_000  # larger trees are written with repeated parts cut
+MAX_NODES: Final = 10_000  # larger trees are written with repeated parts cut
 _DEEPEST_INDENT: Final = 40
 
 
@@ -52,13 +52,13 @@ class Proof:
         rules = {node.rule.id: node.rule for node in self.nodes() if node.rule}
         return [rules[id_] for id_ in sorted(rules)]
 
-    def as_json(self, most_nodes: int = MOST_NODES) -> dict[str, Any]:
+    def as_json(self, max_nodes: int = MAX_NODES) -> dict[str, Any]:
         """Return plain JSON.
 
-        A repeated part is written again, unless the tree has more than ``most_nodes`` nodes; then ``"repeated": true``
+        A repeated part is written again, unless the tree has more than ``max_nodes`` nodes; then ``"repeated": true``
         marks it, and only the first occurrence is complete.
         """
-        cut = _tree_size(self.root) > most_nodes
+        cut = _tree_size(self.root) > max_nodes
         root: dict[str, Any] = {}
         work: list[tuple[Node, dict[str, Any]]] = [(self.root, root)]
         seen: set[Node] = set()
@@ -77,9 +77,9 @@ class Proof:
             work += reversed(parts)
         return {"fact": self.fact, "proof": root}
 
-    def text(self, most_nodes: int = MOST_NODES) -> str:
+    def text(self, max_nodes: int = MAX_NODES) -> str:
         """Return the tree, one fact per line, premises indented."""
-        return "\n".join(self._lines(_tree_size(self.root) > most_nodes)) + "\n"
+        return "\n".join(self._lines(_tree_size(self.root) > max_nodes)) + "\n"
 
     def _lines(self, cut: bool) -> Iterator[str]:
         work = [(self.root, 0)]
@@ -255,7 +255,7 @@ class Sets:
 # Supports: a given fact that is also derived may be replaced by its derivation. Sets are combined bottom-up, inside a
 # recursion to the fixpoint; only the smallest are kept.
 WIDEST: Final = 20_000
-MOST_COVERS: Final = 1_000
+MAX_COVERS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +334,9 @@ class Supports:
                 for fact in option.facts:
                     self._add(sets, self._sets[fact])
                 continue
-            some = list(islice(covers(option), MOST_COVERS + 1))
-            self.complete = self.complete and len(some) <= MOST_COVERS
-            for cover in some[:MOST_COVERS]:
+            some = list(islice(covers(option), MAX_COVERS + 1))
+            self.complete = self.complete and len(some) <= MAX_COVERS
+            for cover in some[:MAX_COVERS]:
                 together = Sets([NOTHING])
                 for fact in cover:
                     together = self._both(together, self._sets[fact])

@@ -51,8 +51,8 @@ class Replay(ModelSolver):
             given += [fact for fact in facts if self.model.origin(fact) is not None]
         self._given.update(given)
         for fact in given:
-            self.relation(fact.key).add(*fact.timed)
-        self.component(component)
+            self.relation(fact.key).add(*fact.timed_args)
+        self.evaluate_component(component)
 
     def relation(self, key: Key) -> Relation:
         return self.relations.setdefault(key, Relation()) if key in self.inside else super().relation(key)
@@ -89,9 +89,9 @@ class Replay(ModelSolver):
                 self.log[ground] = self._instances.instance(shape, first, {})
         return list(heads)
 
-    def _merge_into(self, key: Key, new: list[Args], *, afresh: bool = False) -> bool:
+    def _merge_into(self, key: Key, new: list[Args], *, replace: bool = False) -> bool:
         self._merging = key
-        return super()._merge_into(key, new, afresh=afresh)
+        return super()._merge_into(key, new, replace=replace)
 
     def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
         result = super()._merged(group, args, merge)

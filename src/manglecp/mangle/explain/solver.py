@@ -16,7 +16,7 @@ from manglecp.mangle.errors import AnalysisError, EvalError, LimitError, ParseEr
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, holds_somewhere
 from manglecp.mangle.matching import Matcher, Row, evaluate_term, head_interval
 from manglecp.mangle.model import Facts, Index, Relation
-from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, _distinct
+from manglecp.mangle.naive import Call, NaiveEvaluation, Solving, distinct_rows
 from manglecp.mangle.parser import parse_premise
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.syntax import Apply, Clause, Key, Literal, Premise, Variable
@@ -215,7 +215,7 @@ class ModelSolver(NaiveEvaluation):
                 if not rows:
                     break
                 if not self.rows_are_facts(rule):
-                    rows = _distinct(rows)
+                    rows = distinct_rows(rows)
         return rows
 
     def _in_blocks(self, rule: Rule) -> list[tuple[Premise, ...]]:
@@ -265,16 +265,16 @@ def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Arg
     return index
 
 
-def furthest(solver: ModelSolver, rule: Rule, start: Row, most_rows: int, enough: int | None = None) -> tuple[int, Row]:
+def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, enough: int | None = None) -> tuple[int, Row]:
     """Return how many premises can be satisfied, and the least row that satisfies them.
 
-    Depth first, in the order of values, over at most ``most_rows`` rows; stops at ``enough`` premises, by default all.
+    Depth first, in the order of values, over at most ``max_rows`` rows; stops at ``enough`` premises, by default all.
     """
     premises = rule.premises
     enough = len(premises) if enough is None else enough
     deepest, best = 0, start
     stack: list[Iterator[Row]] = [iter([start])]
-    for _ in range(most_rows):
+    for _ in range(max_rows):
         if not stack:
             break
         row = next(stack[-1], None)

@@ -26,15 +26,15 @@ from manglecp.mangle.explain.solver import ModelSolver, furthest, satisfying
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
-from manglecp.mangle.program import Dependence, GivenFact, Rule
+from manglecp.mangle.program import DependencyClosure, GivenFact, Rule
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, Premise, TimeBound, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
-MOST_FACTS: Final = 3
-MOST_TRIES: Final = 10_000
-MOST_TRIES_OF_CALLERS: Final = 200
+MAX_FACTS: Final = 3
+MAX_TRIES: Final = 10_000
+MAX_TRIES_OF_CALLERS: Final = 200
 STEPS_PER_TRY: Final = 10  # steps of abduction per trial
-MOST_NEW_FACTS: Final = 50_000  # facts that a trial may derive beyond the model
+MAX_NEW_FACTS: Final = 50_000  # facts that a trial may derive beyond the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class Unlock:
     """One search for the facts that ``goal`` lacks, among ``candidates``."""
 
     def __init__(
-        self, prover: Prover, goal: Fact, candidates: Candidates, *, most_tries: int, deadline: float | None = None
+        self, prover: Prover, goal: Fact, candidates: Candidates, *, max_tries: int, deadline: float | None = None
     ) -> None:
         self.prover = prover
         self.goal = goal
         self.candidates = candidates
-        self.tries = most_tries
-        self.effort = Effort(most_tries * STEPS_PER_TRY, deadline)
-        self.dependence = Dependence(prover.model.program)
+        self.tries = max_tries
+        self.effort = Effort(max_tries * STEPS_PER_TRY, deadline)
+        self.dependence = DependencyClosure(prover.model.program)
         self.scope = self.dependence.needs([goal.key])
         # What an external predicate would answer to others is not known.
         self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
@@ -72,7 +72,7 @@ class Unlock:
         if self.prover.solver.contains(self.goal):
             return Unlocked(((),), True)
         unlocking: set[AssumedFacts] = set()
-        for size in range(1, MOST_FACTS + 1):
+        for size in range(1, MAX_FACTS + 1):
             try:
                 self._sets_of(size, unlocking)
                 if self.exhausted:
@@ -87,7 +87,7 @@ class Unlock:
     def _sets_of(self, size: int, unlocking: set[AssumedFacts]) -> None:
         queue: dict[AssumedFacts, None] = {NOTHING: None}
         seen = {NOTHING}
-        last = size == MOST_FACTS
+        last = size == MAX_FACTS
         while queue:
             tried = next(iter(queue))
             del queue[tried]
@@ -132,7 +132,7 @@ class Unlock:
     def _evaluate_with(self, added: AssumedFacts) -> EvaluatedModel | None:
         """Return the model with facts added; None if they break the program."""
         limits = self.prover.model.limits
-        enough = min(limits.derived_facts, self._size + MOST_NEW_FACTS)
+        enough = min(limits.derived_facts, self._size + MAX_NEW_FACTS)
         try:
             return self.prover.model.with_facts(added, replace(limits, derived_facts=enough))
         except LimitError:
@@ -251,9 +251,9 @@ class Probe:
     def has_facts(self, key: Key) -> bool:
         return bool(self._prover.solver.index(key, ()).get((), ()))
 
-    def furthest(self, shape: Shape, start: Row, most_rows: int) -> tuple[int, Row]:
+    def furthest(self, shape: Shape, start: Row, max_rows: int) -> tuple[int, Row]:
         """Return how many premises of a rule can be satisfied, and the least row that satisfies them."""
-        return furthest(self._prover.solver, shape.rule, start, most_rows)
+        return furthest(self._prover.solver, shape.rule, start, max_rows)
 
     def satisfies(self, premise: Premise, row: Row) -> bool:
         return bool(satisfying(self._prover.solver, premise, row))
@@ -283,10 +283,10 @@ class Probe:
         """
         about = self._prover, rules, session, goal, over
         known = Assertable(*about)
-        search = Unlock(self._prover, goal, known, most_tries=MOST_TRIES_OF_CALLERS, deadline=deadline)
+        search = Unlock(self._prover, goal, known, max_tries=MAX_TRIES_OF_CALLERS, deadline=deadline)
         unlocked = search.run()
         complete = unlocked.complete and known.rules_out(unlocked.sets, search.failed)
         if not (unlocked.sets or complete) and readable:
             wider = Assertable(*about, readable=True)
-            unlocked = Unlock(self._prover, goal, wider, most_tries=MOST_TRIES_OF_CALLERS, deadline=deadline).run()
+            unlocked = Unlock(self._prover, goal, wider, max_tries=MAX_TRIES_OF_CALLERS, deadline=deadline).run()
         return Unlocked(unlocked.sets, complete)
