@@ -1,4 +1,4 @@
-"""Actions that leave processes behind, in hosts as ourselves and as nobody.
+"""Actions that leave processes behind, in hosts as the user of the tests and as uid 65534.
 
 Each process that is left behind holds a lock on a file of the workspace. Children share the lock of their parent, so
 it is free exactly when all of them are dead.
@@ -121,7 +121,7 @@ def leaving(identity: Identity, profile: str, *, namespace: bool = True) -> Iter
     Without ``namespace`` the kernel of the host creates no namespaces.
     """
     with plugin(identity, LEAVING) as path, folder_of(identity) as workspace:
-        # Nobody can limit the processes of root.
+        # The kernel does not limit the processes of root.
         degrade = () if identity.uid and namespace else ("--degrade",)
         options = ("--sandbox", profile, "--workspace", workspace, *degrade)
         command = argv(identity, "--serve", path, *options)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from manglecp.toolhost.sandbox import PROFILES, Enforcement, Policy, Profile, SandboxUnavailable, apply, probe
+from manglecp.toolhost.sandbox import PROFILES, Enforcement, Policy, Profile, SandboxUnavailable, apply, probe, profiles
+from manglecp.toolhost.sandbox.policy import Unsupported
 
 from .confined import NOBODY, Identity, require, run
 
@@ -97,6 +98,14 @@ def test_workspaces_may_overlap(given: tuple[str, ...], workspace: str, identity
     code = "open('a/file', 'w'); open('a/b/file', 'w'); print('written')"
     outcome = run("strict", code, policy, before=f"import os; os.chdir({workspace!r})", identity=identity)
     assert outcome.stdout == "written\n", outcome
+
+
+def test_the_temporary_folder_hides_nothing_of_the_policy() -> None:
+    assert profiles._temporary_folder(Policy()) == "/dev/shm"
+    for policy in (Policy(workspace=("/dev/shm",)), Policy(readable=("/dev/shm/data",))):
+        assert profiles._temporary_folder(policy) == "/var/tmp"
+    with pytest.raises(Unsupported, match="no place for a temporary folder"):
+        profiles._temporary_folder(Policy(workspace=("/dev/shm", "/var/tmp/a", "/mnt", "/media/b")))
 
 
 def test_strict_has_every_wall_that_it_needs(identity: Identity) -> None:
