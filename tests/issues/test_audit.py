@@ -11,7 +11,7 @@ import pytest
 
 from manglecp.base.hash_chain import GENESIS, Head
 from manglecp.issues.integrity import audit
-from manglecp.issues.model import Close, IssueEvent, read_event, write_event
+from manglecp.issues.model import Close, IssueEvent, decode_event, encode_event
 from manglecp.store.errors import StoreError
 from tests.issues.conftest import Workbench, in_a_file
 from tests.issues.test_transitions import close, link
@@ -146,10 +146,10 @@ def test_events_that_were_cut_off(work: Workbench) -> None:
 def rewritten(work: Workbench, seq: int, **changes: object) -> IssueEvent:
     """An event that was changed and given the right hash again."""
     with work.store.read_transaction() as tables:
-        (line,) = [line for line in tables.lines() if line.seq == seq]
-    event = msgspec.structs.replace(read_event(line.row), **changes)
+        (line,) = [line for line in tables.log_rows() if line.seq == seq]
+    event = msgspec.structs.replace(decode_event(line.event_json), **changes)
     event = msgspec.structs.replace(event, row_hash=event.computed_hash())
-    row = write_event(event).decode()
+    row = encode_event(event).decode()
     edit(work, f"UPDATE issue_event SET row_hash = '{event.row_hash}', row = '{row}' WHERE seq = {seq}")
     return event
 

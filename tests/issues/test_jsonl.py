@@ -11,8 +11,8 @@ from hypothesis import given, strategies as st
 
 from manglecp.base.hash_chain import EMPTY
 from manglecp.issues import IssueView
-from manglecp.issues.integrity import LONGEST_LINE, InvalidLog, audit, export_log, import_log
-from manglecp.issues.model import Add, Close, IssueEvent, Update, write_event
+from manglecp.issues.integrity import MAX_LINE_BYTES, InvalidLog, audit, export_log, import_log
+from manglecp.issues.model import Add, Close, IssueEvent, Update, encode_event
 from tests.effort import examples
 from tests.issues.conftest import Workbench
 from tests.issues.test_transitions import close, link, refused, update
@@ -88,7 +88,10 @@ def swapped(lines: list[bytes]) -> list[bytes]:
     [
         (lambda lines: [*lines[:1], b"\n", *lines[1:]], [(2, "not JSON")]),
         (lambda lines: [*lines[:-1], lines[-1][:-1]], [(6, "it does not end in a line feed")]),
-        (lambda lines: [lines[0], b"x" * LONGEST_LINE + b"\n", *lines[1:]], [(2, "it has more than 1,048,576 bytes")]),
+        (
+            lambda lines: [lines[0], b"x" * MAX_LINE_BYTES + b"\n", *lines[1:]],
+            [(2, "it has more than 1,048,576 bytes")],
+        ),
         (lambda lines: [b'"\xff"\n', *lines], [(1, "not UTF-8")]),
         (lambda lines: [b"[" * 100_000 + b"\n", *lines], [(1, "nested too deeply")]),
         (
@@ -146,7 +149,7 @@ def test_a_log_that_closes_without_evidence(other: Workbench, bench: Workbench) 
         audit(bench.store).head, at="2026-01-31T12:00:00.000Z", actor="kim", issue="a", change=Close(), mutation=None
     )
     with pytest.raises(InvalidLog, match=r"^line 2: issue\.close needs a mutation and has none$"):
-        import_log(other.store, [*export_log(bench.store), write_event(closed) + b"\n"])
+        import_log(other.store, [*export_log(bench.store), encode_event(closed) + b"\n"])
 
 
 @pytest.mark.parametrize("at", ["now", "2026-01-31T12:00:00Z", "2026-02-31T12:00:00.000Z", "2026-01-31T12:00:00.000z"])
@@ -154,7 +157,7 @@ def test_instants(other: Workbench, bench: Workbench, at: str) -> None:
     bench.add("a")
     event = IssueEvent.following(EMPTY, at=at, actor="kim", issue="a", change=Add(title="x"), mutation=None)
     with pytest.raises(InvalidLog, match="line 1: at: it is not an instant in UTC"):
-        import_log(other.store, [write_event(event) + b"\n"])
+        import_log(other.store, [encode_event(event) + b"\n"])
 
 
 def test_nothing_of_the_text_is_repeated(other: Workbench, lines: list[bytes]) -> None:

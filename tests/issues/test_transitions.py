@@ -12,7 +12,7 @@ from manglecp.issues import Status
 from manglecp.issues.model import (
     BLOCKING,
     EDGE_TYPES,
-    MOST_EDGES,
+    MAX_EDGES_PER_ISSUE,
     Add,
     AddDependency,
     Close,
@@ -333,7 +333,7 @@ class TestEdges:
             link(bench, "a", "nowhere")
 
     def test_so_many_and_no_more(self, bench: Workbench) -> None:
-        names = [f"n{number}" for number in range(MOST_EDGES + 1)]
+        names = [f"n{number}" for number in range(MAX_EDGES_PER_ISSUE + 1)]
         bench.add("a", *names)
         for name in names[:-1]:
             link(bench, "a", name, "related")

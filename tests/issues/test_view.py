@@ -187,7 +187,7 @@ def compare(where: str, steps: list[tuple[str, Any, Any]]) -> None:
     with bench.store.read_transaction() as tables:
         assert list(tables.frontier(now)) == claimable(tables, now)
         with scratch_tables() as replayed:
-            assert list(replay_log(tables.lines(), replayed)) == []
+            assert list(replay_log(tables.log_rows(), replayed)) == []
             for status in (None, *Status):
                 assert list(tables.issues(status)) == list(replayed.issues(status))
             for name in NAMES:

@@ -1,13 +1,15 @@
-"""Issue memory: known work, which a turn may change only under authority.
+"""Issue memory: a log of issues (work to be done), which a model turn may change only with an authorisation.
 
-All state derives from events. One function decides whether an event is admissible and applies it (:mod:`.transitions`);
-operations, import and audit all use it, over tables (:mod:`.tables`) in a database. Adding or claiming an
-issue needs no right; other changes need a ``MutationReady``: evidence of a closed turn that names the issue.
+The state follows from the events of the log. One function decides whether an event is admissible and applies it
+(:func:`.transitions.apply_event`); operations, import and audit all use it. Adding an issue, and claiming, renewing and
+releasing its lease, need no authorisation. Other changes need a ``MutationReady`` of the harness: the evidence of a
+closed turn that names the issue.
 
-model               issues, edges, leases, mutations and their limits; changes and events, the rows of the log
-tables              the log and the state, in a database
-transitions         which event is admissible, and which needs a MutationReady
-memory, integrity   operations and queries; audit, export and import of the log
+model        issues, edges, leases and their limits; changes; events, the rows of the log
+tables       the log and the state, in a database
+transitions  which change is admissible, and what it needs as authorisation
+memory       operations and queries
+integrity    audit, export and import of the log
 """
 
 from manglecp.base.lazy import attach

@@ -1,8 +1,8 @@
 """Operations on issue memory; the only ways in which the tables change.
 
-An operation applies a change and appends its event; *mutate* also spends the right that the change needs. *Replay*
-applies the change of an event again and compares: equal events, including hashes and snapshots, prove that the log and
-the state agree.
+An operation applies a change and appends its event; :meth:`IssueMemory.mutate` also spends the authorisation of the
+change. :func:`replay` applies the change of an event of the log again. If this results in the same event, with the same
+hashes and snapshots, the event follows from those before it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from manglecp.issues.model import (
     Issue,
     IssueEvent,
     Lease,
-    Mutation,
+    MutationRecord,
     Release,
     Renew,
     Status,
     action_of,
+    decode_event,
     format_instant,
-    read_event,
 )
 from manglecp.issues.tables import IssueTables, StoredIssues, scratch_tables
 from manglecp.issues.transitions import (
@@ -43,7 +43,7 @@ from manglecp.issues.transitions import (
     open_blockers,
     read_evidence,
     snapshot_digest,
-    spend_right,
+    spend_authorisation,
 )
 from manglecp.store import ChangeRefused, StoreError, Unusable
 
@@ -52,34 +52,34 @@ if TYPE_CHECKING:
 
 
 def events(tables: IssueTables, *, issue: str | None = None, upto: int | None = None) -> Iterator[IssueEvent]:
-    """Yield the events in their order. Raises :class:`.Unusable` for a damaged row."""
-    for line in tables.lines(issue=issue, upto=upto):
+    """Yield the events in their order, of one issue and up to a number if given. Raises :class:`.Unusable`."""
+    for row in tables.log_rows(issue=issue, upto=upto):
         try:
-            event = read_event(line.row)
+            event = decode_event(row.event_json)
         except ValueError:
-            raise Unusable(f"event {line.seq} is damaged; run `manglecp issue verify` for the details") from None
+            raise Unusable(f"event {row.seq} is damaged; run `manglecp issue verify` for the details") from None
         yield event
 
 
 def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
-    """Apply the change of an event, append the event unchanged, and return its problems."""
+    """Apply the change of an event of a log, append the event as it is, and return its problems."""
     problems: list[str] = []
     evidence = None
     if event.mutation is not None:
         evidence = MutationEvidence(*(getattr(event.mutation, name) for name in MutationEvidence._fields))
     try:
-        again = _apply_change(tables, event.at, event.actor, event.issue, event.change, evidence)
+        expected = _apply_change(tables, event.at, event.actor, event.issue, event.change, evidence)
     except (StoreError, sqlite3.IntegrityError) as error:
         problems.append(str(error))
     else:
         problems += [
             f"{name} does not follow from the events before it"
             for name in ("seq", "prev_hash", "mutation")
-            if getattr(again, name) != getattr(event, name)
+            if getattr(expected, name) != getattr(event, name)
         ]
     if event.computed_hash() != event.row_hash:
         problems.append("row_hash is not the hash of the row")
-    # Number, hash and evidence are unique. One that repeats, or is out of range, is among the problems already.
+    # The database refuses a repeated number, hash or evidence, and a number out of range: these are known problems.
     with suppress(sqlite3.IntegrityError, OverflowError):
         _append_event(tables, event)
     return problems
@@ -88,7 +88,8 @@ def replay(tables: IssueTables, event: IssueEvent) -> list[str]:
 def _apply_change(
     tables: IssueTables, at: Instant, actor: str, issue: str, change: Change, evidence: MutationEvidence | None
 ) -> IssueEvent:
-    # Checked here and not only by types: imported changes pass no type checker.
+    """Change the state and return the event for the log. Raises :class:`ChangeRefused` or :class:`.Invalid`."""
+    # Checked at run time, because changes of an imported log pass no type checker.
     if isinstance(change, get_args(GatedChange)):
         if evidence is None:
             raise ChangeRefused("mutation_missing", f"{action_of(change)} needs a mutation and has none")
@@ -101,8 +102,8 @@ def _apply_change(
     mutation = None
     if evidence is not None:
         after = snapshot_digest(tables, issue)
-        assert after is not None  # the change left an issue
-        mutation = Mutation(**evidence._asdict(), before=before, after=after)
+        assert after is not None  # no change deletes an issue
+        mutation = MutationRecord(**evidence._asdict(), before=before, after=after)
     return IssueEvent.following(head, at=at, actor=actor, issue=issue, change=change, mutation=mutation)
 
 
@@ -117,22 +118,23 @@ class BlockedIssue(NamedTuple):
 
     issue: Issue
     blockers: list[tuple[Edge, Issue]]
+    """Blocking edges to issues that are not closed, each with that issue."""
 
 
 class IssueDetail(NamedTuple):
-    """An issue with its lease, edges and blockers."""
-
     issue: Issue
     lease: Lease | None
     depends_on: list[Edge]
+    """Edges from this issue to others."""
     dependents: list[Edge]
+    """Edges from other issues to this one."""
     blockers: list[tuple[Edge, Issue]]
     snapshot: str
-    """An intent may pin it, as ``issue://ID@SNAPSHOT``."""
+    """Digest of the issue and its edges; an intent may require it with the input ``issue://ID@SNAPSHOT``."""
 
 
 class IssueView:
-    """A snapshot of the tables."""
+    """Queries on issue memory at the time ``now``."""
 
     def __init__(self, tables: IssueTables, now: Instant) -> None:
         self._tables = tables
@@ -142,20 +144,20 @@ class IssueView:
         return self._tables.head()
 
     def ready(self) -> Iterable[Issue]:
-        """Return claimable issues in the order of claiming: open or with an expired lease, and not blocked."""
+        """Return the issues that can be claimed (open or with an expired lease, no open blockers), in that order."""
         return self._tables.frontier(self.now)
 
     def blocked(self) -> list[BlockedIssue]:
-        """Return issues that are not closed and cannot be claimed, with the reasons."""
+        """Return the issues that have open blockers or the status ``blocked``, and are not closed."""
         return [
-            BlockedIssue(issue, waiting)
+            BlockedIssue(issue, blockers)
             for issue in self._tables.issues()
             if issue.status is not Status.CLOSED
-            and ((waiting := open_blockers(self._tables, issue.id)) or issue.status is Status.BLOCKED)
+            and ((blockers := open_blockers(self._tables, issue.id)) or issue.status is Status.BLOCKED)
         ]
 
     def list(self, status: Status | None = None, label: str | None = None, assignee: str | None = None) -> list[Issue]:
-        """Return issues in the order in which they were added."""
+        """Return the issues with this status, label and assignee in the order in which they were added."""
         return [
             issue
             for issue in self._tables.issues(status)
@@ -164,11 +166,11 @@ class IssueView:
 
     def show(self, issue: str) -> IssueDetail:
         """Return an issue with its lease, edges and blockers. Raises :class:`.ChangeRefused` if it does not exist."""
-        one = get_issue(self._tables, issue)
+        stored = get_issue(self._tables, issue)
         digest = snapshot_digest(self._tables, issue)
-        assert digest is not None  # get_issue found it
+        assert digest is not None  # the issue exists
         return IssueDetail(
-            one,
+            stored,
             self._tables.lease(issue),
             self._tables.edges_from(issue),
             self._tables.edges_to(issue),
@@ -177,18 +179,22 @@ class IssueView:
         )
 
     def history(self, issue: str | None = None) -> Iterable[IssueEvent]:
+        """Return the events of one issue, or of all. Raises :class:`.ChangeRefused` if the issue does not exist."""
         if issue is not None:
             get_issue(self._tables, issue)
         return events(self._tables, issue=issue)
 
 
-NewId: TypeAlias = Callable[[], str]  # returns a fresh id; called again if the id is taken
+NewId: TypeAlias = Callable[[], str]  # returns a new id; called again if an issue has the id already
 
-_ATTEMPTS: Final = 8
+_MAX_ID_ATTEMPTS: Final = 8
 
 
 class IssueMemory:
-    """Issues behind a store, a clock and a source of ids."""
+    """The operations on issue memory. All raise :class:`.ChangeRefused` or :class:`.Invalid` and then change nothing.
+
+    ``actor`` is the worker that makes the change, ``issue`` an id, ``ttl`` in seconds, ``fence`` a fencing token.
+    """
 
     def __init__(self, store: StoredIssues, *, clock: Clock, new_id: NewId) -> None:
         self._store = store
@@ -196,16 +202,16 @@ class IssueMemory:
         self._new_id = new_id
 
     def add(self, actor: str, change: Add, issue: str | None = None) -> Issue:
-        """Add an issue under the given id or a fresh one."""
+        """Add an issue with this id, or with a new id."""
         with self._store.write_transaction() as tables:
             issue = self._record(tables, actor, issue, change).issue
             return get_issue(tables, issue)
 
     def claim(self, actor: str, issue: str, ttl: int = DEFAULT_TTL) -> Lease:
-        return self._leased(actor, issue, Claim(ttl=ttl))
+        return self._record_lease(actor, issue, Claim(ttl=ttl))
 
     def claim_next(self, actor: str, ttl: int = DEFAULT_TTL) -> Lease | None:
-        """Claim the first claimable issue; return None if no issue is claimable."""
+        """Claim the first issue of :meth:`IssueView.ready`; return None if no issue can be claimed."""
         with self._store.write_transaction() as tables:
             issue = next(iter(tables.frontier(self._now())), None)
             if issue is None:
@@ -214,8 +220,8 @@ class IssueMemory:
             return tables.lease(issue.id)
 
     def renew(self, actor: str, issue: str, fence: int, ttl: int = DEFAULT_TTL) -> Lease:
-        """Extend the lease to ``ttl`` seconds from now. ChangeRefused if the fence is not the current one."""
-        return self._leased(actor, issue, Renew(fence=fence, ttl=ttl))
+        """Extend the lease to ``ttl`` seconds from now."""
+        return self._record_lease(actor, issue, Renew(fence=fence, ttl=ttl))
 
     def release(self, actor: str, issue: str, fence: int) -> Issue:
         with self._store.write_transaction() as tables:
@@ -223,18 +229,18 @@ class IssueMemory:
             return get_issue(tables, issue)
 
     def mutate(self, ready: MutationReady, actor: str, issue: str | None, change: GatedChange) -> Issue:
-        """Change an issue and spend ``ready``. Without an id, a discovered issue gets a fresh one."""
+        """Change an issue and spend the authorisation ``ready``. An id may be missing for a discovered issue only."""
         with self._store.write_transaction() as tables:
             event = self._record(tables, actor, issue, change, read_evidence(ready))
-            # Last, and before the commit: a refusal above does not spend the right, and of two threads with the same
-            # right the second is refused here and rolled back. If the commit fails, this process has lost the right,
-            # but the evidence is still valid.
-            spend_right(ready, change)
+            # Spent after all checks, so that a refused change does not spend it, and before the commit, so that the
+            # second of two threads with the same authorisation fails here and is rolled back. If the commit fails, this
+            # process cannot use ``ready`` again, but its evidence can be judged again.
+            spend_authorisation(ready, change)
             return get_issue(tables, event.issue)
 
     @contextmanager
     def view(self, as_of: int | None = None) -> Iterator[IssueView]:
-        """Yield the memory as of now, or just after the event of this number."""
+        """Yield the current state, or the state just after the event number ``as_of``."""
         if as_of is None:
             with self._store.read_transaction() as tables:
                 yield IssueView(tables, self._now())
@@ -259,12 +265,12 @@ class IssueMemory:
         change: Change,
         evidence: MutationEvidence | None = None,
     ) -> IssueEvent:
-        issue = self._fresh(tables) if issue is None else issue
+        issue = self._unused_id(tables) if issue is None else issue
         event = _apply_change(tables, self._now(), actor, issue, change, evidence)
         _append_event(tables, event)
         return event
 
-    def _leased(self, actor: str, issue: str, change: Claim | Renew) -> Lease:
+    def _record_lease(self, actor: str, issue: str, change: Claim | Renew) -> Lease:
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, change)
             lease = tables.lease(issue)
@@ -274,9 +280,9 @@ class IssueMemory:
     def _now(self) -> Instant:
         return format_instant(self._clock())
 
-    def _fresh(self, tables: IssueTables) -> str:
-        for _ in range(_ATTEMPTS):
+    def _unused_id(self, tables: IssueTables) -> str:
+        for _ in range(_MAX_ID_ATTEMPTS):
             issue = self._new_id()
             if tables.issue(issue) is None:
                 return issue
-        raise ChangeRefused("issue_exists", f"{_ATTEMPTS} generated ids are in use")
+        raise ChangeRefused("issue_exists", f"{_MAX_ID_ATTEMPTS} generated ids are in use")

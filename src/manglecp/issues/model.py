@@ -1,9 +1,9 @@
-"""Issues, edges, leases and mutations with the limits of their members; changes and events, the rows of the log.
+"""Issues, edges and leases with the limits of their fields; changes; and events, which are the rows of the log.
 
-Errors name the rule, never the text. A change is a request, not its result: a claim has an owner and a duration, and
-its fencing token follows from the state. That makes the state replayable. An event is a change with time, actor, the
-mutation that allowed it, and its place in the hash chain. The canonical JSON of an event is hashed, and is a
-line of an export.
+An error message names the violated limit and never quotes the value. A change is a request, not its result: a claim has
+a duration, while its fencing token follows from the state. So the state can be computed again from the log. An event is
+a change with its time, actor, authorisation if it needs one, and place in the hash chain. The hash of an event covers
+its canonical JSON, which is also its line in an export.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from manglecp.base.hash_chain import Head, row_hash
+from manglecp.base.hash_chain import Head, row_hash as hash_row
 from manglecp.base.json import canonical
-from manglecp.harness import Mutation as Intent
+from manglecp.harness import Mutation
 from manglecp.store import Invalid
 from manglecp.wire import Fault, decode
 
-ID: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # fits into a URI, a file name and a shell word without quotes
+ID_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # fits into a URI, a file name and a shell word without quotes
 
-LONGEST_TITLE: Final = 200
-LONGEST_TEXT: Final = 65_536
-LONGEST_NAME: Final = 128
-MOST_LABELS: Final = 32
-MOST_EDGES: Final = 256
-LOWEST_PRIORITY: Final = 4
+MAX_TITLE_LENGTH: Final = 200  # characters, as the next two
+MAX_TEXT_LENGTH: Final = 65_536
+MAX_NAME_LENGTH: Final = 128
+MAX_LABELS: Final = 32
+MAX_EDGES_PER_ISSUE: Final = 256
+LOWEST_PRIORITY: Final = 4  # the least urgent; 0 is the most urgent
 DEFAULT_PRIORITY: Final = 2
-SHORTEST_TTL: Final = 30
-LONGEST_TTL: Final = 86_400
+MIN_TTL: Final = 30  # seconds of a lease, as the next two
+MAX_TTL: Final = 86_400
 DEFAULT_TTL: Final = 3_600
 
-_ID: Final = re.compile(ID)
+_ID: Final = re.compile(ID_PATTERN)
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 
 
@@ -48,27 +48,27 @@ def check_id(text: str, field: str = "id") -> None:
 def check_title(text: str) -> None:
     if not text.strip():
         raise Invalid("title", "it is empty")
-    if len(text) > LONGEST_TITLE:
-        raise Invalid("title", f"it has {len(text):,} characters, and {LONGEST_TITLE} are allowed")
+    if len(text) > MAX_TITLE_LENGTH:
+        raise Invalid("title", f"it has {len(text):,} characters, and {MAX_TITLE_LENGTH} are allowed")
     _check_line(text, "title")
 
 
 def check_text(text: str, field: str) -> None:
-    if len(text) > LONGEST_TEXT:
-        raise Invalid(field, f"it has {len(text):,} characters, and {LONGEST_TEXT:,} are allowed")
-    if any(unicodedata.category(sign) in ("Cc", "Cs") for sign in set(text) - {"\n", "\t"}):
+    if len(text) > MAX_TEXT_LENGTH:
+        raise Invalid(field, f"it has {len(text):,} characters, and {MAX_TEXT_LENGTH:,} are allowed")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in set(text) - {"\n", "\t"}):
         raise Invalid(field, "it has control characters other than line feeds and tabs")
 
 
 def check_name(text: str, field: str) -> None:
-    if not text.strip() or len(text) > LONGEST_NAME:
-        raise Invalid(field, f"a name has 1 to {LONGEST_NAME} characters")
+    if not text.strip() or len(text) > MAX_NAME_LENGTH:
+        raise Invalid(field, f"a name has 1 to {MAX_NAME_LENGTH} characters")
     _check_line(text, field)
 
 
 def check_labels(labels: Sequence[str]) -> None:
-    if len(labels) > MOST_LABELS:
-        raise Invalid("labels", f"there are {len(labels):,}, and {MOST_LABELS} are allowed")
+    if len(labels) > MAX_LABELS:
+        raise Invalid("labels", f"there are {len(labels):,}, and {MAX_LABELS} are allowed")
     if any(_LABEL.fullmatch(label) is None for label in labels):
         raise Invalid("labels", "a label is 1 to 64 letters, digits and . _ : / -; the first a letter or a digit")
     if list(labels) != sorted(set(labels)):
@@ -81,35 +81,33 @@ def check_priority(priority: int) -> None:
 
 
 def check_ttl(seconds: int) -> None:
-    if not SHORTEST_TTL <= seconds <= LONGEST_TTL:
-        raise Invalid("ttl", f"a lease lasts from {SHORTEST_TTL} to {LONGEST_TTL:,} seconds")
+    if not MIN_TTL <= seconds <= MAX_TTL:
+        raise Invalid("ttl", f"a lease lasts from {MIN_TTL} to {MAX_TTL:,} seconds")
 
 
 def _check_line(text: str, field: str) -> None:
-    """Reject characters that change how a terminal displays the text (threat 3)."""
-    if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in set(text)):
+    """Raise :class:`Invalid` for characters that change how a terminal displays the text."""
+    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in set(text)):
         raise Invalid(field, "it has line breaks, control characters or invisible ones")
 
 
 class Status(StrEnum):
-    """The status of an issue."""
-
     OPEN = "open"
     IN_PROGRESS = "in_progress"
-    """Leased. The only status with a lease; a claim is the only way into it."""
+    """The only status with a lease; a claim is the only transition into it."""
     BLOCKED = "blocked"
-    """Set by a worker. An issue that waits for others is open, with blocking edges."""
+    """Set by an update. An issue that waits for others is open and has blocking edges."""
     CLOSED = "closed"
 
 
 BLOCKING: Final = frozenset({"blocks", "parent-child", "conditional-blocks", "waits-for"})
-"""Edges that prevent a claim until the other issue is closed. They form no cycle."""
+"""Edges that prevent a claim until the other issue is closed. A change that would close a cycle of them is refused."""
 
 EDGE_TYPES: Final = BLOCKING | {"related", "discovered-from", "relates-to", "duplicates", "supersedes", "replies-to"}
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """An issue: the state that follows from its events."""
+    """The state of an issue, which follows from the events of the log."""
 
     id: str
     title: str
@@ -123,9 +121,9 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: Instant
     closed_at: Instant | None = None
     born: int
-    """The number of the event that added it; among issues of one priority the oldest comes first."""
+    """The number (``seq``) of the event that added it; among issues of one priority the smallest is claimed first."""
     fence: int = 0
-    """The number of claims; the fencing token of the last one."""
+    """How often the issue was claimed, which is also the fencing token of the last claim."""
 
 
 class Edge(msgspec.Struct, frozen=True, order=True):
@@ -141,12 +139,12 @@ class Edge(msgspec.Struct, frozen=True, order=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's exclusive right to an issue, for a time."""
+    """The exclusive right of the worker ``owner`` to an issue, until it expires."""
 
     issue: str
     owner: str
     fence: int
-    """The fencing token: the number of this claim. It is outdated after a takeover."""
+    """The fencing token: the number of this claim among the claims of the issue. The next claim makes it invalid."""
     acquired_at: Instant
     expires_at: Instant
     renewed_at: Instant | None = None
@@ -159,19 +157,19 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return now < self.expires_at
 
 
-class Mutation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The authorisation of a change: the evidence, the authorised intent, and the digests before and after."""
+class MutationRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The authorisation of a change by the evidence of a turn, and the digests of the issue before and after."""
 
     witness_id: str
     call_id: str
-    """The id of the turn, which may have several witnesses: one turn mutates once."""
-    intent: Intent
-    """The authorised mutation: action, inputs, instruction, claims."""
+    """The id of the turn. A turn may have several witnesses, but authorises one change only."""
+    intent: Mutation
+    """What the turn authorises: action, inputs, instruction, claims."""
     session_refs: tuple[str, ...]
+    """With ``trajectory_refs``: references to the full record of the turn."""
     trajectory_refs: tuple[str, ...]
-    """References to the full record of the turn."""
     before: str | None
-    """Digest of the issue before the change; null for a new issue."""
+    """Snapshot digest of the issue; None for a new issue."""
     after: str
 
 
@@ -179,7 +177,7 @@ Instant: TypeAlias = str  # ``2026-01-31T12:00:00.000Z``
 
 Clock: TypeAlias = Callable[[], datetime]  # returns the current time, with a time zone
 
-_FORM: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
+_INSTANT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
 
 
 def system_clock() -> datetime:
@@ -188,7 +186,7 @@ def system_clock() -> datetime:
 
 
 def format_instant(moment: datetime) -> Instant:
-    """Return the moment as it is stored. One without a zone is taken as local time."""
+    """Return the moment in UTC with milliseconds. A moment without a time zone is taken as local time."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
@@ -197,24 +195,27 @@ def add_seconds(instant: Instant, seconds: int) -> Instant:
 
 
 def is_instant(text: str) -> bool:
-    if _FORM.fullmatch(text) is None:
+    if _INSTANT.fullmatch(text) is None:
         return False
     try:
         datetime.fromisoformat(text)
-    except ValueError:  # the 31st of February
+    except ValueError:  # such as the 31st of February
         return False
     return True
 
 
 SCHEMA: Final = "manglecp.issue_event.v1"
 
-_QUOTED: Final = re.compile("'.*'", re.DOTALL)
+_QUOTED_VALUE: Final = re.compile("'.*'", re.DOTALL)
 
 
 class _Change(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Defaults are omitted, so that a change has one encoding."""
+    """The base of all changes. Fields with their default value are not encoded, so that a change has one encoding.
+
+    ``ttl`` is in seconds. ``fence`` is the fencing token of the lease; a change of an issue in progress requires it.
+    """
 
 
 class Add(_Change, frozen=True, kw_only=True, tag="issue.add"):
@@ -227,26 +228,26 @@ class Add(_Change, frozen=True, kw_only=True, tag="issue.add"):
 
 
 class Claim(_Change, frozen=True, kw_only=True, tag="issue.claim"):
-    """Take the lease for the actor, or take over an expired one."""
+    """Lease the issue to the actor, also if it has an expired lease."""
 
     ttl: int
 
 
 class Renew(_Change, frozen=True, kw_only=True, tag="issue.renew"):
-    """Extend the lease; ``fence`` proves that the actor still holds it."""
+    """Extend the lease to ``ttl`` seconds from now."""
 
     fence: int
     ttl: int
 
 
 class Release(_Change, frozen=True, kw_only=True, tag="issue.release"):
-    """Give the lease back; the issue is open again."""
+    """Drop the lease; the issue is open again."""
 
     fence: int
 
 
 class Update(_Change, frozen=True, kw_only=True, tag="issue.update"):
-    """Change members; those not given stay as they are."""
+    """Change fields of the issue; unset ones stay as they are."""
 
     title: str | msgspec.UnsetType = msgspec.UNSET
     description: str | msgspec.UnsetType = msgspec.UNSET
@@ -260,7 +261,7 @@ class Update(_Change, frozen=True, kw_only=True, tag="issue.update"):
 
 
 class Discover(_Change, frozen=True, kw_only=True, tag="issue.discover"):
-    """Add an issue that was found while working on another."""
+    """Add an issue that was found while working on the issue ``parent``, with an edge ``discovered-from`` to it."""
 
     parent: str
     title: str
@@ -270,17 +271,17 @@ class Discover(_Change, frozen=True, kw_only=True, tag="issue.discover"):
 
 
 class Close(_Change, frozen=True, kw_only=True, tag="issue.close"):
-    """Close the issue."""
+    """Close the issue; ``note`` is appended to its notes."""
 
     note: str = ""
     fence: int | None = None
 
 
 class DependencyChange(_Change, frozen=True, kw_only=True):
-    """A change of the edge from the issue to another."""
+    """A change of an edge from the issue to the issue ``depends_on``."""
 
     edge: str
-    """The type of the edge; ``type`` is the tag of the change."""
+    """The type of the edge. (``type`` is the tag of the change.)"""
     depends_on: str
     fence: int | None = None
 
@@ -293,16 +294,17 @@ class RemoveDependency(DependencyChange, frozen=True, kw_only=True, tag="dep.rem
     """Remove an edge."""
 
 
-FreeChange: TypeAlias = Add | Claim | Renew | Release  # needs no right: no known work changes
+FreeChange: TypeAlias = Add | Claim | Renew | Release
+"""Needs no authorisation: it adds an issue or changes a lease, but not the content of an issue."""
 
 GatedChange: TypeAlias = Update | Discover | Close | AddDependency | RemoveDependency
-"""Needs a ``MutationReady`` whose action is the tag."""
+"""Needs an authorisation (a ``MutationReady`` of the harness) for the action that is the tag of the change."""
 
 Change: TypeAlias = FreeChange | GatedChange
 
 
 class IssueEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A row of the log. Its hash covers the whole row, including the hash of the row before."""
+    """A row of the log. ``row_hash`` covers all other fields, including ``prev_hash``, the hash of the row before."""
 
     schema: Literal["manglecp.issue_event.v1"] = SCHEMA
     seq: int
@@ -310,13 +312,13 @@ class IssueEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     actor: str
     issue: str
     change: Change
-    mutation: Mutation | None
+    mutation: MutationRecord | None
     prev_hash: str
     row_hash: str
 
     @staticmethod
     def following(
-        head: Head, *, at: Instant, actor: str, issue: str, change: Change, mutation: Mutation | None
+        head: Head, *, at: Instant, actor: str, issue: str, change: Change, mutation: MutationRecord | None
     ) -> IssueEvent:
         """Return the next row after ``head``, with its number and hashes."""
         event = IssueEvent(
@@ -340,29 +342,30 @@ class IssueEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return Head(self.seq, self.row_hash)
 
     def computed_hash(self) -> str:
-        return row_hash(msgspec.to_builtins(self))
+        return hash_row(msgspec.to_builtins(self))
 
 
 def action_of(change: Change) -> str:
-    """Return the tag, such as ``issue.close``: the action that a right has to name."""
+    """Return the tag, such as ``issue.close``: the action that an authorisation has to name."""
     tag = change.__struct_config__.tag
     assert isinstance(tag, str)
     return tag
 
 
-def write_event(event: IssueEvent) -> bytes:
+def encode_event(event: IssueEvent) -> bytes:
+    """Return the canonical JSON of an event."""
     return canonical(msgspec.to_builtins(event))
 
 
-def read_event(row: bytes) -> IssueEvent:
-    """Parse canonical JSON. Raises :class:`ValueError` with a message that quotes no text of the row."""
+def decode_event(row: bytes) -> IssueEvent:
+    """Return the event of a canonical JSON. Raises :class:`ValueError`, whose message quotes no text of the row."""
     try:
         event = msgspec.convert(decode(row), IssueEvent)
-        again = write_event(event)
+        canonical_row = encode_event(event)
     except Fault as fault:
         raise ValueError(fault.message) from None
     except msgspec.ValidationError as error:
-        raise ValueError(f"not an event: {_QUOTED.sub('another value', str(error))}") from None
-    if again != row:
+        raise ValueError(f"not an event: {_QUOTED_VALUE.sub('another value', str(error))}") from None
+    if canonical_row != row:
         raise ValueError("not in canonical form: sorted keys, no spaces, no members with default values")
     return event

@@ -1,9 +1,8 @@
 """The tables of issue memory in a database.
 
-The rules are in :mod:`.transitions` and need rows by key only; queries over many rows (the frontier, the issues of one
-status) are methods, so that a database can use its indexes. The log is one row per event: the canonical JSON that was
-hashed, with indexed columns beside it. The other tables hold the state, which an audit recomputes from the log in
-:func:`scratch_tables`.
+The log, ``issue_event``, has one row per event: the canonical JSON that was hashed, and indexed columns. The other
+tables hold the state, which an audit recomputes from the log in :func:`scratch_tables`. :mod:`.transitions` decides
+which change is admissible, and needs rows by key only; queries over many rows are methods, so that they use indexes.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from manglecp.issues.model import (
     Issue,
     IssueEvent,
     Lease,
-    Mutation,
+    MutationRecord,
     Status,
-    write_event,
+    encode_event,
 )
 from manglecp.store import PATIENCE, Database, SchemaPart, Transaction, Unusable, append_only, open_database
 
 
 class LogRow(NamedTuple):
-    """A row of the log: the canonical JSON of an event, and its indexed columns."""
+    """A row of the log: the indexed columns and the canonical JSON of an event."""
 
     seq: int
     issue: str
     row_hash: str
-    row: bytes
+    event_json: bytes
 
 
 def _quoted_list(words: Iterable[str]) -> str:
@@ -46,16 +45,17 @@ def _quoted_list(words: Iterable[str]) -> str:
 
 
 def _upsert(table: str, columns: Sequence[str]) -> str:
-    places = ", ".join("?" for _ in columns)
-    changed = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    """Return the SQL that inserts or replaces a row; the first column is the primary key."""
+    placeholders = ", ".join("?" for _ in columns)
+    assignments = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
     return (
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"
-        f" ON CONFLICT ({columns[0]}) DO UPDATE SET {changed}"
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({placeholders})"
+        f" ON CONFLICT ({columns[0]}) DO UPDATE SET {assignments}"
     )
 
 
-def _where_clause(tests: Iterable[str]) -> str:
-    joined = " AND ".join(tests)
+def _where_clause(conditions: Iterable[str]) -> str:
+    joined = " AND ".join(conditions)
     return joined and f" WHERE {joined}"
 
 
@@ -125,16 +125,16 @@ ISSUES: Final = SchemaPart(
     ),
 )
 
-_ISSUE: Final = Issue.__struct_fields__
-_LEASE: Final = Lease.__struct_fields__
-_LEASE_COLUMNS: Final = ("issue_id", *_LEASE[1:])
-_MUTATION: Final = Mutation.__struct_fields__
-_MUTATION_JSON: Final = ("intent", "session_refs", "trajectory_refs")
-_SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
-_SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE)} FROM issue"
-_PUT_ISSUE: Final = _upsert("issue", _ISSUE)
+_ISSUE_COLUMNS: Final = Issue.__struct_fields__
+_LEASE_FIELDS: Final = Lease.__struct_fields__
+_LEASE_COLUMNS: Final = ("issue_id", *_LEASE_FIELDS[1:])
+_MUTATION_COLUMNS: Final = MutationRecord.__struct_fields__
+_MUTATION_JSON_COLUMNS: Final = ("intent", "session_refs", "trajectory_refs")
+_SELECT_SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
+_SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE_COLUMNS)} FROM issue"
+_PUT_ISSUE: Final = _upsert("issue", _ISSUE_COLUMNS)
 _PUT_LEASE: Final = _upsert("lease", _LEASE_COLUMNS)
-_FRONTIER: Final = f"""
+_SELECT_FRONTIER: Final = f"""
     {_SELECT_ISSUE}
     WHERE status IN ('open', 'in_progress')
       AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.issue_id = issue.id AND lease.expires_at > ?)
@@ -146,7 +146,7 @@ _FRONTIER: Final = f"""
 
 
 class StoredIssues:
-    """Issue memory in a database."""
+    """The transactions of issue memory in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -154,7 +154,7 @@ class StoredIssues:
     @contextmanager
     def write_transaction(self) -> Iterator[IssueTables]:
         with self._database.write_transaction() as tx:
-            # One writer at a time: whether a change is admissible depends on rows that it does not write.
+            # Lock out other writers: whether a change is admissible depends on rows that it does not write itself.
             tx.locked("SELECT version FROM store_part WHERE name = ?", (ISSUES.name,), wait=True)
             yield IssueTables(tx)
 
@@ -164,6 +164,7 @@ class StoredIssues:
             yield IssueTables(tx)
 
     def damage(self) -> list[str]:
+        """Return the problems that the database finds in its own file."""
         return self._database.damage()
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ class StoredIssues:
 
 
 def open_issues(where: str | Path | None = None, *, patience: float = PATIENCE) -> StoredIssues:
-    """Open or create issue memory at a location that :func:`manglecp.store.open_database` takes."""
+    """Open or create issue memory. The parameters are those of :func:`manglecp.store.open_database`."""
     return StoredIssues(open_database(where, parts=[ISSUES], patience=patience))
 
 
@@ -181,7 +182,7 @@ class _Discard(Exception):
 
 @contextmanager
 def scratch_tables() -> Iterator[IssueTables]:
-    """Yield empty tables in memory, to replay events of a log that may be damaged."""
+    """Yield empty tables in memory, in which the events of a log, even of a damaged one, can be replayed."""
     database = open_database(":memory:", parts=[ISSUES])
     try:
         with suppress(_Discard), database.write_transaction() as tx:
@@ -193,25 +194,25 @@ def scratch_tables() -> Iterator[IssueTables]:
 
 
 class IssueTables:
-    """The tables inside the caller's transaction."""
+    """The tables inside the caller's transaction. Parameters ``issue: str`` are ids."""
 
     def __init__(self, tx: Transaction) -> None:
         self._execute = tx.execute
 
     def issue(self, issue: str) -> Issue | None:
         row = self._execute(f"{_SELECT_ISSUE} WHERE id = ?", (issue,)).fetchone()
-        return None if row is None else _issue(row)
+        return None if row is None else _issue_from_row(row)
 
     def put_issue(self, issue: Issue) -> None:
         values = {**msgspec.structs.asdict(issue), "labels": _json(issue.labels), "status": issue.status.value}
-        self._execute(_PUT_ISSUE, [values[name] for name in _ISSUE])
+        self._execute(_PUT_ISSUE, [values[name] for name in _ISSUE_COLUMNS])
 
     def lease(self, issue: str) -> Lease | None:
         row = self._execute(f"SELECT {', '.join(_LEASE_COLUMNS)} FROM lease WHERE issue_id = ?", (issue,)).fetchone()
-        return None if row is None else Lease(**dict(zip(_LEASE, row, strict=True)))
+        return None if row is None else Lease(**dict(zip(_LEASE_FIELDS, row, strict=True)))
 
     def put_lease(self, lease: Lease) -> None:
-        self._execute(_PUT_LEASE, [getattr(lease, name) for name in _LEASE])
+        self._execute(_PUT_LEASE, [getattr(lease, name) for name in _LEASE_FIELDS])
 
     def drop_lease(self, issue: str) -> None:
         self._execute("DELETE FROM lease WHERE issue_id = ?", (issue,))
@@ -234,23 +235,26 @@ class IssueTables:
         )
 
     def is_spent(self, witness_id: str, call_id: str) -> bool:
-        return self._execute(_SPENT, (witness_id, call_id)).fetchone() is not None
+        """Return whether an event was authorised by this witness, or by another witness of the same turn."""
+        return self._execute(_SELECT_SPENT, (witness_id, call_id)).fetchone() is not None
 
-    def put_mutation(self, seq: int, issue: str, mutation: Mutation) -> None:
-        values = {name: getattr(mutation, name) for name in _MUTATION}
-        values |= {name: _json(values[name]) for name in _MUTATION_JSON}
+    def put_mutation(self, seq: int, issue: str, mutation: MutationRecord) -> None:
+        columns = ", ".join(_MUTATION_COLUMNS)
+        values = {name: getattr(mutation, name) for name in _MUTATION_COLUMNS}
+        values |= {name: _json(values[name]) for name in _MUTATION_JSON_COLUMNS}
         self._execute(
-            f"INSERT INTO mutation (seq, issue_id, {', '.join(_MUTATION)}) VALUES (?, ?{', ?' * len(_MUTATION)})",
+            f"INSERT INTO mutation (seq, issue_id, {columns}) VALUES (?, ?{', ?' * len(values)})",
             (seq, issue, *values.values()),
         )
 
-    def mutations(self) -> Iterator[tuple[int, str, Mutation]]:
-        rows = self._execute(f"SELECT seq, issue_id, {', '.join(_MUTATION)} FROM mutation ORDER BY seq")
+    def mutations(self) -> Iterator[tuple[int, str, MutationRecord]]:
+        """Yield event number, issue id and mutation. Raises :class:`.Unusable` for a damaged row."""
+        rows = self._execute(f"SELECT seq, issue_id, {', '.join(_MUTATION_COLUMNS)} FROM mutation ORDER BY seq")
         for seq, issue, *row in rows:
-            values = dict(zip(_MUTATION, row, strict=True))
+            values = dict(zip(_MUTATION_COLUMNS, row, strict=True))
             try:
-                values |= {name: msgspec.json.decode(values[name]) for name in _MUTATION_JSON}
-                mutation = msgspec.convert(values, Mutation)
+                values |= {name: msgspec.json.decode(values[name]) for name in _MUTATION_JSON_COLUMNS}
+                mutation = msgspec.convert(values, MutationRecord)
             except ValueError:
                 raise Unusable(f"the mutation of event {seq} is damaged: it cannot be decoded") from None
             yield seq, issue, mutation
@@ -262,32 +266,36 @@ class IssueTables:
     def append(self, event: IssueEvent) -> None:
         self._execute(
             "INSERT INTO issue_event VALUES (?, ?, ?, ?)",
-            (event.seq, event.issue, event.row_hash, write_event(event).decode()),
+            (event.seq, event.issue, event.row_hash, encode_event(event).decode()),
         )
 
-    def lines(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
-        tests = {"issue_id = ?": issue, "seq <= ?": upto}
-        tests = {test: value for test, value in tests.items() if value is not None}
+    def log_rows(self, *, issue: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
+        """Return the rows of the log in their order: of one issue, and up to an event number, if given."""
+        filters = {"issue_id = ?": issue, "seq <= ?": upto}
+        filters = {condition: value for condition, value in filters.items() if value is not None}
         rows = self._execute(
-            f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where_clause(tests)} ORDER BY seq",
-            [*tests.values()],
+            f"SELECT seq, issue_id, row_hash, row FROM issue_event{_where_clause(filters)} ORDER BY seq",
+            [*filters.values()],
         )
-        return (LogRow(seq, of, row_hash, row.encode()) for seq, of, row_hash, row in rows)
+        return (LogRow(seq, issue_id, row_hash, row.encode()) for seq, issue_id, row_hash, row in rows)
 
     def issues(self, status: Status | None = None) -> Iterator[Issue]:
-        tests = {} if status is None else {"status = ?": status.value}
-        return map(_issue, self._execute(f"{_SELECT_ISSUE}{_where_clause(tests)} ORDER BY born", [*tests.values()]))
+        """Return the issues in the order in which they were added."""
+        filters = {} if status is None else {"status = ?": status.value}
+        rows = self._execute(f"{_SELECT_ISSUE}{_where_clause(filters)} ORDER BY born", [*filters.values()])
+        return map(_issue_from_row, rows)
 
     def frontier(self, now: Instant) -> Iterator[Issue]:
-        return map(_issue, self._execute(_FRONTIER, (now,)))
+        """Return the issues that can be claimed, the most urgent and then the oldest first."""
+        return map(_issue_from_row, self._execute(_SELECT_FRONTIER, (now,)))
 
 
 def _json(value: Any) -> str:
     return canonical(msgspec.to_builtins(value)).decode()
 
 
-def _issue(row: tuple[Any, ...]) -> Issue:
-    values = dict(zip(_ISSUE, row, strict=True))
+def _issue_from_row(row: tuple[Any, ...]) -> Issue:
+    values = dict(zip(_ISSUE_COLUMNS, row, strict=True))
     try:
         return msgspec.convert(values | {"labels": msgspec.json.decode(values["labels"])}, Issue)
     except ValueError:

@@ -1,12 +1,13 @@
-"""The rules of issue memory: which change is admissible, and its effect.
+"""State transitions of issue memory: which change is admissible, its effect, and its authorisation.
 
-The state is issues, edges and leases. An issue is open, in progress, blocked (set aside by hand) or closed. It is in
+The state is issues, edges and leases. An issue is open, in progress, blocked (by an update) or closed. It is in
 progress exactly while it has a lease, so a claim is the only way into that status, and every way out drops the lease.
-Renewing, releasing, and changing an issue in progress require the fencing token of a live lease. An expired lease can
-be taken over by any worker; the takeover has the next token. An issue cannot be claimed while a blocking edge leads to
-an issue that is not closed, and blocking edges form no cycle.
+Renewing a lease, and changing an issue in progress, require the fencing token of a live lease; releasing, that of the
+lease even if it has expired. Any worker may claim an issue with an expired lease, and gets the next token. An issue
+cannot be claimed while a blocking edge leads to an issue that is not closed, and blocking edges form no cycle.
 
-Leases are tested at the time of the change. All checks precede the first write.
+Whether a lease is live is decided by the time of the change, so that a replay decides the same. All checks precede the
+first write.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 import msgspec
 
 from manglecp.base.digest import digest
-from manglecp.harness import Mutation as Intent
+from manglecp.harness import Mutation
 from manglecp.issues import model
 from manglecp.issues.model import (
     EDGE_TYPES,
-    ID,
+    ID_PATTERN,
     Add,
     AddDependency,
     Change,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class ProposedEvent(NamedTuple):
-    """A change with time and actor: an event that is not in the log yet."""
+    """A change of the issue ``issue`` with time and actor: an event that is not in the log yet."""
 
     seq: int
     at: Instant
@@ -62,31 +63,31 @@ class ProposedEvent(NamedTuple):
     change: Change
 
 
-def apply_event(tables: IssueTables, step: ProposedEvent) -> None:
+def apply_event(tables: IssueTables, proposed: ProposedEvent) -> None:
     """Apply a change. Raises :class:`Invalid` or :class:`ChangeRefused` and then changes nothing."""
-    model.check_id(step.issue)
-    model.check_name(step.actor, "actor")
-    if not is_instant(step.at):
+    model.check_id(proposed.issue)
+    model.check_name(proposed.actor, "actor")
+    if not is_instant(proposed.at):
         raise Invalid("at", "it is not an instant in UTC with milliseconds, such as 2026-01-31T12:00:00.000Z")
-    match step.change:
+    match proposed.change:
         case Add() as change:
-            _put_new(tables, step, change)
+            _add_issue(tables, proposed, change)
         case Discover() as change:
             get_issue(tables, change.parent)
-            _put_new(tables, step, change)
-            tables.put_edge(Edge(step.issue, "discovered-from", change.parent))
+            _add_issue(tables, proposed, change)
+            tables.put_edge(Edge(proposed.issue, "discovered-from", change.parent))
         case Claim() as change:
-            _claim(tables, step, change)
+            _claim(tables, proposed, change)
         case Renew() as change:
-            _renew(tables, step, change)
+            _renew(tables, proposed, change)
         case Release() as change:
-            _release(tables, step, change)
+            _release(tables, proposed, change)
         case Update() as change:
-            _update(tables, step, change)
+            _update(tables, proposed, change)
         case Close() as change:
-            _close(tables, step, change)
+            _close(tables, proposed, change)
         case AddDependency() | RemoveDependency() as change:
-            _change_edge(tables, step, change)
+            _change_edge(tables, proposed, change)
         case _ as never:
             assert_never(never)
 
@@ -94,46 +95,46 @@ def apply_event(tables: IssueTables, step: ProposedEvent) -> None:
 def get_issue(tables: IssueTables, issue: str) -> Issue:
     """Return the issue. Raises :class:`ChangeRefused` if it does not exist."""
     model.check_id(issue)
-    one = tables.issue(issue)
-    if one is None:
+    stored = tables.issue(issue)
+    if stored is None:
         raise ChangeRefused("issue_unknown", f"issue {issue} does not exist")
-    return one
+    return stored
 
 
 def snapshot_digest(tables: IssueTables, issue: str) -> str | None:
-    """Return the digest of an issue and its edges. A claim changes it, renewing a lease does not."""
-    one = tables.issue(issue)
-    if one is None:
+    """Return the digest of an issue and its edges, without the lease; None if the issue does not exist."""
+    stored = tables.issue(issue)
+    if stored is None:
         return None
-    row: dict[str, Any] = msgspec.to_builtins(one)
+    row: dict[str, Any] = msgspec.to_builtins(stored)
     return digest(row | {"edges": [[edge.type, edge.depends_on] for edge in tables.edges_from(issue)]})
 
 
 def open_blockers(tables: IssueTables, issue: str) -> list[tuple[Edge, Issue]]:
-    """Return the blocking edges of the issue whose other end is not closed, with those issues."""
-    ends = [(edge, get_issue(tables, edge.depends_on)) for edge in tables.edges_from(issue) if edge.blocking]
-    return [(edge, end) for edge, end in ends if end.status is not Status.CLOSED]
+    """Return the blocking edges to issues that are not closed, each with that issue."""
+    blockers = [(edge, get_issue(tables, edge.depends_on)) for edge in tables.edges_from(issue) if edge.blocking]
+    return [(edge, blocker) for edge, blocker in blockers if blocker.status is not Status.CLOSED]
 
 
-def _put_new(tables: IssueTables, step: ProposedEvent, change: Add | Discover) -> None:
-    _check_members({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
-    if tables.issue(step.issue) is not None:
-        raise ChangeRefused("issue_exists", f"issue {step.issue} exists already")
+def _add_issue(tables: IssueTables, proposed: ProposedEvent, change: Add | Discover) -> None:
+    _check_fields({name: getattr(change, name) for name in ("title", "description", "priority", "labels")})
+    if tables.issue(proposed.issue) is not None:
+        raise ChangeRefused("issue_exists", f"issue {proposed.issue} exists already")
     tables.put_issue(
         Issue(
-            id=step.issue,
+            id=proposed.issue,
             title=change.title,
             description=change.description,
             priority=change.priority,
             labels=change.labels,
-            created_at=step.at,
-            updated_at=step.at,
-            born=step.seq,
+            created_at=proposed.at,
+            updated_at=proposed.at,
+            born=proposed.seq,
         )
     )
 
 
-_LIMITS: Final[dict[str, Callable[[Any], None]]] = {
+_FIELD_CHECKS: Final[dict[str, Callable[[Any], None]]] = {
     "title": model.check_title,
     "description": lambda text: model.check_text(text, "description"),
     "priority": model.check_priority,
@@ -142,110 +143,120 @@ _LIMITS: Final[dict[str, Callable[[Any], None]]] = {
 }
 
 
-def _check_members(members: Mapping[str, Any]) -> None:
-    for name, check in _LIMITS.items():
-        if name in members:
-            check(members[name])
+def _check_fields(fields: Mapping[str, Any]) -> None:
+    for name, check in _FIELD_CHECKS.items():
+        if name in fields:
+            check(fields[name])
 
 
-def _update(tables: IssueTables, step: ProposedEvent, change: Update) -> None:
-    issue = get_issue(tables, step.issue)
-    _check_fence(tables, issue, change.fence, step.at)
-    members = {
+def _update(tables: IssueTables, proposed: ProposedEvent, change: Update) -> None:
+    issue = get_issue(tables, proposed.issue)
+    _check_fence(tables, issue, change.fence, proposed.at)
+    updates = {
         name: value
         for name in ("title", "description", "status", "priority", "labels", "assignee")
         if (value := getattr(change, name)) is not msgspec.UNSET
     }
-    if not members and not change.note:
+    if not updates and not change.note:
         raise Invalid("update", "it changes nothing")
-    _check_members(members)
+    _check_fields(updates)
     if change.status is msgspec.UNSET:
-        if "assignee" in members and issue.status is Status.IN_PROGRESS:
+        if "assignee" in updates and issue.status is Status.IN_PROGRESS:
             raise ChangeRefused("lease_contention_active", f"issue {issue.id} is assigned to the owner of its lease")
     else:
-        members |= {"status": Status(change.status), "closed_at": None}
+        updates |= {"status": Status(change.status), "closed_at": None}  # open or blocked, see model.Update
     notes = _append_note(issue, change.note)
-    if issue.status is Status.IN_PROGRESS and "status" in members:
+    if issue.status is Status.IN_PROGRESS and "status" in updates:
         tables.drop_lease(issue.id)
-    tables.put_issue(msgspec.structs.replace(issue, notes=notes, updated_at=step.at, **members))
+    tables.put_issue(msgspec.structs.replace(issue, notes=notes, updated_at=proposed.at, **updates))
 
 
-def _close(tables: IssueTables, step: ProposedEvent, change: Close) -> None:
-    issue = get_issue(tables, step.issue)
+def _close(tables: IssueTables, proposed: ProposedEvent, change: Close) -> None:
+    issue = get_issue(tables, proposed.issue)
     if issue.status is Status.CLOSED:
         raise ChangeRefused("issue_closed", f"issue {issue.id} is closed already")
-    _check_fence(tables, issue, change.fence, step.at)
+    _check_fence(tables, issue, change.fence, proposed.at)
     notes = _append_note(issue, change.note)
     if issue.status is Status.IN_PROGRESS:
         tables.drop_lease(issue.id)
     tables.put_issue(
-        msgspec.structs.replace(issue, status=Status.CLOSED, notes=notes, updated_at=step.at, closed_at=step.at)
+        msgspec.structs.replace(issue, status=Status.CLOSED, notes=notes, updated_at=proposed.at, closed_at=proposed.at)
     )
 
 
 def _append_note(issue: Issue, note: str) -> str:
+    """Return the notes of the issue with a line added. Raises :class:`Invalid`."""
     notes = "\n".join(part for part in (issue.notes, note) if part)
     model.check_text(notes, "notes")
     return notes
 
 
-def _claim(tables: IssueTables, step: ProposedEvent, change: Claim) -> None:
+def _claim(tables: IssueTables, proposed: ProposedEvent, change: Claim) -> None:
     model.check_ttl(change.ttl)
-    issue = get_issue(tables, step.issue)
+    issue = get_issue(tables, proposed.issue)
     if issue.status in (Status.CLOSED, Status.BLOCKED):
         raise ChangeRefused(f"issue_{issue.status}", f"issue {issue.id} is {issue.status} and cannot be claimed")
     lease = tables.lease(issue.id)
-    if lease is not None and lease.is_live(step.at):
+    if lease is not None and lease.is_live(proposed.at):
         raise ChangeRefused("lease_contention_active", f"issue {issue.id} is leased until {lease.expires_at}")
-    if waiting := open_blockers(tables, issue.id):
-        names = ", ".join(sorted({end.id for _, end in waiting}))
+    if blockers := open_blockers(tables, issue.id):
+        names = ", ".join(sorted({blocker.id for _, blocker in blockers}))
         raise ChangeRefused("issue_waiting", f"issue {issue.id} waits for {names}")
     fence = issue.fence + 1
     tables.put_issue(
-        msgspec.structs.replace(issue, status=Status.IN_PROGRESS, assignee=step.actor, fence=fence, updated_at=step.at)
+        msgspec.structs.replace(
+            issue, status=Status.IN_PROGRESS, assignee=proposed.actor, fence=fence, updated_at=proposed.at
+        )
     )
     tables.put_lease(
         Lease(
             issue=issue.id,
-            owner=step.actor,
+            owner=proposed.actor,
             fence=fence,
-            acquired_at=step.at,
-            expires_at=add_seconds(step.at, change.ttl),
+            acquired_at=proposed.at,
+            expires_at=add_seconds(proposed.at, change.ttl),
         )
     )
 
 
-def _renew(tables: IssueTables, step: ProposedEvent, change: Renew) -> None:
+def _renew(tables: IssueTables, proposed: ProposedEvent, change: Renew) -> None:
     model.check_ttl(change.ttl)
-    lease = _require_own_lease(tables, step, change.fence)
-    if not lease.is_live(step.at):
-        raise ChangeRefused("lease_stale", f"the lease on {step.issue} expired at {lease.expires_at}; claim it again")
-    tables.put_lease(msgspec.structs.replace(lease, expires_at=add_seconds(step.at, change.ttl), renewed_at=step.at))
+    lease = _require_own_lease(tables, proposed, change.fence)
+    if not lease.is_live(proposed.at):
+        raise ChangeRefused(
+            "lease_stale", f"the lease on {proposed.issue} expired at {lease.expires_at}; claim it again"
+        )
+    tables.put_lease(
+        msgspec.structs.replace(lease, expires_at=add_seconds(proposed.at, change.ttl), renewed_at=proposed.at)
+    )
 
 
-def _release(tables: IssueTables, step: ProposedEvent, change: Release) -> None:
-    """Release the lease, also an expired one that was not taken over."""
-    issue = get_issue(tables, step.issue)
-    _require_own_lease(tables, step, change.fence)
+def _release(tables: IssueTables, proposed: ProposedEvent, change: Release) -> None:
+    """Drop the lease, also an expired one that no other worker has taken over."""
+    issue = get_issue(tables, proposed.issue)
+    _require_own_lease(tables, proposed, change.fence)
     tables.drop_lease(issue.id)
-    tables.put_issue(msgspec.structs.replace(issue, status=Status.OPEN, assignee=None, updated_at=step.at))
+    tables.put_issue(msgspec.structs.replace(issue, status=Status.OPEN, assignee=None, updated_at=proposed.at))
 
 
-def _require_own_lease(tables: IssueTables, step: ProposedEvent, fence: int) -> Lease:
-    lease = tables.lease(get_issue(tables, step.issue).id)
+def _require_own_lease(tables: IssueTables, proposed: ProposedEvent, fence: int) -> Lease:
+    lease = tables.lease(get_issue(tables, proposed.issue).id)
     if lease is None:
-        raise ChangeRefused("lease_not_found", f"issue {step.issue} has no lease")
+        raise ChangeRefused("lease_not_found", f"issue {proposed.issue} has no lease")
     if lease.fence != fence:
         raise ChangeRefused(
-            "lease_id_mismatch", f"issue {step.issue} is leased under another fencing token than {fence}"
+            "lease_id_mismatch", f"issue {proposed.issue} is leased under another fencing token than {fence}"
         )
-    if lease.owner != step.actor:
-        raise ChangeRefused("lease_owner_mismatch", f"another worker holds the lease on {step.issue}")
+    if lease.owner != proposed.actor:
+        raise ChangeRefused("lease_owner_mismatch", f"another worker holds the lease on {proposed.issue}")
     return lease
 
 
 def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Instant) -> None:
-    """Require the fencing token of the live lease for an issue in progress."""
+    """Refuse a change of an issue in progress without the fencing token of its live lease.
+
+    A token for an issue without a lease is refused, too.
+    """
     lease = tables.lease(issue.id)
     if lease is None:
         if fence is not None:
@@ -261,14 +272,14 @@ def _check_fence(tables: IssueTables, issue: Issue, fence: int | None, at: Insta
         raise ChangeRefused("lease_stale", f"the lease on {issue.id} expired at {lease.expires_at}; claim it again")
 
 
-def _change_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency | RemoveDependency) -> None:
-    issue = get_issue(tables, step.issue)
+def _change_edge(tables: IssueTables, proposed: ProposedEvent, change: AddDependency | RemoveDependency) -> None:
+    issue = get_issue(tables, proposed.issue)
     if change.edge not in EDGE_TYPES:
         raise Invalid("edge", f"it is one of {', '.join(sorted(EDGE_TYPES))}")
-    if get_issue(tables, change.depends_on).id == step.issue:
-        raise ChangeRefused("dependency_cycle", f"{step.issue} cannot depend on itself")
-    edge = Edge(step.issue, change.edge, change.depends_on)
-    _check_fence(tables, issue, change.fence, step.at)
+    if get_issue(tables, change.depends_on).id == proposed.issue:
+        raise ChangeRefused("dependency_cycle", f"{proposed.issue} cannot depend on itself")
+    edge = Edge(proposed.issue, change.edge, change.depends_on)
+    _check_fence(tables, issue, change.fence, proposed.at)
     edges = tables.edges_from(issue.id)
     if isinstance(change, RemoveDependency):
         if edge not in edges:
@@ -277,28 +288,31 @@ def _change_edge(tables: IssueTables, step: ProposedEvent, change: AddDependency
     else:
         _check_new_edge(tables, edge, edges)
         tables.put_edge(edge)
-    tables.put_issue(msgspec.structs.replace(issue, updated_at=step.at))
+    tables.put_issue(msgspec.structs.replace(issue, updated_at=proposed.at))
 
 
 def _check_new_edge(tables: IssueTables, edge: Edge, edges: list[Edge]) -> None:
+    """Raise :class:`ChangeRefused` if the edge cannot be added to ``edges``, those of its issue."""
     if edge in edges:
         raise ChangeRefused("dependency_exists", f"{edge.issue} has the edge {edge.type} to {edge.depends_on} already")
-    if len(edges) >= model.MOST_EDGES:
-        raise ChangeRefused("dependency_limit", f"{edge.issue} has {model.MOST_EDGES} edges, and more are not allowed")
-    if edge.blocking and (cycle := _find_path(tables, edge.depends_on, edge.issue)):
-        raise ChangeRefused("dependency_cycle", f"the edge would close a cycle: {' -> '.join([edge.issue, *cycle])}")
+    limit = model.MAX_EDGES_PER_ISSUE
+    if len(edges) >= limit:
+        raise ChangeRefused("dependency_limit", f"{edge.issue} has {limit} edges, and more are not allowed")
+    if edge.blocking and (path_back := _find_path(tables, edge.depends_on, edge.issue)):
+        cycle = " -> ".join([edge.issue, *path_back])
+        raise ChangeRefused("dependency_cycle", f"the edge would close a cycle: {cycle}")
 
 
 def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
-    """Return a path along blocking edges; iterative, because chains have any length."""
+    """Return a path along blocking edges, or None. It does not recurse, because a path may have any length."""
     came_from: dict[str, str | None] = {start: None}
-    for issue in (pending := [start]):
+    for issue in (pending := [start]):  # grows during the loop: breadth-first search
         if issue == end:
             path: list[str] = []
-            step: str | None = issue
-            while step is not None:
-                path.append(step)
-                step = came_from[step]
+            current: str | None = issue
+            while current is not None:
+                path.append(current)
+                current = came_from[current]
             return path[::-1]
         for edge in tables.edges_from(issue):
             if edge.blocking and edge.depends_on not in came_from:
@@ -307,33 +321,34 @@ def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
     return None
 
 
-# The ``inputRefs`` of the turn's mutation name what a ``MutationReady`` authorises. The gate passes an input only if a
-# consumed result or an earlier join carries it. The input that names the subject may not be a join, so it proves that
-# the turn read this issue. Exactly one is allowed; other inputs may stand beside it:
+# A ``MutationReady`` has a mutation intent; one of its ``inputRefs``, the subject, names the issue or edge that it
+# authorises to change. The harness accepts an inputRef only if a consumed result or an earlier join has it. The subject
+# may not come from a join, so it proves that the turn itself read this issue. An intent has exactly one subject:
 #
-#     issue://ID[@sha256:HEX]   issue.update, issue.close, issue.discover (ID is the parent); pinned to a snapshot
-#     dependency://ID/TYPE/ON   dep.add, dep.remove: the edge of this type from ID to ON
+#     issue://ID[@sha256:HEX]   for issue.update, issue.close, and issue.discover (ID is the parent); with the digest of
+#                               a snapshot, the change is refused if the issue has changed since
+#     dependency://ID/TYPE/ON   for dep.add and dep.remove: the edge of this type from ID to ON
 #
-# The right is checked first and spent last, in the transaction: a refusal does not use it up.
+# The authorisation is checked first and spent last, in the transaction: a refused change does not spend it.
 
-LARGEST_EVIDENCE: Final = 65_536
+MAX_EVIDENCE_BYTES: Final = 65_536
 
-_SUBJECTS: Final = ("issue://", "dependency://")
-_PINNED: Final = re.compile(rf"(issue://{ID})@(sha256:[0-9a-f]{{64}})")
+_SUBJECT_SCHEMES: Final = ("issue://", "dependency://")
+_PINNED_SUBJECT: Final = re.compile(rf"(issue://{ID_PATTERN})@(sha256:[0-9a-f]{{64}})")
 
 
 class MutationEvidence(NamedTuple):
-    """The evidence of a turn that mutated an issue."""
+    """The evidence of a turn that authorises a change; the fields are those of :class:`.model.MutationRecord`."""
 
     witness_id: str
     call_id: str
-    intent: Intent
+    intent: Mutation
     session_refs: tuple[str, ...]
     trajectory_refs: tuple[str, ...]
 
 
 def subject_ref(issue: str, change: GatedChange) -> str:
-    """Return the input that an intent for this change has."""
+    """Return the subject, without a snapshot, that an intent for this change must have."""
     check_id(issue)
     match change:
         case DependencyChange():
@@ -347,19 +362,20 @@ def subject_ref(issue: str, change: GatedChange) -> str:
 
 
 def read_evidence(ready: MutationReady) -> MutationEvidence:
-    from manglecp.harness import ForgedState, MutationReady  # queries do not load the harness
+    """Return the evidence of an authorisation. Raises ForgedState."""
+    from manglecp.harness import ForgedState, MutationReady  # imported late: queries need no states of the harness
 
     if not isinstance(ready, MutationReady):
         raise ForgedState(f"a {type(ready).__name__} is not a MutationReady")
     judgement = ready.judgement  # raises ForgedState
-    turn = judgement.turn.evidence
-    assert turn.mutation is not None  # a MutationReady has a mutation
+    rows = judgement.turn.evidence
+    assert rows.mutation is not None  # a MutationReady has a mutation
     call_id = judgement.turn.call.call_id
-    return MutationEvidence(judgement.witness_id, call_id, turn.mutation, turn.session_refs, turn.trajectory_refs)
+    return MutationEvidence(judgement.witness_id, call_id, rows.mutation, rows.session_refs, rows.trajectory_refs)
 
 
 def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, change: GatedChange) -> None:
-    """Refuse evidence that does not authorise this change, or was used for another."""
+    """Raise :class:`ChangeRefused` if the evidence does not authorise this change, or was used for another one."""
     intent = evidence.intent
     kind, action = _required_intent(change)
     if (intent.kind, intent.action) != (kind, action):
@@ -367,18 +383,18 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, ch
     if tables.is_spent(evidence.witness_id, evidence.call_id):
         raise ChangeRefused("mutation_evidence_spent", "this evidence was used already; a turn mutates once")
     size = len(msgspec.json.encode(evidence))
-    if size > LARGEST_EVIDENCE:
+    if size > MAX_EVIDENCE_BYTES:
         raise ChangeRefused(
-            "mutation_too_large", f"the intent has {size:,} bytes, and {LARGEST_EVIDENCE:,} are allowed"
+            "mutation_too_large", f"the intent has {size:,} bytes, and {MAX_EVIDENCE_BYTES:,} are allowed"
         )
-    subjects = [ref for ref in intent.input_refs if ref.startswith(_SUBJECTS)]
+    subjects = [ref for ref in intent.input_refs if ref.startswith(_SUBJECT_SCHEMES)]
     required = subject_ref(issue, change)
     if len(subjects) != 1:
         raise ChangeRefused(
             "mutation_subject_unclear",
             f"the intent names {len(subjects)} issues and edges among its inputRefs; it has to name {required} alone",
         )
-    pinned = _PINNED.fullmatch(subjects[0])
+    pinned = _PINNED_SUBJECT.fullmatch(subjects[0])
     if (pinned[1] if pinned else subjects[0]) != required:
         raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {required}")
     if subjects[0] in intent.join_witness_refs:
@@ -387,11 +403,12 @@ def check_intent(tables: IssueTables, evidence: MutationEvidence, issue: str, ch
         raise ChangeRefused("mutation_snapshot_changed", f"{required} has changed since the turn read it")
 
 
-def spend_right(ready: MutationReady, change: GatedChange) -> None:
-    from manglecp.harness import redeem  # as above
+def spend_authorisation(ready: MutationReady, change: GatedChange) -> None:
+    from manglecp.harness import redeem  # imported late, as in read_evidence()
 
     redeem(ready, *_required_intent(change))
 
 
 def _required_intent(change: GatedChange) -> tuple[str, str]:
+    """Return the kind and the action of an intent that authorises this change."""
     return ("dependency" if isinstance(change, DependencyChange) else "issue"), action_of(change)
