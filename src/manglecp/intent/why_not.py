@@ -256,7 +256,7 @@ class WhyNots:
         shapes = self.probe.shapes(key)
         return sorted(
             (shape for shape in shapes if not self.visibility.hides(key, shape.rule.clause)),
-            key=lambda shape: shape.order_text,
+            key=lambda shape: shape.sort_key,
         )
 
     def _is_tool(self, tool: str, shape: Shape, start: Row) -> bool:

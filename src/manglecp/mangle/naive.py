@@ -306,7 +306,7 @@ class NaiveEvaluation:
             pending += [(position + 1, rows[start : start + _BATCH_SIZE]) for start in range(0, len(rows), _BATCH_SIZE)]
         if not batched:
             emit(self._transformed(clause, all_rows if self.rows_are_facts(rule) else distinct_rows(all_rows)))
-        return []
+        return []  # emit has all rows
 
     def _transformed(self, clause: Clause, rows: list[Row]) -> list[Row]:
         for transform in clause.transforms:
@@ -331,14 +331,14 @@ class NaiveEvaluation:
             return [extended for row in rows if (extended := self._equate(premise, row)) is not None]
         atom = premise.atom
         if atom.predicate.startswith(":"):
-            return [extended for row in rows for extended in self._builtin(premise, row)]
+            return [extended for row in rows for extended in self._solve_builtin(premise, row)]
         if self.predicate(atom.key).deferred:
-            return (yield from self._deferred(premise, rows))
+            return (yield from self._solve_deferred(premise, rows))
         matcher = Matcher(premise, rows[0], self.now)
         facts: Iterable[TimedArgs] = self.relation(atom.key)
         if self.predicate(atom.key).external:
             if atom.predicate in self.externals:
-                facts = itertools.chain(facts, self._external(premise, rows))
+                facts = itertools.chain(facts, self._call_external(premise, rows))
             elif not self.relation(atom.key).facts:
                 raise ValueFault(f"the external predicate {atom.predicate} has no implementation")
         facts_by_key = matcher.index(facts)
@@ -353,7 +353,7 @@ class NaiveEvaluation:
                 solved.extend(matches)
         return solved
 
-    def _external(self, premise: Literal, rows: list[Row]) -> Iterator[TimedArgs]:
+    def _call_external(self, premise: Literal, rows: list[Row]) -> Iterator[TimedArgs]:
         """Return the facts of an external predicate for the inputs of these rows; call it once per inputs."""
         key = premise.atom.key
         predicate = self.predicate(key)
@@ -375,7 +375,7 @@ class NaiveEvaluation:
         equal = value_of(premise.left, row, self.now) == value_of(premise.right, row, self.now)
         return row if equal != premise.negated else None
 
-    def _builtin(self, premise: Literal, row: Row) -> Iterator[Row]:
+    def _solve_builtin(self, premise: Literal, row: Row) -> Iterator[Row]:
         builtin = PREDICATES[premise.atom.predicate]
         pairs = list(zip(premise.atom.args, builtin.modes, strict=True))
         outputs = [arg for arg, mode in pairs if mode == "-"]
@@ -387,7 +387,7 @@ class NaiveEvaluation:
         elif next(solutions, None) is None:
             yield row
 
-    def _deferred(self, premise: Literal, rows: list[Row]) -> Solving:
+    def _solve_deferred(self, premise: Literal, rows: list[Row]) -> Solving:
         key = premise.atom.key
         solved: list[Row] = []
         for row in rows:

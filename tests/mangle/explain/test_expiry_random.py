@@ -84,7 +84,7 @@ def _premise(random: Random, plain: list[str]) -> str:
 
 @_runs(FEW, MANY)
 def test_a_fact_holds_until_its_end_and_no_longer(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "MAX_WAYS", 1_000_000)
+    monkeypatch.setattr(expiry, "MAX_DERIVATIONS", 1_000_000)
     ending = 0
     for seed in seeds:
         program, facts = _passing(seed)
@@ -118,9 +118,9 @@ def test_with_few_ways_it_is_never_too_late(seeds: range, monkeypatch: pytest.Mo
         for key in (key for key in exact.relations if key[0].startswith("d")):
             for args, _ in exact.relations[key]:
                 fact = Fact(key[0], args)
-                monkeypatch.setattr(expiry, "MAX_WAYS", 1_000_000)
+                monkeypatch.setattr(expiry, "MAX_DERIVATIONS", 1_000_000)
                 latest = exact.expiry(fact)
-                monkeypatch.setattr(expiry, "MAX_WAYS", 1)
+                monkeypatch.setattr(expiry, "MAX_DERIVATIONS", 1)
                 found = hasty.expiry(fact)
                 assert NOW <= _number(found) <= _number(latest), (seed, fact)
                 shorter += found != latest
@@ -199,7 +199,7 @@ def _step_ends(node: Node, result: Result) -> list[int]:
 @_runs(FEW, 400)
 def test_compiled_functions_and_instances_agree(family: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled functions run backwards, and instances of rules read off the model."""
-    monkeypatch.setattr(expiry, "MAX_WAYS", 1_000_000)
+    monkeypatch.setattr(expiry, "MAX_DERIVATIONS", 1_000_000)
     compared = ended = 0
     for seed in seeds:
         try:

@@ -1,10 +1,10 @@
-"""Abduction: sets of facts that a conclusion lacks.
+"""Abduction: sets of facts that a goal lacks.
 
 Rules are run backwards: a premise is satisfied by the model, by a fact that may be added, or by a conclusion from such
-facts. The resulting sets have one property: if adding facts makes the goal true, they include one of these sets.
+facts. If any added facts make the goal true, they include one of the resulting sets.
 
-Where an effect cannot be predicted (a negation that fails now, an aggregate, a merge), the set ends there: it is
-progress, and after it has been added the search is repeated. Recursion is handled by tabling, with one table per call
+Where an effect cannot be predicted (a negation that fails now, an aggregation, a merge), the set ends there. It is
+*progress*: the caller adds it to the model and searches again. Recursion is handled by tabling, with one table per call
 pattern, filled to the fixpoint.
 """
 
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 from manglecp.mangle.errors import EvalError, ValueFault
 from manglecp.mangle.explain.candidates import Candidates, intervals_for
 from manglecp.mangle.explain.instances import Absence, free_ends
-from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, Prover, Sets
+from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
 from manglecp.mangle.explain.solver import row_key
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
@@ -42,20 +42,23 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.values import Value
 
 Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
-STEPS_AFTERWARDS: Final = 10_000  # steps to collect partial results after the budget of steps is spent
+RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see reads_raw
+FINAL_STEPS: Final = 10_000  # to collect partial results after all steps are spent
 
 
 class BudgetExhausted(Exception):
-    pass
+    """No steps, tries or time are left."""
 
 
 @dataclass
 class Effort:
-    steps: int
+    """The steps and the time that a search may still spend."""
+
+    steps: int  # left
     deadline: float | None = None  # monotonic
 
     def spend(self, steps: int = 1) -> None:
-        """Raise :class:`BudgetExhausted` when nothing is left."""
+        """Subtract steps. Raises :class:`BudgetExhausted` if none or no time is left."""
         self.steps -= steps
         if self.steps < 0 or (self.deadline is not None and monotonic() > self.deadline):
             raise BudgetExhausted
@@ -66,15 +69,15 @@ class PendingGoal(NamedTuple):
 
     literal: Literal
     interval: Interval | None
-    smallest: bool = False  # whether it is the smallest interval that satisfies the premise
+    smallest: bool = False  # whether no smaller interval satisfies the premise
 
-    def free(self, row: Row) -> list[str]:
+    def free_variables(self, row: Row) -> list[str]:
         names = [arg.name for arg in self.literal.atom.args if isinstance(arg, Variable)]
         return [name for name in names if name != "_" and name not in row]
 
 
 class State(NamedTuple):
-    """The state of a body: values, assumptions, and assumptions with free variables."""
+    """A body after some premises: the row, the assumed facts, and assumed premises with free variables."""
 
     row: Row
     assumed: AssumedFacts = NOTHING
@@ -85,7 +88,7 @@ class State(NamedTuple):
         return frozenset(self.row.items()), self.assumed, tuple((id(p.literal), p.interval) for p in self.pending)
 
     def keys(self) -> set[Key]:
-        """Return the predicates of the assumptions, a lower bound of the number of facts."""
+        """Return the predicates of all assumptions; each needs at least one fact."""
         return {fact.key for fact in self.assumed} | {p.literal.atom.key for p in self.pending}
 
 
@@ -95,21 +98,21 @@ def _distinct(states: Iterable[State]) -> list[State]:
 
 @dataclass(eq=False, slots=True)
 class Table:
-    """Conclusions of a pattern under assumptions that do not hold without."""
+    """Facts that match a pattern and do not hold in the model, with the assumptions under which they hold."""
 
     key: Key
     pattern: Pattern
-    answers: dict[TimedArgs, Sets] = field(default_factory=dict)
-    progress: Sets = field(default_factory=Sets)  # assumptions with an effect on the pattern that cannot be predicted
-    readers: set[Table] = field(default_factory=set)
+    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)
+    progress: MinimalSets = field(default_factory=MinimalSets)  # sets whose effect on the pattern is unpredictable
+    readers: set[Table] = field(default_factory=set)  # to be filled again when this one changes
 
-    def agrees(self, fact: TimedArgs) -> bool:
+    def matches(self, fact: TimedArgs) -> bool:
         return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
 
 
 @dataclass(eq=False)
 class Abduction:
-    """Abductive queries to one model with at most ``budget`` assumptions."""
+    """Abductive queries to one model with at most ``budget`` assumed facts."""
 
     prover: Prover
     candidates: Candidates
@@ -119,37 +122,37 @@ class Abduction:
 
     def __post_init__(self) -> None:
         self.solver = self.prover.solver
-        self.exhausted = False
-        self.cut = False  # whether a set was left out because it needs more assumptions
+        self.exhausted = False  # whether results are partial
+        self.cut = False  # whether a set was left out because it exceeds the budget
         self._tables: dict[tuple[Key, Pattern], Table] = {}
-        self._dirty: dict[Table, None] = {}
-        self._reader: Table | None = None
+        self._unfilled: dict[Table, None] = {}
+        self._filling: Table | None = None  # the table that is being filled
         self._facts_of: dict[Key, list[Fact]] = {}
-        self._rows: dict[tuple[int, tuple[tuple[str, Value], ...]], list[Row]] = {}
+        self._solved_rows: dict[tuple[int, tuple[tuple[str, Value], ...]], list[Row]] = {}
 
-    def query(self, literal: Literal, row: Row) -> Sets:
+    def query(self, literal: Literal, row: Row) -> MinimalSets:
         """Return sets of assumptions under which a positive premise holds.
 
-        Out of steps, ``exhausted`` is set and the result is partial.
+        If no steps are left, ``exhausted`` is set and the result is partial.
         """
-        result = Sets()
+        result = MinimalSets()
         try:
             while True:
-                result = Sets()
+                result = MinimalSets()
                 self._satisfy(literal, row, result)
-                if not self._dirty:
+                if not self._unfilled:
                     return result
                 self._fill()
         except BudgetExhausted:
             self.exhausted = True
-        self.effort.steps = max(self.effort.steps, STEPS_AFTERWARDS)
+        self.effort.steps = max(self.effort.steps, FINAL_STEPS)
         with suppress(BudgetExhausted):
             self._satisfy(literal, row, result)
         self.effort.steps = 0
         return result
 
     def facts_of(self, keys: Iterable[Key]) -> Iterator[Fact]:
-        """Yield every fact of some predicates that may be added."""
+        """Yield every fact of these predicates that may be added."""
         for key in sorted(self.candidates.keys.intersection(keys)):
             if key not in self._facts_of:
                 columns = [self.candidates.column(key, i) for i in range(key[1])]
@@ -163,39 +166,42 @@ class Abduction:
                 self._facts_of[key] = facts
             yield from self._facts_of[key]
 
-    def _satisfy(self, literal: Literal, row: Row, sets: Sets) -> None:
+    def _satisfy(self, literal: Literal, row: Row, sets: MinimalSets) -> None:
+        """Add the sets under which a premise holds, as far as the tables are filled."""
         for state in self._assume_premise(literal, State(row), None, sets):
-            for done in self._bind_all_pending(state):
-                sets.add(done.assumed)
+            for bound_state in self._bind_all_pending(state):
+                sets.add(bound_state.assumed)
 
     def _table(self, key: Key, pattern: Pattern) -> Table:
         """Return the table of a pattern, and register the table being filled as its reader."""
         table = self._tables.get((key, pattern))
         if table is None:
             table = self._tables[key, pattern] = Table(key, pattern)
-            self._dirty[table] = None
-        if self._reader is not None:
-            table.readers.add(self._reader)
+            self._unfilled[table] = None
+        if self._filling is not None:
+            table.readers.add(self._filling)
         return table
 
     def _fill(self) -> None:
         """Fill the tables to the fixpoint."""
-        while self._dirty:
-            self._reader = table = next(iter(self._dirty))
-            del self._dirty[table]
+        while self._unfilled:
+            self._filling = table = next(iter(self._unfilled))
+            del self._unfilled[table]
             try:
-                changed = self._fill_one(table)
+                changed = self._fill_table(table)
             finally:
-                self._reader = None
+                self._filling = None
             if changed:
-                self._dirty.update(dict.fromkeys(table.readers))
+                self._unfilled.update(dict.fromkeys(table.readers))
 
-    def _fill_one(self, table: Table) -> bool:
-        progress = Sets()
+    def _fill_table(self, table: Table) -> bool:
+        """Apply the rules of a table once; return whether it changed."""
+        progress = MinimalSets()
         changed = False
         merge = self.solver.predicate(table.key).merge
         for shape in self.prover.instances.shapes.get(table.key, ()):
-            known = [i for i in shape.fixable if table.pattern[i] is not None and (merge is None or i != merge.column)]
+            merged = None if merge is None else merge.column
+            known = [i for i in shape.fixable if table.pattern[i] is not None and i != merged]
             start = shape.fix(known, [table.pattern[i] for i in known])
             if start is None:
                 continue
@@ -207,24 +213,24 @@ class Abduction:
                     progress.add(state.assumed)
                 else:
                     changed |= self._conclude(table, shape, start, state)
-            if unpredictable:  # its group may also lose rows
+            if unpredictable:  # rows of its group may also disappear
                 self._add_retractions(self._row_removers(shape, start), NOTHING, progress)
         if merge is not None:
             self._add_retractions(self.dependence.retracting(table.key), NOTHING, progress)
-        for one in progress:
-            changed |= table.progress.add(one)
+        for assumed in progress:
+            changed |= table.progress.add(assumed)
         return changed
 
     def _row_removers(self, shape: Shape, start: Row) -> set[Key]:
         """Return the predicates whose new facts could remove rows of a body."""
-        keys = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
-        removers = self.dependence.needs(key for key, negated in keys.items() if negated)
-        removers = removers.union(*map(self.dependence.retracting, keys))
+        negated_by_key = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
+        removers = self.dependence.needs(key for key, negated in negated_by_key.items() if negated)
+        removers = removers.union(*map(self.dependence.retracting, negated_by_key))
         if self.candidates.keys.isdisjoint(removers):
             return removers
         instances = self.prover.instances
         try:
-            rows = [derived for rows in instances.heads(shape, start).values() for derived in rows]
+            rows = [derived for rows in instances.derivations(shape, start).values() for derived in rows]
         except EvalError:
             return removers
         removers = set()
@@ -241,13 +247,13 @@ class Abduction:
         if self.candidates.keys.isdisjoint(enablers) or self.solver.predicate(key).deferred:
             return enablers
         matcher, facts = self.solver.look_up(premise, row)
-        denied = [Fact(key[0], *fact) for fact in facts if matcher.match(row, *fact) is not None]
-        return self._retractors(min(denied, key=lambda fact: fact.text)) if denied else enablers
+        matching = [Fact(key[0], *fact) for fact in facts if matcher.match(row, *fact) is not None]
+        return self._retractors(min(matching, key=lambda fact: fact.text)) if matching else enablers
 
     def _retractors(self, fact: Fact) -> set[Key]:
         """Return the predicates whose new facts could retract a fact.
 
-        It disappears only if every proof is lost, so one proof is examined.
+        A fact disappears only if all its proofs are lost, so it suffices to examine one.
         """
         proof = self.prover.proof(fact)
         if proof is None:
@@ -260,23 +266,25 @@ class Abduction:
                 retractors |= self.dependence.needs(retracting_premises(node.rule.clause))
         return retractors
 
-    def _add_retractions(self, keys: set[Key], assumed: AssumedFacts, progress: Sets) -> None:
+    def _add_retractions(self, keys: set[Key], assumed: AssumedFacts, progress: MinimalSets) -> None:
+        """Add to ``progress`` the assumed facts with each fact of these predicates that may be added."""
         for fact in self.facts_of(keys):
-            new = assumed | {fact}
-            if self.fits(State({}, new)):
-                progress.add(new)
+            extended = assumed | {fact}
+            if self.fits(State({}, extended)):
+                progress.add(extended)
 
     def _conclude(self, table: Table, shape: Shape, start: Row, state: State) -> bool:
+        """Add the facts that a satisfied body derives to a table; return whether it changed."""
         instances = self.prover.instances
         try:
-            rows = [{**start, **derived.row} for derived in instances.transformed(shape.rule, [state.row])]
-            facts = [instances.head(shape.rule, row) for row in rows]
+            rows = [{**start, **derived.row} for derived in instances.apply_transforms(shape.rule, [state.row])]
+            facts = [instances.head_fact(shape.rule, row) for row in rows]
         except EvalError:
             return False
         changed = False
         for fact in facts:
-            if fact is not None and table.agrees(fact) and not self._is_in_model(table.key, fact):
-                changed |= table.answers.setdefault(fact, Sets()).add(state.assumed)
+            if fact is not None and table.matches(fact) and not self._is_in_model(table.key, fact):
+                changed |= table.answers.setdefault(fact, MinimalSets()).add(state.assumed)
         return changed
 
     def _is_in_model(self, key: Key, fact: TimedArgs) -> bool:
@@ -285,7 +293,8 @@ class Abduction:
             return interval in self.solver.intervals(key, args, raw=True)
         return self.solver.contains(Fact(key[0], args))
 
-    def _evaluate_body(self, shape: Shape, start: Row, progress: Sets) -> list[State]:
+    def _evaluate_body(self, shape: Shape, start: Row, progress: MinimalSets) -> list[State]:
+        """Return the states after all premises, and after all pending ones have facts."""
         raw = self.solver.reads_raw(shape.rule)
         states = [State(start)]
         for premise in shape.rule.premises:
@@ -295,9 +304,9 @@ class Abduction:
                 return []
         transforms, head = shape.rule.clause.transforms, shape.rule.head
         visible = None if transforms else {v.name for v in term_variables(*head.args)}
-        return _distinct(done for state in states for done in self._bind_all_pending(state, visible))
+        return _distinct(bound_state for state in states for bound_state in self._bind_all_pending(state, visible))
 
-    def _pass_premise(self, premise: Premise, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
+    def _pass_premise(self, premise: Premise, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         stored = isinstance(premise, Literal) and not premise.atom.predicate.startswith(":")
         for ready in self._bind_pending(state, self._needed(premise, state.row)):
             rows = self._rows_in_model(premise, ready.row, raw if stored else None)
@@ -311,6 +320,7 @@ class Abduction:
                 self._add_retractions(self._negation_enablers(premise, ready.row), ready.assumed, progress)
 
     def _needed(self, premise: Premise, row: Row) -> set[str]:
+        """Return the variables that need a value before the premise is solved."""
         if isinstance(premise, Equality) and not premise.negated:
             for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
                 if isinstance(side, Variable) and side.name not in row:  # the premise itself gives it a value
@@ -326,31 +336,31 @@ class Abduction:
                 names |= {v.name for v in term_variables(arg)}
         return names
 
-    def _rows_in_model(self, premise: Premise, row: Row, raw: Key | None) -> list[Row]:
+    def _rows_in_model(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
         """Return the rows that satisfy a premise in the model; of too many, those with preferred values."""
-        own = {v.name: row[v.name] for v in premise_variables(premise) if v.name in row}
-        known = id(premise), tuple(own.items())
-        if known not in self._rows:
-            self._rows[known] = self._solve(premise, own, raw)
-        return [{**row, **new} for new in self._rows[known]]
+        own_row = {v.name: row[v.name] for v in premise_variables(premise) if v.name in row}
+        cache_key = id(premise), tuple(own_row.items())
+        if cache_key not in self._solved_rows:
+            self._solved_rows[cache_key] = self._solve(premise, own_row, raw)
+        return [{**row, **extension} for extension in self._solved_rows[cache_key]]
 
-    def _solve(self, premise: Premise, row: Row, raw: Key | None) -> list[Row]:
+    def _solve(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
         try:
             with self.solver.reading_raw(raw):
                 rows = self.solver.solve(premise, row)
         except (ValueFault, EvalError):
             return []
-        most = self.candidates.max_rows
-        if most is None or len(rows) <= most:
+        max_rows = self.candidates.max_rows
+        if max_rows is None or len(rows) <= max_rows:
             return rows
         self.exhausted = True
 
         def rank(row: Row) -> tuple[object, ...]:
             return -len(self.candidates.preferred.intersection(row.values())), row_key(row)
 
-        return heapq.nsmallest(most, rows, key=rank)
+        return heapq.nsmallest(max_rows, rows, key=rank)
 
-    def _assume_premise(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
+    def _assume_premise(self, premise: Literal, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         key = premise.atom.key
         if key in self.candidates.keys:
             yield from self._assume_fact(premise, state, raw)
@@ -364,7 +374,7 @@ class Abduction:
         self.cut = True
         return False
 
-    def _assume_fact(self, premise: Literal, state: State, raw: Key | None) -> Iterator[State]:
+    def _assume_fact(self, premise: Literal, state: State, raw: RawKey) -> Iterator[State]:
         if not self.solver.predicate(premise.atom.key).temporal:
             yield from self._postpone(PendingGoal(premise, None), state)
             return
@@ -377,36 +387,36 @@ class Abduction:
                 yield from self._postpone(PendingGoal(premise, interval, interval == intervals[0]), state)
             return
         for interval in intervals:
-            for new, fact in self._facts(PendingGoal(premise, interval), state):
-                yield from self._match_intervals(premise, new, fact.args, [(interval, new.assumed)], raw)
+            for extended, fact in self._facts(PendingGoal(premise, interval), state):
+                yield from self._match_intervals(premise, extended, fact.args, [(interval, extended.assumed)], raw)
 
     def _postpone(self, pending: PendingGoal, state: State) -> Iterator[State]:
         """Assume a premise; its variables are assigned after other premises have run."""
-        new = state._replace(pending=(*state.pending, pending))
-        if not self.fits(new):
+        extended = state._replace(pending=(*state.pending, pending))
+        if not self.fits(extended):
             return
         if any(isinstance(arg, Variable) and arg.name not in state.row for arg in pending.literal.atom.args):
-            yield new
+            yield extended
         else:
-            yield from (done for done, _ in self._facts(pending, state))
+            yield from (bound_state for bound_state, _ in self._facts(pending, state))
 
     def _bind_pending(self, state: State, names: set[str]) -> Iterator[State]:
-        """Assign the pending premises that have one of these variables."""
-        waiting = next((p for p in state.pending if not names.isdisjoint(p.free(state.row))), None)
-        if waiting is None:
+        """Yield the states in which the pending premises with one of these variables have facts."""
+        pending = next((p for p in state.pending if not names.isdisjoint(p.free_variables(state.row))), None)
+        if pending is None:
             yield state
             return
-        rest = state._replace(pending=tuple(p for p in state.pending if p is not waiting))
-        for new, _ in self._facts(waiting, rest):
-            yield from self._bind_pending(new, names)
+        rest = state._replace(pending=tuple(p for p in state.pending if p is not pending))
+        for bound_state, _ in self._facts(pending, rest):
+            yield from self._bind_pending(bound_state, names)
 
     def _bind_all_pending(self, state: State, visible: Container[str] | None = ()) -> Iterator[State]:
-        """Assign all pending premises."""
+        """Yield the states in which all pending premises have facts; ``visible`` as for :meth:`_facts`."""
         if not state.pending:
             yield state
             return
-        for new, _ in self._facts(state.pending[0], state._replace(pending=state.pending[1:]), visible):
-            yield from self._bind_all_pending(new, visible)
+        for bound_state, _ in self._facts(state.pending[0], state._replace(pending=state.pending[1:]), visible):
+            yield from self._bind_all_pending(bound_state, visible)
 
     def _facts(
         self, pending: PendingGoal, state: State, visible: Container[str] | None = None
@@ -416,29 +426,29 @@ class Abduction:
         ``visible`` are the variables whose values other premises or the head use; None for all.
         """
         key, terms = pending.literal.atom.key, pending.literal.atom.args
-        choices: list[tuple[Value, ...]] = []
+        columns: list[tuple[Value, ...]] = []
         names: list[str] = []
         for position, term in enumerate(terms):
             if isinstance(term, Variable) and term.name not in state.row and (term.anonymous or term.name not in names):
                 names.append(term.name)
                 interchangeable = term.anonymous or (visible is not None and term.name not in visible)
-                choices.append(self.candidates.column(key, position, interchangeable=interchangeable))
-        for values in itertools.product(*choices):
+                columns.append(self.candidates.column(key, position, interchangeable=interchangeable))
+        for values in itertools.product(*columns):
             self.effort.spend()
-            left = iter(values)
+            next_values = iter(values)
             row = dict(state.row)
             try:
-                args = tuple(self._argument(term, row, left) for term in terms)
+                args = tuple(self._argument(term, row, next_values) for term in terms)
             except ValueFault:
                 continue
             fact = Fact(key[0], args, pending.interval)
             if fact not in state.assumed and (not self.candidates.accepts(key, args) or self.solver.contains(fact)):
                 continue
-            new = State(row, state.assumed | {fact}, state.pending)
-            if self.fits(new):
+            extended = State(row, state.assumed | {fact}, state.pending)
+            if self.fits(extended):
                 if pending.smallest:
                     self.candidates.smallest.add(fact)
-                yield new, fact
+                yield extended, fact
 
     def _argument(self, term: Term, row: Row, values: Iterator[Value]) -> Value:
         if isinstance(term, Variable) and term.name not in row:
@@ -448,37 +458,37 @@ class Abduction:
             return value
         return evaluate_term(term, row, self.solver.now)
 
-    def _assume_derivation(self, premise: Literal, state: State, raw: Key | None, progress: Sets) -> Iterator[State]:
+    def _assume_derivation(self, premise: Literal, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         key = premise.atom.key
         matcher = Matcher(premise, state.row, self.solver.now)
         try:
-            known = dict(zip((i for i, _ in matcher.known), matcher.key(state.row), strict=True))
+            value_at = dict(zip((i for i, _ in matcher.known), matcher.key(state.row), strict=True))
         except ValueFault:
             return
-        table = self._table(key, tuple(known.get(i) for i in range(key[1])))
-        for one in table.progress:
-            if self.fits(State({}, state.assumed | one)):
-                progress.add(state.assumed | one)
+        table = self._table(key, tuple(value_at.get(i) for i in range(key[1])))
+        for assumed in table.progress:
+            if self.fits(State({}, state.assumed | assumed)):
+                progress.add(state.assumed | assumed)
         by_args: dict[Args, list[tuple[Interval | None, AssumedFacts]]] = {}
         for (args, interval), sets in table.answers.items():
-            by_args.setdefault(args, []).extend((interval, one) for one in sets)
+            by_args.setdefault(args, []).extend((interval, assumed) for assumed in sets)
         for args, conclusions in by_args.items():
             if self.solver.predicate(key).temporal:
-                timed = [(i, state.assumed | one) for i, one in conclusions if i is not None]
+                timed = [(i, state.assumed | assumed) for i, assumed in conclusions if i is not None]
                 yield from self._match_intervals(premise, state, args, timed, raw)
                 continue
             row = matcher.match(state.row, args, None)
-            for _, one in conclusions:
-                yield from self._assume(state, row, state.assumed | one)
+            for _, assumed in conclusions:
+                yield from self._assume(state, row, state.assumed | assumed)
 
     def _assume(self, state: State, row: Row | None, assumed: AssumedFacts) -> Iterator[State]:
-        if row is not None and self.fits(new := State(row, assumed, state.pending)):
-            yield new
+        if row is not None and self.fits(extended := State(row, assumed, state.pending)):
+            yield extended
 
     def _match_intervals(
-        self, premise: Literal, state: State, args: Args, timed: list[tuple[Interval, AssumedFacts]], raw: Key | None
+        self, premise: Literal, state: State, args: Args, timed: list[tuple[Interval, AssumedFacts]], raw: RawKey
     ) -> Iterator[State]:
-        """Match a temporal fact with new intervals: alone, or coalesced with each other and the present ones."""
+        """Match a fact with intervals under assumptions: coalesced with each other and present ones, or raw."""
         matcher = Matcher(premise, state.row, self.solver.now)
         key = premise.atom.key
         if key == raw:
@@ -487,11 +497,11 @@ class Abduction:
             return
         present = self.solver.intervals(key, args)
         for size in range(1, min(len(timed), self.budget) + 1):
-            for some in itertools.combinations(timed, size):
-                assumed = frozenset().union(*(one for _, one in some))
+            for combination in itertools.combinations(timed, size):
+                assumed = frozenset().union(*(facts for _, facts in combination))
                 if not self.fits(state._replace(assumed=assumed)):
                     continue
-                for joined in coalesce([*present, *(interval for interval, _ in some)]):
+                for joined in coalesce([*present, *(interval for interval, _ in combination)]):
                     if joined not in present:
                         yield from self._assume(state, self._match(matcher, state, args, joined), assumed)
 

@@ -1,4 +1,4 @@
-"""Candidate facts for abduction: their values, types and intervals, and minimal sets of them."""
+"""Candidate facts for abduction: the predicates, values and intervals of facts that may be added."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pai
 class Candidates:
     """The facts that abduction may assume."""
 
-    max_rows: int | None = None  # limit of rows per premise: preferred values first, then by order. None for no limit
+    max_rows: int | None = None  # rows per premise; rows with preferred values come first
     preferred: frozenset[Value] = frozenset()
 
-    def __init__(self, prover: Prover, goal: Fact, over: Collection[Key] | None = None) -> None:
+    def __init__(self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None) -> None:
         self.solver = prover.solver
         self.goal = goal
-        self.keys = frozenset(self._keys_without_rules() if over is None else over)
+        self.keys = frozenset(self._keys_without_rules() if addable is None else addable)
         self.smallest: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
         self._acceptance = prover.acceptance
         self._columns: dict[tuple[Key, int], tuple[Value, ...]] = {}
@@ -40,7 +40,7 @@ class Candidates:
 
     @cached_property
     def constants(self) -> tuple[Value, ...]:
-        """Return every constant of the program, the given facts and the goal, in the order of values."""
+        """Every constant of the program, the given facts and the goal, and its parts, in the order of values."""
         constants: set[Value] = set()
         stack = list(self._values())
         while stack:
@@ -55,7 +55,7 @@ class Candidates:
         solver = self.solver
         for key in solver.program.predicates:
             for args, interval in solver.model.derived(key):
-                if solver.given(Fact(key[0], args, interval)):
+                if solver.is_given(Fact(key[0], args, interval)):
                     yield from args
         for fact in solver.program.facts:
             yield from fact.values(solver.now)
@@ -74,17 +74,17 @@ class Candidates:
                 yield part
 
     @cached_property
-    def _known(self) -> frozenset[Value]:
+    def _known_values(self) -> frozenset[Value]:
         return frozenset(self.constants)
 
     def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
-        """Return the constants for one position. ``interchangeable``: the premises do not distinguish them."""
+        """Return the candidate values of an argument. ``interchangeable`` if only this premise uses the value."""
         values = self._columns.get((key, position))
         if values is None:
             types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
-            value = self._acceptance.vocabulary.value
+            type_of = self._acceptance.vocabulary.value
             choices = self._choices(key, position)
-            values = tuple(v for v in choices if ANY in types or any(conforms(value(v), t) for t in types))
+            values = tuple(v for v in choices if ANY in types or any(conforms(type_of(v), t) for t in types))
             self._columns[key, position] = values
         return values
 
@@ -92,18 +92,18 @@ class Candidates:
         return self.constants
 
     def accepts(self, key: Key, args: Args) -> bool:
-        """Return whether the fact may be added: known values of the declared types."""
-        return key in self.keys and self._known.issuperset(args) and self._acceptance.accepts(key, args)
+        """Return whether the fact may be added: its predicate, and known values of the declared types."""
+        return key in self.keys and self._known_values.issuperset(args) and self._acceptance.accepts(key, args)
 
     @cached_property
     def instants(self) -> tuple[int, ...]:
-        """Return the instants in the program, the facts and the goal, nearest to now first."""
+        """The instants in the program, the facts and the goal, nearest to now first."""
         instants = {self.solver.now}.union(*self._mentioned_intervals()) - {INT_MIN, INT_MAX}
         return tuple(sorted(instants, key=lambda ns: (abs(ns - self.solver.now), ns)))
 
     @cached_property
     def intervals(self) -> tuple[Interval, ...]:
-        """Return these instants, the windows of boxes, and the intervals in rules and the goal."""
+        """The instants as intervals, then the windows of box operators and the intervals in rules and the goal."""
         demanded = set(self._demanded_intervals(boxes_only=True))
         return (*((ns, ns) for ns in self.instants), *sorted(i for i in demanded if i[0] != i[1]))
 
@@ -111,7 +111,7 @@ class Candidates:
         yield from self._demanded_intervals()
         for key, predicate in self.solver.program.predicates.items():
             if predicate.temporal:
-                yield from (at for args, at in self.solver.model.derived(key) if at is not None)
+                yield from (interval for args, interval in self.solver.model.derived(key) if interval is not None)
 
     def _demanded_intervals(self, boxes_only: bool = False) -> Iterator[Interval]:
         if self.goal.interval is not None:
@@ -139,22 +139,22 @@ def _parts(value: Value) -> Iterable[Value]:
     return ()
 
 
-MAX_VALUES: Final = 1_000  # limit of values from the caller's facts
-MAX_ROWS: Final = 20  # limit of rows per premise, and of values per column of the server
-LARGEST: Final = 100_000  # values of larger relations are not sampled
-ANYTHING: Final = "\ufdd0any value"  # wildcard for any text. Begins with a noncharacter, so that no program uses it
+MAX_SESSION_FACTS: Final = 1_000  # of the caller, whose values are preferred
+MAX_ROWS: Final = 20  # rows per premise, and sampled values per column
+MAX_SAMPLED_FACTS: Final = 100_000  # larger relations are not sampled
+ANYTHING: Final = "\ufdd0any value"  # wildcard for any string; begins with a noncharacter, which no program uses
 ANY_NAME: Final = Name("/any_value")
-_ANY: Final = (ANYTHING, ANY_NAME)
-_STRICT: Final = frozenset({":lt", ":gt"})
+_WILDCARDS: Final = (ANYTHING, ANY_NAME)
+_STRICT_COMPARISONS: Final = frozenset({":lt", ":gt"})
 
 
 class Assertable(Candidates):
     """Candidates for a caller that may assert only some facts, made of values that may be disclosed.
 
-    * Values are those of the caller's facts, the goal and constants of ``rules``. Where any value will do, a wildcard
-      is used.
-    * With ``readable``, values of the server's facts are used too: joined from other premises, and samples where free.
-    * Free values are sampled, so failure of the samples rules nothing out.
+    * Values are those of the caller's facts (``session``), of the goal and of constants in ``rules``. An argument that
+      may have any value gets a wildcard.
+    * With ``readable``, values of the server's facts are used too: those that other premises join, and samples.
+    * A free argument is only sampled, so that no result is proven complete if the samples fail.
     """
 
     max_rows = MAX_ROWS
@@ -165,27 +165,27 @@ class Assertable(Candidates):
         rules: Sequence[Rule],
         session: Sequence[Fact],
         goal: Fact,
-        over: Collection[Key],
+        addable: Collection[Key],
         *,
         readable: bool = False,
     ) -> None:
-        super().__init__(prover, goal, over)
+        super().__init__(prover, goal, addable)
         self.rules = rules
         self.session = session
         self.readable = readable
-        self.preferred = frozenset(value for fact in session[:MAX_VALUES] for value in fact.args)
-        self.refused = False
-        self._free: set[tuple[Key, int]] = set()  # free positions, whose values were sampled
+        self.preferred = frozenset(value for fact in session[:MAX_SESSION_FACTS] for value in fact.args)
+        self.refused = False  # whether a fact was refused because of an unknown value
+        self._sampled: set[tuple[Key, int]] = set()  # positions whose values were sampled
         self._distinguished: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
         self._column_values: dict[tuple[Key, int], dict[Value, None]] = {}
         for rule in rules:
-            self._read(rule)
+            self._collect_values(rule)
 
-    def _read(self, rule: Rule) -> None:
-        """Collect the values that a rule names at positions of its premises, directly or by a test."""
-        places: dict[str, list[tuple[Key, int]]] = {}
-        tested: dict[str, list[Value]] = {}
-        compared: dict[str, set[str]] = {}
+    def _collect_values(self, rule: Rule) -> None:
+        """Collect the values that a rule compares the arguments of its premises with, directly or by a test."""
+        places: dict[str, list[tuple[Key, int]]] = {}  # predicate and position of each variable
+        tested: dict[str, list[Value]] = {}  # values that tests compare a variable with
+        compared: dict[str, set[str]] = {}  # variables in the same test
         for premise in rule.premises:
             terms = _terms(premise)
             if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
@@ -197,12 +197,12 @@ class Assertable(Candidates):
                 continue
             names = {term.name for term in terms if isinstance(term, Variable)}
             for name in names:
-                tested.setdefault(name, []).extend(value for term in terms for value in _passing(premise, term))
+                tested.setdefault(name, []).extend(value for term in terms for value in _values_near(premise, term))
                 compared.setdefault(name, {name}).update(names)
         places.pop("_", None)
-        for name, own in places.items():
+        for name, name_places in places.items():
             others = [place for other in sorted(compared.get(name, {name})) for place in places.get(other, ())]
-            for place in own:
+            for place in name_places:
                 self._add_values(place, tested.get(name, ()))
                 if self.readable and place[0] in self.keys:
                     for other in dict.fromkeys(others):
@@ -212,9 +212,9 @@ class Assertable(Candidates):
         self._column_values.setdefault(place, {}).update(dict.fromkeys(values))
 
     def _sample_column(self, key: Key, position: int) -> Iterator[Value]:
-        """Return some values of a column; of numbers also neighbours, which may be limits."""
+        """Yield some values of a column, and the neighbours of numbers, because a comparison may exclude the number."""
         rows = self.solver.index(key, ()).get((), ())
-        if len(rows) > LARGEST:
+        if len(rows) > MAX_SAMPLED_FACTS:
             return
         for value in heapq.nsmallest(MAX_ROWS, {args[position] for args, _ in rows}, key=order_key):
             yield value
@@ -229,9 +229,9 @@ class Assertable(Candidates):
                 yield from self._term_values(term)
         for values in self._column_values.values():
             yield from values
-        yield from self._wildcards()
+        yield from self._default_values()
 
-    def _wildcards(self) -> tuple[Value, ...]:
+    def _default_values(self) -> tuple[Value, ...]:
         return ANYTHING, ANY_NAME, 0, Float(0.0), Time(self.solver.now)
 
     def _mentioned_intervals(self) -> Iterator[Interval]:
@@ -239,11 +239,11 @@ class Assertable(Candidates):
         yield from (fact.interval for fact in self.session if fact.interval is not None)
 
     def _choices(self, key: Key, position: int) -> Iterable[Value]:
-        values = dict.fromkeys((*self._column_values.get((key, position), ()), *self._wildcards()))
+        values = dict.fromkeys((*self._column_values.get((key, position), ()), *self._default_values()))
         return sorted(values, key=order_key)
 
     def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:
-        self._free.add((key, position))
+        self._sampled.add((key, position))
         if not interchangeable:
             self._distinguished.add((key, position))
         return super().column(key, position)
@@ -251,28 +251,32 @@ class Assertable(Candidates):
     def accepts(self, key: Key, args: Args) -> bool:
         if self.readable:
             return key in self.keys and self._acceptance.accepts(key, args)
-        if key in self.keys and not self._known.issuperset(args):
+        if key in self.keys and not self._known_values.issuperset(args):
             self.refused = True
         return super().accepts(key, args)
 
     def rules_out(self, sets: Collection[Collection[Fact]], failed: Iterable[Collection[Fact]]) -> bool:
-        """Return whether no other set exists: wildcards or successes cover the free values that were not sampled."""
+        """Return whether no other set exists although values were only sampled.
+
+        No ``failed`` set may have a sampled value, and distinguished positions must be wildcards in all ``sets``.
+        """
         if self.refused or any(
-            (fact.key, i) in self._free for one in failed for fact in one for i in range(fact.key[1])
+            (fact.key, i) in self._sampled for facts in failed for fact in facts for i in range(fact.key[1])
         ):
             return False
-        facts = [fact for one in sets for fact in one]
+        set_facts = [fact for facts in sets for fact in facts]
         return all(
-            bool(values := [fact.args[position] for fact in facts if fact.key == key])
-            and all(v in _ANY for v in values)
+            bool(values := [fact.args[position] for fact in set_facts if fact.key == key])
+            and all(v in _WILDCARDS for v in values)
             for key, position in self._distinguished
         )
 
 
-def _passing(premise: Premise, term: Term) -> Iterator[Value]:
+def _values_near(premise: Premise, term: Term) -> Iterator[Value]:
+    """Yield the constant of a test; if the test excludes it, its neighbours."""
     if isinstance(term, Variable | Apply):
         return
-    excludes = premise.negated if isinstance(premise, Equality) else premise.atom.predicate in _STRICT
+    excludes = premise.negated if isinstance(premise, Equality) else premise.atom.predicate in _STRICT_COMPARISONS
     if excludes and type(term) is int:
         yield from (term - 1, term + 1)
     else:
@@ -284,26 +288,26 @@ def _terms(premise: Premise) -> Sequence[Term]:
 
 
 def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[Interval]:
-    """Return candidate intervals; the smallest sufficient one comes first.
+    """Return candidate intervals of a fact for a premise; the smallest sufficient one comes first.
 
-    A box needs its window, a known end its instant, a diamond the instant of its window nearest to now, and a premise
-    without a time now. Larger intervals of other premises are included, because one fact may serve both; with free
-    ends, all are.
+    A box operator needs its window, a known end its instant, a diamond the instant of its window nearest to now, and a
+    premise without a time now. Larger candidate intervals follow, because one fact may serve several premises; if a
+    variable takes an end, all candidates are extended to a sufficient one.
     """
     now = candidates.solver.now
     demanded = demand(premise, row, now)
     first, last = demanded.touched or (now, now)
     nearest = min(max(now, first), last)
     choices = [demanded.whole or (nearest, nearest)]
-    free = free_ends(premise, row)
+    free_names = free_ends(premise, row)
     for start, end in candidates.intervals:
         if demanded.whole is None:
             if demanded.touched is None or (start <= last and first <= end):
                 choices.append((start, end))
-        elif any(free):
+        elif any(free_names):
             choices.append((min(start, demanded.whole[0]), max(end, demanded.whole[1])))
         elif start <= demanded.whole[0] and demanded.whole[1] <= end:
             choices.append((start, end))
-    if free[0] is not None and free[0] == free[1]:
+    if free_names[0] is not None and free_names[0] == free_names[1]:
         choices = [(start, end) for start, end in choices if start == end]
     return [interval for interval in dict.fromkeys(choices) if holds_somewhere(*interval)]

@@ -1,4 +1,4 @@
-"""Rule coverage, and given facts that no rule used."""
+"""Rule coverage: which rules derive facts; and given facts that no rule uses."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RuleStatus:
     status: Status
     fired: int  # distinct head facts in the finished model; a temporal one counts once per derived interval
     missing: tuple[str, ...]
-    """Predicates of positive premises without a matching fact. If empty for a rule that did not fire, no row satisfies
-    all premises together."""
+    """Predicates of positive premises without a matching fact. If a rule did not fire and none is missing, no row
+    satisfies all its premises together."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -80,7 +80,7 @@ def _describe(rule: RuleStatus) -> str:
 
 
 class RuleUsage:
-    """Which rules of a finished model have instances, and which facts these use."""
+    """Finds the rules of a finished model that have instances, and the facts that these use."""
 
     def __init__(self, instances: Instances) -> None:
         self.instances = instances
@@ -88,9 +88,13 @@ class RuleUsage:
         self._calls: dict[Key, dict[Args, None]] | None = None
 
     def coverage(self, selector: str | None = None) -> Coverage:
-        """Return the coverage of all rules. Those for another value of ``selector`` are inapplicable, not dead."""
+        """Return the coverage of all rules.
+
+        ``selector`` is a predicate such as the one of the intent: rules that need another value of it than the model
+        has are inapplicable, not dead.
+        """
         shapes = {id(shape.rule): shape for shape in self._shapes()}
-        return Coverage(tuple(self._rule(shapes[id(rule)], selector) for rule in self.solver.program.rules))
+        return Coverage(tuple(self._rule_status(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 
     def unused(self, facts: Iterable[Fact]) -> list[UnusedFact]:
         """Return those of ``facts`` that occur in no rule instance, in the order of their text."""
@@ -103,7 +107,7 @@ class RuleUsage:
             keys = {fact.key for fact in unused}
             if any(isinstance(p, Atomic) and p.atom.key in keys for p in shape.rule.premises):
                 for start in self._starts(shape):
-                    for rows in self.instances.heads(shape, start).values():
+                    for rows in self.instances.derivations(shape, start).values():
                         for derived in rows:
                             unused.difference_update(self.instances.instance(shape, derived, start).facts())
         return [
@@ -115,6 +119,7 @@ class RuleUsage:
         return itertools.chain.from_iterable(self.instances.shapes.values())
 
     def _starts(self, shape: Shape) -> Iterator[Row]:
+        """Yield the rows that the body starts with: one, or one per call of a deferred predicate."""
         if not shape.predicate.deferred:
             yield {}
             return
@@ -135,26 +140,26 @@ class RuleUsage:
                 self._calls.setdefault(key, {})[inputs] = None
         return self._calls
 
-    def _fired(self, shape: Shape) -> int:
+    def _count_fired(self, shape: Shape) -> int:
         """Count derived facts, cached across requests where requests cannot change the count."""
         cache = self.solver.model.head_counts(shape.rule)
         if cache is not None and id(shape.rule) in cache:
             return cache[id(shape.rule)]
-        count = len({fact for start in self._starts(shape) for fact in self.instances.heads(shape, start)})
+        count = len({fact for start in self._starts(shape) for fact in self.instances.derivations(shape, start)})
         if cache is not None:
             cache[id(shape.rule)] = count
         return count
 
-    def _rule(self, shape: Shape, selector: str | None) -> RuleStatus:
-        fired = self._fired(shape)
+    def _rule_status(self, shape: Shape, selector: str | None) -> RuleStatus:
+        fired = self._count_fired(shape)
         if fired:
             return RuleStatus(shape.ref, "fired", fired, ())
         constants = self._constants(shape)
-        literals = (p for p in shape.rule.clause.premises if isinstance(p, Atomic) and not p.negated)
-        positive = [p for p in literals if not p.atom.predicate.startswith(":")]
+        positive_literals = (p for p in shape.rule.clause.premises if isinstance(p, Atomic) and not p.negated)
+        positive = [p for p in positive_literals if not p.atom.predicate.startswith(":")]
         missing = [p for p in positive if not self._has_match(p, {})]
         names = tuple(dict.fromkeys(p.atom.predicate for p in missing))
-        if any(self._is_for_another(p, selector, constants) for p in positive):
+        if any(self._needs_other_selector(p, selector, constants) for p in positive):
             return RuleStatus(shape.ref, "inapplicable", 0, names)
         dead = bool(positive) and len(missing) == len(positive)
         return RuleStatus(shape.ref, "dead" if dead else "partially_alive", 0, names)
@@ -166,22 +171,23 @@ class RuleUsage:
         try:
             return self.solver.can_solve(premise, row)
         except (ValueFault, EvalError):
-            return bool(self.solver.index(key, ()).get((), ()))  # it needs values from other premises
+            return bool(self.solver.index(key, ()).get((), ()))  # it cannot be solved without values of other premises
 
-    def _is_for_another(self, premise: Atomic, selector: str | None, constants: Row) -> bool:
+    def _needs_other_selector(self, premise: Atomic, selector: str | None, constants: Row) -> bool:
         if premise.atom.predicate != selector or not self.solver.index(premise.atom.key, ()).get((), ()):
             return False
         names = [arg.name for arg in premise.atom.args if isinstance(arg, Variable)]
         known = {name: constants[name] for name in names if name in constants}
-        demands = bool(known) or any(not isinstance(arg, Variable) for arg in premise.atom.args)
-        return demands and not self._has_match(premise, known)
+        selects = bool(known) or any(not isinstance(arg, Variable) for arg in premise.atom.args)
+        return selects and not self._has_match(premise, known)
 
     def _constants(self, shape: Shape) -> Row:
+        """Return the variables that equalities of the rule bind to constants."""
         constants: Row = {}
         for premise in shape.rule.premises:
             if isinstance(premise, Equality) and not premise.negated:
                 for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
                     if isinstance(side, Variable) and not isinstance(other, Variable):
-                        with suppress(ValueFault):  # it is not a constant
+                        with suppress(ValueFault):  # it has variables
                             constants[side.name] = evaluate_term(other, {}, self.solver.now)
         return constants

@@ -2,7 +2,7 @@
 
 A derivation holds until its first premise ends, a fact until its last derivation ends. Derivations are found backwards,
 only through rules that time can end, and ends are settled in descending order (a widest-path search), so no cycle
-supports itself. Of many derivations from other facts only :data:`MAX_WAYS` are followed, those that could last
+supports itself. Of many derivations from other facts only :data:`MAX_DERIVATIONS` are followed, those that could last
 longest; the result may be too early, never too late.
 
 Compiled functions find the derivations. For aggregates and for deferred, merged and external predicates, rule
@@ -33,9 +33,9 @@ from manglecp.mangle.program import Rule, closure
 from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, Variable, premise_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, order_key
 
-# A fact of the interval ``[S, E]`` satisfies ``@[now]`` until E, ``<-[a, b]`` until E + b, ``[-[a, b]`` until E + a,
+# A fact with the interval ``[S, E]`` satisfies ``@[now]`` until E, ``<-[a, b]`` until E + b, ``[-[a, b]`` until E + a,
 # ``<+[a, b]`` until E - a and ``[+[a, b]`` until E - b. Premises with a fixed window, premises that bind the ends of
-# the interval, and negated premises have no end.
+# the interval, and negated premises have no end. All times are in nanoseconds.
 FOREVER: Final = INT_MAX
 
 
@@ -48,6 +48,7 @@ def depends_on_now(premise: Literal) -> bool:
 
 
 def _moves(operator: Operator) -> bool:
+    """Return whether the window moves with the evaluation time."""
     return len(operator.bounds) == 1 or not all(isinstance(bound.value, Time) for bound in operator.bounds)
 
 
@@ -57,27 +58,27 @@ def operator_end(operator: Operator, values: Sequence[Value | Now], end: int) ->
         return FOREVER
     sign = 1 if operator.is_future else -1
     moving = [0 if isinstance(value, Now) else sign * value.ns for value in values if isinstance(value, Duration | Now)]
-    still = [value.ns if isinstance(value, Time) else value for value in values if isinstance(value, Time | int)]
+    fixed = [value.ns if isinstance(value, Time) else value for value in values if isinstance(value, Time | int)]
     if not moving and len(values) > 1:
         return FOREVER
-    if not operator.is_box and any(instant <= end for instant in still):
-        return FOREVER  # a window that keeps its beginning only grows
+    if not operator.is_box and any(instant <= end for instant in fixed):
+        return FOREVER  # the window begins at a fixed instant, so it only grows
     offsets = [*moving, 0] if len(values) == 1 else moving
     return end - (max(offsets) if operator.is_box else min(offsets))
 
 
 def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
     """Return until when a fact that ends at ``end`` satisfies a premise about now; ``row`` has its variables."""
-    last = end if is_at_now(premise) else FOREVER
+    latest = end if is_at_now(premise) else FOREVER
     if premise.operator is not None:
         bounds = (bound.value for bound in premise.operator.bounds)
         values = [row[bound.name] if isinstance(bound, Variable) else bound for bound in bounds]
-        last = min(last, operator_end(premise.operator, values, end))
-    return last
+        latest = min(latest, operator_end(premise.operator, values, end))
+    return latest
 
 
 class ExpiryRules:
-    """The part of a rule graph that time can falsify. Made once per program."""
+    """The rules and predicates whose facts time can falsify. Made once per program."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
         program = compiled.program
@@ -89,7 +90,7 @@ class ExpiryRules:
             head = rule.head.key
             self.rules.setdefault(head, []).append(rule)
             if program.predicates[head].temporal:
-                continue  # its facts have intervals
+                continue  # its facts have intervals of their own
             for premise in _positive_premises(rule):
                 if depends_on_now(premise):
                     limited.add(head)
@@ -98,7 +99,7 @@ class ExpiryRules:
         for predicate in program.predicates.values():
             if predicate.merge is not None:
                 readers.setdefault(predicate.merge.predicate, set()).add(predicate.key)
-        self.limited = closure(limited, readers)
+        self.limited = closure(limited, readers)  # predicates whose facts time can falsify
         self._firsts = {key: self._first_args(key) for key in self.limited}
         number = itertools.count()
         self.backward: dict[Key, BackwardRules | None] = {}  # of each limited predicate; None if not compiled
@@ -111,7 +112,7 @@ class ExpiryRules:
                 self.backward[key] = _index_by_first(compiled_rules)
 
     def limits(self, rule: Rule) -> bool:
-        """Return whether the rule has a premise about now, or one on a limited predicate."""
+        """Return whether the rule has a premise about now, or one that reads a limited predicate."""
         return any(depends_on_now(p) or p.atom.key in self.limited for p in _positive_premises(rule))
 
     def can_expire(self, key: Key, first: Value) -> bool:
@@ -137,39 +138,39 @@ def _positive_premises(rule: Rule) -> Iterator[Literal]:
     return (premise for premise in relation_premises(rule) if not premise.negated)
 
 
-# Backward functions are generated like forward ones with another ending: the head's variables are given, and each row
-# yields the end of its premises about now and the plain facts below it. Of rows with equal facts below, the longest is
-# kept.
+# Backward functions are generated like forward ones with another ending: the values of the head's variables are passed
+# in, and each row yields the end of its premises about now and the facts below it: those without interval that it rests
+# on. Of rows with the same facts below, the one that lasts longest is kept.
 Node: TypeAlias = tuple[int, tuple[Any, ...]]
-"""A plain fact by predicate number and arguments; a negative number is a choice between derivations."""
-Ways: TypeAlias = dict[tuple[Node, ...], int]  # the facts below a derivation, and its end as far as known without them
+"""A fact without interval, as predicate number and arguments; a negative number is a choice between derivations."""
+Derivations: TypeAlias = dict[tuple[Node, ...], int]  # by the facts below: the end, without regard to the ends of these
 
 
 class BackwardRule:
-    """One rule, compiled for queries about facts of its head."""
+    """One rule, compiled to find the derivations of a fact of its head."""
 
     def __init__(self, rule: Rule, expiry_rules: ExpiryRules, compiled: CompiledProgram, number: int) -> None:
         self.rule = _name_wildcards(rule, expiry_rules.limited)
         self.compiled = compiled
-        self.below = expiry_rules.limited
+        self.below = expiry_rules.limited  # predicates of the facts below
         self.name = f"backward_{number}"
-        self.limited = expiry_rules.limits(rule)
+        self.is_limited = expiry_rules.limits(rule)
         self.steps = split_rule(self.rule, compiled.program.predicates)
         self.functions: dict[tuple[str, ...], CompiledFunction | None] = {}
         self.reads = tuple(compiled.ids[premise.atom.key] for premise in relation_premises(rule))
-        in_body = {v.name for premise in rule.premises for v in premise_variables(premise)}
+        body_variables = {v.name for premise in rule.premises for v in premise_variables(premise)}
         self.constants: dict[int, Any] = {}  # by position in the head
         self.compared: list[int] = []  # positions that are computed, or repeat a variable
-        preset: dict[str, int] = {}
-        for i, arg in enumerate(rule.head.args):
+        position_of: dict[str, int] = {}
+        for position, arg in enumerate(rule.head.args):
             if not isinstance(arg, Variable | Apply):
-                self.constants[i] = arg
-            elif isinstance(arg, Variable) and arg.name in in_body and arg.name not in preset:
-                preset[arg.name] = i
+                self.constants[position] = arg
+            elif isinstance(arg, Variable) and arg.name in body_variables and arg.name not in position_of:
+                position_of[arg.name] = position
             else:
-                self.compared.append(i)
-        self.preset = tuple(preset)
-        self.columns = (*preset.values(), *self.compared)
+                self.compared.append(position)
+        self.preset = tuple(position_of)  # variables whose values are passed in
+        self.columns = (*position_of.values(), *self.compared)  # head positions of the passed values
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Return whether the head has these constants."""
@@ -178,7 +179,7 @@ class BackwardRule:
     def function(self, views: Sequence[View]) -> CompiledFunction | None:
         """Return the function for the layers that hold facts; None if the rule derives nothing from them.
 
-        It adds derivations to ``rows``. The arguments at ``columns`` are known.
+        The function adds derivations to ``rows``; ``known`` are the arguments at ``columns``.
         """
         layers = tuple([views[i].layers for i in self.reads])
         if layers not in self.functions:
@@ -195,11 +196,11 @@ class _BackwardGenerator(Generator):
     backward: BackwardRule = field(kw_only=True)
 
     def _end(self) -> None:
-        own = self.backward
+        backward = self.backward
         self._lets()
-        for position, column in enumerate(own.compared, len(own.preset)):
-            self.unless(f"{self.expression(own.rule.head.args[column])} != known[{position}]")
-        if not own.limited:
+        for position, column in enumerate(backward.compared, len(backward.preset)):
+            self.unless(f"{self.expression(backward.rule.head.args[column])} != known[{position}]")
+        if not backward.is_limited:
             self.write(f"rows[()] = {self._forever}")
             self.write("return")
             return
@@ -224,7 +225,7 @@ class _BackwardGenerator(Generator):
         if operator is None:
             return
         bounds = [bound.value for bound in operator.bounds]
-        if all(isinstance(bound, Duration | Now) for bound in bounds):  # the difference is the same for all facts
+        if all(isinstance(bound, Duration | Now) for bound in bounds):  # the same shift for all facts
             shift = operator_end(operator, bounds, 0)  # type: ignore[arg-type]
             yield f"({end} if {end} == {self._forever} else {end} + {self.global_name(shift, 'K')})"
         else:
@@ -240,10 +241,10 @@ class _BackwardGenerator(Generator):
 
 
 def _name_wildcards(rule: Rule, limited: Collection[Key]) -> Rule:
-    """Name the ``_`` of premises whose facts are followed. Programs cannot contain these names."""
+    """Name the ``_`` in premises on limited predicates. Programs cannot contain these names."""
     number = itertools.count()
 
-    def name(premise: Premise) -> Premise:
+    def name_premise(premise: Premise) -> Premise:
         if not isinstance(premise, Literal) or premise.negated or premise.atom.key not in limited:
             return premise
         args = [
@@ -252,7 +253,7 @@ def _name_wildcards(rule: Rule, limited: Collection[Key]) -> Rule:
         ]
         return replace(premise, atom=replace(premise.atom, args=tuple(args)))
 
-    return Rule(rule.clause, tuple(name(premise) for premise in rule.premises))
+    return Rule(rule.clause, tuple(name_premise(premise) for premise in rule.premises))
 
 
 BackwardRules: TypeAlias = dict[Any, list[BackwardRule]]
@@ -264,7 +265,7 @@ def _index_by_first(rules: list[BackwardRule]) -> BackwardRules:
     return {first: [rule for rule in rules if rule.constants.get(0) in (None, first)] for first in firsts}
 
 
-MAX_WAYS: Final = 8  # limit of derivations from other facts
+MAX_DERIVATIONS: Final = 8  # of a fact, from other facts
 
 
 class Expiry:
@@ -272,15 +273,15 @@ class Expiry:
 
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
-        self.engine = model.evaluation
-        compiled = self.engine.compiled
+        self.evaluation = model.evaluation
+        compiled = self.evaluation.compiled
         if compiled.expiry_rules is None:  # two threads may both make them; they make the same
             compiled.expiry_rules = ExpiryRules(compiled)
         self.expiry_rules: ExpiryRules = compiled.expiry_rules
         self.rules = self.expiry_rules.backward
         self.ids = compiled.ids
-        self.settled: dict[Node, int] = {}
-        self._choices: dict[Node, Ways] = {}
+        self.settled: dict[Node, int] = {}  # the end of each node
+        self._choices: dict[Node, Derivations] = {}
         self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # for the layers of this evaluation
 
     def of(self, fact: str | Fact) -> int | None:
@@ -290,7 +291,7 @@ class Expiry:
         if predicate is None or not self._holds(fact):
             raise ValueError(f"{fact.text} does not hold")
         if predicate.temporal:
-            end = self._joined(fact)[1]
+            end = self._coalesced_interval(fact)[1]
         elif fact.key not in self.expiry_rules.limited:
             return None
         else:
@@ -301,82 +302,83 @@ class Expiry:
         predicate = self.model.program.predicates[fact.key]
         if predicate.temporal or predicate.deferred or predicate.external:
             return self._solver.contains(fact)
-        return fact.args in self.engine.views[self.ids[fact.key]]
+        return fact.args in self.evaluation.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        for most in (MAX_WAYS, None):  # what was followed may only lead back to where it came from
+        for limit in (MAX_DERIVATIONS, None):  # the derivations that were followed may be circular
             if goal not in self.settled:
-                self._search(goal, most)
+                self._search(goal, limit)
         return self.settled[goal]
 
-    def _search(self, goal: Node, most: int | None) -> None:
-        """Settle the goal and the facts that it rests on, depth first; cycles come last."""
+    def _search(self, goal: Node, limit: int | None) -> None:
+        """Settle the goal and the facts that it rests on: first, depth first, those without cycles."""
         settled = self.settled
-        ways_of: dict[Node, Ways] = {}
+        derivations_of: dict[Node, Derivations] = {}
         stack = [goal]
         while stack:
             node = stack.pop()
             if node in settled:
                 continue
-            ways = ways_of.get(node)
-            if ways is None:
-                ways = ways_of[node] = _longest(self._ways(node), most)
-                new = [other for below in ways for other in below if other not in settled and other not in ways_of]
-                if new:
-                    stack += [node, *new]
+            derivations = derivations_of.get(node)
+            if derivations is None:
+                derivations = derivations_of[node] = _longest(self._derivations(node), limit)
+                nodes = (other for below in derivations for other in below)
+                unsettled = [other for other in nodes if other not in settled and other not in derivations_of]
+                if unsettled:
+                    stack += [node, *unsettled]
                     continue
-            end = _known_end(ways, settled)
+            end = _known_end(derivations, settled)
             if end is not None:
                 settled[node] = end
         if goal not in settled:
-            self._settle({node: ways for node, ways in ways_of.items() if node not in settled})
+            self._settle({node: derivations for node, derivations in derivations_of.items() if node not in settled})
 
-    def _settle(self, ways_of: dict[Node, Ways]) -> None:
+    def _settle(self, derivations_of: dict[Node, Derivations]) -> None:
         """Settle ends in descending order. A fact that only rests on itself stays unsettled."""
         queue: list[tuple[int, int, Node]] = []
-        number = itertools.count()  # two heap entries must never compare further
+        number = itertools.count()  # so that heap entries never compare nodes
         waiting: dict[Node, list[tuple[Node, int, set[Node]]]] = {}
-        for node, ways in ways_of.items():
-            for below, last in ways.items():
+        for node, derivations in derivations_of.items():
+            for below, end in derivations.items():
                 missing = {other for other in below if other not in self.settled}
-                last = min([last, *[self.settled[other] for other in below if other not in missing]])
+                end = min([end, *[self.settled[other] for other in below if other not in missing]])
                 if not missing:
-                    queue.append((-last, next(number), node))
+                    queue.append((-end, next(number), node))
                 for other in missing:
-                    waiting.setdefault(other, []).append((node, last, missing))
+                    waiting.setdefault(other, []).append((node, end, missing))
         heapq.heapify(queue)
         while queue:
-            negative, _, node = heapq.heappop(queue)
+            negative_end, _, node = heapq.heappop(queue)
             if node in self.settled:
                 continue
-            self.settled[node] = -negative
-            for reader, last, missing in waiting.get(node, ()):
+            self.settled[node] = -negative_end
+            for reader, end, missing in waiting.get(node, ()):
                 missing.discard(node)
                 if not missing:
-                    heapq.heappush(queue, (max(-last, negative), next(number), reader))
+                    heapq.heappush(queue, (max(-end, negative_end), next(number), reader))
 
-    def _ways(self, node: Node) -> Ways:
+    def _derivations(self, node: Node) -> Derivations:
         number, args = node
         if number < 0:
             return self._choices[node]
-        if args in self.engine.base.given[number] or args in self.engine.given.get(number, ()):
+        if args in self.evaluation.base.given[number] or args in self.evaluation.given.get(number, ()):
             return {(): FOREVER}
-        key = self.engine.compiled.keys[number]
+        key = self.evaluation.compiled.keys[number]
         rules = self.rules[key]
         if rules is not None:
             try:
-                return self._compiled_ways(rules, args)
+                return self._compiled_derivations(rules, args)
             except NotCompiled:
                 self.rules[key] = None
-        ways: Ways = {}
-        for entry in self._entries(Fact(key[0], args)):
-            below, last = self._entry(entry)
-            ways[below] = max(last, ways.get(below, INT_MIN))
-        return ways
+        derivations: Derivations = {}
+        for entry in self._entries_of(Fact(key[0], args)):
+            below, end = self._derivation_of(entry)
+            derivations[below] = max(end, derivations.get(below, INT_MIN))
+        return derivations
 
-    def _compiled_ways(self, rules: BackwardRules, args: tuple[Any, ...]) -> Ways:
-        views, now = self.engine.views, self.engine.now
-        ways: Ways = {}
+    def _compiled_derivations(self, rules: BackwardRules, args: tuple[Any, ...]) -> Derivations:
+        views, now = self.evaluation.views, self.evaluation.now
+        derivations: Derivations = {}
         for rule in rules.get(args[0], rules[None]) if args else rules[None]:
             if rule.constants and not rule.fits(args):
                 continue
@@ -384,8 +386,8 @@ class Expiry:
                 self._functions[rule] = rule.function(views)
             function = self._functions[rule]
             if function is not None:
-                function.run(views, now, None, ways, tuple([args[i] for i in rule.columns]))
-        return ways
+                function.run(views, now, None, derivations, tuple([args[i] for i in rule.columns]))
+        return derivations
 
     @cached_property
     def _solver(self) -> ModelSolver:
@@ -405,71 +407,71 @@ class Expiry:
                 by_key.update(dict.fromkeys(component.predicates, Replay(self._solver, component)))
         return by_key
 
-    def _entries(self, fact: Fact) -> Iterable[Instance | MergedFact]:
+    def _entries_of(self, fact: Fact) -> Iterable[Instance | MergedFact]:
         replay = self._merges.get(fact.key)
         return (replay.log[fact],) if replay is not None and fact in replay.log else self._instances.of(fact)
 
-    def _entry(self, entry: Instance | MergedFact) -> tuple[tuple[Node, ...], int]:
-        """Return the facts below a derivation and its end. A premise with several options becomes a choice."""
+    def _derivation_of(self, entry: Instance | MergedFact) -> tuple[tuple[Node, ...], int]:
+        """Return the facts below a derivation, and its end. A premise on a limited predicate becomes a choice."""
         if isinstance(entry, MergedFact):
             return tuple((self.ids[fact.key], fact.args) for fact in entry.facts), FOREVER
         below: dict[Node, None] = {}
-        last = FOREVER
+        derivation_end = FOREVER
         for ground in entry.grounds:
             if not isinstance(ground, Support):
                 continue
             key = ground.literal.atom.key
             if depends_on_now(ground.literal):
                 ends = (self._premise_end(ground.literal, ground.row, option.facts[0]) for option in ground.options)
-                last = min(last, max(ends))
+                derivation_end = min(derivation_end, max(ends))
             elif key in self.expiry_rules.limited:
                 node = (-1 - len(self._choices), ())
                 self._choices[node] = {((self.ids[key], option.facts[0].args),): FOREVER for option in ground.options}
                 below[node] = None
-        return tuple(below), last
+        return tuple(below), derivation_end
 
     def _premise_end(self, premise: Literal, row: Row, fact: Fact) -> int:
-        """Return until when a fact satisfies a premise about now; ``row`` is known before the premise."""
+        """Return until when a fact satisfies a premise about now; ``row`` has the values before the premise."""
         pairs = zip(premise.atom.args, fact.args, strict=True)
         values = {arg.name: value for arg, value in pairs if isinstance(arg, Variable)}
-        return premise_end(premise, {**row, **values}, self._joined(fact)[1])
+        return premise_end(premise, {**row, **values}, self._coalesced_interval(fact)[1])
 
-    def _joined(self, fact: Fact) -> Interval:
+    def _coalesced_interval(self, fact: Fact) -> Interval:
         """Return the coalesced interval that contains that of the fact."""
         assert fact.interval is not None
         start, end = fact.interval
         return next((s, e) for s, e in self._solver.intervals(fact.key, fact.args) if s <= start and end <= e)
 
 
-def _known_end(ways: Ways, settled: Mapping[Node, int]) -> int | None:
-    """Return the end of the last derivation; None if one rests on an unsettled fact."""
+def _known_end(derivations: Derivations, settled: Mapping[Node, int]) -> int | None:
+    """Return the latest end of the derivations; None if one rests on an unsettled fact."""
     latest: int | None = None
-    for below, last in ways.items():
+    for below, end in derivations.items():
         for other in below:
-            end = settled.get(other)
-            if end is None:
+            below_end = settled.get(other)
+            if below_end is None:
                 return None
-            if end < last:
-                last = end
-        if latest is None or last > latest:
-            latest = last
+            if below_end < end:
+                end = below_end
+        if latest is None or end > latest:
+            latest = end
     return latest
 
 
-def _longest(ways: Ways, most: int | None) -> Ways:
-    """Return at most ``most`` derivations that could outlast the one that needs no other facts, and that one."""
-    if len(ways) < 2:
-        return ways
-    alone = ways.get((), INT_MIN)
-    promising = [way for way in ways.items() if way[1] > alone]
-    if most is not None and len(promising) > most:
-        promising.sort(key=_promise)
-        del promising[most:]
-    if () in ways:
-        promising.append(((), alone))
+def _longest(derivations: Derivations, limit: int | None) -> Derivations:
+    """Return the derivation without facts below, and at most ``limit`` derivations that could outlast it."""
+    if len(derivations) < 2:
+        return derivations
+    independent_end = derivations.get((), INT_MIN)
+    promising = [item for item in derivations.items() if item[1] > independent_end]
+    if limit is not None and len(promising) > limit:
+        promising.sort(key=_promise_order)
+        del promising[limit:]
+    if () in derivations:
+        promising.append(((), independent_end))
     return dict(promising)
 
 
-def _promise(way: tuple[tuple[Node, ...], int]) -> tuple[Any, ...]:
-    below, last = way
-    return -last, [(number, [order_key(value) for value in args]) for number, args in below]
+def _promise_order(derivation: tuple[tuple[Node, ...], int]) -> tuple[Any, ...]:
+    below, end = derivation
+    return -end, [(number, [order_key(value) for value in args]) for number, args in below]

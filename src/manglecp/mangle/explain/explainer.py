@@ -22,12 +22,12 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Value
 
-WIDEST: Final = 100_000  # limit of rows in the search for the furthest premise
+MAX_ROWS: Final = 100_000  # in the search for the furthest premise
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedRule:
-    """A rule and its first failing premise on the path that satisfies most premises."""
+    """A rule and the first premise that fails, for the row that satisfies the most premises."""
 
     rule: RuleRef
     premise: str
@@ -35,28 +35,30 @@ class BlockedRule:
 
 
 def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
-    """Return where a rule whose head unifies with the fact stops."""
+    """Return where a rule stops whose head unifies with ``goal``."""
     solver, rule = instances.solver, shape.rule
     start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
     assert start is not None  # the head unifies
-    # If the head is fixed, no row satisfies all premises, and one that leaves only the last premise open suffices.
-    enough = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
+    # If all of the head is fixed, no row satisfies all premises, and one that satisfies all but the last suffices.
+    target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
     with solver.reading_raw(solver.reads_raw(rule)):
-        depth, row = furthest(solver, rule, start, WIDEST, enough)
+        depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
-        return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.in_order(row))
+        return BlockedRule(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))
     # Every premise holds, but the derived fact differs from the goal.
     rows = solver.body(rule, start) if rule.clause.aggregates else [row]
-    derived = min(instances.transformed(rule, rows), key=lambda d: row_key(d.row))
+    derived = min(instances.apply_transforms(rule, rows), key=lambda d: row_key(d.row))
     row = derived.row if rule.clause.aggregates else {**start, **derived.row}
-    return BlockedRule(shape.ref, _difference(instances, rule, row, goal), shape.in_order(row))
+    return BlockedRule(shape.ref, _difference(instances, rule, row, goal), shape.by_first_occurrence(row))
 
 
 def _difference(instances: Instances, rule: Rule, row: Row, goal: Fact) -> str:
-    for term, own, value in zip(rule.head.args, instances.solver.head_args(rule.clause, row), goal.args, strict=True):
-        if own != value:
-            return f"{filled_in(term, row)} = {value_text(value)}"
-    head = instances.head(rule, row)
+    """Return the condition that the fact derived from ``row`` misses to be the goal."""
+    derived_args = instances.solver.head_args(rule.clause, row)
+    for term, derived_value, goal_value in zip(rule.head.args, derived_args, goal.args, strict=True):
+        if derived_value != goal_value:
+            return f"{filled_in(term, row)} = {value_text(goal_value)}"
+    head = instances.head_fact(rule, row)
     if head is None or head[1] is None or goal.interval is None:
         return "the interval ends before it starts"
     return f"{interval_text(head[1])} contains {interval_text(goal.interval)}"
@@ -64,12 +66,12 @@ def _difference(instances: Instances, rule: Rule, row: Row, goal: Fact) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WhyNot:
-    """The failing premise of each rule, and the smallest sets of facts that would unlock the fact."""
+    """Why a fact is absent: where each rule stops, and the smallest sets of facts that would unlock it."""
 
     fact: str
     blocked: tuple[BlockedRule, ...]
     would_unlock: tuple[tuple[Fact, ...], ...]
-    complete: bool  # whether there are no other sets
+    complete: bool  # whether no other set would unlock it
 
     @property
     def holds(self) -> bool:
@@ -117,14 +119,15 @@ class Explainer:
         self._usage = RuleUsage(self._prover.instances)
 
     def until(self, deadline: float | None) -> None:
-        """Set a monotonic deadline, after which explanations raise LimitError."""
+        """Set the deadline (monotonic) after which explanations raise LimitError; None for no deadline."""
         self._prover.solver.deadline = deadline
 
     def read(self, fact: str | Fact) -> Fact:
+        """Return the fact, parsed if it is a text. Raises ParseError or AnalysisError."""
         return read_goal(fact, self.model.program, self.model.now)
 
     def explain(self, fact: str | Fact, using: Collection[Fact] | None = None) -> Proof | None:
-        """Return a proof with few leaves; None if the fact does not hold, or not from ``using`` only."""
+        """Return a proof with few leaves; None if the fact does not hold, or does not follow from ``using`` alone."""
         prover = self._prover if using is None else self._prover.using(using)
         return prover.proof(self.read(fact))
 
@@ -142,7 +145,7 @@ class Explainer:
         proof = self._prover.proof(goal)
         assert proof is not None  # it holds
         leaves = (node.ground for node in proof.nodes() if node.origin not in ("derived", "absent"))
-        return Alternatives((tuple(sorted((f for f in leaves if f), key=lambda fact: fact.text)),), False)
+        return Alternatives((tuple(sorted((leaf for leaf in leaves if leaf), key=lambda fact: fact.text)),), False)
 
     def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = MAX_TRIES) -> WhyNot:
         """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
@@ -153,12 +156,12 @@ class Explainer:
         goal = self.read(fact)
         unlocked = Unlock(self._prover, goal, Candidates(self._prover, goal, over), max_tries=tries).run()
         shapes = () if unlocked.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())
-        fitting = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
-        blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in fitting)
+        unifying = [shape for shape in shapes if unifies(shape.rule.head, goal.args)]
+        blocked = tuple(_blocked(self._prover.instances, shape, goal) for shape in unifying)
         return WhyNot(goal.text, blocked, unlocked.sets, unlocked.complete)
 
     def coverage(self, selector: str | None = None) -> Coverage:
-        """Return the coverage of each rule. Rules for other values of ``selector`` are inapplicable."""
+        """Return the coverage of each rule; ``selector`` as in :meth:`RuleUsage.coverage`."""
         return self._usage.coverage(selector)
 
     def unused(self, facts: Iterable[str | Fact]) -> list[UnusedFact]:

@@ -17,13 +17,13 @@ from manglecp.mangle.syntax import Key, Literal, Transform, Variable
 from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time, Value, order_key
 
-# A premise reads coalesced intervals (D12); a proof names the intervals as given. A box needs those that cover its
-# window, a diamond one that meets it, a known instant one that contains it, and a variable bound to an end those from
-# there to everything else that is required.
+# A premise reads coalesced intervals; a proof names intervals as given and derived. A box operator needs those that
+# cover its window, a diamond one that meets it, and a known instant one that contains it. If a variable takes an end of
+# the coalesced interval, all from that end to the other instants that are needed are required.
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
-    """Return the variables that take the start and the end of the fact's interval."""
+    """Return the free variables that take the start and the end of the fact's interval; None if there is none."""
     if premise.annotation is None:
         return None, None
 
@@ -40,27 +40,28 @@ class Demand(NamedTuple):
     touched: Interval | None = None  # some instant of this interval
 
 
-def demand(premise: Literal, row: Row, now: int, joined: Interval | None = None) -> Demand:
-    """Return what a premise requires; with ``joined``, of that interval, whose ends free variables take."""
-    points: list[int] = []
+def demand(premise: Literal, row: Row, now: int, coalesced: Interval | None = None) -> Demand:
+    """Return what a premise requires of a fact; free variables take the ends of the ``coalesced`` interval."""
+    instants: list[int] = []
     touched: Interval | None = None
     if premise.operator is not None:
-        looked_at = window(premise.operator, row, now)
+        operator_window = window(premise.operator, row, now)
         if premise.operator.is_box:
-            points += looked_at
+            instants += operator_window
         else:
-            touched = looked_at
+            touched = operator_window
     if premise.annotation is not None:
-        for bound, own in zip((premise.annotation.start, premise.annotation.end), joined or (None, None), strict=True):
+        start, end = coalesced or (None, None)
+        for bound, interval_end in ((premise.annotation.start, start), (premise.annotation.end, end)):
             if isinstance(bound.value, Variable) and bound.value.anonymous:
                 continue
             instant = instant_of(bound, row, now)
-            instant = own if instant is None else instant
-            points += [] if instant is None else [instant]
-    if not points:
+            instant = interval_end if instant is None else instant
+            instants += [] if instant is None else [instant]
+    if not instants:
         return Demand(None, touched)
-    first, last = min(points), max(points)
-    if touched is not None:  # the way from what is needed to the window, if it does not reach it
+    first, last = min(instants), max(instants)
+    if touched is not None:  # extend it up to the window, if it does not reach it
         if last < touched[0]:
             last = touched[0]
         elif first > touched[1]:
@@ -68,43 +69,43 @@ def demand(premise: Literal, row: Row, now: int, joined: Interval | None = None)
     return Demand((first, last))
 
 
-def useful(wanted: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
-    """Return the facts with these intervals that can help to meet a demand."""
-    first, last = wanted.whole or wanted.touched or (INT_MIN, INT_MAX)
-    return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), wanted)
+def helpful_facts(demanded: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
+    """Return those facts, of the given intervals, that contribute to a demand."""
+    first, last = demanded.whole or demanded.touched or (INT_MIN, INT_MAX)
+    return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), demanded)
 
 
-def cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
-    """Return the fewest facts that cover what is demanded, of equal ones the cheapest; () if there are none."""
+def cheapest_cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
+    """Return the fewest facts that together cover the demanded interval, of equals the cheapest; () if none do."""
     assert option.demand.whole is not None
-    position, last = option.demand.whole
-    chosen: list[Fact] = []
-    while position <= last:
-        reaching = [(min(end, last), fact) for (start, end), fact in option.pieces if start <= position <= end]
+    needed_from, last = option.demand.whole
+    cover: list[Fact] = []
+    while needed_from <= last:
+        reaching = [(min(end, last), fact) for (start, end), fact in option.timed_facts if start <= needed_from <= end]
         if not reaching:
             return ()
-        position = max(end for end, _ in reaching) + 1
-        chosen.append(min((fact for end, fact in reaching if end + 1 == position), key=cost))
-    return tuple(chosen)
+        needed_from = max(end for end, _ in reaching) + 1
+        cover.append(min((fact for end, fact in reaching if end + 1 == needed_from), key=cost))
+    return tuple(cover)
 
 
-def covers(option: Option) -> Iterator[list[Fact]]:
-    """Yield the sets of facts that cover what is demanded, also some with a fact too many."""
+def all_covers(option: Option) -> Iterator[list[Fact]]:
+    """Yield the sets of facts that cover the demanded interval, also some with a superfluous fact."""
     assert option.demand.whole is not None
     first, last = option.demand.whole
     stack: list[tuple[int, list[Fact]]] = [(first, [])]
     while stack:
-        position, chosen = stack.pop()
-        if position > last:
-            yield chosen
+        needed_from, cover = stack.pop()
+        if needed_from > last:
+            yield cover
             continue
-        for (start, end), fact in option.pieces:
-            if start <= position <= end:
-                stack.append((end + 1, [*chosen, fact]))
+        for (start, end), fact in option.timed_facts:
+            if start <= needed_from <= end:
+                stack.append((end + 1, [*cover, fact]))
 
 
-# A premise may rest on any of several facts (``_``) or on several together (coalesced intervals), so it is kept as a
-# choice; combinations are not enumerated.
+# A premise may rest on any of several facts (``_``) or on several together (coalesced intervals), so it is represented
+# as a choice of options; combinations are not enumerated.
 class Option(NamedTuple):
     """One way to satisfy a premise: any one of the facts, or those that together cover an interval."""
 
@@ -112,13 +113,13 @@ class Option(NamedTuple):
     demand: Demand = Demand()
 
     @property
-    def pieces(self) -> list[tuple[Interval, Fact]]:
+    def timed_facts(self) -> list[tuple[Interval, Fact]]:
         return [(fact.interval, fact) for fact in self.facts if fact.interval is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A positive premise under a row; one option suffices."""
+    """A positive premise with the values that are known before it; one option suffices."""
 
     literal: Literal
     row: Row
@@ -127,7 +128,7 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A negated premise under a row."""
+    """A negated premise with the values that are known before it."""
 
     literal: Literal
     row: Row
@@ -154,7 +155,7 @@ class Instance:
     @property
     def order_key(self) -> tuple[object, ...]:
         """Order by content, independent of the order of clauses."""
-        return (*self.shape.order_text, row_key(self.row))
+        return (*self.shape.sort_key, row_key(self.row))
 
     def facts(self) -> Iterator[Fact]:
         """Yield the facts of all options; may repeat."""
@@ -165,138 +166,138 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedRow:
     """A row after transforms, and the rows of the body it comes from."""
 
     row: Row
-    members: tuple[Row, ...]
+    members: tuple[Row, ...]  # one without an aggregation
 
 
 class Instances:
+    """Finds the instances of rules in a finished model."""
+
     def __init__(self, solver: ModelSolver) -> None:
         self.solver = solver
         self.shapes = shapes_of(solver.program)
-        self._known: dict[tuple[int, Args], Mapping[TimedArgs, list[Derived]]] = {}
+        self._cache: dict[tuple[int, Args], Mapping[TimedArgs, list[DerivedRow]]] = {}
 
-    def of(self, fact: Fact, most: int | None = None) -> Iterator[Instance]:
-        """Yield the instances whose head is the fact, with the interval as derived; at most ``most`` per rule."""
+    def of(self, fact: Fact, max_per_rule: int | None = None) -> Iterator[Instance]:
+        """Yield the instances whose head is the fact, with the interval as derived; at most ``max_per_rule``."""
         for shape in self.shapes.get(fact.key, ()):
-            values = tuple(fact.args[i] for i in shape.fixed)
-            start = shape.fix(shape.fixed, values)
+            fixed_values = tuple(fact.args[i] for i in shape.worth_fixing)
+            start = shape.fix(shape.worth_fixing, fixed_values)
             if start is None:
                 continue
-            rows = self._rows(shape, start, values).get(fact.timed_args, ())
-            if most is not None:
-                rows = heapq.nsmallest(most, rows, key=lambda derived: row_key(derived.row))
+            rows = self._cached_derivations(shape, start, fixed_values).get(fact.timed_args, ())
+            if max_per_rule is not None:
+                rows = heapq.nsmallest(max_per_rule, rows, key=lambda derived: row_key(derived.row))
             for derived in rows:
                 yield self.instance(shape, derived, start)
 
-    def _rows(self, shape: Shape, start: Row, values: Args) -> Mapping[TimedArgs, list[Derived]]:
-        if not shape.leaves_open(shape.fixed):
-            return self.heads(shape, start)
-        known = self._known.get((id(shape), values))
-        if known is None:
-            known = self._known[id(shape), values] = self.heads(shape, start)
-        return known
+    def _cached_derivations(self, shape: Shape, start: Row, fixed_values: Args) -> Mapping[TimedArgs, list[DerivedRow]]:
+        if not shape.leaves_open(shape.worth_fixing):
+            return self.derivations(shape, start)
+        cached = self._cache.get((id(shape), fixed_values))
+        if cached is None:
+            cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)
+        return cached
 
-    def heads(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[Derived]]:
-        """Return what the rule derives from rows that extend ``start``, and from which rows."""
-        derivations: dict[TimedArgs, list[Derived]] = {}
+    def derivations(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[DerivedRow]]:
+        """Return the facts that a rule derives from rows that extend ``start``, each with these rows."""
+        derivations: dict[TimedArgs, list[DerivedRow]] = {}
         rows = self.solver.body(shape.rule, start)
-        for derived in self.transformed(shape.rule, rows):
-            head = self.head(shape.rule, derived.row if shape.rule.clause.aggregates else {**start, **derived.row})
-            if head is not None:
-                derivations.setdefault(head, []).append(derived)
+        for derived in self.apply_transforms(shape.rule, rows):
+            fact = self.head_fact(shape.rule, derived.row if shape.rule.clause.aggregates else {**start, **derived.row})
+            if fact is not None:
+                derivations.setdefault(fact, []).append(derived)
         return derivations
 
-    def transformed(self, rule: Rule, rows: list[Row]) -> list[Derived]:
+    def apply_transforms(self, rule: Rule, rows: list[Row]) -> list[DerivedRow]:
         """Apply the transforms of a rule, keeping the rows of the body for each result."""
-        results = [Derived(row, (row,)) for row in rows]
+        results = [DerivedRow(row, (row,)) for row in rows]
         for step in rule.clause.transforms:
             try:
-                results = list(self._step(step, results))
+                results = list(self._apply_transform(step, results))
             except ValueFault as fault:
                 raise self.solver.error_at(str(fault), step.span, rule.clause) from None
         return results
 
-    def _step(self, step: Transform, results: list[Derived]) -> Iterator[Derived]:
+    def _apply_transform(self, step: Transform, results: list[DerivedRow]) -> Iterator[DerivedRow]:
         if step.do is None:
-            for one in results:
-                yield Derived(transform_rows(step, [one.row], self.solver.now)[0], one.members)
+            for result in results:
+                yield DerivedRow(transform_rows(step, [result.row], self.solver.now)[0], result.members)
             return
         keys = [arg.name for arg in step.do.args if isinstance(arg, Variable)]
-        groups: dict[Args, list[Derived]] = {}
-        for one in results:
-            groups.setdefault(tuple(one.row[key] for key in keys), []).append(one)
-        for ones in groups.values():
-            row = transform_rows(step, [one.row for one in ones], self.solver.now)[0]
-            yield Derived(row, tuple(member for one in ones for member in one.members))
+        groups: dict[Args, list[DerivedRow]] = {}
+        for result in results:
+            groups.setdefault(tuple(result.row[key] for key in keys), []).append(result)
+        for group in groups.values():
+            row = transform_rows(step, [result.row for result in group], self.solver.now)[0]
+            yield DerivedRow(row, tuple(member for result in group for member in result.members))
 
-    def head(self, rule: Rule, row: Row) -> TimedArgs | None:
-        """Return the fact of a row; None if its interval is inverted (D20)."""
+    def head_fact(self, rule: Rule, row: Row) -> TimedArgs | None:
+        """Return the fact that a row derives; None if its interval ends before it starts."""
         args = self.solver.head_args(rule.clause, row)
         if not self.solver.predicate(rule.head.key).temporal:
             return args, None
         interval = self.solver.head_interval(rule.clause, row)
         return (args, interval) if holds_somewhere(*interval) else None
 
-    def instance(self, shape: Shape, derived: Derived, start: Row) -> Instance:
+    def instance(self, shape: Shape, derived: DerivedRow, start: Row) -> Instance:
         """Return the instance of one derived row. The rows of a group have a fixed order."""
         grounds: list[Ground] = []
         for member in sorted(derived.members, key=row_key) if len(derived.members) > 1 else derived.members:
             grounds += self.grounds(shape, member, start)
         if self.solver.rows_are_facts(shape.rule):
-            grounds = list(self._all_facts(grounds))
+            grounds = list(self._require_every_fact(grounds))
         row = derived.row if shape.rule.clause.aggregates else {**start, **derived.row}
         return Instance(shape, row, tuple(grounds))
 
     def grounds(self, shape: Shape, row: Row, start: Row) -> list[Ground]:
-        """Return the ground of each premise in written order; tests have none."""
-        before = shape.bound_before(start)
-        by_place: dict[int, Ground] = {}
+        """Return what satisfies each premise, in written order; built-in tests are left out."""
+        bound_before = shape.bound_before(start)
+        by_clause_position: dict[int, Ground] = {}
         for position, premise in enumerate(shape.rule.premises):
             if not isinstance(premise, Literal) or premise.atom.predicate.startswith(":"):
                 continue
-            known = {name: row[name] for name in before[position] if name in row}
+            row_before = {name: row[name] for name in bound_before[position] if name in row}
             if premise.negated:
-                by_place[shape.written[position]] = Absence(premise, known)
+                by_clause_position[shape.clause_positions[position]] = Absence(premise, row_before)
             else:
-                after = {name: row[name] for name in before[position + 1] if name in row}
-                options = tuple(self._options(shape.rule, premise, known, after))
-                by_place[shape.written[position]] = Support(premise, known, options)
-        return [by_place[place] for place in sorted(by_place)]
+                row_after = {name: row[name] for name in bound_before[position + 1] if name in row}
+                options = tuple(self._options(shape.rule, premise, row_before, row_after))
+                by_clause_position[shape.clause_positions[position]] = Support(premise, row_before, options)
+        return [by_clause_position[position] for position in sorted(by_clause_position)]
 
-    def _options(self, rule: Rule, premise: Literal, known: Row, after: Row) -> Iterator[Option]:
+    def _options(self, rule: Rule, premise: Literal, before: Row, after: Row) -> Iterator[Option]:
         solver, key = self.solver, premise.atom.key
         if solver.predicate(key).deferred:
-            for args in self._answers(premise, known, after):
+            for args in self._deferred_facts(premise, before, after):
                 yield Option((Fact(key[0], args),))
             return
         with solver.reading_raw(solver.reads_raw(rule)):
-            _, facts = solver.look_up(premise, after)  # with every argument known
-            matcher = Matcher(premise, known, solver.now)  # but with ends of intervals known or free as they were
-            ends = tuple(after.get(name) if name else None for name in free_ends(premise, known))
-            matching = [
-                (args, at) for args, at in facts if _may_end(at, ends) and matcher.match(known, args, at) == after
-            ]
-        for args, joined in sorted(matching, key=_timed_order) if len(matching) > 1 else matching:
-            if joined is None or solver.reads_raw(rule) == key:
-                yield Option((Fact(key[0], args, joined),))
+            _, facts = solver.look_up(premise, after)  # every argument is known, so few facts are left
+            matcher = Matcher(premise, before, solver.now)  # whether a variable takes an end depends on the row before
+            ends = tuple(after.get(name) if name else None for name in free_ends(premise, before))
+            matching = [f for f in facts if _has_ends(f[1], ends) and matcher.match(before, *f) == after]
+        for args, coalesced in sorted(matching, key=_timed_order) if len(matching) > 1 else matching:
+            if coalesced is None or solver.reads_raw(rule) == key:
+                yield Option((Fact(key[0], args, coalesced),))
                 continue
-            raw = [i for i in solver.intervals(key, args, raw=True) if joined[0] <= i[0] and i[1] <= joined[1]]
-            yield useful(demand(premise, known, solver.now, joined), key, args, raw)
+            raw = [i for i in solver.intervals(key, args, raw=True) if coalesced[0] <= i[0] and i[1] <= coalesced[1]]
+            yield helpful_facts(demand(premise, before, solver.now, coalesced), key, args, raw)
 
-    def _answers(self, premise: Literal, known: Row, after: Row) -> Iterator[Args]:
+    def _deferred_facts(self, premise: Literal, before: Row, after: Row) -> Iterator[Args]:
         predicate = self.solver.predicate(premise.atom.key)
-        matcher = Matcher(premise, known, self.solver.now)
-        wanted = matcher.key(known)
-        inputs = dict(zip((i for i, _ in matcher.known), wanted, strict=True))
-        for args in self.solver.call_deferred(premise.atom.key, tuple(inputs[i] for i in predicate.inputs())):
-            if matcher.fact_key(args) == wanted and matcher.match(known, args, None) == after:
+        matcher = Matcher(premise, before, self.solver.now)
+        known_values = matcher.key(before)
+        value_at = dict(zip((i for i, _ in matcher.known), known_values, strict=True))
+        for args in self.solver.call_deferred(premise.atom.key, tuple(value_at[i] for i in predicate.inputs())):
+            if matcher.fact_key(args) == known_values and matcher.match(before, args, None) == after:
                 yield args
 
-    def _all_facts(self, grounds: list[Ground]) -> Iterator[Ground]:
-        """Where each matching fact is a row of its own, a premise rests on all of them, not on any (D6)."""
+    def _require_every_fact(self, grounds: list[Ground]) -> Iterator[Ground]:
+        """Make every option a ground of its own: this aggregation counts each matching fact, not distinct bindings."""
         seen: set[Option] = set()
         for ground in grounds:
             assert isinstance(ground, Support)
@@ -306,10 +307,10 @@ class Instances:
                     yield Support(ground.literal, ground.row, (option,))
 
 
-def _may_end(interval: Interval | None, ends: tuple[Value | None, ...]) -> bool:
-    """Return whether an interval has the ends that variables took; a cheap filter."""
+def _has_ends(interval: Interval | None, ends: tuple[Value | None, ...]) -> bool:
+    """Return whether an interval has the ends that variables took (None for no variable); a cheap filter."""
     return interval is None or all(
-        not isinstance(end, Time) or end.ns == own for own, end in zip(interval, ends, strict=True)
+        not isinstance(end, Time) or end.ns == interval_end for interval_end, end in zip(interval, ends, strict=True)
     )
 
 

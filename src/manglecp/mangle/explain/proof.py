@@ -1,4 +1,4 @@
-"""Proofs as a graph, written as a tree, and all minimal supports of a fact."""
+"""Proofs: graphs that are written as trees; and all minimal sets of given facts that support a fact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.mangle.declarations import Acceptance
 from manglecp.mangle.engine.model import EvaluatedModel
-from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, covers, useful
+from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, helpful_facts
 from manglecp.mangle.explain.search import FEW, LEAF, Choice, Search, TooWide
 from manglecp.mangle.explain.shape import RuleRef, bindings_json, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver
@@ -20,13 +20,13 @@ from manglecp.mangle.values import Value
 
 NodeOrigin: TypeAlias = Origin | Literal["derived", "absent"]
 
-MAX_NODES: Final = 10_000  # larger trees are written with repeated parts cut
-_DEEPEST_INDENT: Final = 40
+MAX_NODES: Final = 10_000  # in larger trees, repeated parts are cut
+_MAX_INDENT: Final = 40  # levels; deeper ones are numbered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One step of a proof. Shared steps are one object."""
+    """One step of a proof: a fact and what it follows from. A step that is used twice is one object."""
 
     fact: str  # canonical text; for an absence, the negated premise
     origin: NodeOrigin
@@ -58,36 +58,36 @@ class Proof:
         A repeated part is written again, unless the tree has more than ``max_nodes`` nodes; then ``"repeated": true``
         marks it, and only the first occurrence is complete.
         """
-        cut = _tree_size(self.root) > max_nodes
+        cut_repeated = _tree_size(self.root) > max_nodes
         root: dict[str, Any] = {}
         work: list[tuple[Node, dict[str, Any]]] = [(self.root, root)]
         seen: set[Node] = set()
         while work:
-            node, out = work.pop()
+            node, target = work.pop()
             rule = None if node.rule is None else node.rule.as_json()
-            out.update(
+            target.update(
                 fact=node.fact, origin=node.origin, rule=rule, bindings=bindings_json(node.bindings), premises=[]
             )
-            if cut and node.premises and node in seen:
-                out["repeated"] = True
+            if cut_repeated and node.premises and node in seen:
+                target["repeated"] = True
                 continue
             seen.add(node)
-            parts: list[tuple[Node, dict[str, Any]]] = [(premise, {}) for premise in node.premises]
-            out["premises"] = [part for _, part in parts]
-            work += reversed(parts)
+            children: list[tuple[Node, dict[str, Any]]] = [(premise, {}) for premise in node.premises]
+            target["premises"] = [child for _, child in children]
+            work += reversed(children)
         return {"fact": self.fact, "proof": root}
 
     def text(self, max_nodes: int = MAX_NODES) -> str:
         """Return the tree, one fact per line, premises indented."""
         return "\n".join(self._lines(_tree_size(self.root) > max_nodes)) + "\n"
 
-    def _lines(self, cut: bool) -> Iterator[str]:
+    def _lines(self, cut_repeated: bool) -> Iterator[str]:
         work = [(self.root, 0)]
         seen: set[Node] = set()
         while work:
             node, depth = work.pop()
-            margin = "  " * min(depth, _DEEPEST_INDENT) + (f"({depth}) " if depth > _DEEPEST_INDENT else "")
-            if cut and node.premises and node in seen:
+            margin = "  " * min(depth, _MAX_INDENT) + (f"({depth}) " if depth > _MAX_INDENT else "")
+            if cut_repeated and node.premises and node in seen:
                 yield f"{margin}{node.fact}  [see above]"
                 continue
             seen.add(node)
@@ -99,18 +99,18 @@ class Proof:
 
 
 def _bottom_up(root: Node) -> Iterator[Node]:
-    """Sort nodes after their premises, without recursion: a proof may be thousands of steps deep."""
+    """Yield every node after its premises, without recursion: a proof may be thousands of steps deep."""
     seen = {root}
     work = [(root, iter(root.premises))]
     while work:
-        node, rest = work[-1]
-        following = next(rest, None)
-        if following is None:
+        node, unvisited = work[-1]
+        premise = next(unvisited, None)
+        if premise is None:
             work.pop()
             yield node
-        elif following not in seen:
-            seen.add(following)
-            work.append((following, iter(following.premises)))
+        elif premise not in seen:
+            seen.add(premise)
+            work.append((premise, iter(premise.premises)))
 
 
 def _tree_size(root: Node) -> int:
@@ -121,7 +121,7 @@ def _tree_size(root: Node) -> int:
 
 
 class Prover:
-    """Proves facts of one model, memoising nodes, so that proofs share them."""
+    """Proves facts of one model; memoises nodes, which proofs share."""
 
     def __init__(self, model: EvaluatedModel) -> None:
         self.model = model
@@ -133,21 +133,23 @@ class Prover:
 
     def using(self, leaves: Collection[Fact]) -> Prover:
         """Return a prover of the same model that uses only these given facts."""
-        other = copy(self)
-        other.search = Search(self.solver, self.instances, frozenset(leaves))
-        other._nodes = {}
-        return other
+        prover = copy(self)
+        prover.search = Search(self.solver, self.instances, frozenset(leaves))
+        prover._nodes = {}
+        return prover
 
     def prove(self, facts: list[Fact]) -> None:
+        """Find the best proofs, or any proofs if there are too many instances."""
         try:
             self.search.prove(facts)
         except TooWide:
             if self.search.using is not None:
                 return
-            for most in (FEW, None):  # any proof will do
+            for max_per_rule in (FEW, None):
                 if any(fact not in self.search.best for fact in facts):
-                    wide = Search(self.solver, self.instances, widest=None, most=most, best=self.search.best)
-                    wide.prove(facts)
+                    search = Search(self.solver, self.instances, best=self.search.best, max_per_rule=max_per_rule)
+                    search.max_instances = None
+                    search.prove(facts)
 
     def proof(self, goal: Fact) -> Proof | None:
         """Return the proof; None if the fact does not hold or cannot be proved from the permitted leaves."""
@@ -164,13 +166,13 @@ class Prover:
         return Proof(goal.text, Node(goal.text, "derived", None, {}, parts, goal))
 
     def option(self, goal: Fact) -> Option:
-        """Return what a goal rests on: itself, or the intervals that cover the one it names."""
+        """Return the facts that a goal rests on: itself, or those as derived that cover its interval."""
         if goal.interval is None:
             return Option((goal,))
         raw = self.solver.intervals(goal.key, goal.args, raw=True)
         if goal.interval in raw:
             return Option((goal,))
-        return useful(Demand(goal.interval), goal.key, goal.args, raw)
+        return helpful_facts(Demand(goal.interval), goal.key, goal.args, raw)
 
     def _node(self, goal: Fact) -> Node:
         best = self.search.best
@@ -184,11 +186,11 @@ class Prover:
             if missing:
                 work += missing
             else:
-                self._nodes[fact] = self._make(fact, best[fact])
+                self._nodes[fact] = self._make_node(fact, best[fact])
                 work.pop()
         return self._nodes[goal]
 
-    def _make(self, fact: Fact, choice: Choice) -> Node:
+    def _make_node(self, fact: Fact, choice: Choice) -> Node:
         if choice is LEAF:
             return Node(fact.text, self.model.origin(fact) or "given", ground=fact)
         premises: dict[object, Node] = {}
@@ -201,7 +203,8 @@ class Prover:
         if instance is None:
             return Node(fact.text, "derived", None, {}, tuple(premises.values()), fact)
         shape = instance.shape
-        return Node(fact.text, "derived", shape.ref, shape.in_order(instance.row), tuple(premises.values()), fact)
+        bindings = shape.by_first_occurrence(instance.row)
+        return Node(fact.text, "derived", shape.ref, bindings, tuple(premises.values()), fact)
 
 
 AssumedFacts: TypeAlias = frozenset[Fact]
@@ -210,22 +213,22 @@ NOTHING: Final[AssumedFacts] = frozenset()
 _NO_SETS: Final[frozenset[AssumedFacts]] = frozenset()
 
 
-class Sets:
-    """Subset-minimal sets of assumptions."""
+class MinimalSets:
+    """Sets of assumed facts, none of which contains another."""
 
     __slots__ = ("_by_fact", "_sets")
 
     def __init__(self, sets: Iterable[AssumedFacts] = ()) -> None:
         self._sets: dict[AssumedFacts, None] = {}
         self._by_fact: dict[Fact, set[AssumedFacts]] = {}
-        for one in sets:
-            self.add(one)
+        for facts in sets:
+            self.add(facts)
 
     def add(self, new: AssumedFacts) -> bool:
-        """Add a set; return whether it is new and contains no other."""
-        if new in self._sets or self._implied(new):
+        """Add a set, unless it contains one that is here; drop those that contain it. Return whether it was added."""
+        if new in self._sets or self._contains_old(new):
             return False
-        for old in self._implying(new):
+        for old in self._containing(new):
             del self._sets[old]
             for fact in old:
                 self._by_fact[fact].discard(old)
@@ -234,16 +237,16 @@ class Sets:
             self._by_fact.setdefault(fact, set()).add(new)
         return True
 
-    def _implied(self, new: AssumedFacts) -> bool:
+    def _contains_old(self, new: AssumedFacts) -> bool:
         if NOTHING in self._sets:
             return True
         return any(old <= new for fact in new for old in self._by_fact.get(fact, ()))
 
-    def _implying(self, new: AssumedFacts) -> list[AssumedFacts]:
+    def _containing(self, new: AssumedFacts) -> list[AssumedFacts]:
         if not new:
             return list(self._sets)
-        rarest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
-        return [old for old in rarest if new <= old]
+        fewest = min((self._by_fact.get(fact, _NO_SETS) for fact in new), key=len)
+        return [old for old in fewest if new <= old]
 
     def __iter__(self) -> Iterator[AssumedFacts]:
         return iter(tuple(self._sets))
@@ -252,10 +255,10 @@ class Sets:
         return len(self._sets)
 
 
-# Supports: a given fact that is also derived may be replaced by its derivation. Sets are combined bottom-up, inside a
+# A given fact that is also derived may be replaced by its derivation. Sets are combined bottom-up, and inside a
 # recursion to the fixpoint; only the smallest are kept.
-WIDEST: Final = 20_000
-MAX_COVERS: Final = 1_000
+MAX_INSTANCES: Final = 20_000
+MAX_COVERS: Final = 1_000  # of the interval that a premise demands
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,24 +266,26 @@ class Alternatives:
     """Minimal sets of given facts, each sorted by text, smallest first."""
 
     sets: tuple[tuple[Fact, ...], ...]
-    complete: bool
+    complete: bool  # whether these are all sets
 
     def as_json(self) -> dict[str, object]:
-        """Return plain JSON; ``complete`` if these are all sets."""
+        """Return plain JSON."""
         return {"leaf_facts": [[fact.text for fact in facts] for facts in self.sets], "complete": self.complete}
 
 
 class Supports:
+    """Finds the minimal sets of given facts that support facts, at most ``limit`` per fact."""
+
     def __init__(self, search: Search, limit: int) -> None:
         self.search = search
         self.limit = limit
         self.complete = True
-        self._sets: dict[Fact, Sets] = {}
+        self._sets: dict[Fact, MinimalSets] = {}
 
     def of(self, options: Iterable[Option]) -> Alternatives:
         options = tuple(options)
         self._settle([fact for option in options for fact in option.facts])
-        sets = [tuple(sorted(facts, key=self.search.text)) for facts in self._any(options)]
+        sets = [tuple(sorted(facts, key=self.search.text)) for facts in self._sets_of_any(options)]
         sets.sort(key=lambda facts: (len(facts), [self.search.text(fact) for fact in facts]))
         return Alternatives(tuple(sets[: self.limit]), self.complete and len(sets) <= self.limit)
 
@@ -292,16 +297,16 @@ class Supports:
             fact = stack.pop()
             if fact in self._sets:
                 continue
-            self._sets[fact] = Sets([frozenset({fact})] if self.search.solver.given(fact) else ())
+            self._sets[fact] = MinimalSets([frozenset({fact})] if self.search.solver.is_given(fact) else ())
             instances = self.search.expand(fact)
             count += len(instances)
-            if count > WIDEST:
+            if count > MAX_INSTANCES:
                 raise TooWide
             for instance in instances:
                 for other in instance.facts():
                     readers.setdefault(other, {})[fact] = None
                     stack.append(other)
-        lowest_first = sorted(self._sets, key=lambda fact: (self.search.component(fact.key), self.search.text(fact)))
+        lowest_first = sorted(self._sets, key=lambda fact: (self.search.component_of(fact.key), self.search.text(fact)))
         dirty = dict.fromkeys(lowest_first)
         while dirty:
             fact = next(iter(dirty))
@@ -310,48 +315,49 @@ class Supports:
                 dirty.update(readers.get(fact, {}))
 
     def _extend(self, fact: Fact) -> bool:
-        own = self._sets[fact]
+        """Add the sets that its instances give to a fact; return whether there are new ones."""
+        sets = self._sets[fact]
         changed = False
         for instance in self.search.expand(fact):
-            for one in self._all(instance):
-                if len(own) >= self.limit and not any(one <= old for old in own):
-                    self.complete = self.complete and any(old <= one for old in own)
+            for new in self._sets_of_instance(instance):
+                if len(sets) >= self.limit and not any(new <= old for old in sets):
+                    self.complete = self.complete and any(old <= new for old in sets)
                     continue
-                changed |= own.add(one)
+                changed |= sets.add(new)
         return changed
 
-    def _all(self, instance: Instance) -> Sets:
-        sets = Sets([NOTHING])
+    def _sets_of_instance(self, instance: Instance) -> MinimalSets:
+        sets = MinimalSets([NOTHING])
         for ground in instance.grounds:
             if not isinstance(ground, Absence):
-                sets = self._both(sets, self._any(ground.options))
+                sets = self._unions(sets, self._sets_of_any(ground.options))
         return sets
 
-    def _any(self, options: Iterable[Option]) -> Sets:
-        sets = Sets()
+    def _sets_of_any(self, options: Iterable[Option]) -> MinimalSets:
+        sets = MinimalSets()
         for option in options:
             if option.demand.whole is None:
                 for fact in option.facts:
                     self._add(sets, self._sets[fact])
                 continue
-            some = list(islice(covers(option), MAX_COVERS + 1))
-            self.complete = self.complete and len(some) <= MAX_COVERS
-            for cover in some[:MAX_COVERS]:
-                together = Sets([NOTHING])
+            covers = list(islice(all_covers(option), MAX_COVERS + 1))
+            self.complete = self.complete and len(covers) <= MAX_COVERS
+            for cover in covers[:MAX_COVERS]:
+                supports = MinimalSets([NOTHING])
                 for fact in cover:
-                    together = self._both(together, self._sets[fact])
-                self._add(sets, together)
+                    supports = self._unions(supports, self._sets[fact])
+                self._add(sets, supports)
         return sets
 
-    def _both(self, left: Sets, right: Sets) -> Sets:
-        sets = Sets()
-        self._add(sets, (one | other for one in left for other in right))
+    def _unions(self, left: MinimalSets, right: MinimalSets) -> MinimalSets:
+        sets = MinimalSets()
+        self._add(sets, (left_facts | right_facts for left_facts in left for right_facts in right))
         return sets
 
-    def _add(self, target: Sets, new: Iterable[AssumedFacts]) -> None:
-        """Add sets up to ten times the limit, because unions subsume some."""
-        for one in new:
+    def _add(self, target: MinimalSets, new: Iterable[AssumedFacts]) -> None:
+        """Add sets up to ten times the limit, because later ones replace some of them."""
+        for facts in new:
             if len(target) >= 10 * self.limit:
                 self.complete = False
                 return
-            target.add(one)
+            target.add(facts)

@@ -1,7 +1,8 @@
-"""Static properties of a rule: its reference, its order, and what its head determines.
+"""Static properties of a rule: its id, the written order of its premises, and the head positions that a fact may fix.
 
-A fact to be explained fixes variables before the body runs. That must not change the meaning: a variable in an
-annotation is bound by the running order alone (D16), and in an aggregate only group keys may be fixed.
+To explain a fact, variables of the head get its values before the body runs. That must not change the meaning: a
+variable in a time annotation or operator gets its value from the premises alone, and in an aggregation only group keys
+may be fixed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from manglecp.mangle.values import Value
 
 
 def filled_in(term: Term, row: Row) -> str:
-    """Substitute values for variables; applications stay as written."""
+    """Format a term with the values of ``row`` in place of variables; function applications are not evaluated."""
     return printer.term(_substitute(term, row))
 
 
@@ -50,7 +51,7 @@ def _substitute(term: Term, row: Row) -> Any:
 
 
 def premise_text(premise: Premise, row: Row) -> str:
-    """Format a premise under a row. Atoms are written like facts."""
+    """Format a premise with the values of ``row`` in place of variables. Atoms are written like facts."""
     if isinstance(premise, Equality) or (
         premise.atom.predicate in printer.INFIX and not premise.negated and not premise.timed
     ):
@@ -100,13 +101,13 @@ class RuleRef:
 def rule_ref(clause: Clause) -> RuleRef:
     """Return the reference of a rule; its id is a digest of its canonical text."""
     data = printer.clause(clause).encode()
-    digest = sha256(b"4:rule\n%d:%s\n" % (len(data), data))
+    digest = sha256(b"4:rule\n%d:%s\n" % (len(data), data))  # length-prefixed: no other object has this digest
     file, line = (None, None) if clause.span is None else (clause.span.source.name, clause.span.line)
     return RuleRef(clause, f"/rule/{digest.hexdigest()[:32]}", clause.head.predicate, file, line)
 
 
 class Shape:
-    """One rule of a program, seen from its head."""
+    """What may be fixed in a rule before its body runs, and how its premises were written."""
 
     def __init__(self, rule: Rule, predicates: Mapping[Key, Predicate]) -> None:
         self.rule = rule
@@ -118,21 +119,21 @@ class Shape:
         return rule_ref(self.rule.clause)
 
     @cached_property
-    def order_text(self) -> tuple[str, str, int]:
+    def sort_key(self) -> tuple[str, str, int]:
         return self.ref.text, self.ref.file or "", self.ref.line or 0
 
     @cached_property
-    def written(self) -> tuple[int, ...]:
-        """Map each premise in running order to its index in the clause."""
-        rest = dict(enumerate(self.rule.clause.premises))
-        places = []
+    def clause_positions(self) -> tuple[int, ...]:
+        """The index in the clause of each premise in running order."""
+        unmatched = dict(enumerate(self.rule.clause.premises))
+        positions = []
         for premise in self.rule.premises:  # a permutation of the clause's premises
-            places.append(next(i for i, p in rest.items() if p == premise or self._reflects(p, premise)))
-            del rest[places[-1]]
-        return tuple(places)
+            positions.append(next(i for i, p in unmatched.items() if p == premise or self._reflects(p, premise)))
+            del unmatched[positions[-1]]
+        return tuple(positions)
 
     def _reflects(self, written: Premise, running: Premise) -> bool:
-        """Return whether this prefix test was written as an atom of a ``reflects`` predicate."""
+        """Return whether the prefix test ``running`` replaced ``written``, an atom of a ``reflects`` predicate."""
         if not isinstance(written, Literal) or not isinstance(running, Literal):
             return False
         if running.atom.predicate != ":match_prefix" or written.negated or len(written.atom.args) != 1:
@@ -141,7 +142,7 @@ class Shape:
         return predicate is not None and running.atom.args == (written.atom.args[0], predicate.reflects)
 
     def as_written(self, position: int) -> Premise:
-        return self.rule.clause.premises[self.written[position]]
+        return self.rule.clause.premises[self.clause_positions[position]]
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -152,11 +153,12 @@ class Shape:
         occurrences += [let.variable for step in clause.transforms for let in step.lets]
         return tuple(dict.fromkeys(v.name for v in occurrences if not v.anonymous))
 
-    def in_order(self, row: Row) -> Row:
+    def by_first_occurrence(self, row: Row) -> Row:
+        """Return the row with its variables in the order in which the rule mentions them."""
         return {name: row[name] for name in self.variables if name in row}
 
     @cached_property
-    def _timed(self) -> frozenset[str]:
+    def _time_variables(self) -> frozenset[str]:
         return frozenset(
             variable.name
             for premise in self.rule.premises
@@ -167,7 +169,8 @@ class Shape:
         )
 
     @cached_property
-    def _grouped(self) -> frozenset[str] | None:
+    def _group_keys(self) -> frozenset[str] | None:
+        """The variables that every aggregation groups by; None without an aggregation."""
         groups = [
             frozenset(arg.name for arg in step.do.args if isinstance(arg, Variable))
             for step in self.rule.clause.transforms
@@ -181,8 +184,8 @@ class Shape:
         return tuple(self.predicate.inputs()) if self.predicate.deferred else ()
 
     @cached_property
-    def fixed(self) -> tuple[int, ...]:
-        """Head positions worth fixing: a premise looks up their variable."""
+    def worth_fixing(self) -> tuple[int, ...]:
+        """The fixable head positions whose value narrows look-ups: inputs, constants, and variables of premises."""
         premises = (premise for premise in relation_premises(self.rule) if not premise.negated)
         return tuple(self._positions({a.name for p in premises for a in p.atom.args if isinstance(a, Variable)}))
 
@@ -192,10 +195,10 @@ class Shape:
         return tuple(self._positions({v.name for p in self.rule.premises for v in premise_variables(p)}))
 
     def _positions(self, names: set[str]) -> Iterator[int]:
-        """Yield the head positions of these variables, of inputs, and of constants, which are worth comparing first."""
-        names = names - self._timed
-        if self._grouped is not None:
-            names &= self._grouped
+        """Yield the head positions of inputs, of constants, and of those of ``names`` that may be fixed."""
+        names = names - self._time_variables
+        if self._group_keys is not None:
+            names &= self._group_keys
         for position, arg in enumerate(self.rule.head.args):
             if isinstance(arg, Apply):
                 continue
@@ -203,16 +206,16 @@ class Shape:
                 yield position
 
     def leaves_open(self, positions: tuple[int, ...]) -> bool:
-        """Return whether fixing these positions leaves arguments to compare after the body."""
+        """Return whether, with these positions fixed, arguments or an interval remain to be compared after the body."""
         return len(positions) < len(self.rule.head.args) or self.predicate.temporal
 
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
-        """Return the initial row; None if the head cannot have these values."""
+        """Return the initial row with these values of the head; None if the head cannot have them."""
         patterns: list[Term] = [self.rule.head.args[i] for i in positions]
         return unify(patterns, tuple(values), {}, 0)  # type: ignore[arg-type]
 
     def bound_before(self, start: Iterable[str]) -> list[frozenset[str]]:
-        """Return the bound variables before each premise, and at the end."""
+        """Return the variables bound before each premise, and after the last one; ``start`` is bound at first."""
         bound = frozenset(start)
         before = [bound]
         for premise in self.rule.premises:
@@ -231,6 +234,6 @@ def shapes_of(program: Program) -> Mapping[Key, list[Shape]]:
 
 
 def unifies(head: Atom, args: Args) -> bool:
-    """Return whether the head may unify with the fact; expressions always may."""
-    pairs = [(t, v) for t, v in zip(head.args, args, strict=True) if not isinstance(t, Apply)]
-    return unify([t for t, _ in pairs], tuple(v for _, v in pairs), {}, 0) is not None
+    """Return whether the head may unify with the arguments; function applications are not compared."""
+    comparable = [(term, value) for term, value in zip(head.args, args, strict=True) if not isinstance(term, Apply)]
+    return unify([term for term, _ in comparable], tuple(value for _, value in comparable), {}, 0) is not None

@@ -1,4 +1,4 @@
-"""Premises solved over a finished model, and facts read from text."""
+"""Solving premises over a finished model, and parsing facts to be explained."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
     It is checked as a clause of the program would be. Raises ParseError or AnalysisError.
     """
     source = Source("fact", text)
-    place = Span(source, 0, len(text))
+    whole_span = Span(source, 0, len(text))
 
     def refuse(message: str, span: Span | None = None, fix: str | None = None) -> NoReturn:
-        raise AnalysisError([Diagnostic("analysis", message, span or place, fix=fix)])
+        raise AnalysisError([Diagnostic("analysis", message, span or whole_span, fix=fix)])
 
     try:
         literal = parse_premise(source)
@@ -50,8 +50,8 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
             refuse("this is a test, not a fact", fix="name one fact, such as p(1,/a)")
         arities = sorted(arity for name, arity in program.predicates if name == atom.predicate)
         if arities:
-            takes = " or ".join(map(str, arities))
-            refuse(f"{atom.predicate} takes {takes} arguments, not {len(atom.args)}", atom.span)
+            expected = " or ".join(map(str, arities))
+            refuse(f"{atom.predicate} takes {expected} arguments, not {len(atom.args)}", atom.span)
         similar = closest_match(atom.predicate, {name for name, _ in program.predicates})
         refuse(f"unknown predicate {atom.predicate}", atom.span, f"did you mean {similar}?" if similar else None)
     check = ClauseCheck(Clause(atom, literal.annotation, (), (), literal.span), program.predicates)
@@ -72,7 +72,7 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
 
 
 def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
-    """Return the fact, parsed if it is a text. A temporal fact without an interval holds always here."""
+    """Return the fact, parsed if it is a text. A fact of a temporal predicate without interval holds always."""
     if isinstance(fact, str):
         return read_fact(fact, program, now)
     predicate = program.predicates.get(fact.key)
@@ -89,15 +89,15 @@ class ModelSolver(NaiveEvaluation):
         super().__init__(model.program, model.now, model.limits)
         self.model = model
         self.deadline: float | None = None  # monotonic; a look-up after it raises LimitError
-        self.raw: Key | None = None  # the predicate that is read as derived, not coalesced (D12)
+        self.raw_key: Key | None = None  # the predicate that is read as derived, not coalesced
         self._recursive = {key for c in model.program.components if c.recursive for key in c.predicates}
         self._indexes: dict[tuple[Key, bool, tuple[int, ...]], Index] = {}
         self._matchers: dict[tuple[int, tuple[bool, ...]], tuple[Matcher, Index]] = {}
-        self._names: dict[int, tuple[Premise, tuple[str, ...]]] = {}
-        self._blocks: dict[int, list[tuple[Premise, ...]]] = {}
+        self._names: dict[int, tuple[Premise, tuple[str, ...]]] = {}  # variables of a premise, by its id
+        self._blocks: dict[int, list[tuple[Premise, ...]]] = {}  # see _premise_blocks, by the id of a rule
 
     def relation(self, key: Key) -> Relation:
-        """Return the relation of the model; deferred and merge predicates need it."""
+        """Return the relation of the model as NaiveEvaluation reads it, for deferred and merge predicates."""
         relation = self.relations.get(key)
         if relation is None:
             relation = self.relations[key] = Relation()
@@ -106,6 +106,7 @@ class ModelSolver(NaiveEvaluation):
         return relation
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
+        """Return an index of the facts, or with ``raw`` of the facts before coalescing, by some positions."""
         index = self._indexes.get((key, raw, positions))
         if index is None:
             index = self.model.index(key, positions, raw=raw)
@@ -118,8 +119,8 @@ class ModelSolver(NaiveEvaluation):
         timed = self.index(key, tuple(range(key[1])), raw=raw).get(args, ())
         return sorted(interval for _, interval in timed if interval is not None)
 
-    def given(self, fact: Fact) -> bool:
-        """Return whether the fact is a leaf. Facts without rules are given."""
+    def is_given(self, fact: Fact) -> bool:
+        """Return whether the fact needs no proof: it was given, or neither a rule nor a merge makes it."""
         if self.model.origin(fact) is not None:
             return True
         return fact.key not in self.rules and self.program.predicates[fact.key].merge is None
@@ -146,21 +147,21 @@ class ModelSolver(NaiveEvaluation):
         return not self.predicate(premise.atom.key).deferred
 
     def look_up(self, premise: Literal, row: Row) -> tuple[Matcher, Facts]:
-        """Return the facts that agree with known values, and a matcher for the rest."""
-        if self.deadline is not None and monotonic() > self.deadline:  # every search comes by here, again and again
+        """Return a matcher of the premise, and the facts that agree with the values that ``row`` knows."""
+        if self.deadline is not None and monotonic() > self.deadline:  # here, because every search makes look-ups
             raise LimitError(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
-        known = self._names.get(id(premise))
-        if known is None:
+        premise_names = self._names.get(id(premise))
+        if premise_names is None:
             names = tuple(arg.name for arg in premise.atom.args if isinstance(arg, Variable))
-            known = self._names[id(premise)] = (premise, names)  # holding the premise keeps its id its own
-        pattern = (id(premise), tuple([name in row for name in known[1]]))
-        cached = self._matchers.get(pattern) if self.raw is None else None
+            premise_names = self._names[id(premise)] = (premise, names)  # a live premise keeps its id
+        cache_key = (id(premise), tuple([name in row for name in premise_names[1]]))
+        cached = self._matchers.get(cache_key) if self.raw_key is None else None
         if cached is None:
             matcher = Matcher(premise, row, self.now)
-            raw = premise.atom.key == self.raw
+            raw = premise.atom.key == self.raw_key
             cached = matcher, self.index(premise.atom.key, tuple(i for i, _ in matcher.known), raw=raw)
-            if self.raw is None:
-                self._matchers[pattern] = cached
+            if self.raw_key is None:
+                self._matchers[cache_key] = cached
         matcher, index = cached
         return matcher, index.get(matcher.key(row), ())
 
@@ -179,7 +180,7 @@ class ModelSolver(NaiveEvaluation):
 
     def _matches(self, premise: Literal, row: Row) -> Iterator[Row]:
         matcher, facts = self.look_up(premise, row)
-        return (new for args, at in facts if (new := matcher.match(row, args, at)) is not None)
+        return (extended for args, interval in facts if (extended := matcher.match(row, args, interval)) is not None)
 
     def can_solve(self, premise: Literal, row: Row) -> bool:
         if self.is_stored(premise):
@@ -190,24 +191,24 @@ class ModelSolver(NaiveEvaluation):
         return self._drive(self._solve(premise, [row]))
 
     def reads_raw(self, rule: Rule) -> Key | None:
-        """Return the predicate whose intervals are read uncoalesced, inside its own recursion (D12)."""
+        """Return the head if the rule reads its intervals uncoalesced, because it is temporal and recursive."""
         key = rule.head.key
         return key if self.predicate(key).temporal and key in self._recursive else None
 
     @contextmanager
     def reading_raw(self, key: Key | None) -> Iterator[None]:
-        """Read this predicate as derived, not coalesced, in the block."""
-        before, self.raw = self.raw, key
+        """Read this predicate as derived, not coalesced, in the ``with`` block."""
+        before, self.raw_key = self.raw_key, key
         try:
             yield
         finally:
-            self.raw = before
+            self.raw_key = before
 
     def body(self, rule: Rule, row: Row) -> list[Row]:
         """Return the rows that satisfy every premise, before transforms."""
         rows = [row]
         with self.reading_raw(self.reads_raw(rule)):
-            for block in self._in_blocks(rule):
+            for block in self._premise_blocks(rule):
                 try:
                     rows = self._join(block, rows) if len(block) > 1 else self._drive(self._solve(block[0], rows))
                 except ValueFault as fault:
@@ -218,19 +219,19 @@ class ModelSolver(NaiveEvaluation):
                     rows = distinct_rows(rows)
         return rows
 
-    def _in_blocks(self, rule: Rule) -> list[tuple[Premise, ...]]:
+    def _premise_blocks(self, rule: Rule) -> list[tuple[Premise, ...]]:
         """Group the premises in running order; consecutive plain look-ups form one block."""
         blocks = self._blocks.get(id(rule))
         if blocks is None:
             blocks = self._blocks[id(rule)] = []
-            joining = False
+            extends_block = False
             for premise in rule.premises:
                 plain = self._is_plain_look_up(premise)
-                if plain and joining:
+                if plain and extends_block:
                     blocks[-1] += (premise,)
                 else:
                     blocks.append((premise,))
-                joining = plain
+                extends_block = plain
         return blocks
 
     def _is_plain_look_up(self, premise: Premise) -> bool:
@@ -240,21 +241,21 @@ class ModelSolver(NaiveEvaluation):
 
     def _join(self, block: Iterable[Premise], rows: list[Row]) -> list[Row]:
         """Join the premise with the fewest candidates first, chosen anew for each row."""
-        work: list[tuple[Row, tuple[Literal, ...]]] = [(row, tuple(block)) for row in rows]  # type: ignore[arg-type]
+        stack: list[tuple[Row, tuple[Literal, ...]]] = [(row, tuple(block)) for row in rows]  # type: ignore[arg-type]
         joined: list[Row] = []
-        while work:
-            row, waiting = work.pop()
-            if not waiting:
+        while stack:
+            row, premises = stack.pop()
+            if not premises:
                 joined.append(row)
                 continue
-            look_ups = [self.look_up(premise, row) for premise in waiting]
-            best = min(range(len(waiting)), key=lambda i: len(look_ups[i][1]))
-            rest = waiting[:best] + waiting[best + 1 :]
-            matcher, facts = look_ups[best]
-            for args, at in facts:
-                new = matcher.match(row, args, at)
-                if new is not None:
-                    work.append((new, rest))
+            look_ups = [self.look_up(premise, row) for premise in premises]
+            fewest = min(range(len(premises)), key=lambda i: len(look_ups[i][1]))
+            other_premises = premises[:fewest] + premises[fewest + 1 :]
+            matcher, facts = look_ups[fewest]
+            for args, interval in facts:
+                extended = matcher.match(row, args, interval)
+                if extended is not None:
+                    stack.append((extended, other_premises))
         return joined
 
 
@@ -265,14 +266,14 @@ def index_by(positions: tuple[int, ...], facts: Iterable[TimedArgs]) -> dict[Arg
     return index
 
 
-def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, enough: int | None = None) -> tuple[int, Row]:
+def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, target: int | None = None) -> tuple[int, Row]:
     """Return how many premises can be satisfied, and the least row that satisfies them.
 
-    Depth first, in the order of values, over at most ``max_rows`` rows; stops at ``enough`` premises, by default all.
+    Searches depth first, in the order of values, over at most ``max_rows`` rows, up to ``target`` premises (all).
     """
     premises = rule.premises
-    enough = len(premises) if enough is None else enough
-    deepest, best = 0, start
+    target = len(premises) if target is None else target
+    deepest, best_row = 0, start
     stack: list[Iterator[Row]] = [iter([start])]
     for _ in range(max_rows):
         if not stack:
@@ -283,14 +284,15 @@ def furthest(solver: ModelSolver, rule: Rule, start: Row, max_rows: int, enough:
             continue
         depth = len(stack) - 1
         if depth > deepest:
-            deepest, best = depth, row
-        if deepest >= enough:
+            deepest, best_row = depth, row
+        if deepest >= target:
             break
-        stack.append(iter(sorted(satisfying(solver, premises[depth], row), key=row_key)))
-    return deepest, best
+        stack.append(iter(sorted(satisfying_rows(solver, premises[depth], row), key=row_key)))
+    return deepest, best_row
 
 
-def satisfying(solver: ModelSolver, premise: Premise, row: Row) -> list[Row]:
+def satisfying_rows(solver: ModelSolver, premise: Premise, row: Row) -> list[Row]:
+    """Return the rows that satisfy a premise; none if it has no value."""
     try:
         return list(solver.solve(premise, row))
     except (ValueFault, EvalError):
@@ -298,4 +300,5 @@ def satisfying(solver: ModelSolver, premise: Premise, row: Row) -> list[Row]:
 
 
 def row_key(row: Row) -> list[tuple[str, object]]:
+    """Return a key that orders rows by their values."""
     return [(name, order_key(value)) for name, value in sorted(row.items())]

@@ -1,8 +1,8 @@
 """The smallest sets of facts that make a fact hold when they are added.
 
-Sets of one fact are tried first, then of two, then of three. A set that fails is extended by abduction over the model
-with the set added; a set that breaks the program is extended only by facts that could repair it. If abduction is more
-expensive than trying every set (a dense closure), every set is tried. Every result was evaluated.
+Sets of one fact are tried first, then of two, then of three. To try a set is to evaluate the program with it. A set
+that fails is extended by abduction over the model with the set added; a set that breaks the program is extended only by
+facts that could repair it. If abduction is too expensive (a dense closure), every set of candidates is tried.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.errors import EvalError, LimitError
 from manglecp.mangle.explain.abduction import Abduction, BudgetExhausted, Effort
 from manglecp.mangle.explain.candidates import Assertable, Candidates
-from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, Prover, Sets
+from manglecp.mangle.explain.proof import NOTHING, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import ModelSolver, furthest, satisfying
+from manglecp.mangle.explain.solver import ModelSolver, furthest, satisfying_rows
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
@@ -30,11 +30,11 @@ from manglecp.mangle.program import DependencyClosure, GivenFact, Rule
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, Premise, TimeBound, Variable
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
-MAX_FACTS: Final = 3
-MAX_TRIES: Final = 10_000
+MAX_FACTS: Final = 3  # in a set
+MAX_TRIES: Final = 10_000  # evaluations with a set
 MAX_TRIES_OF_CALLERS: Final = 200
-STEPS_PER_TRY: Final = 10  # steps of abduction per trial
-MAX_NEW_FACTS: Final = 50_000  # facts that a trial may derive beyond the model
+STEPS_PER_TRY: Final = 10  # of abduction: its limit of steps is this times the limit of tries
+MAX_NEW_FACTS: Final = 50_000  # that one try may derive beyond the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Unlocked:
 
 
 class Unlock:
-    """One search for the facts that ``goal`` lacks, among ``candidates``."""
+    """One search for the sets of ``candidates`` that make ``goal`` hold; ``deadline`` is monotonic."""
 
     def __init__(
         self, prover: Prover, goal: Fact, candidates: Candidates, *, max_tries: int, deadline: float | None = None
@@ -54,19 +54,19 @@ class Unlock:
         self.prover = prover
         self.goal = goal
         self.candidates = candidates
-        self.tries = max_tries
+        self.tries_left = max_tries
         self.effort = Effort(max_tries * STEPS_PER_TRY, deadline)
         self.dependence = DependencyClosure(prover.model.program)
         self.scope = self.dependence.needs([goal.key])
-        # What an external predicate would answer to others is not known.
+        # The results of an external predicate for inputs that the added facts cause are unknown.
         self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
-        self.exhausted = False
-        self.larger = False  # whether a larger set than allowed could succeed
+        self.exhausted = False  # whether abduction was cut short
+        self.larger = False  # whether a larger set than the limit could succeed
         self._tried: dict[AssumedFacts, bool] = {}
 
     @property
     def failed(self) -> list[AssumedFacts]:
-        return [one for one, unlocks in self._tried.items() if not unlocks]
+        return [facts for facts, unlocks in self._tried.items() if not unlocks]
 
     def run(self) -> Unlocked:
         if self.prover.solver.contains(self.goal):
@@ -74,43 +74,44 @@ class Unlock:
         unlocking: set[AssumedFacts] = set()
         for size in range(1, MAX_FACTS + 1):
             try:
-                self._sets_of(size, unlocking)
+                self._try_sets_of(size, unlocking)
                 if self.exhausted:
-                    self.complete = self.complete and self._every_set_of(size, unlocking)
+                    self.complete = self.complete and self._try_every_set_of(size, unlocking)
                     self.larger = True
             except BudgetExhausted:
                 self.complete = False
             if unlocking or not self.complete:
                 break
-        return Unlocked(self._presented(unlocking), self.complete and (bool(unlocking) or not self.larger))
+        return Unlocked(self._sorted_without_worse(unlocking), self.complete and (bool(unlocking) or not self.larger))
 
-    def _sets_of(self, size: int, unlocking: set[AssumedFacts]) -> None:
+    def _try_sets_of(self, size: int, unlocking: set[AssumedFacts]) -> None:
+        """Try the sets of at most ``size`` facts that abduction finds; add those that succeed to ``unlocking``."""
         queue: dict[AssumedFacts, None] = {NOTHING: None}
         seen = {NOTHING}
-        last = size == MAX_FACTS
+        is_largest = size == MAX_FACTS
         while queue:
-            tried = next(iter(queue))
-            del queue[tried]
-            if tried and self._unlocks(tried):
-                unlocking.add(tried)
+            facts = next(iter(queue))
+            del queue[facts]
+            if facts and self._unlocks(facts):
+                unlocking.add(facts)
                 continue
-            if len(tried) == size and (not last or self.larger):
+            if len(facts) == size and (not is_largest or self.larger):
                 continue
-            for more in sorted(self._missing_sets(tried, size - len(tried), last), key=_order):
-                larger = tried | more
-                if len(larger) <= size and larger not in seen:
-                    seen.add(larger)
-                    queue[larger] = None
+            for missing in sorted(self._missing_sets(facts, size - len(facts), is_largest), key=_set_order):
+                extended = facts | missing
+                if len(extended) <= size and extended not in seen:
+                    seen.add(extended)
+                    queue[extended] = None
 
-    def _every_set_of(self, size: int, unlocking: set[AssumedFacts]) -> bool:
-        """Try all sets of a size, if they are few enough; return whether they were."""
+    def _try_every_set_of(self, size: int, unlocking: set[AssumedFacts]) -> bool:
+        """Try all sets of a size, if there are few enough; return whether they were tried."""
         keys = [key for key in self.candidates.keys if key in self.scope]
         if any(self.prover.solver.predicate(key).temporal for key in keys):
-            return False  # which intervals are the smallest is known only from the premises
+            return False  # only the premises show which intervals are the smallest
         lengths = [[len(self.candidates.column(key, i)) for i in range(key[1])] for key in keys]
-        if math.comb(sum(map(math.prod, lengths)), size) > self.tries:
+        if math.comb(sum(map(math.prod, lengths)), size) > self.tries_left:
             return False
-        self.effort.steps = max(self.effort.steps, self.tries)
+        self.effort.steps = max(self.effort.steps, self.tries_left)
         facts = list(self._abduction(self.prover, size).facts_of(keys))
         unlocking.update(filter(self._unlocks, map(frozenset, itertools.combinations(facts, size))))
         return True
@@ -120,8 +121,8 @@ class Unlock:
 
     def _unlocks(self, added: AssumedFacts) -> bool:
         if added not in self._tried:
-            self.tries -= 1
-            if self.tries < 0 or (self.effort.deadline is not None and monotonic() > self.effort.deadline):
+            self.tries_left -= 1
+            if self.tries_left < 0 or (self.effort.deadline is not None and monotonic() > self.effort.deadline):
                 raise BudgetExhausted
             self._tried[added] = False
             model = self._evaluate_with(added)
@@ -132,11 +133,11 @@ class Unlock:
     def _evaluate_with(self, added: AssumedFacts) -> EvaluatedModel | None:
         """Return the model with facts added; None if they break the program."""
         limits = self.prover.model.limits
-        enough = min(limits.derived_facts, self._size + MAX_NEW_FACTS)
+        max_derived = min(limits.derived_facts, self._size + MAX_NEW_FACTS)
         try:
-            return self.prover.model.with_facts(added, replace(limits, derived_facts=enough))
+            return self.prover.model.with_facts(added, replace(limits, derived_facts=max_derived))
         except LimitError:
-            self.complete = self.complete and enough == limits.derived_facts
+            self.complete = self.complete and max_derived == limits.derived_facts
         except EvalError:
             pass
         return None
@@ -157,56 +158,56 @@ class Unlock:
         given = [GivenFact(Clause(_atom(fact)), fact.args) for fact in undeclared]
         return not check_types(program.predicates, program.rules, [*program.facts, *given])
 
-    def _missing_sets(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
-        """Return sets that have to be added further; ``last`` if no larger set will be tried."""
+    def _missing_sets(self, added: AssumedFacts, budget: int, is_largest: bool) -> MinimalSets:
+        """Return the sets of which one has to be added too; ``is_largest`` if no larger sets will be tried."""
         if not added:
-            return self._query(self.prover, _as_literal(self.goal), {}, budget, last)
+            return self._query(self.prover, _as_literal(self.goal), {}, budget, is_largest)
         model = self._evaluate_with(added)
         if model is None:
-            return self._repairs(added, budget, last)
+            return self._repairs(added, budget, is_largest)
         prover = Prover(model)
         if prover.solver.contains(self.goal):
-            return Sets()  # its types are wrong, and more facts do not change that
-        return self._query(prover, _as_literal(self.goal), {}, budget, last)
+            return MinimalSets()  # the added facts are ill-typed, and more facts do not change that
+        return self._query(prover, _as_literal(self.goal), {}, budget, is_largest)
 
-    def _query(self, prover: Prover, literal: Literal, row: Row, budget: int, last: bool) -> Sets:
+    def _query(self, prover: Prover, literal: Literal, row: Row, budget: int, is_largest: bool) -> MinimalSets:
         abduction = self._abduction(prover, budget)
         sets = abduction.query(literal, row)
         self.exhausted |= abduction.exhausted
-        self.larger |= last and abduction.cut
+        self.larger |= is_largest and abduction.cut
         return sets
 
-    def _repairs(self, added: AssumedFacts, budget: int, last: bool) -> Sets:
-        """Return sets that could repair a broken program: facts that others include, or that retract conclusions."""
-        repairs = Sets()
+    def _repairs(self, added: AssumedFacts, budget: int, is_largest: bool) -> MinimalSets:
+        """Return sets that could repair a program that ``added`` breaks: included facts, or facts that retract."""
+        repairs = MinimalSets()
         for fact in added:
             predicate = self.prover.solver.predicate(fact.key)
             for atom in predicate.inclusion:
                 assert predicate.decl is not None  # inclusions come from declarations
                 names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
                 row = {name: value for name, value in zip(names, fact.args, strict=True) if name != "_"}
-                for one in self._query(self.prover, Literal(atom), row, budget, last):
-                    repairs.add(one)
+                for facts in self._query(self.prover, Literal(atom), row, budget, is_largest):
+                    repairs.add(facts)
         heads = self.dependence.affects({fact.key for fact in added})
         keys = set().union(*map(self.dependence.retracting, heads)) & self.candidates.keys
         if budget < 1:
-            self.larger |= last and bool(keys)
+            self.larger |= is_largest and bool(keys)
             return repairs
         for fact in self._abduction(self.prover, budget).facts_of(keys):
             repairs.add(frozenset({fact}))
         return repairs
 
-    def _presented(self, unlocking: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
-        """Drop sets that differ from a better one by a longer interval or, if time is free, one further from now."""
-        kept = [one for one in unlocking if not any(self._better(other, one) for other in unlocking)]
-        ordered = [tuple(sorted(one, key=lambda fact: fact.text)) for one in kept]
+    def _sorted_without_worse(self, unlocking: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
+        """Drop sets that differ from another only by a longer interval or, if time is free, by one further from now."""
+        best = [facts for facts in unlocking if not any(self._is_better(other, facts) for other in unlocking)]
+        ordered = [tuple(sorted(facts, key=lambda fact: fact.text)) for facts in best]
         return tuple(sorted(ordered, key=lambda facts: [fact.text for fact in facts]))
 
-    def _better(self, one: AssumedFacts, other: AssumedFacts) -> bool:
-        mine, its = one - other, other - one
-        if len(mine) != 1 or len(its) != 1:
+    def _is_better(self, left_set: AssumedFacts, right_set: AssumedFacts) -> bool:
+        only_left, only_right = left_set - right_set, right_set - left_set
+        if len(only_left) != 1 or len(only_right) != 1:
             return False
-        (left,), (right,) = mine, its
+        (left,), (right,) = only_left, only_right
         if left[:2] != right[:2] or left.interval is None or right.interval is None:
             return False
         if right.interval[0] <= left.interval[0] and left.interval[1] <= right.interval[1]:
@@ -216,12 +217,13 @@ class Unlock:
         return left in self.candidates.smallest or self._distance(left.interval) < self._distance(right.interval)
 
     def _distance(self, interval: Interval) -> tuple[int, int, int]:
+        """Return the length of an interval, its distance from now, and its start."""
         now = self.prover.model.now
         start, end = interval
         return end - start, max(start - now, now - end, 0), start
 
 
-def _order(assumed: AssumedFacts) -> tuple[int, list[str]]:
+def _set_order(assumed: AssumedFacts) -> tuple[int, list[str]]:
     return len(assumed), sorted(fact.text for fact in assumed)
 
 
@@ -237,9 +239,9 @@ def _as_literal(fact: Fact) -> Literal:
 
 
 class Probe:
-    """Rules of one finished model, followed from their heads, and the facts that a caller could add.
+    """Follows rules of one finished model from their heads, and searches facts that a caller could add.
 
-    The deadline of the result's other explanations does not apply; callers pass their own.
+    Deadlines are monotonic; that of the result's explainer does not apply.
     """
 
     def __init__(self, model: EvaluatedModel) -> None:
@@ -256,13 +258,13 @@ class Probe:
         return furthest(self._prover.solver, shape.rule, start, max_rows)
 
     def satisfies(self, premise: Premise, row: Row) -> bool:
-        return bool(satisfying(self._prover.solver, premise, row))
+        return bool(satisfying_rows(self._prover.solver, premise, row))
 
     def holds_with(self, goal: Fact, added: Iterable[Fact], deadline: float) -> bool:
         model = self._prover.model
-        left = max(deadline - monotonic(), 0.001)
+        seconds_left = max(deadline - monotonic(), 0.001)
         try:
-            return ModelSolver(model.with_facts(added, replace(model.limits, seconds=left))).contains(goal)
+            return ModelSolver(model.with_facts(added, replace(model.limits, seconds=seconds_left))).contains(goal)
         except EvalError:
             return False
 
@@ -278,15 +280,16 @@ class Probe:
     ) -> Unlocked:
         """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
 
-        Only values of ``session`` and ``rules`` are used; with ``readable`` also those of all facts, if others do not
-        help. ``ANYTHING`` and ``ANY_NAME`` are wildcards.
+        Only values of ``session`` (the facts of the request) and ``rules`` are used; with ``readable``, if these do not
+        suffice, those of all facts too. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
         """
-        about = self._prover, rules, session, goal, over
-        known = Assertable(*about)
-        search = Unlock(self._prover, goal, known, max_tries=MAX_TRIES_OF_CALLERS, deadline=deadline)
+        arguments = self._prover, rules, session, goal, over
+        assertable = Assertable(*arguments)
+        search = Unlock(self._prover, goal, assertable, max_tries=MAX_TRIES_OF_CALLERS, deadline=deadline)
         unlocked = search.run()
-        complete = unlocked.complete and known.rules_out(unlocked.sets, search.failed)
+        complete = unlocked.complete and assertable.rules_out(unlocked.sets, search.failed)
         if not (unlocked.sets or complete) and readable:
-            wider = Assertable(*about, readable=True)
-            unlocked = Unlock(self._prover, goal, wider, max_tries=MAX_TRIES_OF_CALLERS, deadline=deadline).run()
+            readable_values = Assertable(*arguments, readable=True)
+            search = Unlock(self._prover, goal, readable_values, max_tries=MAX_TRIES_OF_CALLERS, deadline=deadline)
+            unlocked = search.run()
         return Unlocked(unlocked.sets, complete)
