@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.adapters.turns import SHORTEST, UnusedResults
+from manglecp.adapters.turns import MIN_RUN, UnusedResults
 
 letters = st.text("abc ", min_size=0, max_size=120)
 
@@ -19,13 +19,13 @@ def found(result: str, reply: str, call_id: str = "c") -> dict[int, str]:
 @given(letters, letters)
 def test_every_run_of_24_characters_is_found(result: str, reply: str) -> None:
     """Compared with looking at every place."""
-    runs = [result[i : i + SHORTEST] for i in range(len(result) - SHORTEST + 1)]
-    expected = any(run in reply and sum(map(str.isalnum, run)) >= SHORTEST for run in runs)
+    runs = [result[i : i + MIN_RUN] for i in range(len(result) - MIN_RUN + 1)]
+    expected = any(run in reply and sum(map(str.isalnum, run)) >= MIN_RUN for run in runs)
     run = found(result, reply).get(1)
     if expected:
         assert run is not None
     if run is not None:
-        assert len(run) >= SHORTEST
+        assert len(run) >= MIN_RUN
         assert run in result
         assert run in reply
 

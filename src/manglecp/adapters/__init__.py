@@ -1,11 +1,11 @@
-"""Evidence from existing logs of agents.
+"""Evidence for the harness from existing logs of agents: :func:`ingest` converts a log to a document per turn.
 
-records                    a log as numbered JSON records
-conversation               provider-neutral prompts and replies; threads; exchanges and transcripts; typed errors
-anthropic, openai, mcp     log formats of two providers, and of MCP
-policies                   the policies and tools that bind a turn
-turns                      events to turns; a turn to an evidence document
-sources                    all formats; ``ingest``: a log in, documents out
+records                 a log as numbered JSON records
+conversation            prompts and replies, independent of the provider; threads; failures of calls
+anthropic, openai, mcp  the log formats of two providers, and of MCP
+policies                the policies and tools that bind a turn
+turns                   assembles events to turns, and converts a turn to its evidence document
+sources                 the table of formats, and ``ingest``
 """
 
 from manglecp.adapters.policies import CONSTRAINTS

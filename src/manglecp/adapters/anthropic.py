@@ -2,11 +2,11 @@
 
 A record is one of:
 
-* an exchange, ``{"request": …, "response": …}``, or one of both; ``session`` may name the conversation. The response is
-  a message, the list of its events, or the text of its event stream. An ``error`` is skipped: the client retries;
-* a response (``type`` is ``message``) or an event of a streamed one;
-* a transcript: ``{"messages": […]}``, a list of messages, or one message per line. Its replies have a stop reason only
-  if the message has one.
+* an exchange, ``{"request": …, "response": …}``, or only one of the two; ``session`` may name the conversation. The
+  response is a message, the list of its events, or the text of its event stream. An ``error`` is skipped, because the
+  client then repeats the request;
+* a response (``type`` is ``message``), or an event of a streamed response;
+* a transcript: ``{"messages": […]}``, a list of messages, or one message per line.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ from manglecp.adapters.records import (
 from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
 
-EVENTS: Final = frozenset(
+STREAM_EVENTS: Final = frozenset(
     {
         *("message_start", "message_delta", "message_stop", "ping", "error"),
         *("content_block_start", "content_block_delta", "content_block_stop"),
     }
 )
-_APPENDED: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+_TEXT_DELTAS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+"""The type of a delta, and the member of its block to which the text is appended."""
 
 
 class Stream:
@@ -64,7 +65,7 @@ class Stream:
     def __init__(self) -> None:
         self._message: dict[str, Any] | None = None
         self._blocks: dict[int, dict[str, Any]] = {}
-        self._pieces: dict[tuple[int, str], list[str]] = {}
+        self._pieces: dict[tuple[int, str], list[str]] = {}  # texts to append, by block index and member
 
     def add(self, event: dict[str, Any]) -> None:
         """Add one event. Raises :class:`Fault` if it does not follow from the previous events."""
@@ -87,7 +88,7 @@ class Stream:
             raise Fault("not an event of a stream").inside("type")
 
     def message(self) -> dict[str, Any] | None:
-        """Return the message as far as received; None before its start."""
+        """Return the message with all events so far; None before its start."""
         if self._message is None:
             return None
         blocks = {index: dict(block) for index, block in self._blocks.items()}
@@ -107,20 +108,20 @@ class Stream:
         kind = kind_of(delta)
         if kind == "input_json_delta":
             self._pieces.setdefault((index, "input"), []).append(optional_text(delta, "partial_json") or "")
-        elif kind in _APPENDED:
-            name = _APPENDED[kind]
+        elif kind in _TEXT_DELTAS:
+            name = _TEXT_DELTAS[kind]
             self._pieces.setdefault((index, name), []).append(optional_text(delta, name) or "")
         elif kind == "citations_delta":
             block["citations"] = [*array(block, "citations"), delta.get("citation")]
 
 
-_SERVED: Final = ("server_tool_use", "mcp_tool_use")
-_SERVED_KINDS: Final = {
+_SERVED_BLOCKS: Final = ("server_tool_use", "mcp_tool_use")  # calls that the provider runs
+_SERVED_KINDS: Final = {  # by the name of the tool
     "code_execution": CODE_EXECUTION,
     "bash_code_execution": CODE_EXECUTION,
     "text_editor_code_execution": "edit",
 }
-_KINDS_BY_TYPE: Final = {
+_KINDS_BY_TYPE_PREFIX: Final = {  # by the beginning of the ``type`` in a tool definition
     "bash_": "shell",
     "text_editor_": "edit",
     "tool_search_": "search",
@@ -129,7 +130,7 @@ _KINDS_BY_TYPE: Final = {
 
 
 class AnthropicLog(ExchangeLog):
-    """Conversion of records to events, in log order."""
+    """Converts records to events, in log order."""
 
     def __init__(self, limits: LogLimits) -> None:
         super().__init__(limits)
@@ -144,10 +145,10 @@ class AnthropicLog(ExchangeLog):
             return
         record = require_object(value)
         kind = kind_of(record)
-        if kind in EVENTS and kind != "message_start":
+        if kind in STREAM_EVENTS and kind != "message_start":
             self._stream.add(record)
             return
-        yield from self._streamed()
+        yield from self._end_stream()
         self._dialogue.line = line
         if kind == "message_start":
             self._stream.add(record)
@@ -163,20 +164,20 @@ class AnthropicLog(ExchangeLog):
             raise Fault("neither an exchange, nor a message, nor an event of a stream")
 
     def finish(self) -> Iterator[ConversationEvent]:
-        yield from self._streamed()
+        yield from self._end_stream()
         yield from self._dialogue.finish()
 
     def _request(self, request: Message, session: str | None) -> ConversationEvent:
         return self._dialogue.request(request, session)
 
-    def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
-        if kind_of(answer) != "error" and "error" not in answer:
-            yield self._reply(answer)
+    def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
+        if kind_of(response) != "error" and "error" not in response:
+            yield self._reply(response)
 
     def _add_part(self, part: Message) -> None:
         self._stream.add(part)
 
-    def _streamed(self) -> Iterator[ConversationEvent]:
+    def _end_stream(self) -> Iterator[ConversationEvent]:
         message, self._stream = self._stream.message(), Stream()
         if message is not None:
             yield self._reply(message)
@@ -207,8 +208,8 @@ class _Messages(Dialect):
             with inside("content", i):
                 if kind == "text":
                     yield optional_text(block, "text") or ""
-                elif kind == "tool_use" or kind in _SERVED:
-                    yield _read_call(block, served=kind in _SERVED)
+                elif kind == "tool_use" or kind in _SERVED_BLOCKS:
+                    yield _read_call(block, served=kind in _SERVED_BLOCKS)
                 elif kind is not None and kind.endswith("_tool_result"):
                     yield _read_result(block, served=True)
 
@@ -226,7 +227,7 @@ class _Messages(Dialect):
         return offer_tools(read_each(request, "tools", _read_tool), closed=not request.get("mcp_servers"))
 
     def choice(self, request: Message) -> JSON:
-        """Map ``tool`` to ``specific`` and ``none`` to None."""
+        """Return ``specific`` for ``tool``, None for ``none``, and other choices as they are."""
         choice = mapping(request, "tool_choice") or {}
         if kind_of(choice) == "tool":
             return {"mode": "specific", "toolName": choice.get("name")}
@@ -263,20 +264,23 @@ def _read_call(block: dict[str, Any], *, served: bool) -> ToolCall:
 
 
 def _read_result(block: dict[str, Any], *, served: bool) -> CallResult:
-    """Return the result of a tool. Errors of tools that the provider runs are objects with an ``error_code``."""
+    """Return the result of a tool.
+
+    The content of tools that the provider runs (``served``) is an object, which has an ``error_code`` after a failure.
+    """
     content = block.get("content")
-    of_provider = content if served and type(content) is dict else {}
-    failed = block.get("is_error") is True or "error_code" in of_provider
+    served_content = content if served and type(content) is dict else {}
+    failed = block.get("is_error") is True or "error_code" in served_content
     failure: Failure | None = None
     evidence: dict[str, Any] = {}
     if failed:
-        # An error object without a message is shown as its JSON.
-        text = canonical_bytes(content).decode() if of_provider else _block_text(content)
-        failure = read_failure(of_provider or None, text)
-    elif type(of_provider.get("stdout")) is str and type(of_provider.get("stderr")) is str:
+        # The message of an error object without a message is its JSON.
+        text = canonical_bytes(content).decode() if served_content else _block_text(content)
+        failure = read_failure(served_content or None, text)
+    elif type(served_content.get("stdout")) is str and type(served_content.get("stderr")) is str:
         evidence["observation"] = {
-            "stdoutDigest": digest_text(of_provider["stdout"]),
-            "stderrDigest": digest_text(of_provider["stderr"]),
+            "stdoutDigest": digest_text(served_content["stdout"]),
+            "stderrDigest": digest_text(served_content["stderr"]),
         }
     return CallResult(
         identifier(block, "tool_use_id"),
@@ -297,7 +301,7 @@ def _block_text(content: JSON) -> str:
 
 
 def _found_tools(content: JSON) -> tuple[str, ...] | None:
-    """Return the tools that a search found; None if this is not a search result."""
+    """Return the names of the tools that a search found; None if it found none, or for other results."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
     if type(content) is not list:
@@ -311,16 +315,16 @@ def _found_tools(content: JSON) -> tuple[str, ...] | None:
 
 
 def _read_tool(definition: dict[str, Any]) -> ToolDefinition | None:
-    """Return the tool; None for a set of tools that a server names."""
+    """Return the tool; None for the tools of an MCP server, which the log does not name."""
     if "name" not in definition:
         return None
     name = identifier(definition, "name")
-    version = optional_text(definition, "type") or "custom"
-    kind = next((kind for start, kind in _KINDS_BY_TYPE.items() if version.startswith(start)), "function")
-    callers = [normalize_caller(one) for one in array(definition, "allowed_callers") if type(one) is str]
+    type_ = optional_text(definition, "type") or "custom"
+    kind = next((kind for prefix, kind in _KINDS_BY_TYPE_PREFIX.items() if type_.startswith(prefix)), "function")
+    callers = [normalize_caller(caller) for caller in array(definition, "allowed_callers") if type(caller) is str]
     return ToolDefinition(
         name,
-        definition.get("input_schema", {"type": version, "name": name}),
+        definition.get("input_schema", {"type": type_, "name": name}),
         kind,
         definition.get("defer_loading") is True,
         tuple(dict.fromkeys(callers)) or None,

@@ -1,11 +1,12 @@
-"""Conversations of a chat interface, independent of the provider: prompts and replies.
+"""Conversations of a chat interface, independent of the provider, as a sequence of prompts and replies.
 
-Two kinds of logs hold a conversation. In *exchanges*, each request repeats the messages so far and each response is
-recorded as received. In a *transcript* there is one list of messages, and a prompt is synthesised before each reply. A
+Two kinds of logs hold a conversation. In *exchanges*, each request repeats the messages so far, and each response is
+recorded as received. A *transcript* is one list of messages; a prompt is created from the messages before each reply. A
 :class:`Dialect` interprets the messages of one provider.
 
-Logs of several agents are interleaved. A request continues a thread if it starts with the same message (or names the
-same session) and is longer than, or equal to, the known messages of the thread; otherwise it starts a new thread.
+A log may interleave the conversations (threads) of several agents. A request continues a thread if it starts with the
+same message (or names the same session), and has more messages than are known of the thread, or exactly these;
+otherwise it starts a new thread. Field names in double backquotes are those of the evidence of the harness.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ CODE_EXECUTION: Final = "code_execution"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The program that made a call, if the model did not make it directly."""
+    """The program, itself run by a call of the model, that made a call."""
 
     kind: str
     parent: str | None
-    """The id of the calling call."""
+    """The id of the call that runs the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,11 @@ class ToolCall:
     name: str
     input: JSON
     kind: str = "function"
+    """``toolKind``: function, mcp, search, shell, edit or code_execution."""
     block: str = "tool_use"
+    """``sourceBlock``: tool_use or function_call."""
     valid: bool = True
-    """Whether the arguments have the type that the provider promises."""
+    """Whether the input has the type that the provider promises, usually an object."""
     served: bool = False
     """Whether the provider runs the call and returns the result in a reply."""
     caller: Caller | None = None
@@ -71,7 +74,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of a call, and the block or message that contained it."""
+    """The result of the call ``id``; ``shown`` is the block or message of the log that contained it."""
 
     id: str
     payload: JSON
@@ -81,41 +84,43 @@ class CallResult:
     tools: tuple[str, ...] | None = None
     """The tools that a search found."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """Further members of the row recorded in the log, such as ``observation``."""
+    """Further members for the row of ``toolResults``, such as ``observation``."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """The tools of a request, as documents of the specification, and a digest of each schema."""
+    """The tools of a request."""
 
     documents: Mapping[str, Any]
+    """Policy documents, by name: ``toolCatalog``, ``deferPolicy``, ``toolExamples``, ``allowedCallers``."""
     digests: Mapping[str, str]
     """The digest of each document."""
     schemas: Mapping[str, str]
+    """The digest of each input schema, by the name of the tool."""
     kinds: Mapping[str, str]
     """Kinds other than ``function``, by the name of the tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The additions of one request to a thread."""
+    """One request to a model; ``results`` and ``speaks`` are about the messages that it adds to the thread."""
 
     thread: int
     view: str
-    """The digest of its message list."""
+    """The digest of the whole message list."""
     queue: str
-    """The digest of its system and reminder texts."""
+    """The digest of all system and reminder texts."""
     results: tuple[CallResult, ...] = ()
     speaks: bool = False
     """Whether the user adds text."""
     echoes: bool = False
-    """Whether the request contains the last reply."""
+    """Whether the request follows a reply of the thread, which it may repeat."""
     repeats: bool = False
     """Whether it repeats the previous request unchanged."""
     model: str | None = None
     offer: OfferedTools | None = None
     choice: JSON = None
-    """``toolChoice`` in the vocabulary of the specification."""
+    """``toolChoice``."""
     transport: Mapping[str, Any] | None = None
     """``toolTransportPolicy``, as far as the request sets it."""
 
@@ -128,27 +133,27 @@ class ModelReply:
     line: int
     parts: tuple[str | ToolCall | CallResult, ...]
     stop: str | None
-    """The stop reason, mapped to the specification if possible; None if not recorded."""
+    """``stopReason``, as the provider names it if the harness has no word for it; None if not recorded."""
     model: str | None = None
     offer: OfferedTools | None = None
-    """The available tools, in logs without requests to a model."""
+    """The available tools, in a log that has no requests to a model."""
 
 
 ConversationEvent: TypeAlias = Prompt | ModelReply
 
 
 _REMINDER: Final = re.compile(r"<system-reminder>(.*?)</system-reminder>", re.DOTALL)
-_MARK: Final = "<system-reminder>"
+_REMINDER_TAG: Final = "<system-reminder>"  # searched for first, which is faster than the pattern
 
 
 def find_reminders(text: str) -> list[str]:
-    """Return the reminders that a harness inserted into user text."""
-    return [reminder.strip() for reminder in _REMINDER.findall(text)] if _MARK in text else []
+    """Return the reminders that an agent inserted into user text."""
+    return [reminder.strip() for reminder in _REMINDER.findall(text)] if _REMINDER_TAG in text else []
 
 
 def has_user_text(text: str) -> bool:
     """Return whether a text contains anything other than reminders."""
-    return bool((_REMINDER.sub("", text) if _MARK in text else text).strip())
+    return bool((_REMINDER.sub("", text) if _REMINDER_TAG in text else text).strip())
 
 
 class Thread:
@@ -160,48 +165,49 @@ class Thread:
         self.restart(system)
 
     def restart(self, system: Iterable[str]) -> None:
-        """Reset the digests, with these instructions."""
+        """Reset the digests to a conversation without messages, with these instructions of the operator."""
         self.system = list(system)
         self.view = RunningDigest()
         self.queue = RunningDigest(self.system)
 
     def append(self, message: JSON, queued: Iterable[str]) -> None:
-        """Add a message and those of its texts that belong to the reminder queue."""
+        """Add a message, and its system and reminder texts."""
         self.view.append(message)
         for text in queued:
             self.queue.append(text)
 
 
 class Threads:
-    """The threads of a log, by key, in an LRU cache."""
+    """The last ``max_threads`` threads of a log, by key: a session, a first message, or a name."""
 
-    def __init__(self, most: int) -> None:
-        self._begun = 0
-        self._open: LruCache[bytes, Thread] = LruCache(max(1, most))
+    def __init__(self, max_threads: int) -> None:
+        self._count = 0
+        self._by_key: LruCache[bytes, Thread] = LruCache(max(1, max_threads))
 
     def begin(self, system: Iterable[str] = ()) -> Thread:
-        self._begun += 1
-        return Thread(self._begun, system)
+        self._count += 1
+        return Thread(self._count, system)
 
-    def continued(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
-        """Return the thread of a request, and how many of its messages are already known."""
+    def find_or_begin(self, messages: Sequence[Any], session: str | None) -> tuple[Thread, int]:
+        """Return the thread that a request continues or starts, and how many of its messages are already known."""
         key = canonical_bytes(session if session is not None else texts_of(messages[0]) if messages else None)
-        thread = self._open.get(key)
-        count = 0 if thread is None else len(thread.messages)
-        if thread is None or len(messages) < count or (len(messages) == count and messages != thread.messages):
-            thread, count = self.begin(), 0
-        self._open.put(key, thread)
-        return thread, count
+        thread = self._by_key.get(key)
+        known_count = 0 if thread is None else len(thread.messages)
+        is_same = thread is not None and (len(messages) > known_count or messages == thread.messages)
+        if thread is None or not is_same:
+            thread, known_count = self.begin(), 0
+        self._by_key.put(key, thread)
+        return thread, known_count
 
     def named(self, name: str) -> tuple[Thread, bool]:
-        """Return the thread with this name, and whether it existed."""
-        existing = self._open.get(canonical_bytes(name))
+        """Return the thread with this name, a new one if necessary, and whether it existed."""
+        existing = self._by_key.get(canonical_bytes(name))
         thread = existing or self.begin()
-        self.name(name, thread)
+        self.set_name(name, thread)
         return thread, existing is not None
 
-    def name(self, name: str, thread: Thread) -> None:
-        self._open.put(canonical_bytes(name), thread)
+    def set_name(self, name: str, thread: Thread) -> None:
+        self._by_key.put(canonical_bytes(name), thread)
 
 
 Message: TypeAlias = dict[str, Any]
@@ -209,7 +215,7 @@ ReplyPart: TypeAlias = str | ToolCall | CallResult
 
 
 class Dialect(ABC):
-    """Interpretation of the requests and messages of one provider."""
+    """Interprets the requests and messages of one provider. The methods raise :class:`Fault`."""
 
     list_name = "messages"
     """The member of a request that holds its messages."""
@@ -226,7 +232,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def texts(self, message: Message) -> list[str]:
-        """Return its texts, except those in tool results."""
+        """Return the texts of a message, except those in tool results."""
 
     @abstractmethod
     def results(self, message: Message) -> list[CallResult]:
@@ -250,72 +256,71 @@ class Dialect(ABC):
 
     @abstractmethod
     def choice(self, request: Message) -> JSON:
-        """Return ``toolChoice`` in the vocabulary of the specification."""
+        """Return ``toolChoice`` as the harness names it."""
 
     @abstractmethod
     def is_sequential(self, request: Message) -> bool:
-        pass
+        """Return whether the request forbids parallel tool calls."""
 
 
 @dataclass(slots=True)
 class _Additions:
+    """The messages that a request adds to its thread; the fields are those of :class:`Prompt`."""
+
     echoes: bool
-    """Whether the messages follow a reply, and may repeat it first."""
     results: list[CallResult] = field(default_factory=list)
     speaks: bool = False
     count: int = 0
     has_client_message: bool = False
-    past: set[str] = field(default_factory=set)
-    """Calls of replies from before the log began; their results are ignored."""
+    unlogged_call_ids: set[str] = field(default_factory=set)
+    """Calls of replies that the log does not have, only this request; their results are ignored."""
 
     def add(self, message: Message, dialect: Dialect, texts: Iterable[str]) -> None:
         self.count += 1
         if dialect.is_reply(message):
             if not self.echoes or self.has_client_message:
-                self.past |= {part.id for part in dialect.parts(message) if isinstance(part, ToolCall)}
+                self.unlogged_call_ids |= {part.id for part in dialect.parts(message) if isinstance(part, ToolCall)}
             return
         self.has_client_message = True
         self.speaks = self.speaks or (not dialect.is_system(message) and any(map(has_user_text, texts)))
-        self.results += [result for result in dialect.results(message) if result.id not in self.past]
+        self.results += [result for result in dialect.results(message) if result.id not in self.unlogged_call_ids]
 
 
 @dataclass(slots=True)
 class _Transcript:
     thread: Thread
-    request: Message
-    additions: _Additions
-    reply: list[Message] = field(default_factory=list)
-    """Messages of the model that form the current reply."""
-    line: int = 0
-    """The line on which the reply began."""
+    request: Message  # an object with the other members of a request, such as ``model``; may be empty
+    additions: _Additions  # messages since the last reply
+    reply: list[Message] = field(default_factory=list)  # messages of the model that form the current reply
+    line: int = 0  # the line on which the reply began
 
 
 class Dialogue:
-    """Conversion of the requests, replies and transcripts of a log to events."""
+    """Converts the requests, replies and transcripts of a log to events."""
 
     def __init__(self, dialect: Dialect, limits: LogLimits) -> None:
         self.line = 0
         """The line of the events emitted next."""
         self._dialect = dialect
         self._threads = Threads(limits.horizon)
-        self._thread: Thread | None = None
-        self._offers: tuple[object, OfferedTools | None] = (None, None)
-        self._loose: _Transcript | None = None
+        self._thread: Thread | None = None  # of the last request
+        self._last_offer: tuple[object, OfferedTools | None] = (None, None)  # cache key and value, see _offer()
+        self._line_transcript: _Transcript | None = None  # of messages on lines of their own
 
     @property
     def has_request(self) -> bool:
-        """Return whether a request precedes, so that a reply can follow."""
+        """Whether there was a request, so that a reply can follow."""
         return self._thread is not None
 
     def request(self, request: Message, session: str | None = None) -> Prompt:
         """Return the prompt of a request that repeats its conversation."""
         messages = array(request, self._dialect.list_name)
-        thread, known_count = self._threads.continued(messages, session)
+        thread, known_count = self._threads.find_or_begin(messages, session)
         prompt = self._read_request(thread, request, messages, known_count, echoes=known_count > 0)
         return replace(prompt, repeats=True) if 0 < known_count == len(messages) else prompt
 
     def addition(self, request: Message, key: str) -> Prompt:
-        """Return the prompt of a request that holds only new messages for the conversation of this key."""
+        """Return the prompt of a request that holds only the new messages of the conversation with this key."""
         thread, existed = self._threads.named(key)
         thread.messages = ()
         prompt = self._read_request(thread, request, array(request, self._dialect.list_name), 0, echoes=existed)
@@ -325,17 +330,20 @@ class Dialogue:
     def reply(
         self, parts: Iterable[ReplyPart], stop: str | None, model: str | None, key: str | None = None
     ) -> ModelReply:
-        """Return the reply to the last request; additions may reference it by ``key``."""
+        """Return the reply to the last request. Later requests may continue it by ``key``, see :meth:`addition`."""
         if self._thread is None:
             self._thread = self._threads.begin()
         if key is not None:
-            self._threads.name(key, self._thread)
+            self._threads.set_name(key, self._thread)
         return ModelReply(self._thread.number, self.line, tuple(parts), stop, model)
 
     def _read_request(
         self, thread: Thread, request: Message, messages: Sequence[Any], known_count: int, *, echoes: bool
     ) -> Prompt:
-        """Read a request. Its known messages are read again only if they or the instructions changed."""
+        """Return the prompt of a request; its first ``known_count`` messages are known from the request before.
+
+        These are hashed again only if they or the instructions have changed.
+        """
         system = self._dialect.system(request)
         unchanged = thread.system == system and list(thread.messages) == messages[:known_count]
         if not unchanged or known_count == 0:
@@ -345,7 +353,7 @@ class Dialogue:
             with inside(self._dialect.list_name, i):
                 message = require_object(messages[i])
                 texts = self._dialect.texts(message)
-                thread.append(message, self._queued(message, texts))
+                thread.append(message, self._queue_texts(message, texts))
                 if i >= known_count:
                     additions.add(message, self._dialect, texts)
         thread.messages = messages
@@ -362,15 +370,15 @@ class Dialogue:
         yield from self._end_transcript(transcript)
 
     def message(self, message: Message) -> Iterator[ConversationEvent]:
-        """Yield the events of a message on a line of its own."""
-        if self._loose is None:
-            self._loose = _Transcript(self._threads.begin(), {}, _Additions(echoes=False))
-        yield from self._add_message(self._loose, message)
+        """Yield the events of a message on a line of its own; all such messages form one transcript."""
+        if self._line_transcript is None:
+            self._line_transcript = _Transcript(self._threads.begin(), {}, _Additions(echoes=False))
+        yield from self._add_message(self._line_transcript, message)
 
     def finish(self) -> Iterator[ConversationEvent]:
         """Yield the events that are pending at the end of the log."""
-        if self._loose is not None:
-            yield from self._end_transcript(self._loose)
+        if self._line_transcript is not None:
+            yield from self._end_transcript(self._line_transcript)
 
     def _add_message(self, transcript: _Transcript, message: Message) -> Iterator[ConversationEvent]:
         is_reply = self._dialect.is_reply(message)
@@ -385,10 +393,10 @@ class Dialogue:
             yield self._prompt(transcript.thread, transcript.request, transcript.additions)
             transcript.additions = _Additions(echoes=True)
             transcript.reply, transcript.line = [message], self.line
-        transcript.thread.append(message, self._queued(message, texts))
+        transcript.thread.append(message, self._queue_texts(message, texts))
 
     def _end_transcript(self, transcript: _Transcript) -> Iterator[ConversationEvent]:
-        """Messages after the last reply have no reply, but may bring results."""
+        """Yield the last reply, and a prompt for the messages after it, which may contain results."""
         if transcript.reply:
             yield self._end_reply(transcript)
         if transcript.additions.count:
@@ -401,10 +409,11 @@ class Dialogue:
         model = optional_text(last, "model") or optional_text(transcript.request, "model")
         return ModelReply(transcript.thread.number, transcript.line, tuple(parts), self._dialect.stop(last), model)
 
-    def _queued(self, message: Message, texts: list[str]) -> list[str]:
+    def _queue_texts(self, message: Message, texts: list[str]) -> list[str]:
+        """Return the texts of a system message, or the reminders in a user message."""
         if self._dialect.is_system(message):
             return texts
-        return [] if self._dialect.is_reply(message) else [one for text in texts for one in find_reminders(text)]
+        return [] if self._dialect.is_reply(message) else [found for text in texts for found in find_reminders(text)]
 
     def _prompt(self, thread: Thread, request: Message, additions: _Additions) -> Prompt:
         return Prompt(
@@ -421,37 +430,37 @@ class Dialogue:
         )
 
     def _offer(self, request: Message) -> OfferedTools | None:
-        """Return the offered tools, cached for the previous request: most requests offer the same."""
+        """Return the offered tools. The last ones are cached, because most requests offer the same."""
         tools = array(request, "tools")
         if not tools:
             return None
         key = (tools, bool(request.get("mcp_servers")))
-        if self._offers[0] != key:
-            self._offers = (key, self._dialect.offer(request))
-        return self._offers[1]
+        if self._last_offer[0] != key:
+            self._last_offer = (key, self._dialect.offer(request))
+        return self._last_offer[1]
 
 
 class ExchangeLog(ABC):
-    """Base class of logs with exchanges, ``{"request": …, "response": …}``."""
+    """Base class of readers for logs with exchanges, ``{"request": …, "response": …}``."""
 
     def __init__(self, limits: LogLimits) -> None:
         self._limits = limits
 
     @abstractmethod
     def _request(self, request: Message, session: str | None) -> ConversationEvent:
-        pass
+        """Return the prompt of a request."""
 
     @abstractmethod
-    def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
-        """Yield the reply of a response; nothing for an error, after which the client retries."""
+    def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
+        """Yield the reply of a response that was not streamed; nothing for an error, after which the client retries."""
 
     @abstractmethod
     def _add_part(self, part: Message) -> None:
-        pass
+        """Add a part (chunk or event) of a streamed response."""
 
     @abstractmethod
-    def _streamed(self) -> Iterator[ConversationEvent]:
-        """Yield the reply of the streamed response so far, and begin the next one."""
+    def _end_stream(self) -> Iterator[ConversationEvent]:
+        """Yield the reply of the parts added so far, if there are some, and begin the next response."""
 
     def _exchange(self, record: Message) -> Iterator[ConversationEvent]:
         session = optional_text(record, "session")
@@ -465,24 +474,23 @@ class ExchangeLog(ABC):
                 yield from self._response(record["response"])
 
     def _response(self, response: JSON) -> Iterator[ConversationEvent]:
-        """Yield the reply of a response: an object, the list of its parts, or the text of its event stream."""
+        """Yield the reply of a response, recorded as an object, the list of its parts, or the text of a stream."""
         if type(response) is str:
             response = read_stream(response, self._limits)
         if type(response) is list:
             for i, part in enumerate(response):
                 with inside(i):
                     self._add_part(require_object(part))
-            yield from self._streamed()
+            yield from self._end_stream()
             return
-        answer, steps = unwrap_body(response)
+        body, steps = unwrap_body(response)
         with inside(*steps):
-            yield from self._answer(answer)
+            yield from self._complete_response(body)
 
 
-# Code and message are read where recorded; prose has no code. Logs rarely record whether a retry can help, so it is
-# looked up by code and the row is marked as derived.
+# Logs rarely record whether a retry of a failed call can help, so it is looked up by the error code.
 
-_RETRYABLE: Final = (
+_RETRYABLE_CODES: Final = (
     # HTTP
     "408", "425", "429", "500", "502", "503", "504", "529",
     # JSON-RPC and MCP: connection closed, request timed out
@@ -494,7 +502,7 @@ _RETRYABLE: Final = (
     "busy", "connection_refused", "connection_reset", "deadline_exceeded", "econnrefused", "econnreset", "etimedout",
     "network_error", "rate_limited", "service_unavailable", "temporarily_unavailable", "timed_out", "transient",
 )  # fmt: skip
-_NOT_RETRYABLE: Final = (
+_FINAL_CODES: Final = (
     # HTTP
     "400", "401", "402", "403", "404", "405", "409", "410", "413", "415", "422",
     # JSON-RPC and MCP: not JSON, no request, no such method, bad arguments, internal, no such resource, cancelled
@@ -510,11 +518,11 @@ _NOT_RETRYABLE: Final = (
     "invalid_arguments", "not_found", "outcome_unknown", "permission_denied", "unauthorized", "unsupported",
     "validation_error",
 )  # fmt: skip
-RETRYABLE: Final = dict.fromkeys(_NOT_RETRYABLE, False) | dict.fromkeys(_RETRYABLE, True)
+RETRYABLE: Final = dict.fromkeys(_FINAL_CODES, False) | dict.fromkeys(_RETRYABLE_CODES, True)
 """Whether a retry can help, by lower-case error code."""
 
-_CODES: Final = ("errorCode", "error_code", "code", "type")
-_MESSAGES: Final = ("errorMessage", "error_message", "message")
+_CODE_MEMBERS: Final = ("errorCode", "error_code", "code", "type")
+_MESSAGE_MEMBERS: Final = ("errorMessage", "error_message", "message")
 
 
 def is_retryable(code: str | None) -> bool | None:
@@ -523,37 +531,38 @@ def is_retryable(code: str | None) -> bool | None:
 
 
 def read_failure(payload: JSON, text: str) -> Failure:
-    """Return the error that a result describes; ``text`` is the text shown to the model."""
-    error = _object(payload, text)
+    """Return the code, message and retryability that a failed result records; ``text`` is what the model read."""
+    error = _result_object(payload, text)
     inner = error.get("error")
     if type(inner) is dict:
         error = inner
     elif type(inner) is str:
         error = {"message": inner, **error}
-    codes = _CODES if error is inner else _CODES[:-1]  # outside of an error object, `type` is that of a block
-    retry = error.get("retryable")
+    # Outside of an ``error`` object, ``type`` is the type of a content block and not a code.
+    code_members = _CODE_MEMBERS if error is inner else _CODE_MEMBERS[:-1]
+    retryable = error.get("retryable")
     return Failure(
-        code=next((str(error[name]) for name in codes if _is_code(error.get(name))), None),
-        message=next((error[name] for name in _MESSAGES if type(error.get(name)) is str), text) or None,
-        retryable=retry if type(retry) is bool else None,
+        code=next((str(error[name]) for name in code_members if _is_code(error.get(name))), None),
+        message=next((error[name] for name in _MESSAGE_MEMBERS if type(error.get(name)) is str), text) or None,
+        retryable=retryable if type(retryable) is bool else None,
     )
 
 
 def reports_failure(payload: JSON, text: str) -> bool:
     """Return whether a result describes itself as an error, for providers without an error flag."""
-    result = _object(payload, text)
+    result = _result_object(payload, text)
     inner = result.get("error")
     return (
         result.get("isError") is True
         or result.get("is_error") is True
         or _is_code(result.get("errorCode"))
         or _is_code(result.get("error_code"))
-        or (type(inner) is dict and any(_is_code(inner.get(name)) for name in _CODES))
+        or (type(inner) is dict and any(_is_code(inner.get(name)) for name in _CODE_MEMBERS))
     )
 
 
-def _object(payload: JSON, text: str) -> dict[str, Any]:
-    """Return the result as an object, parsed from its text if necessary; ``{}`` if it is not an object."""
+def _result_object(payload: JSON, text: str) -> dict[str, Any]:
+    """Return the payload, or else its text parsed as JSON, if that is an object; otherwise ``{}``."""
     if type(payload) is dict:
         return payload
     if not text.lstrip().startswith("{"):

@@ -1,10 +1,10 @@
 """Logs of MCP: JSON-RPC messages between a client and a server, in the order of observation.
 
-A record is a message, a list of messages, or a message under ``message`` with further members of the logger. MCP does
-not transport what the model saw or whether it continued, so that is missing from the evidence.
+A record is a message, a list of messages, or an object of the logger with the message in its member ``message``. MCP
+does not transport what the model read or whether it continued, so that is missing from the evidence.
 
-Calls that overlap in time form one turn, which ends when none is open. Client and server choose request ids
-independently, so one id may be open on both sides: requests nest, and a response belongs to the last request of its id.
+Calls that overlap in time form one turn, which ends when no call is open. Client and server choose request ids
+independently, so both may have an open request with the same id: a response belongs to the last request with its id.
 """
 
 from __future__ import annotations
@@ -37,20 +37,19 @@ from manglecp.wire import JSON, Fault
 _CALL: Final = "tools/call"
 _LIST: Final = "tools/list"
 _CANCELLED: Final = "notifications/cancelled"
-_THREAD: Final = 1
+_THREAD: Final = 1  # a log is one conversation
 
 
 class McpLog:
-    """Conversion of JSON-RPC messages to events, in log order."""
+    """Converts JSON-RPC messages to events, in log order."""
 
     def __init__(self) -> None:
         self._line = 0
-        self._open: dict[str | int, list[str]] = {}
-        """The methods of pending requests by id; the last one is matched first."""
-        self._calls = 0
-        self._parts: list[ToolCall | CallResult] = []
+        self._open_methods: dict[str | int, list[str]] = {}  # of requests without a response, by request id
+        self._open_calls = 0
+        self._parts: list[ToolCall | CallResult] = []  # of the current turn
         self._cancelled: set[str | int] = set()
-        self._listed: list[ToolDefinition] = []
+        self._listed: list[ToolDefinition] = []  # pages of the catalogue so far
         self._offer: OfferedTools | None = None
 
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
@@ -70,7 +69,7 @@ class McpLog:
     def finish(self) -> Iterator[ConversationEvent]:
         """Yield the last turn; calls that are still open have no result."""
         if self._parts:
-            yield self._turn()
+            yield self._end_turn()
 
     def _message(self, message: dict[str, Any]) -> Iterator[ConversationEvent]:
         method = optional_text(message, "method")
@@ -83,60 +82,60 @@ class McpLog:
             self._response(message)
         else:
             raise Fault("neither a request, nor a response, nor a notification")
-        if self._parts and not self._calls:
-            yield self._turn()
+        if self._parts and not self._open_calls:
+            yield self._end_turn()
 
-    def _turn(self) -> ModelReply:
-        parts, self._parts, self._calls = tuple(self._parts), [], 0
+    def _end_turn(self) -> ModelReply:
+        parts, self._parts, self._open_calls = tuple(self._parts), [], 0
         return ModelReply(_THREAD, self._line, parts, "tool_use", offer=self._offer)
 
     def _request(self, method: str, message: dict[str, Any]) -> None:
-        number = text_or_number(message, "id")
+        request_id = text_or_number(message, "id")
         params = mapping(message, "params") or {}
         if method == _CALL:
             with inside("params"):
                 name = identifier(params, "name")
             arguments = params.get("arguments")
             valid = arguments is None or type(arguments) is dict
-            self._parts.append(
-                ToolCall(_call_id(number), name, {} if arguments is None else arguments, "mcp", "function_call", valid)
-            )
-            self._calls += 1
-            self._cancelled.discard(number)
+            call_input = {} if arguments is None else arguments
+            self._parts.append(ToolCall(_call_id(request_id), name, call_input, "mcp", "function_call", valid))
+            self._open_calls += 1
+            self._cancelled.discard(request_id)
         elif method == _LIST and params.get("cursor") is None:
             self._listed = []
-        self._open.setdefault(number, []).append(method)
+        self._open_methods.setdefault(request_id, []).append(method)
 
     def _response(self, message: dict[str, Any]) -> None:
-        number = text_or_number(message, "id")
-        methods = self._open.get(number)
+        request_id = text_or_number(message, "id")
+        methods = self._open_methods.get(request_id)
         method = methods.pop() if methods else None
         if not methods:
-            self._open.pop(number, None)
+            self._open_methods.pop(request_id, None)
         if method == _LIST:
-            self._list(mapping(message, "result"))
+            self._add_catalogue_page(mapping(message, "result"))
         elif method == _CALL:
-            self._calls -= 1
-            self._parts.append(_read_result(number, message))
-        elif method is None and number in self._cancelled:
-            self._cancelled.discard(number)  # late response to a cancelled call: ignored
+            self._open_calls -= 1
+            self._parts.append(_read_result(request_id, message))
+        elif method is None and request_id in self._cancelled:
+            self._cancelled.discard(request_id)  # late response to a cancelled call: ignored
         elif method is None:
-            self._parts.append(_read_result(number, message))  # no request: an orphan
+            self._parts.append(_read_result(request_id, message))  # the checks report a result without a call
 
     def _cancel(self, params: dict[str, Any]) -> None:
-        number = text_or_number(params, "requestId")
-        methods = self._open.get(number)
+        request_id = text_or_number(params, "requestId")
+        methods = self._open_methods.get(request_id)
         if methods and _CALL in methods:
             methods.remove(_CALL)
             if not methods:
-                del self._open[number]
-            self._calls -= 1
-            self._cancelled.add(number)
+                del self._open_methods[request_id]
+            self._open_calls -= 1
+            self._cancelled.add(request_id)
             reason = optional_text(params, "reason")
-            self._parts.append(CallResult(_call_id(number), reason, params, "cancelled", Failure("cancelled", reason)))
+            failure = Failure("cancelled", reason)
+            self._parts.append(CallResult(_call_id(request_id), reason, params, "cancelled", failure))
 
-    def _list(self, result: dict[str, Any] | None) -> None:
-        """Add a page of the catalogue, which is complete with the last page."""
+    def _add_catalogue_page(self, result: dict[str, Any] | None) -> None:
+        """Add a page of the tool list; the last page completes the offer."""
         if result is None:
             return
         with inside("result"):
@@ -147,21 +146,22 @@ class McpLog:
             self._offer = offer_tools(self._listed)
 
 
-def _call_id(number: str | int) -> str:
-    """Return the id as text; a numeric string is quoted to differ from the number."""
-    return f'"{number}"' if type(number) is str and number.lstrip("-").isdecimal() else str(number)
+def _call_id(request_id: str | int) -> str:
+    """Return the id as text; a text of digits is quoted, so that it differs from the number."""
+    is_digits = type(request_id) is str and request_id.lstrip("-").isdecimal()
+    return f'"{request_id}"' if is_digits else str(request_id)
 
 
-def _read_result(number: str | int, message: dict[str, Any]) -> CallResult:
+def _read_result(request_id: str | int, message: dict[str, Any]) -> CallResult:
     error = mapping(message, "error")
     if error is not None:
-        return CallResult(_call_id(number), error, message, "error", read_failure({"error": error}, ""))
+        return CallResult(_call_id(request_id), error, message, "error", read_failure({"error": error}, ""))
     result = mapping(message, "result") or {}
     texts = [text for _, block in each_object(result, "content") if type(text := block.get("text")) is str]
     payload = {name: value for name, value in result.items() if name != "_meta"}
     failed = result.get("isError") is True
     return CallResult(
-        _call_id(number),
+        _call_id(request_id),
         payload,
         message,
         "error" if failed else "ok",

@@ -2,13 +2,13 @@
 
 A record is one of:
 
-* an exchange, ``{"request": …, "response": …}``, or one of both; ``session`` may name the conversation. A request with
-  ``input`` belongs to the Responses API, one with ``messages`` to Chat Completions;
-* a completion, a response object, or a chunk or event of a streamed one;
-* a transcript: ``{"messages": […]}``, a list, or one message or item per line (items have a type). It
-  has no stop reasons.
+* an exchange, ``{"request": …, "response": …}``, or only one of the two; ``session`` may name the conversation. A
+  request with ``input`` belongs to the Responses API, a request with ``messages`` to Chat Completions;
+* a completion or a response object, or a chunk of a streamed completion or an event of a streamed response;
+* a transcript: ``{"messages": […]}``, a list of messages (Chat Completions) or of items with a ``type`` (Responses),
+  or one message or item per line.
 
-Only the first choice is read; a call in another choice is an error. Stop reasons are mapped by ``STOP_REASONS``.
+Only the first choice of a completion is read; a call in another choice is an error.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ from manglecp.base.digest import digest_text
 from manglecp.wire import JSON, Fault
 
 STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
+"""The stop reason of the harness for each ``finish_reason`` of Chat Completions; others are not mapped."""
 
 
 class _OpenAIDialect(Dialect):
     def choice(self, request: Message) -> JSON:
-        """Map ``required`` to ``any``, a named function to ``specific`` and ``none`` to None."""
+        """Return ``any`` for ``required``, ``specific`` for a named function, and None for ``none``."""
         choice = request.get("tool_choice")
         if type(choice) is dict:
-            inner = choice.get("function")
-            name = inner.get("name") if type(inner) is dict else choice.get("name")
+            function = choice.get("function")
+            name = function.get("name") if type(function) is dict else choice.get("name")
             return {"mode": "specific", "toolName": name} if type(name) is str else None
         return {"required": "any", "none": None}.get(choice, choice) if type(choice) is str else None
 
@@ -86,7 +87,7 @@ class ChatMessages(_OpenAIDialect):
         yield from read_each(message, "tool_calls", _read_call)
 
     def stop(self, message: Message) -> str | None:
-        """Return the stop reason of a message or choice, mapped to the specification if possible."""
+        """Return the stop reason of a message or of a choice of a completion."""
         reason = optional_text(message, "finish_reason")
         return None if reason is None else STOP_REASONS.get(reason, reason)
 
@@ -98,7 +99,7 @@ class ChatMessages(_OpenAIDialect):
 
 
 _ARGUMENT_MEMBER: Final = {"function": "arguments", "custom": "input"}
-"""The member that holds the arguments, by kind of call."""
+"""The types of calls, each with the member that holds its arguments."""
 
 
 class Chunks:
@@ -108,29 +109,30 @@ class Chunks:
         self._first: dict[str, Any] | None = None
         self._texts: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
-        self._finish: str | None = None
+        self._finish_reason: str | None = None
 
     def belongs_to_another(self, chunk: dict[str, Any]) -> bool:
+        """Return whether the chunk has another id than this completion."""
         return self._first is not None and chunk.get("id") != self._first.get("id")
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Add one chunk. Only the first choice is read; calls in another one raise :class:`Fault`."""
+        """Add one chunk. Raises :class:`Fault` for calls in a choice other than the first."""
         self._first = self._first or chunk
         for i, choice in each_object(chunk, "choices"):
             if choice.get("index", 0) != 0:
                 refuse_calls(mapping(choice, "delta"), i)
                 continue
             with inside("choices", i):
-                self._finish = optional_text(choice, "finish_reason") or self._finish
+                self._finish_reason = optional_text(choice, "finish_reason") or self._finish_reason
                 delta = mapping(choice, "delta") or {}
                 with inside("delta"):
                     self._texts.append(optional_text(delta, "content") or "")
                     for n, piece in each_object(delta, "tool_calls"):
                         with inside("tool_calls", n):
-                            self._piece(piece)
+                            self._add_call_piece(piece)
 
     def completion(self) -> dict[str, Any] | None:
-        """Return the completion as far as received; None if there was no chunk."""
+        """Return the completion with all chunks so far; None if there was no chunk."""
         if self._first is None:
             return None
         calls = [
@@ -142,27 +144,28 @@ class Chunks:
             for _, call in sorted(self._calls.items())
         ]
         message = {"role": "assistant", "content": "".join(self._texts) or None, "tool_calls": calls or None}
-        return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
+        return {**self._first, "choices": [{"index": 0, "message": message, "finish_reason": self._finish_reason}]}
 
-    def _piece(self, piece: dict[str, Any]) -> None:
+    def _add_call_piece(self, piece: dict[str, Any]) -> None:
         index = position({"index": 0, **piece}, "index")
         call = self._calls.setdefault(index, {"id": None, "type": "function", "name": None, "pieces": []})
         call["id"] = optional_text(piece, "id") or call["id"]
-        for kind, name in _ARGUMENT_MEMBER.items():
-            part = mapping(piece, kind)
+        for call_type, argument_member in _ARGUMENT_MEMBER.items():
+            part = mapping(piece, call_type)
             if part is not None:
-                call["type"] = kind
+                call["type"] = call_type
                 call["name"] = optional_text(part, "name") or call["name"]
-                call["pieces"].append(optional_text(part, name) or "")
+                call["pieces"].append(optional_text(part, argument_member) or "")
 
 
 def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
-    """Raise :class:`Fault` for calls in a choice other than the first: they would be lost."""
+    """Raise :class:`Fault` if choice ``i``, which is not the first, has calls: they would be lost."""
     if message is not None and message.get("tool_calls"):
         raise Fault("calls in a choice other than the first cannot be distinguished from it").inside("choices", i)
 
 
 def content_texts(content: JSON) -> list[str]:
+    """Return the texts of a content, which is one text or a list of parts."""
     if type(content) is str:
         return [content]
     parts = content if type(content) is list else []
@@ -170,7 +173,7 @@ def content_texts(content: JSON) -> list[str]:
 
 
 def read_result(call_id: str, content: JSON, shown: JSON) -> CallResult:
-    """Return a result. The API has no error flag, so a failure is detected from the content."""
+    """Return a result; ``shown`` is its message. The APIs have no error flag, so a failure is found in the content."""
     payload = "" if content is None else content
     text = "\n".join(texts_of(payload) if type(payload) is not list else content_texts(payload))
     failed = reports_failure(None, text)
@@ -193,9 +196,9 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
     return ToolDefinition(identifier(function, "name"), function.get("parameters", function.get("format")))
 
 
-_CALL: Final = "_call"
-_OUTPUT: Final = "_call_output"
-_CLIENT: Final = {
+_CALL_SUFFIX: Final = "_call"  # of the type of an item
+_OUTPUT_SUFFIX: Final = "_call_output"
+_CLIENT_CALLS: Final = {
     "function_call": "function",
     "custom_tool_call": "function",
     "computer_call": "function",
@@ -203,43 +206,43 @@ _CLIENT: Final = {
     "shell_call": "shell",
     "apply_patch_call": "edit",
 }
-"""Calls that the client runs, and their kinds."""
+"""The types of calls that the client runs, each with its ``toolKind``; the provider runs (serves) all others."""
 _SERVED_KINDS: Final = {"code_interpreter_call": CODE_EXECUTION, "mcp_call": "mcp"}
-_SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")
+_SERVED_INPUT: Final = ("arguments", "action", "queries", "code", "input")  # members, the first that is present counts
 _SERVED_OUTPUT: Final = ("output", "outputs", "results", "result")
-_RUNNING: Final = ("in_progress", "searching", "interpreting", "generating", "calling", "queued")
-_SUFFIXES: Final = ("_preview", "_20")
+_RUNNING_STATUSES: Final = ("in_progress", "searching", "interpreting", "generating", "calling", "queued")
+_VERSION_MARKS: Final = ("_preview", "_20")  # a version in the type of a tool, such as ``_2025_03_11``, starts so
 
 
 class Items(_OpenAIDialect):
-    """The dialect of the Responses API."""
+    """The dialect of the Responses API, whose messages and calls are items."""
 
     list_name = "input"
     joined = True
 
     def is_reply(self, message: Message) -> bool:
-        kind = _type(message)
+        kind = _item_type(message)
         if kind == "message":
             return kind_of(message, "role") == "assistant"
         return not kind.endswith("_output") and kind != "mcp_approval_response"
 
     def texts(self, message: Message) -> list[str]:
-        return content_texts(message.get("content")) if _type(message) == "message" else []
+        return content_texts(message.get("content")) if _item_type(message) == "message" else []
 
     def results(self, message: Message) -> list[CallResult]:
-        if not _type(message).endswith(_OUTPUT):
+        if not _item_type(message).endswith(_OUTPUT_SUFFIX):
             return []
         return [read_result(identifier(message, "call_id"), message.get("output"), message)]
 
     def parts(self, message: Message) -> Iterator[ReplyPart]:
-        kind = _type(message)
+        kind = _item_type(message)
         if kind == "message":
             yield from content_texts(message.get("content"))
-        elif kind in _CLIENT:
-            yield _client_call(message)
-        elif kind.endswith(_CALL):
-            yield _served_call(message)
-            yield _served_result(message)
+        elif kind in _CLIENT_CALLS:
+            yield _read_client_call(message)
+        elif kind.endswith(_CALL_SUFFIX):
+            yield _read_served_call(message)
+            yield _read_served_result(message)
 
     def stop(self, message: Message) -> str | None:  # noqa: ARG002  # of the response, not of its items
         return None
@@ -249,7 +252,7 @@ class Items(_OpenAIDialect):
         return [] if instructions is None else [instructions]
 
     def offer(self, request: Message) -> OfferedTools:
-        return offer_tools(read_each(request, "tools", _item_tool))
+        return offer_tools(read_each(request, "tools", _read_item_tool))
 
 
 class ItemStream:
@@ -269,44 +272,47 @@ class ItemStream:
             self._items[position(event, "output_index")] = require_object(event.get("item"), "item")
 
     def response(self) -> dict[str, Any] | None:
-        """Return the response as far as received; None if it has not started."""
+        """Return the response with all events so far; None if it has not started."""
         if self._response is None or self.ended:
             return self._response
         return {**self._response, "output": [self._items[index] for index in sorted(self._items)]}
 
 
 def read_stop_reason(response: dict[str, Any]) -> str | None:
-    """Return ``tool_use`` for a completed response with calls; an incomplete one has its own reason."""
+    """Return the stop reason of a response.
+
+    It is ``tool_use`` or ``end_turn`` if the response is completed, its own reason if it is incomplete, None while it
+    is in progress, and otherwise its status.
+    """
     status = optional_text(response, "status")
     if status == "completed":
-        calls = any(kind_of(item) in _CLIENT for _, item in each_object(response, "output"))
-        return "tool_use" if calls else "end_turn"
+        has_calls = any(kind_of(item) in _CLIENT_CALLS for _, item in each_object(response, "output"))
+        return "tool_use" if has_calls else "end_turn"
     if status == "incomplete":
         reason = optional_text(mapping(response, "incomplete_details") or {}, "reason")
         return "max_tokens" if reason == "max_output_tokens" else reason
     return None if status == "in_progress" else status
 
 
-def _type(item: dict[str, Any]) -> str:
+def _item_type(item: dict[str, Any]) -> str:
     """Return the type of an item; messages may omit it."""
     return (kind_of(item) or "") if "type" in item else "message"
 
 
-def _client_call(item: dict[str, Any]) -> ToolCall:
+def _read_client_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "function_call":
         arguments = parse_arguments(optional_text(item, "arguments"))
         name = identifier(item, "name")
     else:
         arguments = item.get("input", item.get("action", item.get("operation")))
-        name = optional_text(item, "name") or kind.removesuffix(_CALL)
+        name = optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX)
     valid = kind != "function_call" or type(arguments) is dict
-    return ToolCall(
-        identifier(item, "call_id"), name, arguments, _CLIENT[kind], "function_call", valid, caller=read_caller(item)
-    )
+    call_id, caller = identifier(item, "call_id"), read_caller(item)
+    return ToolCall(call_id, name, arguments, _CLIENT_CALLS[kind], "function_call", valid, caller=caller)
 
 
-def _served_call(item: dict[str, Any]) -> ToolCall:
+def _read_served_call(item: dict[str, Any]) -> ToolCall:
     kind = item["type"]
     if kind == "mcp_call":
         arguments = parse_arguments(optional_text(item, "arguments"))
@@ -314,7 +320,7 @@ def _served_call(item: dict[str, Any]) -> ToolCall:
         arguments = next((item[name] for name in _SERVED_INPUT if item.get(name) is not None), None)
     return ToolCall(
         identifier(item, "id"),
-        optional_text(item, "name") or kind.removesuffix(_CALL),
+        optional_text(item, "name") or kind.removesuffix(_CALL_SUFFIX),
         arguments,
         _SERVED_KINDS.get(kind, "function"),
         "function_call",
@@ -324,7 +330,8 @@ def _served_call(item: dict[str, Any]) -> ToolCall:
     )
 
 
-def _served_result(item: dict[str, Any]) -> CallResult:
+def _read_served_result(item: dict[str, Any]) -> CallResult:
+    """Return the result of a call that the provider ran: it is in the same item."""
     status = optional_text(item, "status") or "completed"
     payload = next((item[name] for name in _SERVED_OUTPUT if item.get(name) is not None), None)
     failure: Failure | None = None
@@ -337,15 +344,15 @@ def _served_result(item: dict[str, Any]) -> CallResult:
     outputs = item.get("outputs")
     if item["type"] == "code_interpreter_call" and type(outputs) is list:
         logs = [out["logs"] for out in outputs if type(out) is dict and type(out.get("logs")) is str]
-        # The log has one stream for standard output and standard error.
+        # The item has one text for standard output and standard error.
         both = digest_text("\n".join(logs))
         evidence["observation"] = {"stdoutDigest": both, "stderrDigest": both}
-    state = "running" if status in _RUNNING else "ok" if failure is None else "error"
-    return CallResult(identifier(item, "id"), payload, item, state, failure, None, evidence)
+    result_status = "running" if status in _RUNNING_STATUSES else "ok" if failure is None else "error"
+    return CallResult(identifier(item, "id"), payload, item, result_status, failure, None, evidence)
 
 
-def _item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
-    """Return the tool; None for a server, which names its tools."""
+def _read_item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
+    """Return the tool; None for the tools of an MCP server, which the log does not name."""
     if kind_of(definition) == "mcp":
         return None
     kind = identifier(definition, "type")
@@ -354,13 +361,14 @@ def _item_tool(definition: dict[str, Any]) -> ToolDefinition | None:
         schema = definition.get("parameters", definition.get("format"))
         return ToolDefinition(name, schema, deferred=definition.get("defer_loading") is True)
     name = kind
-    for suffix in _SUFFIXES:
-        name = name.partition(suffix)[0]
+    for mark in _VERSION_MARKS:
+        name = name.partition(mark)[0]
     name = {"computer_use": "computer"}.get(name, name)
-    return ToolDefinition(name, {"type": kind, "digest": digest_of(definition)}, _CLIENT.get(name + _CALL, "function"))
+    tool_kind = _CLIENT_CALLS.get(name + _CALL_SUFFIX, "function")
+    return ToolDefinition(name, {"type": kind, "digest": digest_of(definition)}, tool_kind)
 
 
-_CHUNK: Final = "chat.completion.chunk"
+_CHUNK: Final = "chat.completion.chunk"  # the member ``object`` of a chunk
 
 
 class OpenAILog(ExchangeLog):
@@ -385,21 +393,21 @@ class OpenAILog(ExchangeLog):
         record = require_object(value)
         if kind_of(record, "object") == _CHUNK:
             if self._chunks.belongs_to_another(record):
-                yield from self._streamed()
+                yield from self._end_stream()
             self._set_line(line)
             self._chunks.add(record)
         elif (kind_of(record) or "").startswith("response.") or kind_of(record) == "error":
             self._set_line(line)
             self._events.add(record)
             if self._events.ended:
-                yield from self._streamed()
+                yield from self._end_stream()
         else:
-            yield from self._streamed()
+            yield from self._end_stream()
             self._set_line(line)
             yield from self._read_complete(record)
 
     def finish(self) -> Iterator[ConversationEvent]:
-        yield from self._streamed()
+        yield from self._end_stream()
         yield from self._chat.finish()
         yield from self._items.finish()
 
@@ -410,7 +418,7 @@ class OpenAILog(ExchangeLog):
         if "request" in record or type(record.get("response")) in (dict, list, str):
             yield from self._exchange(record)
         elif kind_of(record, "object") in ("chat.completion", "response"):
-            yield from self._answer(record)
+            yield from self._complete_response(record)
         elif "messages" in record:
             yield from self._chat.transcript(record, "messages")
         elif "role" in record and "type" not in record:
@@ -435,30 +443,29 @@ class OpenAILog(ExchangeLog):
     def _add_part(self, part: Message) -> None:
         (self._chunks if kind_of(part, "object") == _CHUNK else self._events).add(part)
 
-    def _answer(self, answer: Message) -> Iterator[ConversationEvent]:
-        if "choices" in answer:
-            if array(answer, "choices"):
-                yield self._completion(answer)
-        elif "output" in answer:
-            parts = chain.from_iterable(read_each(answer, "output", lambda item: list(self._item_dialect.parts(item))))
-            model, key = optional_text(answer, "model"), optional_text(answer, "id")
-            yield self._items.reply(parts, read_stop_reason(answer), model, key)
-        elif answer.get("error") is None:
+    def _complete_response(self, response: Message) -> Iterator[ConversationEvent]:
+        if "choices" in response:
+            if array(response, "choices"):
+                yield self._completion_reply(response)
+        elif "output" in response:
+            items = read_each(response, "output", lambda item: list(self._item_dialect.parts(item)))
+            model, key = optional_text(response, "model"), optional_text(response, "id")
+            yield self._items.reply(chain.from_iterable(items), read_stop_reason(response), model, key)
+        elif response.get("error") is None:
             raise Fault("neither choices, nor output, nor an error")
 
-    def _completion(self, answer: Message) -> ConversationEvent:
-        first, *others = each_object(answer, "choices")
+    def _completion_reply(self, completion: Message) -> ConversationEvent:
+        (_, choice), *others = each_object(completion, "choices")
         for i, other in others:
             refuse_calls(mapping(other, "message"), i)
         with inside("choices", 0):
-            _, choice = first
             parts = self._chat_dialect.parts(require_object(choice.get("message"), "message"))
-            return self._chat.reply(parts, self._chat_dialect.stop(choice), optional_text(answer, "model"))
+            return self._chat.reply(parts, self._chat_dialect.stop(choice), optional_text(completion, "model"))
 
-    def _streamed(self) -> Iterator[ConversationEvent]:
+    def _end_stream(self) -> Iterator[ConversationEvent]:
         completion, self._chunks = self._chunks.completion(), Chunks()
         if completion is not None:
-            yield self._completion(completion)
+            yield self._completion_reply(completion)
         response, self._events = self._events.response(), ItemStream()
         if response is not None:
-            yield from self._answer(response)
+            yield from self._complete_response(response)

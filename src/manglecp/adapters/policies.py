@@ -1,8 +1,8 @@
 """The policies that bind the turns of a log: a policy package, plain CallSpec fields, or the tools of the request.
 
-A log records the model, the offered tools and the stop reason, but not the policies in force; the caller supplies
-those. The default is the package ``observe``. Where no policy lists the tools, the tool definitions of the request
-become the catalogue, defer policy, allowed callers and examples of the turn.
+A log records the model, the offered tools and the stop reason, but not the policies in force; the caller passes those.
+The default is the package ``observe``. If no policy lists the tools, the tool definitions of the request become the
+catalogue, defer policy, allowed callers and examples of the turn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIGEST_FIELDS: Final = {
     "toolExamples": "toolExampleDigest",
     "allowedCallers": "allowedCallersDigest",
 }
-"""The CallSpec field of each document."""
+"""The CallSpec field with the digest of each policy document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,24 @@ class ToolDefinition:
     name: str
     schema: JSON
     kind: str = "function"
-    deferred: bool = False
-    callers: tuple[str, ...] | None = None
+    deferred: bool = False  # the model sees it only after a tool search
+    callers: tuple[str, ...] | None = None  # who may call it: "direct" is the model; None if not restricted
     examples: tuple[JSON, ...] = ()
     aliases: tuple[str, ...] = field(default=())
     """Other names under which the tool is called."""
 
 
 def offer_tools(definitions: Iterable[ToolDefinition | None], *, closed: bool = True) -> OfferedTools:
-    """Return the offer. None stands for tools that the log does not name.
+    """Return the offer. A definition that is None stands for tools that the log does not name.
 
-    Only if the offer is ``closed`` and names all tools, calls of unlisted tools are calls of unknown tools.
+    The offer has a catalogue, and so makes calls of other tools invalid, only if the log names all tools and the offer
+    is ``closed`` (no server adds tools).
     """
-    listed = list(definitions)
-    tools = [tool for tool in listed if tool is not None]
+    all_definitions = list(definitions)
+    tools = [tool for tool in all_definitions if tool is not None]
     schemas = {name: digest_of(tool.schema) for tool in tools for name in (tool.name, *tool.aliases)}
     documents: dict[str, Any] = {}
-    if closed and tools == listed:
+    if closed and tools == all_definitions:
         rows = [{"toolName": name, "schemaDigest": schemas[name]} for name in sorted(schemas)]
         documents["toolCatalog"] = {"catalogId": "offered", "tools": rows}
     if any(tool.deferred for tool in tools):
@@ -57,34 +58,34 @@ def offer_tools(definitions: Iterable[ToolDefinition | None], *, closed: bool = 
         }
     if callers := {tool.name: sorted(tool.callers) for tool in tools if tool.callers}:
         documents["allowedCallers"] = {"tools": callers}
-    if examples := {tool.name: [as_canonical(one) for one in tool.examples] for tool in tools if tool.examples}:
+    if examples := {tool.name: [as_canonical(value) for value in tool.examples] for tool in tools if tool.examples}:
         documents["toolExamples"] = {"tools": examples}
     kinds = {name: tool.kind for tool in tools for name in (tool.name, *tool.aliases) if tool.kind != "function"}
-    return OfferedTools(documents, {name: digest(one) for name, one in documents.items()}, schemas, kinds)
+    return OfferedTools(documents, {name: digest(document) for name, document in documents.items()}, schemas, kinds)
 
 
 def read_caller(call: dict[str, Any]) -> Caller | None:
-    """Return the program that made a call; None if the model made it. Versions of a caller's name are dropped."""
+    """Return the program that made a call; None if the model made it."""
     caller = call.get("caller")
     parent = None
     if type(caller) is dict:
-        names = ("tool_id", "caller_id", "call_id", "id")
-        parent = next((caller[name] for name in names if type(caller.get(name)) is str), None)
+        parent_members = ("tool_id", "caller_id", "call_id", "id")
+        parent = next((caller[name] for name in parent_members if type(caller.get(name)) is str), None)
         caller = identifier(caller, "type")
     kind = normalize_caller(caller) if type(caller) is str else "direct"
     return None if kind == "direct" else Caller(kind, parent)
 
 
-def normalize_caller(word: str) -> str:
-    """Return the caller without a version: ``code_execution_20250825`` and ``programmatic`` are ``code_execution``."""
-    return CODE_EXECUTION if word.startswith(CODE_EXECUTION) or word == "programmatic" else word
+def normalize_caller(caller: str) -> str:
+    """Return ``code_execution`` for ``code_execution_20250825`` and ``programmatic``; other callers as they are."""
+    return CODE_EXECUTION if caller.startswith(CODE_EXECUTION) or caller == "programmatic" else caller
 
 
 UNRECORDED: Final = "unrecorded"
-"""The model or stop reason if the log has none. No policy handles it by default."""
+"""The model or stop reason if the log has none; no policy accepts it unless it names this word."""
 
 CONSTRAINTS: Final = frozenset({*Constraints.__struct_encode_fields__, "policyDocuments"})
-"""The members beside ``evidence`` in a document."""
+"""The members of a turn's document that constrain its evidence."""
 
 _PER_TURN_FIELDS: Final = ("callId", "modelRef", "actionMode", "executionPattern", "toolChoice")
 
@@ -98,10 +99,10 @@ class Binding:
 
 
 def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = None) -> Binding:
-    """Return the binding of a package or a mapping.
+    """Return the binding of a package, pinned at the digest ``pinned``, or of a mapping, or of ``observe``.
 
-    Members of a mapping that are constraint objects or ``policyDocuments`` become constraints, the others CallSpec
-    fields. Missing fields default to those of ``observe``; a package has no defaults.
+    Members of a mapping that are in :data:`CONSTRAINTS` become constraints, the others CallSpec fields. Missing fields
+    default to those of ``observe``; a package has no defaults.
     """
     if isinstance(policy, PolicyPackage):
         return _bind_package(policy, pinned)
@@ -113,9 +114,9 @@ def bind(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = 
     for name, value in constraints.items():
         if not isinstance(value, Mapping):
             raise TypeError(f"{name} of a policy is not an object")
-    # Documents of observe would drift from digests that the mapping replaces; without them nothing is compared.
-    kept = base.constraints if not fields else {}
-    return Binding({**base.fields, **fields}, {**kept, **constraints})
+    # The fields may replace digests of ``observe``; its documents, which are compared with them, are then omitted.
+    base_constraints = base.constraints if not fields else {}
+    return Binding({**base.fields, **fields}, {**base_constraints, **constraints})
 
 
 def _bind_package(package: PolicyPackage, pinned: str | None = None) -> Binding:

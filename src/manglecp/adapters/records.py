@@ -5,8 +5,8 @@ and ``[DONE]`` are skipped), a mixture of both, or one JSON document over severa
 is only ``{`` or ``[``. Records are parsed lazily, one line at a time.
 
 An absent or null member counts as missing; a member of the wrong type raises :class:`Fault` with the path to it. A
-value without a canonical form (a number such as ``1e-7``, a non-ASCII key) is represented by its JSON text, with keys
-sorted and non-ASCII characters escaped, so that it does not invalidate the whole turn.
+value without a canonical form in the harness (a number such as ``1e-7``, a non-ASCII key) is replaced by its JSON text,
+with keys sorted and non-ASCII characters escaped, so that it does not invalidate the whole turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NESTING: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """Limits of a log. The last two bound memory and reject nothing."""
+    """Limits of a log. ``horizon`` and ``searched`` bound memory; exceeding the others is an error."""
 
     line: int = 64 << 20
     """Bytes of one line, or of a document over several lines."""
@@ -41,16 +41,16 @@ class LogLimits:
     """Bytes of the whole log."""
     nesting: int = NESTING
     horizon: int = 64
-    """Turns kept open for their results and the use of those."""
+    """Turns that stay open for results, and for the use of results, in later records."""
     searched: int = 1 << 16
     """Characters of one result that are searched for in later replies."""
 
 
 _BOM: Final = b"\xef\xbb\xbf"
-_DATA: Final = b"data:"
+_DATA: Final = b"data:"  # this field of a server-sent event has the record, the next ones are skipped
 _OTHER_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")
 _DONE: Final = b"[DONE]"
-_MOST_PARTS: Final = 10_000
+_MAX_STREAM_PARTS: Final = 10_000
 
 
 class LogError(ValueError):
@@ -64,20 +64,20 @@ class LogError(ValueError):
 
     @classmethod
     def at(cls, line: int, fault: Fault) -> LogError:
-        """Return the error of the record on this line."""
+        """Return the error for a fault in the record on this line."""
         return cls(line, fault.path, fault.message)
 
 
 class LogRecord(NamedTuple):
-    """A JSON value and the line that it began on."""
+    """A JSON value and the line on which it began, counted from 1."""
 
     line: int
     value: JSON
 
 
 def read_records(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[LogRecord]:
-    """Yield the records of a log. Raises :class:`LogError` where it is damaged."""
-    lines = ((number, line) for number, line in _lines(log, limits) if line)
+    """Yield the records of a log. Raises :class:`LogError` at a damaged line, after the records before it."""
+    lines = ((number, line) for number, line in _numbered_lines(log, limits) if line)
     first = next(lines, None)
     if first is None:
         return
@@ -88,7 +88,7 @@ def read_records(log: bytes | str | Iterable[bytes | str], limits: LogLimits) ->
 
 
 def read_stream(text: str, limits: LogLimits) -> list[JSON]:
-    """Return the records of an event stream that the log holds as text."""
+    """Return the records of an event stream that is a text inside a record. Raises :class:`Fault`."""
     try:
         return [record.value for record in read_records(text, limits)]
     except LogError as error:
@@ -113,15 +113,15 @@ def parse(data: bytes, nesting: int = NESTING) -> JSON:
 
 
 def _read_document(first: tuple[int, bytes], rest: Iterable[tuple[int, bytes]], limits: LogLimits) -> LogRecord:
-    number, line = first
+    first_number, first_line = first
     size = 0
-    parts = [line]
-    for _, more in rest:
-        size += len(more) + 1
+    lines = [first_line]
+    for _, line in rest:
+        size += len(line) + 1
         if size > limits.line:
-            raise LogError(number, "$", f"a document of more than {limits.line:,} bytes")
-        parts.append(more)
-    return LogRecord(number, _parse_line(b"\n".join(parts), number, limits))
+            raise LogError(first_number, "$", f"a document of more than {limits.line:,} bytes")
+        lines.append(line)
+    return LogRecord(first_number, _parse_line(b"\n".join(lines), first_number, limits))
 
 
 def _read_lines(lines: Iterable[tuple[int, bytes]], limits: LogLimits) -> Iterator[LogRecord]:
@@ -142,9 +142,10 @@ def _parse_line(data: bytes, line: int, limits: LogLimits) -> JSON:
         raise LogError.at(line, fault) from None
 
 
-def _lines(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[tuple[int, bytes]]:
+def _numbered_lines(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Iterator[tuple[int, bytes]]:
+    """Yield each line, stripped, with its number from 1. Raises :class:`LogError` if it is too long."""
     total = 0
-    for number, line in enumerate(_split(log), 1):
+    for number, line in enumerate(_split_lines(log), 1):
         try:
             data = line.encode() if isinstance(line, str) else line
         except UnicodeEncodeError:
@@ -157,7 +158,7 @@ def _lines(log: bytes | str | Iterable[bytes | str], limits: LogLimits) -> Itera
         yield number, (data.removeprefix(_BOM) if number == 1 else data).strip()
 
 
-def _split(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
+def _split_lines(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
     if isinstance(log, str):
         yield from log.split("\n")
     else:
@@ -166,7 +167,7 @@ def _split(log: bytes | str | Iterable[bytes | str]) -> Iterator[bytes | str]:
 
 @contextmanager
 def inside(*steps: str | int) -> Iterator[None]:
-    """Prepend steps to the path of a :class:`Fault` that leaves the block."""
+    """Prepend keys and indices to the path of a :class:`Fault` that leaves the block."""
     try:
         yield
     except Fault as fault:
@@ -174,14 +175,14 @@ def inside(*steps: str | int) -> Iterator[None]:
 
 
 def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
-    """Return the value if it is an object. Raises :class:`Fault`."""
+    """Return the value if it is an object. Raises :class:`Fault`; ``steps`` is then the path to the value."""
     if type(value) is not dict:
         raise Fault("an object belongs here").inside(*steps)
     return value
 
 
 def unwrap_body(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the body of a request or response, under ``body`` or not, and the path to it."""
+    """Return the body of a request or response, which may be in its member ``body``, and the path to it."""
     outer = require_object(value)
     return (require_object(outer["body"], "body"), ("body",)) if "body" in outer else (outer, ())
 
@@ -214,7 +215,7 @@ def read_each(holder: dict[str, Any], key: str, read: Callable[[dict[str, Any]],
 
 
 def identifier(holder: dict[str, Any], key: str) -> str:
-    """Return the text under this key. Raises :class:`Fault` if it is missing."""
+    """Return the text under this key. Raises :class:`Fault` if it is missing or blank."""
     value = holder.get(key)
     if type(value) is not str or not value.strip():
         raise Fault(f"{key} is missing, or not a text").inside(key)
@@ -232,7 +233,7 @@ def text_or_number(holder: dict[str, Any], key: str) -> str | int:
 def position(holder: dict[str, Any], key: str) -> int:
     """Return the index of a part of a stream. Raises :class:`Fault` if it is missing or too large."""
     index = holder.get(key)
-    if type(index) is not int or not 0 <= index < _MOST_PARTS:
+    if type(index) is not int or not 0 <= index < _MAX_STREAM_PARTS:
         raise Fault("a small whole number belongs here").inside(key)
     return index
 
@@ -246,7 +247,7 @@ def parse_arguments(text: str | None) -> JSON:
 
 
 def kind_of(holder: dict[str, Any], key: str = "type") -> str | None:
-    """Return the type name of an object, or None if it is not a text."""
+    """Return the member that names the type of an object, or None if it is not a text."""
     value = holder.get(key)
     return value if type(value) is str else None
 
@@ -285,7 +286,7 @@ def as_canonical(value: JSON) -> JSON:
 
 
 def canonical_bytes(value: JSON) -> bytes:
-    """Return the canonical JSON of the value, or of its text if it has none."""
+    """Return the canonical JSON of the value, or of its JSON text if it has no canonical form."""
     try:
         return canonical(value)
     except Uncanonical:
@@ -293,7 +294,7 @@ def canonical_bytes(value: JSON) -> bytes:
 
 
 def digest_of(value: JSON) -> str:
-    """Return ``sha256:`` and the hash of :func:`canonical_bytes`."""
+    """Return the digest of :func:`canonical_bytes`."""
     return digest_bytes(canonical_bytes(value))
 
 

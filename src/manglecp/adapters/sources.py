@@ -1,4 +1,4 @@
-"""Log formats and their ingestion: a log in, one evidence document per turn out."""
+"""The table of log formats, the format ``jsonl``, and the conversion of a log to one evidence document per turn."""
 
 from __future__ import annotations
 
@@ -16,56 +16,59 @@ from manglecp.harness import Evidence
 from manglecp.harness.policy import PolicyPackage
 from manglecp.wire import JSON, Fault
 
-_OBJECTS: Final = frozenset(
+_OBJECT_MEMBERS: Final = frozenset(  # of the evidence; the other members are lists of rows
     {"callSpec", "protocolState", "handoff", "decomposition", "compaction", "continuity", "mutation"}
 )
-_LISTS: Final = frozenset(Evidence.__struct_encode_fields__) - _OBJECTS
-_DEFAULTS: Final = {"modelRef": UNRECORDED, "actionMode": "json", "executionPattern": "single"}
+_LIST_MEMBERS: Final = frozenset(Evidence.__struct_encode_fields__) - _OBJECT_MEMBERS
+_SPEC_DEFAULTS: Final = {"modelRef": UNRECORDED, "actionMode": "json", "executionPattern": "single"}
 
 
 class NeutralLog:
-    """Conversion of records to documents, in the order in which their turns began."""
+    """Reads the format ``jsonl``: a record is a whole document, or rows of evidence of the turn that it names.
+
+    Documents are emitted in the order in which their turns began.
+    """
 
     def __init__(self, binding: Binding, limits: LogLimits) -> None:
         self._binding = binding
         self._limits = limits
-        self._number = 0
-        self._open: dict[str, _Turn] = {}
+        self._turn_count = 0
+        self._open_turns: dict[str, _OpenTurn] = {}
         self._emitted: set[str] = set()
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
         record = require_object(value)
         if "evidence" in record:
-            self._number += 1
+            self._turn_count += 1
             # Emit the turns whose rows precede the document first.
             yield from self.finish()
-            yield {**record, "turn": {"number": self._number, "line": line}}
+            yield {**record, "turn": {"number": self._turn_count, "line": line}}
             return
         name = str(text_or_number(record, "turn"))
-        turn = self._open.get(name)
+        turn = self._open_turns.get(name)
         if turn is None:
             if name in self._emitted:
                 raise Fault("the turn was emitted already").inside("turn")
-            self._number += 1
-            turn = self._open[name] = _Turn(name, self._number, line)
+            self._turn_count += 1
+            turn = self._open_turns[name] = _OpenTurn(name, self._turn_count, line)
         turn.add(record)
-        while len(self._open) > self._limits.horizon:
-            yield self._emit()
+        while len(self._open_turns) > self._limits.horizon:
+            yield self._pop_document()
 
     def finish(self) -> Iterator[dict[str, Any]]:
-        while self._open:
-            yield self._emit()
+        while self._open_turns:
+            yield self._pop_document()
 
-    def _emit(self) -> dict[str, Any]:
-        name = next(iter(self._open))
+    def _pop_document(self) -> dict[str, Any]:
+        name = next(iter(self._open_turns))
         self._emitted.add(name)
-        return self._open.pop(name).document(self._binding)
+        return self._open_turns.pop(name).document(self._binding)
 
 
-class _Turn:
+class _OpenTurn:
     def __init__(self, name: str, number: int, line: int) -> None:
         self._name = name
-        self._place = {"number": number, "line": line}
+        self._position = {"number": number, "line": line}
         self._evidence: dict[str, Any] = {}
         self._constraints: dict[str, Any] = {}
 
@@ -73,22 +76,22 @@ class _Turn:
         for member, value in record.items():
             if member == "turn":
                 continue
-            if member in _LISTS:
+            if member in _LIST_MEMBERS:
                 self._evidence.setdefault(member, []).extend(value if type(value) is list else [value])
                 continue
-            if member not in _OBJECTS and member not in CONSTRAINTS:
+            if member not in _OBJECT_MEMBERS and member not in CONSTRAINTS:
                 raise Fault(f"{quote(member)} is not a member of the evidence").inside(member)
-            held = self._evidence if member in _OBJECTS else self._constraints
-            if held.setdefault(member, require_object(value, member)) != value:
+            objects = self._evidence if member in _OBJECT_MEMBERS else self._constraints
+            if objects.setdefault(member, require_object(value, member)) != value:
                 raise Fault("differs from an earlier row of the turn").inside(member)
 
     def document(self, binding: Binding) -> dict[str, Any]:
-        own = self._evidence.get("callSpec", {})
-        self._evidence["callSpec"] = {**_DEFAULTS, "callId": self._name, **binding.fields, **own}
-        # The constraints of the policy apply only to a call spec with its digests.
-        replaced = any(own.get(name, value) != value for name, value in binding.fields.items())
-        constraints = {**({} if replaced else binding.constraints), **self._constraints}
-        return {"turn": self._place, "evidence": self._evidence, **constraints}
+        recorded_spec = self._evidence.get("callSpec", {})
+        self._evidence["callSpec"] = {**_SPEC_DEFAULTS, "callId": self._name, **binding.fields, **recorded_spec}
+        # The constraints of the policy apply only to a call spec with the digests of the policy.
+        is_other_policy = any(recorded_spec.get(name, value) != value for name, value in binding.fields.items())
+        constraints = {**({} if is_other_policy else binding.constraints), **self._constraints}
+        return {"turn": self._position, "evidence": self._evidence, **constraints}
 
 
 Document: TypeAlias = dict[str, Any]
@@ -113,9 +116,9 @@ def ingest(
 ) -> Iterator[Document]:
     """Yield the documents of the turns of a log, in order; each is an input of :func:`manglecp.harness.judge`.
 
-    ``source`` is one of :data:`SOURCES`; ``policy`` is a package, or a mapping of CallSpec fields and constraint
-    objects; ``pinned`` is the digest at which a package is pinned; ``strict`` omits everything derived. Raises
-    :class:`LogError` at damage, after the turns before it.
+    ``source`` is the log format, one of :data:`SOURCES`; ``policy`` is a package, or a mapping of CallSpec fields and
+    constraint objects; ``pinned`` is the digest at which a package is pinned; ``strict`` omits derived content.
+    Raises :class:`LogError` at a damaged record, after the turns before it.
     """
     if source not in _READERS:
         raise ValueError(f"{source!r} is not one of {', '.join(SOURCES)}")

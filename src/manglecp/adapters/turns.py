@@ -1,11 +1,11 @@
-"""Events to turns, and a turn to its evidence document.
+"""Assemble the events of a log into turns, and convert each turn to its evidence document.
 
-A turn is a reply with its calls and the results that the next request brings. A reply that leaves a call of the
-provider open is continued by the next reply, unless the user has sent text in between. A result that arrives later, or
-without a call, is an orphan. Turns are emitted in log order, after :attr:`.LogLimits.horizon` further turns.
+A turn is a reply with its calls, and the results of these calls in the next request. If the provider runs a call and
+has not returned its result, the next reply belongs to the same turn, unless the user has sent text in between. Any
+other result is a row without a call. Turns are emitted in log order, after :attr:`.LogLimits.horizon` further turns.
 
-Recorded facts become rows; missing ones stay missing, and the checks report them. Rows with derived content (renders,
-the view ``messages``, the queue ``system``, uses, ``retryable`` by code) are marked ``derived: true``;
+Recorded facts become rows; the checks of the harness report missing ones. Rows with derived content (``toolRender``,
+``stateViews``, ``reminderQueue``, ``toolUse``, and ``retryable`` looked up by error code) are marked ``derived: true``;
 :func:`without_derived` removes them. A turn that continues cannot close without them.
 """
 
@@ -35,12 +35,12 @@ from manglecp.harness import digest_v1 as digest
 from manglecp.harness.policy import call_id
 from manglecp.wire import JSON
 
-_TERMINAL: Final = ("ok", "error", "cancelled")
-_EMPTY: Final = digest([])
+_TERMINAL_STATUSES: Final = ("ok", "error", "cancelled")
+_NO_MESSAGES_DIGEST: Final = digest([])
 
 
 class UsedText(NamedTuple):
-    """A part of a result that a later reply contains, and the number of that turn."""
+    """A part of a result that a later reply contains, and the number of that reply's turn."""
 
     text: str
     turn: int
@@ -48,6 +48,8 @@ class UsedText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolSearch:
+    """A call of a tool search, and the names of the tools that it found."""
+
     query: str
     tools: tuple[str, ...]
 
@@ -55,37 +57,32 @@ class ToolSearch:
 @dataclass(slots=True)
 class _Request:
     call: ToolCall
-    search: ToolSearch | None
-    iteration: int
+    search: ToolSearch | None  # the search that found the called tool
+    iteration: int  # which reply of the turn made the call, from 1
 
 
 @dataclass(slots=True)
 class TurnEvidence:
     """The evidence of a turn collected so far."""
 
-    number: int
-    """Its number in the log, from 1."""
-    index: int
-    """Its number in its conversation, from 1."""
+    number: int  # in the log, from 1
+    index: int  # in its conversation, from 1
     thread: int
     line: int
-    prompt: Prompt | None
-    """The request that the turn replies to."""
+    prompt: Prompt | None  # the request that the turn replies to
     offer: OfferedTools | None = None
     model: str | None = None
     stop: str | None = None
-    iterations: int = 0
+    iterations: int = 0  # replies
     requests: list[_Request] = field(default_factory=list)
     results: list[CallResult] = field(default_factory=list)
-    rendered: int = 0
-    """How many of the results a later request contains."""
-    after: Prompt | None = None
-    """The last request that followed a reply of the turn."""
+    rendered: int = 0  # how many of the results, from the first, a later request contains
+    next_prompt: Prompt | None = None  # the last request that followed a reply of the turn
     continues: bool = False
-    spans: dict[str, UsedText] = field(default_factory=dict)
-    watched: list[int] = field(default_factory=list)
+    uses: dict[str, UsedText] = field(default_factory=dict)  # by call id
+    result_keys: list[int] = field(default_factory=list)  # in TurnAssembler._results
 
-    def answer(self, reply: ModelReply) -> None:
+    def add_reply(self, reply: ModelReply) -> None:
         """Add a reply. The last reply determines the stop reason."""
         self.model = reply.model or self.model
         self.offer = reply.offer or (self.prompt.offer if self.prompt else None)
@@ -93,16 +90,16 @@ class TurnEvidence:
         self.iterations += 1
         self.continues = False
 
-    def follow(self, prompt: Prompt) -> None:
-        """Add the next request. The turn continues if it brings results or resumes the reply without new text."""
-        self.after = prompt
+    def add_prompt(self, prompt: Prompt) -> None:
+        """Add the request after a reply. The turn continues if the request has results, or no new text of the user."""
+        self.next_prompt = prompt
         self.continues = bool(prompt.results) or (prompt.echoes and not prompt.speaks)
         self.rendered = len(self.results)
 
     def has_open_served_calls(self) -> bool:
         """Return whether a call that the provider runs has no result yet."""
-        answered = {result.id for result in self.results}
-        return any(one.call.served and one.call.id not in answered for one in self.requests)
+        with_result = {result.id for result in self.results}
+        return any(request.call.served and request.call.id not in with_result for request in self.requests)
 
 
 def turn_document(turn: TurnEvidence, binding: Binding) -> dict[str, Any]:
@@ -129,20 +126,20 @@ def without_derived(document: Mapping[str, Any]) -> dict[str, Any]:
     evidence = document.get("evidence")
     if not isinstance(evidence, dict):
         return dict(document)
-    kept: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
     for name, rows in evidence.items():
         if not isinstance(rows, list):
-            kept[name] = rows
+            recorded[name] = rows
         elif name == "toolResults":  # only ``retryable`` of the row is derived
-            kept[name] = [
+            recorded[name] = [
                 {key: value for key, value in row.items() if key not in ("retryable", "derived")}
                 if _is_derived(row)
                 else row
                 for row in rows
             ]
         else:
-            kept[name] = [row for row in rows if not _is_derived(row)]
-    return {**document, "evidence": kept}
+            recorded[name] = [row for row in rows if not _is_derived(row)]
+    return {**document, "evidence": recorded}
 
 
 def _is_derived(row: object) -> bool:
@@ -150,15 +147,16 @@ def _is_derived(row: object) -> bool:
 
 
 def _call_spec(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the call specification and the constraints; the binding takes precedence over the offered tools."""
     spec = dict(binding.fields)
     constraints = dict(binding.constraints)
     prompt = turn.prompt
     model = turn.model or (prompt.model if prompt else None) or spec.get("modelRef") or UNRECORDED
-    calls = [one.call for one in turn.requests]
-    spec["callId"] = call_id(f"log/{turn.thread}", turn.index, model, prompt.view if prompt else _EMPTY)
+    calls = [request.call for request in turn.requests]
+    spec["callId"] = call_id(f"log/{turn.thread}", turn.index, model, prompt.view if prompt else _NO_MESSAGES_DIGEST)
     spec["modelRef"] = model
     spec.setdefault("actionMode", "code" if any(call.kind == CODE_EXECUTION for call in calls) else "json")
-    spec.setdefault("executionPattern", "parallel" if _branches(turn) else "single")
+    spec.setdefault("executionPattern", "parallel" if _parallel_call_ids(turn) else "single")
     if prompt is not None:
         if prompt.choice is not None:
             spec["toolChoice"] = prompt.choice
@@ -174,45 +172,45 @@ def _call_spec(turn: TurnEvidence, binding: Binding) -> tuple[dict[str, Any], di
     return spec, constraints
 
 
-def _branches(turn: TurnEvidence) -> set[str]:
-    """Return the calls that the model made in parallel and that the provider does not run sequentially."""
-    groups: dict[int, set[str]] = {}
-    for one in turn.requests:
-        if not one.call.served and one.call.caller is None:
-            groups.setdefault(one.iteration, set()).add(one.call.id)
-    return {call for group in groups.values() if len(group) > 1 for call in group}
+def _parallel_call_ids(turn: TurnEvidence) -> set[str]:
+    """Return the ids of the calls for the client that the model made together with others in one reply."""
+    by_reply: dict[int, set[str]] = {}
+    for request in turn.requests:
+        if not request.call.served and request.call.caller is None:
+            by_reply.setdefault(request.iteration, set()).add(request.call.id)
+    return {call_id for call_ids in by_reply.values() if len(call_ids) > 1 for call_id in call_ids}
 
 
 def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> list[dict[str, Any]]:
     offer = turn.offer
-    branches = _branches(turn)
-    ordinals: dict[str, int] = {}
+    parallel = _parallel_call_ids(turn)
+    next_ordinals: dict[str, int] = {}  # by call group
     rows = []
-    for action, one in enumerate(turn.requests):
-        call = one.call
-        # The provider runs its calls one by one, and the calls of a program are not branches of the model.
-        group = f"{one.iteration}/{action}" if call.served else f"{one.iteration}/program" if call.caller else None
-        group = group or str(one.iteration)
+    for index, request in enumerate(turn.requests):
+        call = request.call
+        # The provider runs its calls one by one, so each is a group. Calls of a program are not parallel branches.
+        suffix = f"/{index}" if call.served else "/program" if call.caller else ""
+        group = f"{request.iteration}{suffix}"
         row: dict[str, Any] = {
             "toolCallId": call.id,
             "toolName": call.name,
             "toolKind": call.kind if call.kind != "function" or not offer else offer.kinds.get(call.name, call.kind),
             "sourceBlock": call.block,
             "callerId": call.caller.kind if call.caller else "direct",
-            "actionIndex": action,
+            "actionIndex": index,
             "callGroupId": group,
-            "ordinal": ordinals.setdefault(group, 0),
+            "ordinal": next_ordinals.setdefault(group, 0),
             "input": as_canonical(call.input),
         }
-        ordinals[group] += 1
+        next_ordinals[group] += 1
         if not call.valid:
             row["schemaValid"] = False
-        if call.id in branches:
+        if call.id in parallel:
             row["branchId"] = call.id
         if offer is not None and call.name in offer.schemas:
             row["schemaDigest"] = offer.schemas[call.name]
-        if one.search is not None:
-            row["searchRef"] = _search_ref(call.name, one.search, spec, constraints)
+        if request.search is not None:
+            row["searchRef"] = _search_ref(call.name, request.search, spec, constraints)
             row["searchRefDigest"] = digest(row["searchRef"])
         rows.append(row)
     return rows
@@ -221,7 +219,7 @@ def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapp
 def _search_ref(
     name: str, search: ToolSearch, spec: Mapping[str, Any], constraints: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the search that found a tool; its catalogue is that of the request, not one pinned by a policy."""
+    """Return the reference to the search that found the tool ``name``; only a catalogue from the request is named."""
     tools = sorted(set(search.tools))
     ref: dict[str, Any] = {"resultTools": tools, "resultSetDigest": digest(tools), "resolvedToolName": name}
     if search.query.strip():
@@ -233,7 +231,7 @@ def _search_ref(
 
 
 def _result_rows(turn: TurnEvidence) -> list[dict[str, Any]]:
-    callers = {one.call.id: one.call.caller for one in turn.requests}
+    callers = {request.call.id: request.call.caller for request in turn.requests}
     rows = []
     for sequence, result in enumerate(turn.results, 1):
         data = canonical_bytes(result.payload)
@@ -250,12 +248,12 @@ def _result_rows(turn: TurnEvidence) -> list[dict[str, Any]]:
             row["callerEdge"] = {"callerKind": caller.kind, "childToolCallId": result.id}
             if caller.parent is not None:
                 row["callerEdge"]["parentToolCallId"] = caller.parent
-        row |= _envelope(result)
+        row |= _failure_members(result)
         rows.append(row)
     return rows
 
 
-def _envelope(result: CallResult) -> dict[str, Any]:
+def _failure_members(result: CallResult) -> dict[str, Any]:
     failure = result.failure
     if failure is None:
         return {}
@@ -272,13 +270,14 @@ def _envelope(result: CallResult) -> dict[str, Any]:
 
 
 def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
+    """Add the uses of results and, if a request followed the turn, what that request rendered for the model."""
     spec = evidence["callSpec"]
     uses: dict[str, dict[str, Any]] = {}
     for row in evidence["toolResults"]:
-        if row["status"] in _TERMINAL:
-            uses.setdefault(row["toolCallId"], _use_row(row, turn.spans.get(row["toolCallId"])))
+        if row["status"] in _TERMINAL_STATUSES:
+            uses.setdefault(row["toolCallId"], _use_row(row, turn.uses.get(row["toolCallId"])))
     evidence["toolUse"] = list(uses.values())
-    if turn.after is None:
+    if turn.next_prompt is None:
         return
     evidence["toolRender"] = [
         {
@@ -294,7 +293,7 @@ def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
     evidence["stateViews"] = [
         {
             "viewId": "messages",
-            "viewDigest": turn.after.view,
+            "viewDigest": turn.next_prompt.view,
             "policyDigest": spec["stateViewPolicyDigest"],
             "derived": True,
         }
@@ -302,52 +301,52 @@ def _add_derived(turn: TurnEvidence, evidence: dict[str, Any]) -> None:
     evidence["reminderQueue"] = [
         {
             "queueId": "system",
-            "reducedDigest": turn.after.queue,
+            "reducedDigest": turn.next_prompt.queue,
             "policyDigest": spec["reminderQueuePolicyDigest"],
             "derived": True,
         }
     ]
 
 
-def _use_row(row: Mapping[str, Any], span: UsedText | None) -> dict[str, Any]:
-    use: dict[str, Any] = {
-        "toolCallId": row["toolCallId"],
-        "resultDigest": row["resultDigest"],
-        "useDisposition": "observed_only" if span is None else "consumed",
+def _use_row(result_row: Mapping[str, Any], used: UsedText | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "toolCallId": result_row["toolCallId"],
+        "resultDigest": result_row["resultDigest"],
+        "useDisposition": "observed_only" if used is None else "consumed",
         "derived": True,
     }
-    if span is not None:
-        use["span"] = {"text": span.text, "turn": span.turn}
-    return use
+    if used is not None:
+        row["span"] = {"text": used.text, "turn": used.turn}
+    return row
 
 
 # A result counts as used if a later reply contains 24 consecutive characters of it (12 of them alphanumeric), an id
-# (a word of 6 to 64 characters with a letter and a digit), or its call id. The index holds 16-grams of results at every
-# ninth offset, and replies are looked up at every offset: any run of 24 characters contains an indexed 16-gram.
+# in it (a word of 6 to 64 characters with a letter and a digit), or its call id. The index has the 16-grams at every
+# ninth offset of a result, and every offset of a reply is looked up: any run of 24 characters has an indexed 16-gram.
 
-SHORTEST: Final = 24
-LONGEST: Final = 120
-_GRAM: Final = 16
-_STRIDE: Final = SHORTEST - _GRAM + 1
-_ALNUM: Final = 12
-_SHORTEST_ID: Final = 6
-_LONGEST_ID: Final = 64
-_PATIENCE: Final = 16
-_HOLDERS: Final = 32  # results indexed per piece; headings and licences occur in many
+MIN_RUN: Final = 24  # characters, as all lengths below
+_MAX_RUN: Final = 120  # longer runs are truncated
+_GRAM_LENGTH: Final = 16
+_STRIDE: Final = MIN_RUN - _GRAM_LENGTH + 1
+_MIN_ALPHANUMERIC: Final = 12
+_MIN_ID_LENGTH: Final = 6
+_MAX_ID_LENGTH: Final = 64
+_REBUILD_SLACK: Final = 16  # dropped results that stay in the index even of a thread with few results
+_MAX_CANDIDATES: Final = 32  # results per piece, and places per result, that are compared; headings occur in many
 _DIGIT: Final = re.compile(r"[0-9]")
 _LETTER: Final = re.compile(r"[A-Za-z]")
 _WORD: Final = re.compile(r"[A-Za-z0-9_-]{6,}")
 
 
 class _Index(dict[str, tuple[int, ...]]):
-    """The last results that contain a piece of text, by piece."""
+    """Maps a piece of text to the keys of the last results that contain it."""
 
     def add(self, key: int, pieces: Iterable[str]) -> None:
         # Most pieces occur in one result only, and share one tuple.
-        fresh: dict[str, tuple[int, ...]] = dict.fromkeys(pieces, (key,))
-        for piece in fresh.keys() & self.keys():
-            fresh[piece] = (*self[piece][-_HOLDERS:], key)
-        self.update(fresh)
+        entries: dict[str, tuple[int, ...]] = dict.fromkeys(pieces, (key,))
+        for piece in entries.keys() & self.keys():
+            entries[piece] = (*self[piece][-_MAX_CANDIDATES:], key)
+        self.update(entries)
 
 
 class _WatchedResult(NamedTuple):
@@ -356,43 +355,44 @@ class _WatchedResult(NamedTuple):
 
 
 class UnusedResults:
-    """The results of a thread that no reply has used so far."""
+    """The results of a thread that no reply has used so far; of each, the first ``max_characters`` are searched."""
 
-    def __init__(self, searched: int) -> None:
-        self._searched = searched
+    def __init__(self, max_characters: int) -> None:
+        self._max_characters = max_characters
         self._watched: dict[int, _WatchedResult] = {}
-        self._dropped = 0
+        self._dropped = 0  # results that are still in the indexes, but not watched
         self._grams, self._ids = _Index(), _Index()
 
     def add(self, key: int, call_id: str, texts: Iterable[str]) -> None:
         """Watch a result; ``key`` identifies it in :meth:`search`."""
-        text = "\n".join(texts)[: self._searched]
+        text = "\n".join(texts)[: self._max_characters]
         self._watched[key] = result = _WatchedResult(text, _find_ids(text))
-        if len(call_id) >= _SHORTEST_ID:
+        if len(call_id) >= _MIN_ID_LENGTH:
             result.ids.add(call_id)
-        self._put(key, result)
+        self._index(key, result)
 
     def drop(self, key: int) -> None:
+        """Stop watching a result. The indexes are rebuilt when most of their results are dropped."""
         if self._watched.pop(key, None) is None:
             return
         self._dropped += 1
-        if self._dropped > 2 * len(self._watched) + _PATIENCE:
+        if self._dropped > 2 * len(self._watched) + _REBUILD_SLACK:
             self._grams, self._ids, self._dropped = _Index(), _Index(), 0
-            for left, result in self._watched.items():
-                self._put(left, result)
+            for remaining_key, result in self._watched.items():
+                self._index(remaining_key, result)
 
-    def search(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yield the results that reappear in a reply, with the common text, and stop watching them."""
+    def search(self, reply: str) -> Iterator[tuple[int, str]]:
+        """Yield the keys of results that reappear in a reply, with the common text, and stop watching them."""
         if not self._watched:
             return
         runs: dict[int, str] = {}
-        for at in range(len(text) - _GRAM + 1):
-            for key in self._grams.get(text[at : at + _GRAM], ()):
+        for at in range(len(reply) - _GRAM_LENGTH + 1):
+            for key in self._grams.get(reply[at : at + _GRAM_LENGTH], ()):
                 if key in self._watched and key not in runs:
-                    run = _common_text(self._watched[key].text, text, at)
+                    run = _common_run(self._watched[key].text, reply, at)
                     if run is not None:
                         runs[key] = run
-        for word in _WORD.findall(text):
+        for word in _WORD.findall(reply):
             for key in self._ids.get(word, ()):
                 if key in self._watched:
                     runs.setdefault(key, word)
@@ -400,9 +400,9 @@ class UnusedResults:
             self.drop(key)
             yield key, run
 
-    def _put(self, key: int, result: _WatchedResult) -> None:
+    def _index(self, key: int, result: _WatchedResult) -> None:
         text = result.text
-        self._grams.add(key, [text[at : at + _GRAM] for at in range(0, len(text) - _GRAM + 1, _STRIDE)])
+        self._grams.add(key, [text[at : at + _GRAM_LENGTH] for at in range(0, len(text) - _GRAM_LENGTH + 1, _STRIDE)])
         self._ids.add(key, result.ids)
 
 
@@ -410,32 +410,33 @@ def _find_ids(text: str) -> set[str]:
     return {
         word
         for word in _WORD.findall(text)
-        if not word.isalpha() and len(word) <= _LONGEST_ID and _DIGIT.search(word) and _LETTER.search(word)
+        if not word.isalpha() and len(word) <= _MAX_ID_LENGTH and _DIGIT.search(word) and _LETTER.search(word)
     }
 
 
-def _common_text(result: str, reply: str, at: int) -> str | None:
-    """Return the common run around a piece of the reply, if it is long enough."""
-    piece = reply[at : at + _GRAM]
-    start = result.find(piece)
-    for _ in range(_HOLDERS):
+def _common_run(result: str, reply: str, at: int) -> str | None:
+    """Return the text around the 16-gram at ``reply[at]`` that the result contains too, if it is long enough."""
+    gram = reply[at : at + _GRAM_LENGTH]
+    start = result.find(gram)
+    for _ in range(_MAX_CANDIDATES):
         if start < 0:
             return None
         run = _extend_match(result, start, reply, at)
-        if len(run) >= SHORTEST and sum(map(str.isalnum, run)) >= _ALNUM:
+        if len(run) >= MIN_RUN and sum(map(str.isalnum, run)) >= _MIN_ALPHANUMERIC:
             return run
-        start = result.find(piece, start + 1)
+        start = result.find(gram, start + 1)
     return None
 
 
 def _extend_match(result: str, start: int, reply: str, at: int) -> str:
+    """Return the longest common text around the common 16-gram at ``result[start]`` and ``reply[at]``."""
     before = 0
-    most = min(start, at, LONGEST - _GRAM)
-    while before < most and result[start - before - 1] == reply[at - before - 1]:
+    limit = min(start, at, _MAX_RUN - _GRAM_LENGTH)
+    while before < limit and result[start - before - 1] == reply[at - before - 1]:
         before += 1
-    after = _GRAM
-    most = min(len(result) - start, len(reply) - at, LONGEST - before)
-    while after < most and result[start + after] == reply[at + after]:
+    after = _GRAM_LENGTH
+    limit = min(len(result) - start, len(reply) - at, _MAX_RUN - before)
+    while after < limit and result[start + after] == reply[at + after]:
         after += 1
     return result[start - before : start + after]
 
@@ -444,18 +445,14 @@ def _extend_match(result: str, start: int, reply: str, at: int) -> str:
 class _Thread:
     """The state of a conversation that later turns need."""
 
-    traces: UnusedResults
-    turns: int = 0
+    unused: UnusedResults
+    turn_count: int = 0
     latest: TurnEvidence | None = None
-    prompt: Prompt | None = None
-    resumes: bool = False
-    """Whether the next reply belongs to the latest turn."""
-    early: list[CallResult] = field(default_factory=list)
-    """Results before the first reply."""
-    queries: dict[str, str] = field(default_factory=dict)
-    """The queries of tool searches, by call."""
-    searches: dict[str, ToolSearch] = field(default_factory=dict)
-    """The last search that found a tool, by tool."""
+    prompt: Prompt | None = None  # the request that the next reply belongs to
+    resumes: bool = False  # whether the next reply belongs to the latest turn
+    early_results: list[CallResult] = field(default_factory=list)  # in requests before the first reply
+    queries: dict[str, str] = field(default_factory=dict)  # of tool searches, by call id
+    searches: dict[str, ToolSearch] = field(default_factory=dict)  # the last one that found the tool, by its name
 
 
 class LogReader(Protocol):
@@ -471,95 +468,98 @@ class LogReader(Protocol):
 
 
 class TurnAssembler:
-    """Conversion of records in log order to documents in turn order."""
+    """Converts records, in log order, to the documents of turns, in the order in which the turns began."""
 
-    def __init__(self, adapter: LogReader, binding: Binding, limits: LogLimits) -> None:
-        self._adapter = adapter
+    def __init__(self, reader: LogReader, binding: Binding, limits: LogLimits) -> None:
+        self._reader = reader
         self._binding = binding
         self._limits = limits
         self._threads: dict[int, _Thread] = {}
-        self._waiting: deque[tuple[int, TurnEvidence]] = deque()
-        self._begun = 0
-        self._watched = 0
-        self._results: dict[int, tuple[TurnEvidence, str]] = {}
+        self._open_turns: deque[tuple[int, TurnEvidence]] = deque()  # (thread number, turn)
+        self._turn_count = 0
+        self._result_count = 0
+        self._results: dict[int, tuple[TurnEvidence, str]] = {}  # result key -> (turn, call id)
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
         """Add one record; yield the oldest turns beyond the horizon."""
-        yield from self._take(self._adapter.read(value, line))
+        yield from self._add_events(self._reader.read(value, line))
 
     def finish(self) -> Iterator[dict[str, Any]]:
         """Yield all remaining turns."""
-        yield from self._take(self._adapter.finish())
-        while self._waiting:
-            yield self._emit()
+        yield from self._add_events(self._reader.finish())
+        while self._open_turns:
+            yield self._pop_document()
 
-    def _take(self, events: Iterable[ConversationEvent]) -> Iterator[dict[str, Any]]:
+    def _add_events(self, events: Iterable[ConversationEvent]) -> Iterator[dict[str, Any]]:
         for event in events:
             thread = self._threads.get(event.thread)
             if thread is None:
                 thread = self._threads[event.thread] = _Thread(UnusedResults(self._limits.searched))
             if isinstance(event, Prompt):
-                self._prompt(thread, event)
+                self._add_prompt(thread, event)
             else:
-                self._reply(thread, event)
-            while len(self._waiting) > self._limits.horizon:
-                yield self._emit()
+                self._add_reply(thread, event)
+            while len(self._open_turns) > self._limits.horizon:
+                yield self._pop_document()
 
-    def _prompt(self, thread: _Thread, prompt: Prompt) -> None:
+    def _add_prompt(self, thread: _Thread, prompt: Prompt) -> None:
         thread.prompt = prompt
         turn = thread.latest
         if turn is None:
-            thread.early += prompt.results
+            thread.early_results += prompt.results
             return
         if prompt.repeats:
             return
         thread.resumes = prompt.echoes and not prompt.speaks and turn.has_open_served_calls()
         for result in prompt.results:
-            self._result(thread, turn, result)
-        turn.follow(prompt)
+            self._add_result(thread, turn, result)
+        turn.add_prompt(prompt)
 
-    def _reply(self, thread: _Thread, reply: ModelReply) -> None:
+    def _add_reply(self, thread: _Thread, reply: ModelReply) -> None:
         turn = thread.latest
         if turn is None or not thread.resumes:
-            thread.turns += 1
-            self._begun += 1
-            turn = thread.latest = TurnEvidence(self._begun, thread.turns, reply.thread, reply.line, thread.prompt)
-            self._waiting.append((reply.thread, turn))
-            turn.results += thread.early
-            thread.early.clear()
+            thread.turn_count += 1
+            self._turn_count += 1
+            turn = TurnEvidence(self._turn_count, thread.turn_count, reply.thread, reply.line, thread.prompt)
+            thread.latest = turn
+            self._open_turns.append((reply.thread, turn))
+            turn.results += thread.early_results
+            thread.early_results.clear()
         thread.prompt, thread.resumes = None, False
-        turn.answer(reply)
-        for part in reply.parts:
+        turn.add_reply(reply)
+        for part in reply.parts:  # first the uses: a reply does not use the results that it contains
             for text in [part] if isinstance(part, str) else texts_of(part.input) if isinstance(part, ToolCall) else ():
-                for key, run in thread.traces.search(text):
-                    used, call_id = self._results[key]
-                    used.spans.setdefault(call_id, UsedText(run, turn.number))
+                for key, run in thread.unused.search(text):
+                    used_turn, call_id = self._results[key]
+                    used_turn.uses.setdefault(call_id, UsedText(run, turn.number))
         for part in reply.parts:
             if isinstance(part, ToolCall):
                 if part.kind == "search":
                     thread.queries[part.id] = "\n".join(texts_of(part.input))
                 turn.requests.append(_Request(part, thread.searches.get(part.name), turn.iterations))
             elif isinstance(part, CallResult):
-                self._result(thread, turn, part)
+                self._add_result(thread, turn, part)
 
-    def _result(self, thread: _Thread, turn: TurnEvidence, result: CallResult) -> None:
-        if any((result.id, result.status, result.payload) == (one.id, one.status, one.payload) for one in turn.results):
+    def _add_result(self, thread: _Thread, turn: TurnEvidence, result: CallResult) -> None:
+        if any((result.id, result.status, result.payload) == (r.id, r.status, r.payload) for r in turn.results):
             return  # a repeated result
         turn.results.append(result)
-        self._watched += 1
-        self._results[self._watched] = (turn, result.id)
-        turn.watched.append(self._watched)
-        thread.traces.add(self._watched, result.id, texts_of(result.payload))
+        self._result_count += 1
+        key = self._result_count
+        self._results[key] = (turn, result.id)
+        turn.result_keys.append(key)
+        thread.unused.add(key, result.id, texts_of(result.payload))
         if result.tools is not None:
             search = ToolSearch(thread.queries.get(result.id, ""), result.tools)
             thread.searches.update(dict.fromkeys(result.tools, search))
 
-    def _emit(self) -> dict[str, Any]:
-        number, turn = self._waiting.popleft()
-        thread = self._threads[number]
-        for key in turn.watched:
-            thread.traces.drop(key)
+    def _pop_document(self) -> dict[str, Any]:
+        """Remove the oldest open turn and return its document."""
+        thread_number, turn = self._open_turns.popleft()
+        thread = self._threads[thread_number]
+        for key in turn.result_keys:
+            thread.unused.drop(key)
             del self._results[key]
-        if thread.latest is turn:  # no event for longer than the horizon: the thread has ended
-            del self._threads[number]
+        if thread.latest is turn:  # no reply for longer than the horizon: the thread has ended
+            del self._threads[thread_number]
         return turn_document(turn, self._binding)
