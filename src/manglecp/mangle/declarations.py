@@ -168,6 +168,7 @@ class _DeclReader:
         decl = self.decl
         atom = decl.atom
         self.variables = [arg.name if isinstance(arg, Variable) else "_" for arg in atom.args]
+        self.argument_count = count_noun(len(self.variables), "argument")
         named = [name for name in self.variables if name != "_"]
         if len(set(named)) != len(named):
             self.complain(f"{atom.predicate} names an argument twice", atom.span, "give each argument its own name")
@@ -209,9 +210,7 @@ class _DeclReader:
                 continue  # as documented: a mode with any other string is ignored
             mode = "".join(map(str, atom.args))
             if len(mode) != len(self.variables):
-                message = (
-                    f"mode has {count_noun(len(mode), 'string')} for {count_noun(len(self.variables), 'argument')}"
-                )
+                message = f"mode has {count_noun(len(mode), 'string')} for {self.argument_count}"
                 self.complain(message, atom.span, "write one string per argument")
                 continue
             merged = "".join(a if a == b else "?" for a, b in zip(merged or mode, mode, strict=True))
@@ -318,9 +317,7 @@ class _DeclReader:
         rows = []
         for bound in self.decl.bounds:
             if len(bound) != len(self.variables):
-                message = (
-                    f"bound has {count_noun(len(bound), 'type')} for {count_noun(len(self.variables), 'argument')}"
-                )
+                message = f"bound has {count_noun(len(bound), 'type')} for {self.argument_count}"
                 self.complain(message, fix="write one type per argument")
                 continue
             rows.append(tuple(self._type(term) for term in bound))

@@ -119,8 +119,7 @@ def program_facts(program: Program, now: int) -> Iterator[Fact]:
 def evaluate_given(fact: GivenFact, predicate: Predicate, now: int) -> TimedArgs:
     """Return the arguments and the interval of a fact of the program.
 
-    Raises AnalysisError if an argument that depends on ``now`` has no value (others were evaluated at load), and
-    EvalError if the interval ends before it starts.
+    Raises AnalysisError if an argument that depends on ``now`` has no value, EvalError if the interval is inverted.
     """
     try:
         args = fact.values(now)
@@ -158,18 +157,14 @@ def _conflicts(predicate: Predicate, dependency: FunctionalDependency, facts: li
     by_key: dict[Args, list[TimedArgs]] = {}
     for args, interval in facts:
         earlier_facts = by_key.setdefault(tuple(args[column] for column in dependency.source), [])
-        for earlier_args, earlier_interval in earlier_facts:
-            hold_together = interval is None or earlier_interval is None or _overlap(interval, earlier_interval)
+        for earlier_args, held in earlier_facts:
+            hold_together = interval is None or held is None or (interval[0] <= held[1] and held[0] <= interval[1])
             if hold_together and any(args[column] != earlier_args[column] for column in dependency.target):
-                earlier = fact_text(predicate.name, earlier_args, earlier_interval)
+                earlier = fact_text(predicate.name, earlier_args, held)
                 later = fact_text(predicate.name, args, interval)
                 yield _violation(predicate, f"functional dependency violated by {earlier} and {later}")
                 break
         earlier_facts.append((args, interval))
-
-
-def _overlap(left: Interval, right: Interval) -> bool:
-    return left[0] <= right[1] and right[0] <= left[1]
 
 
 def _dangling_facts(

@@ -454,10 +454,7 @@ def distinct_rows(rows: list[Row]) -> list[Row]:
 
 
 def _bind_inputs(columns: list[Term], inputs: Args) -> Row | None:
-    """Return the initial row of a deferred rule, or None if its head does not match.
-
-    ``columns`` are the head's terms at input positions; function applications are compared after the body.
-    """
+    """Return the initial row of a deferred rule, or None; function applications are compared after the body."""
     row: Row | None = {}
     for column, value in zip(columns, inputs, strict=True):
         if row is not None and not isinstance(column, Apply):

@@ -215,10 +215,7 @@ class _Loader:
         return check_types(self.predicates, rules, facts)
 
     def _untypable(self) -> set[Key]:
-        """Return the predicates whose types are unknown.
-
-        These have a faulty declaration; or none, and a faulty clause or a rule that reads such a predicate.
-        """
+        """Return predicates with a faulty declaration, or with none and a faulty clause or untypable premise."""
         undeclared = {key for key, predicate in self.predicates.items() if predicate.decl is None}
         readers: dict[Key, set[Key]] = {}
         for rule in self.rules:

@@ -124,10 +124,7 @@ def _group(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
 
 
 def _reduction(expression: Apply, names: list[str], group_names: list[str]) -> _Reduction:
-    """Compile a ``let`` of a group: a reducer over its rows, or a function of the group so far.
-
-    ``names`` are the columns of a row; ``group_names`` those of the group: its keys and the earlier results.
-    """
+    """Compile a ``let`` of a group (keys and earlier results): a reducer over its rows, or a function of the group."""
     reducer = REDUCERS.get(expression.function)
     if reducer is None:
         evaluate = compile_term(expression, group_names)

@@ -357,12 +357,10 @@ def conforms(left: Type, right: Type) -> bool:
 
 def _struct_conforms(left: StructType, right: StructType) -> bool:
     for label, type_ in right.required:
-        left_type = next((field_type for left_label, field_type in left.required if left_label == label), None)
-        if left_type is None or not conforms(left_type, type_):
+        own_type = next((t for own_label, t in left.required if own_label == label), None)
+        if own_type is None or not conforms(own_type, type_):
             return False
-    return all(
-        (left_type := left.field(label)) is None or conforms(left_type, type_) for label, type_ in right.optional
-    )
+    return all((own_type := left.field(label)) is None or conforms(own_type, type_) for label, type_ in right.optional)
 
 
 def member(value: Value, type_: Type) -> bool:
@@ -584,12 +582,8 @@ def _fits_inside(expected: Type, actual: Type, binding: Binding) -> bool:
         )
     if isinstance(expected, StructType) and isinstance(actual, StructType):
         required = dict(actual.required)
-        return all(
-            (actual_type := required.get(label)) is not None and _fits(expected_type, actual_type, binding)
-            for label, expected_type in expected.required
-        ) and all(
-            (actual_type := actual.field(label)) is None or _fits(expected_type, actual_type, binding)
-            for label, expected_type in expected.optional
+        return all(label in required and _fits(t, required[label], binding) for label, t in expected.required) and all(
+            (own_type := actual.field(label)) is None or _fits(t, own_type, binding) for label, t in expected.optional
         )
     return False
 
@@ -616,10 +610,7 @@ def match_type(expected: Type, actual: Type, binding: Binding) -> Type:
 
 
 def shapes_agree(param: Type, arg: Type, binding: Binding) -> bool:
-    """Return whether an argument has the type constructors that a function expects; binds type variables.
-
-    Kinds of constants are not compared: that happens at run time.
-    """
+    """Return whether an argument has the type constructors of ``param``; kinds of constants are checked at run time."""
     if isinstance(param, TypeVariable):
         bound = binding.get(param.name)
         binding[param.name] = arg if bound is None else upper((bound, arg))

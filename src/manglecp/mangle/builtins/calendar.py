@@ -1,6 +1,6 @@
 """Calendar arithmetic on instants in whole nanoseconds, independent of Mangle values.
 
-Seconds use ``datetime``, which is exact; nanoseconds are kept beside it, never in a float. Zones come from the
+Whole seconds use ``datetime``, which is exact; nanoseconds are separate integers, never a float. Zones come from the
 ``tzdata`` distribution, not from the machine, so that programs are portable. An ambiguous local time is the first of
 the two; a local time in a gap uses the offset before the change: 02:30 in a gap from 02:00 to 03:00 is 03:30.
 """
@@ -18,7 +18,7 @@ SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 
-# Units of `fn:time:trunc`; none of these depends on a zone.
+# Units of `fn:time:trunc` in nanoseconds; none of these depends on a zone.
 FIXED_UNITS: Final = {
     "/day": 24 * HOUR,
     "/hour": HOUR,
@@ -28,7 +28,7 @@ FIXED_UNITS: Final = {
     "/microsecond": 1_000,
     "/nanosecond": 1,
 }
-# How much of 2024-02-29T23:45:06.789000000 each unit shows.
+# How many characters of 2024-02-29T23:45:06.789000000 each unit shows.
 SHOWN_UNITS: Final = {
     "/year": 4,
     "/month": 7,
@@ -40,7 +40,7 @@ SHOWN_UNITS: Final = {
     "/microsecond": 26,
     "/nanosecond": 29,
 }
-CIVIL_UNITS: Final = ("/year", "/month", "/week", "/day")
+CIVIL_UNITS: Final = ("/year", "/month", "/week", "/day")  # of local calendars
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE_SECOND: Final = timedelta(seconds=1)
@@ -61,9 +61,9 @@ _DURATION_UNITS: Final = {
 
 
 def zone(name: str) -> ZoneInfo | None:
-    """Return the zone of that name; ``""`` is UTC."""
+    """Return the zone of that name (``""`` is UTC), or None if it is unknown."""
     name = name or "UTC"
-    return _load(name) if name in zone_names() else None
+    return _load_zone(name) if name in zone_names() else None
 
 
 @cache
@@ -73,83 +73,83 @@ def zone_names() -> frozenset[str]:
 
 
 @cache
-def _load(name: str) -> ZoneInfo:
+def _load_zone(name: str) -> ZoneInfo:
     with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as data:
         return ZoneInfo.from_file(data, key=name)
 
 
-def _local(seconds: int, where: ZoneInfo) -> datetime:
-    return (_EPOCH + timedelta(seconds=seconds)).astimezone(where)
+def _local_time(seconds: int, tz: ZoneInfo) -> datetime:
+    return (_EPOCH + timedelta(seconds=seconds)).astimezone(tz)
 
 
-def _offset(moment: datetime) -> int:
+def _offset_seconds(moment: datetime) -> int:
     offset = moment.utcoffset()
     assert offset is not None  # every datetime here has a zone
     return offset // _ONE_SECOND
 
 
-def _seconds(moment: datetime) -> int:
+def _unix_seconds(moment: datetime) -> int:
     """Return seconds since 1970, without overflow at the ends of the calendar."""
-    return (moment.replace(tzinfo=UTC, fold=0) - _EPOCH) // _ONE_SECOND - _offset(moment)
+    return (moment.replace(tzinfo=UTC, fold=0) - _EPOCH) // _ONE_SECOND - _offset_seconds(moment)
 
 
 def parse_rfc3339(text: str) -> int | None:
-    """Parse ``2026-01-15T12:00:00.5+01:00``; the result may exceed 64 bits."""
+    """Parse ``2026-01-15T12:00:00.5+01:00``; None if it is malformed. The result may exceed 64 bits."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
     clock, fraction, sign, hours, minutes = match.groups()
-    ns = _at(clock, fraction, UTC)
+    ns = _instant_at(clock, fraction, UTC)
     if ns is None or sign is None:
         return ns
-    ahead = int(hours) * HOUR + int(minutes) * MINUTE
-    return ns - ahead if sign == "+" else ns + ahead
+    offset_ns = int(hours) * HOUR + int(minutes) * MINUTE
+    return ns - offset_ns if sign == "+" else ns + offset_ns
 
 
-def parse_civil(text: str, where: ZoneInfo) -> int | None:
-    """Parse ``2026-01-15T12:00:00.5`` in a zone; the result may exceed 64 bits."""
+def parse_civil(text: str, tz: ZoneInfo) -> int | None:
+    """Parse ``2026-01-15T12:00:00.5`` in a zone; None if it is malformed. The result may exceed 64 bits."""
     match = _CIVIL.fullmatch(text)
-    return None if match is None else _at(match[1], match[2], where)
+    return None if match is None else _instant_at(match[1], match[2], tz)
 
 
-def _at(clock: str, fraction: str | None, where: tzinfo) -> int | None:
+def _instant_at(clock: str, fraction: str | None, tz: tzinfo) -> int | None:
     try:
         moment = datetime.fromisoformat(clock)
     except ValueError:  # no such day
         return None
-    return _seconds(moment.replace(tzinfo=where)) * SECOND + _fraction(fraction or "", SECOND)
+    return _unix_seconds(moment.replace(tzinfo=tz)) * SECOND + _fraction_ns(fraction or "", SECOND)
 
 
 def parse_duration(text: str) -> int | None:
-    """Parse ``-1h30m0.5s`` like Go; the result may exceed 64 bits."""
-    signed = text[:1] in ("-", "+")
-    at = 1 if signed else 0
-    if text[at:] == "0":
+    """Parse ``-1h30m0.5s`` like Go; None if it is malformed. The result may exceed 64 bits."""
+    has_sign = text[:1] in ("-", "+")
+    position = 1 if has_sign else 0
+    if text[position:] == "0":
         return 0
-    if at == len(text):
+    if position == len(text):
         return None
     total = 0
-    while at < len(text):
-        part = _DURATION_PART.match(text, at)
+    while position < len(text):
+        part = _DURATION_PART.match(text, position)
         if part is None:
             return None
         whole, fraction, unit = part.groups()
-        size = _DURATION_UNITS.get(unit)
-        if size is None or not (whole or fraction):
+        unit_ns = _DURATION_UNITS.get(unit)
+        if unit_ns is None or not (whole or fraction):
             return None
-        total += _whole(whole) * size + _fraction(fraction or "", size)
-        at = part.end()
+        total += _whole(whole) * unit_ns + _fraction_ns(fraction or "", unit_ns)
+        position = part.end()
     return -total if text[0] == "-" else total
 
 
 def _whole(digits: str) -> int:
-    # More digits than these are out of every range, and Python refuses to read thousands of them.
+    # 30 digits are out of range already, and Python refuses to read thousands of them.
     return int(digits.lstrip("0")[:30] or "0")
 
 
-def _fraction(digits: str, unit: int) -> int:
-    """Return a fraction in whole nanoseconds; digits past the 18th are ignored."""
-    return int(digits[:18].ljust(18, "0")) * unit // 10**18
+def _fraction_ns(digits: str, unit_ns: int) -> int:
+    """Return the decimal fraction ``digits`` of a unit (in ns), rounded down; digits past the 18th are ignored."""
+    return int(digits[:18].ljust(18, "0")) * unit_ns // 10**18
 
 
 def fields(ns: int) -> datetime:
@@ -157,14 +157,14 @@ def fields(ns: int) -> datetime:
     return _EPOCH + timedelta(seconds=ns // SECOND)
 
 
-def format_instant(ns: int, where: ZoneInfo, unit: str) -> str:
+def format_instant(ns: int, tz: ZoneInfo, unit: str) -> str:
     """Format the instant in a zone, down to one of SHOWN_UNITS; times of day include the offset."""
-    seconds, below = divmod(ns, SECOND)
-    moment = _local(seconds, where)
-    text = f"{moment.replace(tzinfo=None).isoformat()}.{below:09d}"[: SHOWN_UNITS[unit]]
+    seconds, below_second = divmod(ns, SECOND)
+    moment = _local_time(seconds, tz)
+    text = f"{moment.replace(tzinfo=None).isoformat()}.{below_second:09d}"[: SHOWN_UNITS[unit]]
     if unit == "/nanosecond":
         text = text.rstrip("0").removesuffix(".")
-    return text + _offset_text(_offset(moment)) if SHOWN_UNITS[unit] > SHOWN_UNITS["/day"] else text
+    return text + _offset_text(_offset_seconds(moment)) if SHOWN_UNITS[unit] > SHOWN_UNITS["/day"] else text
 
 
 def _offset_text(seconds: int) -> str:
@@ -175,28 +175,28 @@ def _offset_text(seconds: int) -> str:
     return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def civil_start(ns: int, where: ZoneInfo, unit: str) -> int:
+def civil_start(ns: int, tz: ZoneInfo, unit: str) -> int:
     """Return the start of the local year, month, week (Monday) or day around the instant."""
-    day = _local(ns // SECOND, where).date()
+    day = _local_time(ns // SECOND, tz).date()
     if unit == "/year":
         day = day.replace(month=1, day=1)
     elif unit == "/month":
         day = day.replace(day=1)
     elif unit == "/week":
         day -= timedelta(days=day.weekday())
-    return _day_start(day, where) * SECOND
+    return _day_start(day, tz) * SECOND
 
 
-def _day_start(day: date, where: ZoneInfo) -> int:
-    midnight = datetime(day.year, day.month, day.day, tzinfo=where)
-    start = _seconds(midnight)
-    if _local(start, where).replace(tzinfo=None) == midnight.replace(tzinfo=None):
+def _day_start(day: date, tz: ZoneInfo) -> int:
+    midnight = datetime(day.year, day.month, day.day, tzinfo=tz)
+    start = _unix_seconds(midnight)
+    if _local_time(start, tz).replace(tzinfo=None) == midnight.replace(tzinfo=None):
         return start
-    # The clocks went forward over midnight. The day starts at the change between both readings of it.
-    before, after = _seconds(midnight.replace(fold=1)), start
+    # The clocks went forward over midnight: search the change, which lies between both readings of midnight.
+    before, after = _unix_seconds(midnight.replace(fold=1)), start
     while after - before > 1:
         middle = (before + after) // 2
-        if _local(middle, where).date() < day:
+        if _local_time(middle, tz).date() < day:
             before = middle
         else:
             after = middle

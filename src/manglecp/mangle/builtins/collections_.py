@@ -19,10 +19,10 @@ def _cons(op: str, first: Value, tail: Value) -> Value:
 
 
 def _list_get(op: str, sequence: Value, index: Value) -> Value:
-    elements, at = items(op, sequence), number(op, index)
-    if not 0 <= at < len(elements):
+    elements, position = items(op, sequence), number(op, index)
+    if not 0 <= position < len(elements):
         raise ValueFault(f"{op} takes an index of {describe(sequence)}, not {describe(index)}")
-    return elements[at]
+    return elements[position]
 
 
 def _len(op: str, sequence: Value) -> Value:
@@ -33,36 +33,36 @@ def _contains(op: str, sequence: Value, element: Value) -> Value:
     return TRUE if element in items(op, sequence) else FALSE
 
 
-def _pair(_who: str, first: Value, second: Value) -> Value:
+def _pair(_op: str, first: Value, second: Value) -> Value:
     return Pair(first, second)
 
 
-def _tuple(_who: str, *parts: Value) -> Value:
+def _tuple(_op: str, *parts: Value) -> Value:
     return tuple_of(parts)
 
 
-def _of_entries(kind: type[Map | Struct], key: str) -> Callable[..., Value]:
-    def body(op: str, *flat: Value) -> Value:
+def _make_entries(kind: type[Map | Struct], key_noun: str) -> Callable[..., Value]:
+    def body(op: str, *keys_and_values: Value) -> Value:
         try:
-            return kind(tuple(zip(flat[::2], flat[1::2], strict=True)))
+            return kind(tuple(zip(keys_and_values[::2], keys_and_values[1::2], strict=True)))
         except RepeatedKey as repeated:
-            raise ValueFault(f"{op} takes each {key} once, but {describe(repeated.key)} is repeated") from None
+            raise ValueFault(f"{op} takes each {key_noun} once, but {describe(repeated.key)} is repeated") from None
 
     return body
 
 
-def _get(container: Callable[[str, Value], Map | Struct], key: str) -> Callable[..., Value]:
-    def body(op: str, entries: Value, wanted: Value) -> Value:
-        value = container(op, entries).get(wanted)
+def _entry(read_container: Callable[[str, Value], Map | Struct], key_noun: str) -> Callable[..., Value]:
+    def body(op: str, entries: Value, key: Value) -> Value:
+        value = read_container(op, entries).get(key)
         if value is None:
-            raise ValueFault(f"{op} takes a {key} of {describe(entries)}, not {describe(wanted)}")
+            raise ValueFault(f"{op} takes a {key_noun} of {describe(entries)}, not {describe(key)}")
         return value
 
     return body
 
 
-def _some(_who: str, value: Value) -> Value:
-    return value  # an option has no form of its own
+def _some(_op: str, value: Value) -> Value:
+    return value  # at run time an option is its value
 
 
 _L: Final = "fn:List(X)"
@@ -81,7 +81,7 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
         "fn:map",
         (),
         "fn:Map(/any, /any)",
-        _of_entries(Map, "key"),
+        _make_entries(Map, "key"),
         "The map of keys and values in turn; also written [k : v].",
         rest="/any",
         even=True,
@@ -90,12 +90,12 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
         "fn:struct",
         (),
         "fn:Struct()",
-        _of_entries(Struct, "label"),
+        _make_entries(Struct, "label"),
         "The struct of labels and values in turn; also written {/l : v}.",
         rest="/any",
         even=True,
     ),
-    pure("fn:map:get", ("fn:Map(K, V)", "K"), "V", _get(mapping, "key"), "The value under a key that the map has."),
-    pure("fn:struct:get", ("/any", "/name"), "/any", _get(struct, "label"), "The value under a label of the struct."),
+    pure("fn:map:get", ("fn:Map(K, V)", "K"), "V", _entry(mapping, "key"), "The value under a key that the map has."),
+    pure("fn:struct:get", ("/any", "/name"), "/any", _entry(struct, "label"), "The value under a label of the struct."),
     pure("fn:some", ("X",), "fn:Option(X)", _some, "The value as an option, which is the value itself."),
 )

@@ -1,6 +1,6 @@
 """Built-in predicates: comparisons, tests of texts and intervals, and matches that destructure values.
 
-A match that does not fit fails; a comparison or a pattern of the wrong kind raises ValueFault.
+A match of a value of another kind fails; a comparison or a pattern of the wrong kind raises ValueFault.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _test(op: str, params: tuple[str, ...], holds: Callable[..., bool], doc: str
     return Predicate(op, "+" * len(params), params, solve, doc)
 
 
-# What an orderable value is compared by. Floats compare as IEEE doubles: nothing is less than NaN.
+# What an orderable value is compared by. Floats compare as IEEE doubles: every comparison with NaN is false.
 _COMPARED_BY: Final[dict[type, Callable[[Any], Any]]] = {
     int: lambda value: value,
     Float: lambda value: value.value,
@@ -49,7 +49,7 @@ _COMPARED_BY: Final[dict[type, Callable[[Any], Any]]] = {
 }
 
 
-def _compared(holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+def _comparison(holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
     def body(op: str, left: Value, right: Value) -> bool:
         kind = type(left)
         by = _COMPARED_BY.get(kind)
@@ -63,19 +63,19 @@ def _compared(holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
     return body
 
 
-def _compared_as(ns: Callable[[str, Value], int], holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
-    return lambda op, left, right: holds(ns(op, left), ns(op, right))
+def _comparison_of(read_ns: Callable[[str, Value], int], holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+    return lambda op, left, right: holds(read_ns(op, left), read_ns(op, right))
 
 
 def _match_prefix(op: str, value: Value, prefix: Value) -> bool:
-    start = name(op, prefix)
-    return isinstance(value, Name) and value.text.startswith(start) and value.text != start
+    prefix_text = name(op, prefix)
+    return isinstance(value, Name) and value.text.startswith(prefix_text) and value.text != prefix_text
 
 
 def _text_test(holds: Callable[[str, str], bool]) -> Callable[..., bool]:
     def body(op: str, text: Value, pattern: Value) -> bool:
-        wanted = string(op, pattern)
-        return type(text) is str and holds(text, wanted)
+        pattern_text = string(op, pattern)
+        return type(text) is str and holds(text, pattern_text)
 
     return body
 
@@ -106,10 +106,10 @@ def _match_entry(kind: type[Map | Struct]) -> Callable[[tuple[Value, ...]], Solu
     return solve
 
 
-Ends = tuple[int, int]
+Ends = tuple[int, int]  # of a closed interval
 
 
-def _related(holds: Callable[[Ends, Ends], bool]) -> Callable[..., bool]:
+def _relation(holds: Callable[[Ends, Ends], bool]) -> Callable[..., bool]:
     """Make a relation of two pairs of times or numbers, as closed intervals."""
 
     def body(op: str, left: Value, right: Value) -> bool:
@@ -135,18 +135,18 @@ _BOOL: Final = "fn:Union(fn:Singleton(/true), fn:Singleton(/false))"
 _L: Final = "fn:List(X)"
 
 _ENTRIES: Final = (
-    _test(":lt", _ORDERED, _compared(lt), "The first is less; also written <."),
-    _test(":le", _ORDERED, _compared(le), "The first is not greater; also written <=."),
-    _test(":gt", _ORDERED, _compared(gt), "The first is greater; also written >."),
-    _test(":ge", _ORDERED, _compared(ge), "The first is not less; also written >=."),
-    _test(":time:lt", _TIMES, _compared_as(instant, lt), "The first is earlier."),
-    _test(":time:le", _TIMES, _compared_as(instant, le), "The first is not later."),
-    _test(":time:gt", _TIMES, _compared_as(instant, gt), "The first is later."),
-    _test(":time:ge", _TIMES, _compared_as(instant, ge), "The first is not earlier."),
-    _test(":duration:lt", _SPANS, _compared_as(duration, lt), "The first is shorter."),
-    _test(":duration:le", _SPANS, _compared_as(duration, le), "The first is not longer."),
-    _test(":duration:gt", _SPANS, _compared_as(duration, gt), "The first is longer."),
-    _test(":duration:ge", _SPANS, _compared_as(duration, ge), "The first is not shorter."),
+    _test(":lt", _ORDERED, _comparison(lt), "The first is less; also written <."),
+    _test(":le", _ORDERED, _comparison(le), "The first is not greater; also written <=."),
+    _test(":gt", _ORDERED, _comparison(gt), "The first is greater; also written >."),
+    _test(":ge", _ORDERED, _comparison(ge), "The first is not less; also written >=."),
+    _test(":time:lt", _TIMES, _comparison_of(instant, lt), "The first is earlier."),
+    _test(":time:le", _TIMES, _comparison_of(instant, le), "The first is not later."),
+    _test(":time:gt", _TIMES, _comparison_of(instant, gt), "The first is later."),
+    _test(":time:ge", _TIMES, _comparison_of(instant, ge), "The first is not earlier."),
+    _test(":duration:lt", _SPANS, _comparison_of(duration, lt), "The first is shorter."),
+    _test(":duration:le", _SPANS, _comparison_of(duration, le), "The first is not longer."),
+    _test(":duration:gt", _SPANS, _comparison_of(duration, gt), "The first is longer."),
+    _test(":duration:ge", _SPANS, _comparison_of(duration, ge), "The first is not shorter."),
     _test(
         ":within_distance",
         ("/number",) * 3,
@@ -164,15 +164,15 @@ _ENTRIES: Final = (
     Predicate(":match_pair", "+--", ("fn:Pair(X, Y)", "X", "Y"), _match_pair, "The two parts of a pair."),
     Predicate(":match_entry", "++-", ("fn:Map(K, V)", "K", "V"), _match_entry(Map), "The value of a key."),
     Predicate(":match_field", "++-", ("/any", "/name", "/any"), _match_entry(Struct), "The value of a label."),
-    _test(":interval:before", _INTERVALS, _related(lambda i, j: i[1] < j[0]), "I ends before J starts."),
-    _test(":interval:after", _INTERVALS, _related(lambda i, j: i[0] > j[1]), "I starts after J ends."),
-    _test(":interval:meets", _INTERVALS, _related(lambda i, j: i[1] == j[0]), "I ends where J starts."),
-    _test(":interval:overlaps", _INTERVALS, _related(_overlaps), "I and J share an instant."),
-    _test(":interval:during", _INTERVALS, _related(lambda i, j: j[0] <= i[0] and i[1] <= j[1]), "I lies in J."),
-    _test(":interval:contains", _INTERVALS, _related(lambda i, j: i[0] <= j[0] and j[1] <= i[1]), "J lies in I."),
-    _test(":interval:starts", _INTERVALS, _related(lambda i, j: i[0] == j[0]), "I and J start together."),
-    _test(":interval:finishes", _INTERVALS, _related(lambda i, j: i[1] == j[1]), "I and J end together."),
-    _test(":interval:equals", _INTERVALS, _related(eq), "I and J are the same."),
+    _test(":interval:before", _INTERVALS, _relation(lambda i, j: i[1] < j[0]), "I ends before J starts."),
+    _test(":interval:after", _INTERVALS, _relation(lambda i, j: i[0] > j[1]), "I starts after J ends."),
+    _test(":interval:meets", _INTERVALS, _relation(lambda i, j: i[1] == j[0]), "I ends where J starts."),
+    _test(":interval:overlaps", _INTERVALS, _relation(_overlaps), "I and J share an instant."),
+    _test(":interval:during", _INTERVALS, _relation(lambda i, j: j[0] <= i[0] and i[1] <= j[1]), "I lies in J."),
+    _test(":interval:contains", _INTERVALS, _relation(lambda i, j: i[0] <= j[0] and j[1] <= i[1]), "J lies in I."),
+    _test(":interval:starts", _INTERVALS, _relation(lambda i, j: i[0] == j[0]), "I and J start together."),
+    _test(":interval:finishes", _INTERVALS, _relation(lambda i, j: i[1] == j[1]), "I and J end together."),
+    _test(":interval:equals", _INTERVALS, _relation(eq), "I and J are the same."),
 )
 
 PREDICATES: Final[Mapping[str, Predicate]] = MappingProxyType({entry.name: entry for entry in _ENTRIES})

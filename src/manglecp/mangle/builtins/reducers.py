@@ -1,7 +1,7 @@
 """Reducers over rows of a group, and the same folds over the elements of a list.
 
-Rows are unordered, so floats are added and lists collected in value order, and of several invalid values the least is
-named. Floats of a list are added in its order.
+Rows are unordered, so floats are added and lists collected in the order of values, and of several invalid values the
+least is named in the error. Floats of a list are added in the order of the list.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ Rows = Sequence[tuple[Value, ...]]
 _Kind = TypeVar("_Kind")
 
 
-def _all(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]:
+def _require(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]:
+    """Return the values if all have this kind. Raises ValueFault."""
     fitting: list[_Kind] = []
     faulty: list[Value] = []
     for value in values:
@@ -54,19 +55,20 @@ def _all(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]:
 def _extreme(
     pick: Callable[..., Value], kind: type, default: Value, key: Callable[[Any], int] | None = None
 ) -> Callable[[str, Sequence[Value]], Value]:
-    return lambda op, values: pick(_all(kind, op, values), key=key, default=default)
+    """Return a fold with ``pick`` (min or max); ``default`` is its result for no values."""
+    return lambda op, values: pick(_require(kind, op, values), key=key, default=default)
 
 
 def _float_sum(op: str, values: Sequence[Value]) -> Value:
     total = 0.0
-    for value in _all(Float, op, values):
+    for value in _require(Float, op, values):
         total += value.value
     return Float(total)
 
 
 def _float_extreme(pick: Callable[..., Float], default: float) -> Callable[[str, Sequence[Value]], Value]:
     def fold(op: str, values: Sequence[Value]) -> Value:
-        floats = _all(Float, op, values)
+        floats = _require(Float, op, values)
         nan = Float(math.nan)
         return nan if nan in floats else pick(floats, key=order_key, default=Float(default))
 
@@ -74,7 +76,7 @@ def _float_extreme(pick: Callable[..., Float], default: float) -> Callable[[str,
 
 
 def _duration_sum(op: str, values: Sequence[Value]) -> Value:
-    ns = sum(span.ns for span in _all(Duration, op, values))
+    ns = sum(span.ns for span in _require(Duration, op, values))
     if not INT_MIN <= ns <= INT_MAX:
         raise ValueFault(f"{op} of {len(values)} durations gives a duration outside the representable range")
     return Duration(ns)
@@ -88,10 +90,10 @@ class _Fold:
     """A fold of values of one type: a reducer of rows and a function of a list."""
 
     name: str
-    type: str
+    type: str  # of the values and the result
     fold: Callable[[str, Sequence[Value]], Value]
     doc: str
-    in_value_order: bool = False
+    in_value_order: bool = False  # whether rows are sorted first
 
     def as_reducer(self) -> Reducer:
         def reduce(rows: Rows) -> Value:
@@ -137,7 +139,7 @@ _D: Final = "/duration"
 _T: Final = "/time"
 
 _FOLDS: Final = (
-    _Fold("fn:sum", _N, lambda op, values: wrap_int64(sum(_all(int, op, values))), "The sum of numbers; 0 of nothing."),
+    _Fold("fn:sum", _N, lambda op, args: wrap_int64(sum(_require(int, op, args))), "The sum of numbers; 0 of nothing."),
     _Fold("fn:min", _N, _extreme(min, int, INT_MAX), "The least number; 2^63-1 of nothing."),
     _Fold("fn:max", _N, _extreme(max, int, INT_MIN), "The greatest number; -2^63 of nothing."),
     _Fold("fn:float:sum", _F, _float_sum, "The sum of floats, added one by one.", in_value_order=True),

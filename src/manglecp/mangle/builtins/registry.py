@@ -1,6 +1,7 @@
-"""The three kinds of entries, and their tables.
+"""The three kinds of entries of the built-in tables, and functions that check the kinds of arguments.
 
-Types are Mangle type text: ``fn:List(X)``, where a capital letter is a type variable of the entry.
+Types are Mangle type text: ``fn:List(X)``, where a capital letter is a type variable of the entry. ``op`` is always the
+name of a built-in, for messages.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Function:
     """``fn:…``: one value from some values and the evaluation time."""
 
     name: str
-    params: tuple[str, ...]
-    result: str
-    call: Callable[[tuple[Value, ...], int], Value]
+    params: tuple[str, ...]  # types
+    result: str  # type
+    call: Callable[[tuple[Value, ...], int], Value]  # of the arguments and the evaluation time in ns
     doc: str
     rest: str | None = None  # type of any further arguments
     even: bool = False  # only an even number of arguments: keys and values
@@ -47,14 +48,14 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """``:…``: maps the values at ``+`` to all solutions for the positions at ``-``.
+    """``:…``: maps the arguments with mode ``+`` to all solutions for those with mode ``-``.
 
-    A test has no ``-``: it yields the empty solution once, or none.
+    A test has only ``+``: it returns the empty solution if it holds, and no solution otherwise.
     """
 
     name: str
-    modes: str
-    params: tuple[str, ...]
+    modes: str  # + or - per argument
+    params: tuple[str, ...]  # types of all arguments
     solve: Callable[[tuple[Value, ...]], Iterable[tuple[Value, ...]]]
     doc: str
 
@@ -68,7 +69,7 @@ class Reducer:
 
     name: str
     params: tuple[str, ...]
-    rest: str | None
+    rest: str | None  # type of any further arguments
     result: str
     doc: str
     reduce: Callable[[Sequence[tuple[Value, ...]]], Value]
@@ -98,13 +99,13 @@ def pure(
 
 # ``number``, ``string``, … return the Python value, or raise a fault like ``fn:plus takes a number, not the string
 # "x"``.
-_WIDEST: Final = 80
+_MAX_SHOWN: Final = 80  # characters of a value in a message
 
 
 def describe(value: Value) -> str:
     text = value_text(value)
-    if len(text) > _WIDEST:
-        text = text[: _WIDEST - 1] + "…"
+    if len(text) > _MAX_SHOWN:
+        text = text[: _MAX_SHOWN - 1] + "…"
     return f"the {KIND_NAMES[type(value)]} {text}"
 
 
@@ -116,34 +117,36 @@ _Kind = TypeVar("_Kind")
 _Inner = TypeVar("_Inner")
 
 
-def _taken(kind: type[_Kind], expected: str) -> Callable[[str, Value], _Kind]:
-    def take(op: str, value: Value) -> _Kind:
+def _reader(kind: type[_Kind], expected: str) -> Callable[[str, Value], _Kind]:
+    """Return a function that returns a value of one kind, and raises a fault for others."""
+
+    def read(op: str, value: Value) -> _Kind:
         if type(value) is not kind:
             raise argument_fault(op, value, expected)
         return value
 
-    return take
+    return read
 
 
-def _inside(kind: type[_Kind], inner: Callable[[_Kind], _Inner], expected: str) -> Callable[[str, Value], _Inner]:
-    def take(op: str, value: Value) -> _Inner:
+def _inner_reader(kind: type[_Kind], inner: Callable[[_Kind], _Inner], expected: str) -> Callable[[str, Value], _Inner]:
+    def read(op: str, value: Value) -> _Inner:
         if type(value) is not kind:
             raise argument_fault(op, value, expected)
         return inner(value)
 
-    return take
+    return read
 
 
-number: Final = _taken(int, "a number")
-string: Final = _taken(str, "a string")
-pair: Final = _taken(Pair, "a pair")
-mapping: Final = _taken(Map, "a map")
-struct: Final = _taken(Struct, "a struct")
-floating: Final = _inside(Float, lambda value: value.value, "a float64")
-name: Final = _inside(Name, lambda value: value.text, "a name")
-instant: Final = _inside(Time, lambda value: value.ns, "a time")
-duration: Final = _inside(Duration, lambda value: value.ns, "a duration")
-items: Final = _inside(List, lambda value: value.items, "a list")
+number: Final = _reader(int, "a number")
+string: Final = _reader(str, "a string")
+pair: Final = _reader(Pair, "a pair")
+mapping: Final = _reader(Map, "a map")
+struct: Final = _reader(Struct, "a struct")
+floating: Final = _inner_reader(Float, lambda value: value.value, "a float64")
+name: Final = _inner_reader(Name, lambda value: value.text, "a name")
+instant: Final = _inner_reader(Time, lambda value: value.ns, "a time")
+duration: Final = _inner_reader(Duration, lambda value: value.ns, "a duration")
+items: Final = _inner_reader(List, lambda value: value.items, "a list")
 
 
 def real(op: str, value: Value) -> float:
@@ -170,14 +173,14 @@ def interval(op: str, value: Value) -> tuple[Time, Time]:
 
 
 def checked_duration(op: str, ns: int, *operands: Value) -> Duration:
-    """Make a duration; raises instead of wrapping around."""
+    """Make a duration; raises ValueFault, which names the operands, if it needs more than 64 bits."""
     if not INT_MIN <= ns <= INT_MAX:
         raise _out_of_range(op, "duration", operands)
     return Duration(ns)
 
 
 def checked_instant(op: str, ns: int, *operands: Value) -> Time:
-    """Make an instant; finite operands must not reach the infinities."""
+    """Make a finite instant; raises ValueFault, which names the operands, if it is out of range."""
     if not INT_MIN < ns < INT_MAX:
         raise _out_of_range(op, "time", operands)
     return Time(ns)

@@ -39,27 +39,27 @@ def _mult(op: str, *args: Value) -> Value:
 
 def _div(op: str, first: Value, *divisors: Value) -> Value:
     result = number(op, first)
-    if not divisors:  # 1/first, which the reference takes to be 0 for -1 too
+    if not divisors:  # 1/first; 0 for -1 too, as in the Go implementation
         if result == 0:
-            raise _by_zero(op, first)
+            raise _zero_divisor_fault(op, first)
         return 1 if result == 1 else 0
     for divisor in divisors:
-        by = number(op, divisor)
-        if by == 0:
-            raise _by_zero(op, divisor)
-        quotient = abs(result) // abs(by)
-        result = wrap_int64(quotient if (result < 0) == (by < 0) else -quotient)
-        if result == 0:  # further divisors are not checked
+        denominator = number(op, divisor)
+        if denominator == 0:
+            raise _zero_divisor_fault(op, divisor)
+        quotient = abs(result) // abs(denominator)
+        result = wrap_int64(quotient if (result < 0) == (denominator < 0) else -quotient)
+        if result == 0:  # further divisors are not checked, even zero
             return 0
     return result
 
 
 def _mod(op: str, dividend: Value, divisor: Value) -> Value:
-    a, b = number(op, dividend), number(op, divisor)
-    if b == 0:
-        raise _by_zero(op, divisor)
-    rest = abs(a) % abs(b)
-    return -rest if a < 0 else rest
+    numerator, denominator = number(op, dividend), number(op, divisor)
+    if denominator == 0:
+        raise _zero_divisor_fault(op, divisor)
+    remainder = abs(numerator) % abs(denominator)
+    return -remainder if numerator < 0 else remainder
 
 
 def _float_plus(op: str, *args: Value) -> Value:
@@ -75,10 +75,10 @@ def _float_div(op: str, first: Value, *divisors: Value) -> Value:
         return _float_div(op, 1, first)
     result = real(op, first)
     for divisor in divisors:
-        by = real(op, divisor)
-        if by == 0.0:
-            raise _by_zero(op, divisor)
-        result /= by
+        denominator = real(op, divisor)
+        if denominator == 0.0:
+            raise _zero_divisor_fault(op, divisor)
+        result /= denominator
     return Float(result)
 
 
@@ -87,7 +87,7 @@ def _sqrt(op: str, arg: Value) -> Value:
     return Float(math.nan if value < 0.0 else math.sqrt(value))
 
 
-def _by_zero(op: str, divisor: Value) -> ValueFault:
+def _zero_divisor_fault(op: str, divisor: Value) -> ValueFault:
     return ValueFault(f"{op} takes a divisor other than zero, not {describe(divisor)}")
 
 
@@ -108,21 +108,21 @@ NUMBERS: Final[tuple[Function, ...]] = (
 )
 
 
-MAX_LENGTH: Final = 10_000_000
+MAX_LENGTH: Final = 10_000_000  # characters of a string that a function makes
 
 
 def _concat(op: str, *parts: Value) -> Value:
-    texts = [_written(op, part) for part in parts]
-    _limited(op, sum(map(len, texts)))
+    texts = [_text_of(op, part) for part in parts]
+    _check_length(op, sum(map(len, texts)))
     return "".join(texts)
 
 
-def _limited(op: str, length: int) -> None:
+def _check_length(op: str, length: int) -> None:
     if length > MAX_LENGTH:
         raise ValueFault(f"{op} gives a string of {length} characters, the limit is {MAX_LENGTH}")
 
 
-def _written(op: str, part: Value) -> str:
+def _text_of(op: str, part: Value) -> str:
     match part:
         case str():
             return part
@@ -136,22 +136,22 @@ def _written(op: str, part: Value) -> str:
 
 
 def _replace(op: str, text: Value, old: Value, new: Value, count: Value) -> Value:
-    source, wanted, instead, most = string(op, text), string(op, old), string(op, new), number(op, count)
-    times = source.count(wanted) if most < 0 else min(most, source.count(wanted))
-    _limited(op, len(source) + times * (len(instead) - len(wanted)))
-    return source.replace(wanted, instead, times)
+    whole, old_text, new_text, max_times = string(op, text), string(op, old), string(op, new), number(op, count)
+    times = whole.count(old_text) if max_times < 0 else min(max_times, whole.count(old_text))
+    _check_length(op, len(whole) + times * (len(new_text) - len(old_text)))
+    return whole.replace(old_text, new_text, times)
 
 
 def _float_to_string(op: str, value: Value) -> Value:
     return float_text(floating(op, value))
 
 
-def _parts(op: str, value: Value) -> list[str]:
+def _split(op: str, value: Value) -> list[str]:
     return ["/" + part for part in name(op, value).split("/")[1:]]
 
 
 def _name_list(op: str, value: Value) -> Value:
-    return List(tuple(Name(part) for part in _parts(op, value)))
+    return List(tuple(Name(part) for part in _split(op, value)))
 
 
 _S: Final = "/string"
@@ -170,8 +170,8 @@ STRINGS: Final[tuple[Function, ...]] = (
     pure("fn:float64:to_string", ("/float64",), _S, _float_to_string, "The shortest text that reads back."),
     pure("fn:name:to_string", (_NAME,), _S, name, "The name as a string, with its slashes."),
     pure(
-        "fn:name:root", (_NAME,), _NAME, lambda op, value: Name(_parts(op, value)[0]), "The first part: /a of /a/b/c."
+        "fn:name:root", (_NAME,), _NAME, lambda op, value: Name(_split(op, value)[0]), "The first part: /a of /a/b/c."
     ),
-    pure("fn:name:tip", (_NAME,), _NAME, lambda op, value: Name(_parts(op, value)[-1]), "The last part: /c of /a/b/c."),
+    pure("fn:name:tip", (_NAME,), _NAME, lambda op, value: Name(_split(op, value)[-1]), "The last part: /c of /a/b/c."),
     pure("fn:name:list", (_NAME,), "fn:List(/name)", _name_list, "The parts: [/a, /b, /c] of /a/b/c."),
 )

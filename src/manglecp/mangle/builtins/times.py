@@ -1,7 +1,7 @@
 """Instants, durations and intervals as values.
 
-They do not wrap around: a result that does not fit is a fault. Infinite instants can be compared and converted, but
-have no place in the calendar and no distance.
+They do not wrap around: a result out of range is a fault. Infinite instants can be compared and converted, but not
+formatted, truncated, added or subtracted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from manglecp.mangle.builtins.registry import (
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Float, Time, Value
 
-_UTC: Final = ""
+_UTC: Final = ""  # the name of a zone
 
 
 def _now(_args: tuple[Value, ...], now: int) -> Value:
@@ -43,18 +43,18 @@ def _now(_args: tuple[Value, ...], now: int) -> Value:
 
 
 def _parse_rfc3339(op: str, text: Value) -> Value:
-    return _read(op, text, calendar.parse_rfc3339(string(op, text)), "2026-01-15T12:00:00Z")
+    return _checked_time(op, text, calendar.parse_rfc3339(string(op, text)), "2026-01-15T12:00:00Z")
 
 
-def _parse_civil(op: str, text: Value, where: Value) -> Value:
+def _parse_civil(op: str, text: Value, zone_name: Value) -> Value:
     clock = string(op, text)
-    return _read(op, text, calendar.parse_civil(clock, _zone(op, where)), "2026-01-15T12:00:00")
+    return _checked_time(op, text, calendar.parse_civil(clock, _zone(op, zone_name)), "2026-01-15T12:00:00")
 
 
-def _read(op: str, text: Value, ns: int | None, example: str) -> Value:
+def _checked_time(op: str, text: Value, ns: int | None, example: str) -> Value:
     if ns is None:
         raise argument_fault(op, text, f"a date and time such as {example}")
-    if not INT_MIN <= ns <= INT_MAX:  # the infinities are inside: they must read back from their own text
+    if not INT_MIN <= ns <= INT_MAX:  # including the infinities, whose text must parse too
         raise ValueFault(f"{op} reads {describe(text)} as a time outside the representable range")
     return Time(ns)
 
@@ -63,9 +63,9 @@ def _format(op: str, time: Value, unit: Value) -> Value:
     return _format_civil(op, time, _UTC, unit)
 
 
-def _format_civil(op: str, time: Value, where: Value, unit: Value) -> Value:
-    ns, zone = finite_instant(op, time), _zone(op, where)
-    return calendar.format_instant(ns, zone, _unit(op, unit, calendar.SHOWN_UNITS))
+def _format_civil(op: str, time: Value, zone_name: Value, unit: Value) -> Value:
+    ns, tz = finite_instant(op, time), _zone(op, zone_name)
+    return calendar.format_instant(ns, tz, _unit(op, unit, calendar.SHOWN_UNITS))
 
 
 def _trunc(op: str, time: Value, unit: Value) -> Value:
@@ -74,9 +74,9 @@ def _trunc(op: str, time: Value, unit: Value) -> Value:
     return checked_instant(op, start, time, unit)
 
 
-def _trunc_civil(op: str, time: Value, where: Value, unit: Value) -> Value:
-    ns, zone = finite_instant(op, time), _zone(op, where)
-    start = calendar.civil_start(ns, zone, _unit(op, unit, calendar.CIVIL_UNITS))
+def _trunc_civil(op: str, time: Value, zone_name: Value, unit: Value) -> Value:
+    ns, tz = finite_instant(op, time), _zone(op, zone_name)
+    start = calendar.civil_start(ns, tz, _unit(op, unit, calendar.CIVIL_UNITS))
     return checked_instant(op, start, time, unit)
 
 
@@ -84,9 +84,9 @@ def _zone(op: str, value: Value) -> ZoneInfo:
     text = string(op, value)
     zone = calendar.zone(text)
     if zone is None:
-        # The likeness search is slow on long texts, and a name that long is not a misspelt zone.
-        like = closest_match(text, calendar.zone_names()) if len(text) <= 40 else None
-        hint = f" (did you mean {like}?)" if like else ""
+        # closest_match is slow on long texts, and a text that long is not a misspelt zone.
+        similar = closest_match(text, calendar.zone_names()) if len(text) <= 40 else None
+        hint = f" (did you mean {similar}?)" if similar else ""
         raise argument_fault(op, value, f"the name of a time zone such as Europe/Berlin{hint}")
     return zone
 
@@ -121,24 +121,24 @@ def _duration_parse(op: str, text: Value) -> Value:
     return checked_duration(op, ns, text)
 
 
-def _from(unit: int) -> Callable[..., Value]:
+def _from_unit(unit_ns: int) -> Callable[..., Value]:
     def body(op: str, count: Value) -> Value:
         if type(count) is int:  # exact: a large number would be rounded as a float
-            return checked_duration(op, count * unit, count)
+            return checked_duration(op, count * unit_ns, count)
         amount = real(op, count)
         if not math.isfinite(amount):
             raise argument_fault(op, count, "a finite number or float64")
-        span = amount * unit
+        span = amount * unit_ns
         return checked_duration(op, int(span) if math.isfinite(span) else INT_MAX + 1, count)
 
     return body
 
 
-def _in(unit: int) -> Callable[..., Value]:
+def _in_unit(unit_ns: int) -> Callable[..., Value]:
     def body(op: str, span: Value) -> Value:
         ns = duration(op, span)
-        whole, rest = divmod(abs(ns), unit)  # whole units and the rest apart: each is exact as a float
-        return Float(math.copysign(whole + rest / unit, ns))
+        whole, rest = divmod(abs(ns), unit_ns)  # whole units and the rest apart: each is exact as a float
+        return Float(math.copysign(whole + rest / unit_ns, ns))
 
     return body
 
@@ -160,7 +160,7 @@ _T: Final = "/time"
 _D: Final = "/duration"
 _N: Final = "/number"
 _S: Final = "/string"
-_U: Final = "/name"
+_U: Final = "/name"  # of a unit
 _AMOUNT: Final = "fn:Union(/number, /float64)"
 _PAIR: Final = "fn:Pair(X, Y)"
 
@@ -184,13 +184,13 @@ TIMES: Final[tuple[Function, ...]] = (
     pure("fn:time:trunc_civil", (_T, _S, _U), _T, _trunc_civil, "The start of a local year, month, week, day."),
     pure("fn:duration:parse", (_S,), _D, _duration_parse, "The duration that a text such as 1h30m names."),
     pure("fn:duration:from_nanos", (_N,), _D, lambda op, count: Duration(number(op, count)), "So many nanoseconds."),
-    pure("fn:duration:from_seconds", (_AMOUNT,), _D, _from(SECOND), "So many seconds, cut to whole ns."),
-    pure("fn:duration:from_minutes", (_AMOUNT,), _D, _from(MINUTE), "So many minutes, cut to whole ns."),
-    pure("fn:duration:from_hours", (_AMOUNT,), _D, _from(HOUR), "So many hours, cut to whole ns."),
+    pure("fn:duration:from_seconds", (_AMOUNT,), _D, _from_unit(SECOND), "So many seconds, cut to whole ns."),
+    pure("fn:duration:from_minutes", (_AMOUNT,), _D, _from_unit(MINUTE), "So many minutes, cut to whole ns."),
+    pure("fn:duration:from_hours", (_AMOUNT,), _D, _from_unit(HOUR), "So many hours, cut to whole ns."),
     pure("fn:duration:nanos", (_D,), _N, duration, "The duration in nanoseconds."),
-    pure("fn:duration:seconds", (_D,), "/float64", _in(SECOND), "The duration in seconds."),
-    pure("fn:duration:minutes", (_D,), "/float64", _in(MINUTE), "The duration in minutes."),
-    pure("fn:duration:hours", (_D,), "/float64", _in(HOUR), "The duration in hours."),
+    pure("fn:duration:seconds", (_D,), "/float64", _in_unit(SECOND), "The duration in seconds."),
+    pure("fn:duration:minutes", (_D,), "/float64", _in_unit(MINUTE), "The duration in minutes."),
+    pure("fn:duration:hours", (_D,), "/float64", _in_unit(HOUR), "The duration in hours."),
     pure("fn:duration:add", (_D, _D), _D, _duration_add, "Both durations together."),
     pure("fn:duration:mult", (_D, _N), _D, _duration_mult, "The duration so many times."),
     pure("fn:interval:start", (_PAIR,), "X", lambda op, value: pair(op, value).first, "The first part of a pair."),

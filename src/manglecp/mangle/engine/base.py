@@ -37,7 +37,7 @@ class Base:
 
     @property
     def derived(self) -> int:
-        """The number of derived facts; limits include them."""
+        """The number of derived facts, which count towards the limit of a request."""
         return self.layer.derived
 
     def rows(self, key: Key) -> Collection[FactTuple]:
@@ -58,10 +58,10 @@ class Base:
         limits: Limits | None = None,
         externals: Externals | None = None,
     ) -> Base:
-        """Evaluate the facts of the program and these. ``externals`` implement external predicates, by name."""
+        """Evaluate the program with ``facts``. ``externals`` implement external predicates, by name."""
         check_names(externals or {}, program.predicates)
         compiled = CompiledProgram(program)
-        given = compiled.intake.sort(facts, check)
+        given = compiled.intake.by_predicate(facts, check)
         _add_program_facts(given, compiled, (f for f in program.facts if not compiled.is_volatile_fact(f)), 0)
         evaluation = Evaluation(compiled, Layer(compiled), 0, limits or Limits(), volatile=False)
         evaluation.run(given)
@@ -83,7 +83,7 @@ class Base:
         now = time.time_ns() if now is None else now
         if type(now) is not int or not INT_MIN < now < INT_MAX:
             raise ValueError("now is an integer: nanoseconds since 1970")
-        given = self.compiled.intake.sort(facts, check)
+        given = self.compiled.intake.by_predicate(facts, check)
         _add_program_facts(given, self.compiled, self.compiled.volatile_facts, now)
         evaluation = Evaluation(self.compiled, self.layer, now, limits or Limits(), externals=self.externals)
         return _run(evaluation, given)
@@ -96,10 +96,10 @@ class Base:
         check: bool = True,
         limits: Limits | None = None,
     ) -> Base:
-        """Return another base with facts added and removed. Facts that were not given cannot be removed."""
+        """Return another base with facts added and removed. Only given facts can be removed; others are ignored."""
         intake = self.compiled.intake
         evaluation = Evaluation(self.compiled, self.layer, 0, limits or Limits(), volatile=False)
-        evaluation.run(intake.sort(add, check), intake.sort(remove, check))
+        evaluation.run(intake.by_predicate(add, check), intake.by_predicate(remove, check))
         return Base(self.compiled, evaluation.freeze(), self.externals)
 
 
@@ -111,7 +111,7 @@ def evaluate(
     externals: Externals | None = None,
     compiled: CompiledProgram | None = None,
 ) -> Result:
-    """Evaluate the program at the instant ``now``, compiled, over an empty base."""
+    """Evaluate the program at the instant ``now`` (ns), compiled, over an empty base."""
     compiled = compiled or CompiledProgram(program)
     evaluation = Evaluation(compiled, Layer(compiled), now, limits or Limits(), externals=externals)
     given: dict[int, set[FactTuple]] = {}

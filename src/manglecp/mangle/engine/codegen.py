@@ -1,8 +1,8 @@
 """Code generation: rules as nested loops over hash indexes.
 
-There is one function per rule and delta position. It reads the relations as views, and adds facts to the head's view
-or collects rows for a transform. It is specialised for the layers that hold facts (base, overlay); other variants are
-generated when needed.
+There is one function per rule and position of the premise that reads the delta. It reads the relations as views, and
+adds facts to the head's view or collects rows for a transform. It is specialised for the layers that hold facts (base,
+overlay); other variants are generated when needed.
 
 No value of a program becomes source text: constants, functions and predicates are passed in a namespace.
 """
@@ -49,10 +49,13 @@ Ending: TypeAlias = OneOf["head", "fact", "row", "variables", "exists"]
 """What a function does with a row: add the head's fact; collect that fact, the row, or the values of some variables in
 ``rows``; or report that a row exists whose head holds at some instant."""
 
+_Columns: TypeAlias = list[tuple[int, str]]  # positions and the expressions of their values
+
 GROWING: Final = 1_000_000  # assumed size of a relation that is still growing
 MAX_LOOPS: Final = 18  # Python refuses more than 20 nested blocks
 
-_INSIDE: Final = {"number": "", "string": "", "name": ".text", "time": ".ns", "duration": ".ns", "float64": ".value"}
+# By kind, what follows the expression of a value to get what the value is compared by.
+_SUFFIX: Final = {"number": "", "string": "", "name": ".text", "time": ".ns", "duration": ".ns", "float64": ".value"}
 _ARITHMETIC: Final = {"fn:plus": " + ", "fn:minus": " - ", "fn:mult": " * "}
 
 
@@ -66,6 +69,7 @@ def instant(value: Value) -> int:
 
 
 def window_end(value: Value, now: int, sign: int) -> int:
+    """Return the instant of a bound of an operator; ``sign`` is -1 if it looks back."""
     return clamp(now + sign * value.ns) if isinstance(value, Duration) else instant(value)
 
 
@@ -73,7 +77,7 @@ def live(facts: Iterable[Any], removed: set[Any]) -> list[Any]:
     return [fact for fact in facts if fact not in removed]
 
 
-_RUNTIME: Final[Mapping[str, Any]] = {
+_RUNTIME: Final[Mapping[str, Any]] = {  # names in generated source
     "live": live,
     "chain": chain,
     "E": (),
@@ -87,7 +91,7 @@ _RUNTIME: Final[Mapping[str, Any]] = {
 
 
 class NotCompiled(Exception):
-    """The rule has to be interpreted."""
+    """The rule has to be interpreted, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +114,9 @@ class Code:
     growing: Collection[Key] = field(default=(), kw_only=True)  # predicates that gain facts while it runs
     either_state: bool = field(default=False, kw_only=True)  # visit all rows of the old or the new state; no negations
     lines: list[str] = field(default_factory=list, init=False)
-    prologue: dict[str, str] = field(default_factory=dict, init=False)
-    namespace: dict[str, Any] = field(default_factory=dict, init=False)
-    loops: int = field(default=0, init=False)
+    prologue: dict[str, str] = field(default_factory=dict, init=False)  # assignments before the loops, by name
+    namespace: dict[str, Any] = field(default_factory=dict, init=False)  # global names
+    loops: int = field(default=0, init=False)  # that are open
     headers: list[tuple[int, int]] = field(default_factory=list, init=False)  # line and depth of each loop
     temporaries: int = field(default=0, init=False)
 
@@ -120,9 +124,9 @@ class Code:
         return self.temporal[self.ids[key]]
 
     def layers(self, key: Key) -> str:
-        """Return the layers of a predicate that hold or will hold facts, see :class:`View`."""
-        held = self.views[self.ids[key]].layers
-        return held if key not in self.growing or "o" in held else held + "o"
+        """Return the layers of a predicate that hold or will hold facts, as :attr:`View.layers`."""
+        layers = self.views[self.ids[key]].layers
+        return layers if key not in self.growing or "o" in layers else layers + "o"
 
     def write(self, line: str) -> None:
         self.lines.append("    " * self.loops + line)
@@ -151,15 +155,15 @@ class Code:
         return f"{prefix}{self.temporaries}"
 
     def local_name(self, name: str, source: str) -> str:
-        """Assign an expression to a name at the start of the function."""
+        """Return ``name``, to which the function assigns the expression ``source`` at its start."""
         self.prologue.setdefault(name, f"{name} = {source}")
         return name
 
     def facts(self, key: Key, layer: str) -> str:
-        """Name the facts of one layer: o the overlay, b the base, r what was removed from the base."""
+        """Return a name for the facts of one layer: o the overlay, b the base, r the facts removed from the base."""
         i = self.ids[key]
-        place = {"o": "facts", "b": "base.facts", "r": "removed"}[layer]
-        return self.local_name(f"{layer}{i}", f"views[{i}].{place}")
+        attribute = {"o": "facts", "b": "base.facts", "r": "removed"}[layer]
+        return self.local_name(f"{layer}{i}", f"views[{i}].{attribute}")
 
     def index(self, key: Key, layer: str, columns: tuple[int, ...]) -> str:
         i = self.ids[key]
@@ -170,6 +174,7 @@ class Code:
         return self.layers(key).replace("x", "b") if self.either_state else self.layers(key)
 
     def _together(self, key: Key, read: Callable[[str], str]) -> str:
+        """Return an expression for the facts of all layers; ``read`` returns one for a layer."""
         sources = []
         for layer in self._read_layers(key):
             sources.append(f"live({read('b')}, {self.facts(key, 'r')})" if layer == "x" else read(layer))
@@ -178,8 +183,8 @@ class Code:
     def everything(self, key: Key) -> str:
         return self._together(key, lambda layer: self.facts(key, layer))
 
-    def matching(self, key: Key, columns: tuple[int, ...], wanted: str) -> str:
-        return self._together(key, lambda layer: f"{self.index(key, layer, columns)}.get({wanted}, E)")
+    def matching(self, key: Key, columns: tuple[int, ...], values: str) -> str:
+        return self._together(key, lambda layer: f"{self.index(key, layer, columns)}.get({values}, E)")
 
     def contains(self, key: Key, fact: str) -> str:
         tests = []
@@ -190,15 +195,15 @@ class Code:
                 tests.append(f"{fact} in {self.facts(key, layer)}")
         return " or ".join(tests) or "False"
 
-    def exists(self, key: Key, columns: tuple[int, ...], wanted: str) -> str:
-        """Return an expression that tests for a fact with these values in these columns, or any fact."""
+    def exists(self, key: Key, columns: tuple[int, ...], values: str) -> str:
+        """Return a test for a fact with these values in these columns; for any fact without columns."""
         tests = []
         for layer in self._read_layers(key):
             if layer == "x":
-                bucket = f"{self.index(key, 'b', columns)}.get({wanted}, E)" if columns else self.facts(key, "b")
+                bucket = f"{self.index(key, 'b', columns)}.get({values}, E)" if columns else self.facts(key, "b")
                 tests.append(f"live({bucket}, {self.facts(key, 'r')})")
             elif columns:
-                tests.append(f"{wanted} in {self.index(key, layer, columns)}")
+                tests.append(f"{values} in {self.index(key, layer, columns)}")
             else:
                 tests.append(self.facts(key, layer))
         return " or ".join(tests) or "False"
@@ -210,15 +215,15 @@ class Generator(Code):
 
     rule_steps: RuleSteps
     _: KW_ONLY
-    delta: int | None = None  # the premise that reads the delta
-    recursive: bool = False
+    delta: int | None = None  # position of the premise that reads the delta
+    recursive: bool = False  # whether the head collects new facts in rounds
     grouped: frozenset[Key] = frozenset()  # predicates that are stored as a GroupedView
     ending: Ending = "head"
     preset: tuple[str, ...] = ()  # variables whose values the caller passes in the tuple ``known``
     collected: tuple[str, ...] = ()  # variables of the ending ``variables``
     built: tuple[int, ...] = ()  # columns of the head whose size is counted
     name: str = "rule"
-    bound: dict[str, str] = field(default_factory=dict, init=False)
+    bound: dict[str, str] = field(default_factory=dict, init=False)  # expressions of bound variables
     set_variable: str | None = field(default=None, init=False)  # it stands for a set of values, see _find_set_variable
     inference: KindInference = field(init=False)
 
@@ -231,7 +236,7 @@ class Generator(Code):
         if self.either_state:
             planned = [(step, kinds) for step, kinds in planned if not isinstance(step, Negation)]
         steps = [step for step, _ in planned]
-        if self._idle(steps):
+        if self._finds_nothing(steps):
             return None
         for position, name in enumerate(self.preset):
             self.bind(name, f"known[{position}]")
@@ -249,7 +254,8 @@ class Generator(Code):
         exec(compile(source, f"<{self.name}>", "exec"), scope)  # made from names and numbers only
         return CompiledFunction(source, scope[self.name])
 
-    def _idle(self, steps: Sequence[AnyStep]) -> bool:
+    def _finds_nothing(self, steps: Sequence[AnyStep]) -> bool:
+        """Return whether a scan without facts comes before everything that may raise."""
         first_barrier = min(self.rule_steps.barriers, default=None)
         for step in steps:
             if isinstance(step, Scan) and step.position != self.delta and not self.layers(step.literal.atom.key):
@@ -257,16 +263,16 @@ class Generator(Code):
         return False
 
     def _find_set_variable(self, steps: Sequence[AnyStep]) -> str | None:
-        """Return the variable that is passed from one premise to the last column of a grouped head, if any."""
+        """Return the variable that one premise passes to the last column of a grouped head, if any; see GroupedView."""
         clause = self.rule_steps.rule.clause
         if clause.head.key not in self.grouped or clause.transforms:
             return None
         last = clause.head.args[1]
         if not isinstance(last, Variable):
             return None
-        used = [v.name for p in self.rule_steps.rule.premises for v in premise_variables(p)]
-        used += [v.name for v in term_variables(clause.head.args[0])]
-        if used.count(last.name) != 1:
+        occurrences = [v.name for p in self.rule_steps.rule.premises for v in premise_variables(p)]
+        occurrences += [v.name for v in term_variables(clause.head.args[0])]
+        if occurrences.count(last.name) != 1:
             return None
         scan = next((s for s in steps if isinstance(s, Scan) and last in s.literal.atom.args), None)
         if scan is None or scan.temporal or self.layers(scan.literal.atom.key) not in ("", "o"):
@@ -295,7 +301,7 @@ class Generator(Code):
         return f"{self.global_name(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
 
     def bind(self, name: str, expression: str) -> None:
-        """Assign an expression to a variable; for ``_`` only evaluate it, because it may raise."""
+        """Write the assignment of an expression to a variable; ``_`` is evaluated too, because that may raise."""
         if name == "_":
             self.write(expression)
             return
@@ -321,111 +327,111 @@ class Generator(Code):
     def _scan(self, step: Scan) -> None:
         key = step.literal.atom.key
         if not self.layers(key) and step.position != self.delta:
-            self._compute(step.literal)
-        known: list[tuple[int, str]] = []
-        targets: list[str] = []
-        fresh: list[tuple[str, str]] = []
-        checks: list[tuple[str, str]] = []
+            self._evaluate_args(step.literal)
+        known_columns: _Columns = []
+        targets: list[str] = []  # of the loop, one per column
+        new_variables: list[tuple[str, str]] = []  # names and targets
+        checks: list[tuple[str, str]] = []  # expressions that have to be equal
         for position, arg in enumerate(step.literal.atom.args):
             target = "_"
             if isinstance(arg, Variable) and arg.anonymous:
                 pass
             elif isinstance(arg, Variable) and arg.name not in self.bound:
-                if any(name == arg.name for name, _ in fresh):
+                if any(name == arg.name for name, _ in new_variables):
                     target = self.temporary()
                     checks.append((target, f"v_{arg.name}"))
                 else:
                     target = f"v_{arg.name}"
-                    fresh.append((arg.name, target))
+                    new_variables.append((arg.name, target))
             else:
-                known.append((position, self.expression(arg)))
+                known_columns.append((position, self.expression(arg)))
             targets.append(target)
-        ground = len(known) == len(targets)
+        is_ground = len(known_columns) == len(targets)
         if step.temporal:
             targets += [f"s{step.position}", f"e{step.position}"]
-        columns = tuple(position for position, _ in known)
-        wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
-        if self.set_variable is not None and any(name == self.set_variable for name, _ in fresh):
-            self._scan_set(step, known, fresh, targets)
+        columns = tuple(position for position, _ in known_columns)
+        values = known_columns[0][1] if len(known_columns) == 1 else tuple_text([value for _, value in known_columns])
+        if self.set_variable is not None and any(name == self.set_variable for name, _ in new_variables):
+            self._scan_set(step, known_columns, new_variables, targets)
             return
         if key in self.grouped:
-            self._scan_grouped(step, known, targets, checks)
+            self._scan_grouped(step, known_columns, targets, checks)
         elif step.position == self.delta:
-            for position, value in known:
+            for position, value in known_columns:
                 targets[position] = self.temporary()
                 checks.append((targets[position], value))
             self.loop(f"for {tuple_text(targets)} in views[{self.ids[key]}].delta:")
-        elif ground and not step.temporal:
-            self.unless(f"not ({self.contains(key, tuple_text([value for _, value in known]))})")
-        elif not fresh and not checks and not step.temporal and not self.rule_steps.counts_facts:
-            self.unless(f"not ({self.exists(key, columns, wanted)})")
+        elif is_ground and not step.temporal:
+            self.unless(f"not ({self.contains(key, tuple_text([value for _, value in known_columns]))})")
+        elif not new_variables and not checks and not step.temporal and not self.rule_steps.counts_facts:
+            self.unless(f"not ({self.exists(key, columns, values)})")
         else:
             if columns:
-                source = self.matching(key, columns, wanted)
+                source = self.matching(key, columns, values)
             else:
-                source = self._in_time(step) or self.everything(key)
+                source = self._timeline_facts(step) or self.everything(key)
             self.loop(f"for {tuple_text(targets)} in {source}:")
-        for name, target in fresh:
+        for name, target in new_variables:
             self.bound[name] = target
         for left, right in checks:
             self.unless(f"{left} != {right}")
         for role, bound in step.roles:
-            self._role(role, bound, step.position)
+            self._bind_role(role, bound, step.position)
 
-    def _scan_grouped(self, step: Scan, known: list[tuple[int, str]], targets: list[str], checks: list[Any]) -> None:
+    def _scan_grouped(self, step: Scan, known_columns: _Columns, targets: list[str], checks: list[Any]) -> None:
         """Scan a relation that is stored as one set of second values per first value."""
         key = step.literal.atom.key
         i = self.ids[key]
-        place = "delta" if step.position == self.delta else "groups"
-        groups = f"views[{i}].delta" if place == "delta" else self.local_name(f"g{i}", f"views[{i}].groups")
-        values = dict(known)
+        source = "delta" if step.position == self.delta else "groups"
+        groups = f"views[{i}].delta" if source == "delta" else self.local_name(f"g{i}", f"views[{i}].groups")
+        values = dict(known_columns)
         first, second = targets
-        if place == "groups" and 0 in values and 1 in values:
+        if source == "groups" and 0 in values and 1 in values:
             self.unless(f"{values[1]} not in {groups}.get({values[0]}, E)")
-        elif place == "groups" and 0 in values:
+        elif source == "groups" and 0 in values:
             if second == "_":
                 self.unless(f"{values[0]} not in {groups}")
             else:
                 self.loop(f"for {second} in {groups}.get({values[0]}, E):")
-        elif place == "groups" and 1 in values:
+        elif source == "groups" and 1 in values:
             self.loop(f"for {tuple_text(targets)} in {self.index(key, 'o', (1,))}.get({values[1]}, E):")
         else:
-            column = self.temporary("seconds")
+            seconds = self.temporary("seconds")
             if 0 in values:
                 first = self.temporary()
                 checks.append((first, values[0]))
-            self.loop(f"for {first}, {column} in {groups}.items():")
+            self.loop(f"for {first}, {seconds} in {groups}.items():")
             if 1 in values:
-                self.unless(f"{values[1]} not in {column}")
+                self.unless(f"{values[1]} not in {seconds}")
             elif second != "_":
-                self.loop(f"for {second} in {column}:")
+                self.loop(f"for {second} in {seconds}:")
 
-    def _scan_set(self, step: Scan, known: list[tuple[int, str]], fresh: list[Any], targets: list[str]) -> None:
+    def _scan_set(self, step: Scan, known_columns: _Columns, new_variables: list[Any], targets: list[str]) -> None:
         """Bind the set of all values of one column; the relation has one other column."""
         key = step.literal.atom.key
         i = self.ids[key]
         position = 1 if targets[1] == f"v_{self.set_variable}" else 0
         other = targets[1 - position]
-        if key in self.grouped and (step.position == self.delta or not known):
-            place = "delta" if step.position == self.delta else "groups"
-            other = self.temporary() if known else other
-            self.loop(f"for {other}, column in views[{i}].{place}.items():")
-            if known:
-                self.unless(f"{other} != {known[0][1]}")
+        if key in self.grouped and (step.position == self.delta or not known_columns):
+            source = "delta" if step.position == self.delta else "groups"
+            other = self.temporary() if known_columns else other
+            self.loop(f"for {other}, column in views[{i}].{source}.items():")
+            if known_columns:
+                self.unless(f"{other} != {known_columns[0][1]}")
         elif step.position == self.delta:
             raise NotCompiled("the delta is not grouped")
         else:
             index = self.local_name(f"w{i}_{position}", f"views[{i}].set_index({(1 - position,)!r}, {position})")
-            if known:
-                self.write(f"column = {index}.get({known[0][1]})")
+            if known_columns:
+                self.write(f"column = {index}.get({known_columns[0][1]})")
                 self.unless("not column")
             else:
                 self.loop(f"for {other}, column in {index}.items():")
-        for name, target in fresh:
+        for name, target in new_variables:
             self.bound[name] = "column" if name == self.set_variable else target
 
-    def _in_time(self, step: Scan) -> str | None:
-        """Use the timeline index, if the window is the same for every row."""
+    def _timeline_facts(self, step: Scan) -> str | None:
+        """Return the facts by the timeline index; None if the window differs between rows."""
         key = step.literal.atom.key
         if not step.temporal or self.layers(key)[:1] not in ("b", "x"):
             return None
@@ -440,7 +446,8 @@ class Generator(Code):
         in_base = f"views[{self.ids[key]}].base.during({first}, {last})"
         return self._together(key, lambda layer: in_base if layer == "b" else self.facts(key, layer))
 
-    def _role(self, role: str, bound: TimeBound, position: int) -> None:
+    def _bind_role(self, role: str, bound: TimeBound, position: int) -> None:
+        """Bind or compare a variable that takes an end of the interval of scan ``position``."""
         if role == "within":
             return
         assert isinstance(bound.value, Variable)
@@ -502,8 +509,8 @@ class Generator(Code):
     def _outside(box: bool, start: str, end: str, first: str, last: str) -> str:
         return f"not ({start} <= {first} and {last} <= {end})" if box else f"{start} > {last} or {first} > {end}"
 
-    def _compute(self, literal: Literal) -> None:
-        """Evaluate an expression even without a comparison, because it may raise."""
+    def _evaluate_args(self, literal: Literal) -> None:
+        """Write function applications as statements: the predicate has no facts, but they may raise."""
         for arg in literal.atom.args:
             if isinstance(arg, Apply):
                 self.write(self.expression(arg))
@@ -511,23 +518,24 @@ class Generator(Code):
     def _negation(self, literal: Literal) -> None:
         key = literal.atom.key
         if not self.layers(key):
-            self._compute(literal)
+            self._evaluate_args(literal)
             return
         args = literal.atom.args
-        known = [(i, self.expression(a)) for i, a in enumerate(args) if not isinstance(a, Variable) or not a.anonymous]
-        columns = tuple(i for i, _ in known)
-        wanted = known[0][1] if len(known) == 1 else tuple_text([value for _, value in known])
+        named = [(i, arg) for i, arg in enumerate(args) if not isinstance(arg, Variable) or not arg.anonymous]
+        known_columns = [(i, self.expression(arg)) for i, arg in named]
+        columns = tuple(i for i, _ in known_columns)
+        values = known_columns[0][1] if len(known_columns) == 1 else tuple_text([value for _, value in known_columns])
         if literal.timed:
-            self._timed_negation(literal, columns, wanted)
+            self._timed_negation(literal, columns, values)
         elif len(columns) == len(args) and not self.is_temporal(key):
-            self.unless(self.contains(key, tuple_text([value for _, value in known])))
+            self.unless(self.contains(key, tuple_text([value for _, value in known_columns])))
         else:
-            self.unless(self.exists(key, columns, wanted))
+            self.unless(self.exists(key, columns, values))
 
-    def _timed_negation(self, literal: Literal, columns: tuple[int, ...], wanted: str) -> None:
+    def _timed_negation(self, literal: Literal, columns: tuple[int, ...], values: str) -> None:
         key = literal.atom.key
         targets = tuple_text(["_"] * len(literal.atom.args) + ["s", "e"])
-        source = self.matching(key, columns, wanted) if columns else self.everything(key)
+        source = self.matching(key, columns, values) if columns else self.everything(key)
         tests = []
         if literal.operator is not None:
             ends = self._window_ends(literal.operator, self.temporary("_"))
@@ -542,36 +550,37 @@ class Generator(Code):
     def _builtin_call(self, literal: Literal) -> None:
         atom = literal.atom
         predicate = PREDICATES[atom.predicate]
-        quick = self._quick_test(literal)
-        if quick is not None:
-            self.unless(quick if literal.negated else f"not ({quick})")
+        quick_test = self._quick_test(literal)
+        if quick_test is not None:
+            self.unless(quick_test if literal.negated else f"not ({quick_test})")
             return
-        inputs = [a for a, mode in zip(atom.args, predicate.modes, strict=True) if mode == "+"]
-        outputs = [a for a, mode in zip(atom.args, predicate.modes, strict=True) if mode == "-"]
-        call = f"{self.global_name(predicate.solve, 'P')}({tuple_text([self.expression(a) for a in inputs])})"
+        inputs = [arg for arg, mode in zip(atom.args, predicate.modes, strict=True) if mode == "+"]
+        outputs = [arg for arg, mode in zip(atom.args, predicate.modes, strict=True) if mode == "-"]
+        call = f"{self.global_name(predicate.solve, 'P')}({tuple_text([self.expression(arg) for arg in inputs])})"
         if not outputs:
             self.unless(call if literal.negated else f"not {call}")
             return
-        targets = ["_" if isinstance(a, Variable) and a.anonymous else self.temporary() for a in outputs]
-        known = [(t, a) for t, a in zip(targets, outputs, strict=True) if t != "_"]
+        targets = ["_" if isinstance(arg, Variable) and arg.anonymous else self.temporary() for arg in outputs]
+        named_outputs = [(target, arg) for target, arg in zip(targets, outputs, strict=True) if target != "_"]
         if literal.negated:
-            tests = " and ".join(f"{t} == {self.expression(a)}" for t, a in known) or "True"
+            tests = " and ".join(f"{target} == {self.expression(arg)}" for target, arg in named_outputs) or "True"
             self.unless(f"any({tests} for {tuple_text(targets)} in {call})")
             return
         self.loop(f"for {tuple_text(targets)} in {call}:")
-        for target, arg in known:
+        for target, arg in named_outputs:
             if isinstance(arg, Variable) and arg.name not in self.bound:
                 self.bind(arg.name, target)
             else:
                 self.unless(f"{target} != {self.expression(arg)}")
 
     def _quick_test(self, literal: Literal) -> str | None:
+        """Return a Python expression for a comparison or a test of strings whose kinds are known."""
         name, args = literal.atom.predicate, literal.atom.args
         kinds = [self.inference.of(arg) for arg in args]
         if name in INFIX and kinds[0] == kinds[1] and len(kinds[0]) == 1:
-            inside = _INSIDE.get(next(iter(kinds[0])))
-            if inside is not None:
-                left, right = (f"{self._operand(arg)}{inside}" for arg in args)
+            suffix = _SUFFIX.get(next(iter(kinds[0])))
+            if suffix is not None:
+                left, right = (f"{self._operand(arg)}{suffix}" for arg in args)
                 return f"{left} {INFIX[name]} {right}"
         if name.startswith(":string:") and all(kind == {"string"} for kind in kinds):
             text, pattern = (self._operand(arg) for arg in args)
@@ -631,22 +640,22 @@ class Generator(Code):
             self._grouped_head(i, parts)
             return
         fact = tuple_text(parts)
-        known = [self.facts(clause.head.key, "b")] if self.layers(clause.head.key)[:1] in ("b", "x") else []
+        known_facts = [self.facts(clause.head.key, "b")] if self.layers(clause.head.key)[:1] in ("b", "x") else []
         if self.recursive:
-            known.append(self.facts(clause.head.key, "o"))
+            known_facts.append(self.facts(clause.head.key, "o"))
         add = self.local_name("add", f"views[{i}].{'new' if self.recursive else 'facts'}.add")
-        out = self.local_name("out", f"views[{i}].{'new' if self.recursive else 'facts'}")
+        target = self.local_name("out", f"views[{i}].{'new' if self.recursive else 'facts'}")
         if self.built:
-            known.append(out)  # what is there already is not weighed again
-        if known:
+            known_facts.append(target)  # what is there already is not weighed again
+        if known_facts:
             self.write(f"fact = {fact}")
-            self.write(f"if {' and '.join(f'fact not in {place}' for place in known)}:")
+            self.write(f"if {' and '.join(f'fact not in {facts}' for facts in known_facts)}:")
             self.write(f"    {add}(fact)")
             for column in self.built:
                 self.write(f"    {self.local_name('weigh', 'limits.weigh')}(fact[{column}])")
         else:
             self.write(f"{add}({fact})")
-        self._check_limit(f"len({out}) > limits.max_facts", "limits.too_many_facts()")
+        self._check_limit(f"len({target}) > limits.max_facts", "limits.too_many_facts()")
 
     def _head_interval(self, skip: str | None = None) -> None:
         """Bind the ends of the head's interval; skip the row if it holds at no instant."""
@@ -689,20 +698,20 @@ class Generator(Code):
             return self.global_name(infinite, "K")
         return self._instant(bound)
 
-    def _check_limit(self, condition: str, halt: str) -> None:
-        """Check limit and deadline.
+    def _check_limit(self, condition: str, call: str) -> None:
+        """Write the check of limit and deadline.
 
-        Runs once per innermost loop, and in outer loops too, because rows may never reach the innermost one.
+        It runs after each innermost loop, and in the outer loops too, because rows may never reach the innermost one.
         """
         if self.loops:
             self.lines.append("    " * (self.loops - 1) + f"if {condition}:")
-            self.lines.append("    " * (self.loops - 1) + f"    {halt}")
+            self.lines.append("    " * (self.loops - 1) + f"    {call}")
         for number, (at, depth) in enumerate(self.headers[:-2]):
-            question = ["    " * (depth + 1) + f"if {condition}:", "    " * (depth + 1) + f"    {halt}"]
-            self.lines[at + 1 + 2 * number : at + 1 + 2 * number] = question
+            check = ["    " * (depth + 1) + f"if {condition}:", "    " * (depth + 1) + f"    {call}"]
+            self.lines[at + 1 + 2 * number : at + 1 + 2 * number] = check
 
     def _row(self) -> None:
-        """Return the row for transforms: every named variable of the body, sorted by name."""
+        """Collect the row for transforms: every named variable of the body, sorted by name."""
         names = sorted({v.name for p in self.rule_steps.rule.premises for v in premise_variables(p) if not v.anonymous})
         row = tuple_text([self.bound[name] for name in names])
         add = self.local_name("add", "rows.append" if self.rule_steps.counts_facts else "rows.add")

@@ -25,26 +25,26 @@ from manglecp.mangle.syntax import Key, Literal, Now, TimeBound
 from manglecp.mangle.transforms import Aggregation
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
-# Problems of facts belong to the analysis, except an interval that ends before it starts, which is a run-time error as
-# in a program.
-MAX_ERRORS: Final = 100
+MAX_ERRORS: Final = 100  # of given facts, in one exception
 _ALWAYS: Final = (INT_MIN, INT_MAX)
 
 
 class Intake:
+    """Checks and converts given facts. An interval that ends before it starts is an EvalError, as in a program."""
+
     def __init__(self, predicates: Mapping[Key, Predicate], ids: Mapping[Key, int]) -> None:
         self.predicates = predicates
         self.ids = ids
         self.acceptance = Acceptance(predicates)
 
-    def sort(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
+    def by_predicate(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
         """Return the facts by predicate number; temporal ones with their interval as two more columns.
 
         Raises AnalysisError or EvalError with all problems.
         """
         given: dict[int, set[FactTuple]] = defaultdict(set)
-        wrong: list[Diagnostic] = []
-        inverted: list[Diagnostic] = []
+        analysis_problems: list[Diagnostic] = []
+        eval_problems: list[Diagnostic] = []
         ids, predicates, accepts = self.ids, self.predicates, self.acceptance.accepts
         for fact in facts:
             if type(fact) is not Fact:
@@ -56,12 +56,12 @@ class Intake:
             key = (name, len(args))
             i = ids.get(key)
             if i is None or (check and not accepts(key, args)):
-                wrong.append(self._diagnose(fact))
+                analysis_problems.append(self._diagnose(fact))
             elif not predicates[key].temporal:
                 if interval is None:
                     given[i].add(args)
                     continue
-                wrong.append(_problem(fact, f"{name} is not temporal, but the fact has an interval"))
+                analysis_problems.append(_problem(fact, f"{name} is not temporal, but the fact has an interval"))
             else:
                 if interval is not None and not _is_interval(interval):
                     raise AnalysisError([_problem(None, f"the interval of a fact of {name} is not a pair of integers")])
@@ -69,21 +69,21 @@ class Intake:
                 if holds_somewhere(start, end):
                     given[i].add((*args, start, end))
                 else:
-                    inverted.append(_problem(fact, "the interval ends before it starts", stage="eval"))
-            if len(wrong) >= MAX_ERRORS or len(inverted) >= MAX_ERRORS:
+                    eval_problems.append(_problem(fact, "the interval ends before it starts", stage="eval"))
+            if len(analysis_problems) >= MAX_ERRORS or len(eval_problems) >= MAX_ERRORS:
                 break
-        if wrong:
-            raise AnalysisError(wrong)
-        if inverted:
-            raise EvalError(inverted)
+        if analysis_problems:
+            raise AnalysisError(analysis_problems)
+        if eval_problems:
+            raise EvalError(eval_problems)
         return given
 
     def _diagnose(self, fact: Fact) -> Diagnostic:
         """Explain why a fact does not match its declaration."""
         name, args, _ = fact
-        arities = sorted(arity for known, arity in self.ids if known == name)
+        arities = sorted(arity for predicate, arity in self.ids if predicate == name)
         if not arities:
-            similar = closest_match(name, {known for known, _ in self.ids})
+            similar = closest_match(name, {predicate for predicate, _ in self.ids})
             return _problem(fact, f"unknown predicate {name}", f"did you mean {similar}?" if similar else None)
         if len(args) not in arities:
             return _problem(fact, f"{name} takes {' or '.join(map(str, arities))} arguments, not {len(args)}")
@@ -96,8 +96,8 @@ class Intake:
             if type(arg) is str and not is_text(arg):
                 return _problem(None, f"{place} has half a character (a lone surrogate)")
         types = ", ".join(map(str, self.acceptance.types(args)))
-        wanted = " or ".join(f"({', '.join(map(str, row))})" for row in self.predicates[name, len(args)].rows)
-        return _problem(fact, f"{name} takes {wanted}, not ({types})")
+        expected = " or ".join(f"({', '.join(map(str, row))})" for row in self.predicates[name, len(args)].rows)
+        return _problem(fact, f"{name} takes {expected}, not ({types})")
 
 
 def _is_interval(interval: object) -> bool:
@@ -115,13 +115,13 @@ def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Sta
 
 @dataclass(eq=False)
 class CompiledRule:
-    head: int
+    head: int  # predicates are numbers here, see CompiledProgram.ids
     steps: RuleSteps
     aggregation: Aggregation | None
     name: str
     scans: tuple[int, ...]  # predicates of its positive premises
     reads: tuple[int, ...]  # predicates of all its premises
-    only: bool  # no other rule has its head
+    is_only: bool  # no other rule has its head
     functions: dict[tuple[str, ...], CompiledFunction | None] = field(default_factory=dict)
 
     def function(
@@ -132,21 +132,21 @@ class CompiledRule:
         steps: RuleSteps | None = None,
         **options: Any,
     ) -> CompiledFunction | None:
-        """Return the function of that name for the layers that hold facts; None if it would find no row."""
-        wanted = (name, *[views[i].layers for i in self.reads])
-        if wanted not in self.functions:
+        """Return the function of that name (with these Generator options) for the layers that hold facts, or None."""
+        variant = (name, *[views[i].layers for i in self.reads])
+        if variant not in self.functions:
             options["name"] = f"{self.name}_{name}"
             generator = Generator(compiled.ids, compiled.temporal, views, steps or self.steps, **options)
-            self.functions[wanted] = generator.compile()
-        return self.functions[wanted]
+            self.functions[variant] = generator.compile()
+        return self.functions[variant]
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFunction:
-    """A function of a rule: over all facts, or over the delta of one predicate."""
+    """A compiled rule: over all facts, or over the delta of one predicate."""
 
     rule: CompiledRule
-    source: int | None  # the predicate whose delta it reads
+    source: int | None  # the predicate whose delta it reads; None for all facts
     compiled: CompiledFunction
 
 
@@ -161,13 +161,13 @@ class CompiledComponent:
     strict: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
     volatile: bool  # mentions the evaluation time, directly or through its inputs
     rules: tuple[CompiledRule, ...]
-    interpreted: str | None  # why no functions are made
-    grouped: frozenset[Key]
-    inputs: tuple[int, ...]
-    outside: tuple[int, ...]  # what it reads and does not define
-    temporal: tuple[int, ...]  # heads that hold for intervals
-    merged: tuple[int, ...]
-    maintained: tuple[MaintainedRule, ...] | str | None = None  # rules to run backwards, or why there are none
+    interpreted: str | None  # why it is interpreted; None if it is compiled
+    grouped: frozenset[Key]  # predicates that may be stored as a GroupedView
+    inputs: tuple[int, ...]  # predicates that it reads or defines
+    outside: tuple[int, ...]  # predicates that it reads and does not define
+    temporal: tuple[int, ...]  # temporal heads
+    merged: tuple[int, ...]  # heads with a merge
+    maintained: tuple[MaintainedRule, ...] | str | None = None  # rules to maintain it with, or why that is impossible
     variants: dict[tuple[object, ...], Functions] = field(default_factory=dict)
 
 
@@ -177,13 +177,13 @@ class CompiledProgram:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.keys: list[Key] = sorted(program.predicates)
-        self.ids = {key: i for i, key in enumerate(self.keys)}
+        self.ids = {key: i for i, key in enumerate(self.keys)}  # the number of each predicate
         self.temporal = [program.predicates[key].temporal for key in self.keys]
         by_head: dict[Key, list[Rule]] = {}
         for rule in program.rules:
             by_head.setdefault(rule.head.key, []).append(rule)
         self.intake = Intake(program.predicates, self.ids)
-        self.expiry_rules: Any = None  # made on demand by a package that the engine does not import
+        self.expiry_rules: Any = None  # made on demand by explain.expiry, which the engine does not import
         self.constrained = [
             key for key in self.keys if program.predicates[key].fundeps or program.predicates[key].inclusion
         ]
@@ -191,20 +191,20 @@ class CompiledProgram:
         self.built = {self.ids[key]: columns for key, columns in built_columns(program.rules).items()}
         self.volatile_facts = tuple(f for f in program.facts if self.is_volatile_fact(f))
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
-        # What is answered from outside may be answered differently next time.
+        # External predicates may return other facts for the next request.
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
-        # The inputs of a deferred predicate: it has no facts of its own whose change would show.
-        self.behind: dict[int, frozenset[int]] = {}
+        # The inputs of deferred predicates: a change of these shows only there, because their facts are not stored.
+        self.deferred_inputs: dict[int, frozenset[int]] = {}
         self.components = [
             self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])
             for number, component in enumerate(program.components)
         ]
-        self.interpreting = any(component.interpreted for component in self.components)
+        self.has_interpreted = any(component.interpreted for component in self.components)
 
     @staticmethod
     def is_volatile_fact(fact: GivenFact) -> bool:
         annotation = fact.clause.annotation
-        return fact.args is None or (annotation is not None and _is_now(annotation.bounds))
+        return fact.args is None or (annotation is not None and _has_now(annotation.bounds))
 
     def _component(self, number: int, component: Component, rules: Sequence[Rule]) -> CompiledComponent:
         reason = self._why_interpreted(component, rules)
@@ -213,19 +213,19 @@ class CompiledProgram:
         strict: set[int] = set()
         for rule in rules:
             for premise in relation_premises(rule):
-                place = strict if premise.negated or rule.clause.aggregates else positive
-                place.add(self.ids[premise.atom.key])
+                target = strict if premise.negated or rule.clause.aggregates else positive
+                target.add(self.ids[premise.atom.key])
         merges = {key: merge for key in component.predicates if (merge := self.program.predicates[key].merge)}
         strict |= {self.ids[merge.predicate] for merge in merges.values()}
-        strict = strict.union(*(self.behind.get(i, ()) for i in (*positive, *strict)))
+        strict = strict.union(*(self.deferred_inputs.get(i, ()) for i in (*positive, *strict)))
         for key in component.predicates:
             if self.program.predicates[key].deferred:
-                self.behind[self.ids[key]] = frozenset(positive | strict)
+                self.deferred_inputs[self.ids[key]] = frozenset(positive | strict)
         volatile = any(i in self.volatile for i in (*positive, *strict, *heads)) or any(map(_is_volatile, rules))
         if volatile:
             self.volatile |= set(heads)
         rules_of = Counter(rule.head.key for rule in rules)
-        groups = component.recursive and not reason and all(map(self._can_group, component.predicates))
+        can_group = component.recursive and not reason and all(map(self._can_group, component.predicates))
         return CompiledComponent(
             component,
             component.recursive,
@@ -234,7 +234,7 @@ class CompiledProgram:
             volatile,
             () if reason else tuple(self._rule(number, n, rule, rules_of) for n, rule in enumerate(rules)),
             reason,
-            frozenset(component.predicates if groups else ()),
+            frozenset(component.predicates if can_group else ()),
             tuple(sorted({*heads, *positive, *strict})),
             tuple(sorted((positive | strict) - set(heads))),
             tuple(i for i in heads if self.temporal[i]),
@@ -247,12 +247,12 @@ class CompiledProgram:
         steps = split_rule(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
         reads = tuple(sorted({self.ids[premise.atom.key] for premise in relation_premises(rule)}))
-        name, only = f"rule_{component}_{number}", rules_of[rule.head.key] == 1
-        return CompiledRule(head, steps, aggregation, name, scans, reads, only)
+        name, is_only = f"rule_{component}_{number}", rules_of[rule.head.key] == 1
+        return CompiledRule(head, steps, aggregation, name, scans, reads, is_only)
 
     def _can_group(self, key: Key) -> bool:
         i = self.ids[key]
-        return key[1] == 2 and not self.temporal[i] and i not in self.built  # sets are not weighed
+        return key[1] == 2 and not self.temporal[i] and i not in self.built  # the size of values in sets is not counted
 
     def _why_interpreted(self, component: Component, rules: Iterable[Rule]) -> str | None:
         predicates = self.program.predicates
@@ -271,8 +271,8 @@ class CompiledProgram:
     def functions(self, component: CompiledComponent, views: Sequence[View], mode: str) -> Functions:
         """Return the functions for the layers that hold facts.
 
-        ``full`` applies every rule to everything; ``delta`` only to the delta of the component's own predicates;
-        ``insert`` only to what the overlay adds.
+        ``mode`` is ``full`` (apply every rule to all facts), ``delta`` (only to the delta of the component's own
+        predicates) or ``insert`` (only to what the overlay adds).
         """
         grouped = component.grouped if isinstance(views[component.heads[0]], GroupedView) else frozenset()
         variant = (mode, bool(grouped), *[views[i].layers for i in component.inputs])
@@ -282,7 +282,7 @@ class CompiledProgram:
                 functions = tuple(self._generate(component, views, mode, grouped))
             except NotCompiled as reason:
                 component.interpreted = str(reason)
-                self.interpreting = True
+                self.has_interpreted = True
                 functions = ()
             component.variants[variant] = functions
         return functions
@@ -292,7 +292,7 @@ class CompiledProgram:
     ) -> Iterator[RuleFunction]:
         own = set(component.component.predicates) if component.recursive or mode == "insert" else set()
         for rule in component.rules:
-            deltas: list[tuple[int | None, int | None]] = [(None, None)]  # position and predicate of the premise
+            deltas: list[tuple[int | None, int | None]] = [(None, None)]  # premise that reads the delta, its predicate
             if mode != "full":
                 heads, inputs = component.heads, component.inputs
                 changed = set(heads) if mode == "delta" else {i for i in inputs if views[i].facts}
@@ -304,7 +304,7 @@ class CompiledProgram:
                     self.temporal,
                     views,
                     rule.steps,
-                    # At first nothing of the component is derived, so its own facts are as few as were given.
+                    # In the first round only given facts of the component exist, so its relations are small.
                     growing=() if mode == "full" else own,
                     delta=delta,
                     recursive=bool(own),
@@ -317,13 +317,13 @@ class CompiledProgram:
                     yield RuleFunction(rule, source, function)
 
 
-def _is_now(bounds: Iterable[TimeBound]) -> bool:
+def _has_now(bounds: Iterable[TimeBound]) -> bool:
     return any(isinstance(bound.value, Now) for bound in bounds)
 
 
 def _is_volatile(rule: Rule) -> bool:
     clause = rule.clause
-    if any(map(mentions_now, clause.head.args)) or (clause.annotation and _is_now(clause.annotation.bounds)):
+    if any(map(mentions_now, clause.head.args)) or (clause.annotation and _has_now(clause.annotation.bounds)):
         return True
     if any(mentions_now(let.expression) for transform in clause.transforms for let in transform.lets):
         return True
@@ -331,7 +331,7 @@ def _is_volatile(rule: Rule) -> bool:
         if isinstance(premise, Literal):
             if premise.operator is not None or any(map(mentions_now, premise.atom.args)):
                 return True
-            if premise.annotation is not None and _is_now(premise.annotation.bounds):
+            if premise.annotation is not None and _has_now(premise.annotation.bounds):
                 return True
         elif mentions_now(premise.left) or mentions_now(premise.right):
             return True
@@ -340,10 +340,10 @@ def _is_volatile(rule: Rule) -> bool:
 
 def show_plan(compiled: CompiledProgram) -> str:
     """Return the generated source with comments; functions that no evaluation has needed are missing."""
-    return "\n".join(line for component in compiled.components for line in _component(compiled, component))
+    return "\n".join(line for component in compiled.components for line in _plan_lines(compiled, component))
 
 
-def _component(compiled: CompiledProgram, component: CompiledComponent) -> Iterator[str]:
+def _plan_lines(compiled: CompiledProgram, component: CompiledComponent) -> Iterator[str]:
     names = ", ".join(f"{name}/{arity}" for name, arity in component.component.predicates)
     yield f"# {names}: {'; '.join(_traits(compiled, component))}"
     for rule in component.rules:

@@ -3,8 +3,8 @@
 The result equals a fresh evaluation of all facts; the cost depends on the change. Per component, in dependency order:
 
 * no input changed: skip;
-* the base has nothing for it (most rules of a request, and everything volatile): apply its rules once over everything;
-* inputs only grew, without negation or aggregation: apply its rules to the delta;
+* the base has no facts for it (most rules of a request, and all that depend on the time): apply its rules to all facts;
+* its inputs only grew, and none is negated or aggregated: apply its rules to the delta;
 * otherwise: maintain the affected facts (:mod:`maintenance`) or, if the rules do not permit that, evaluate it again and
 keep the difference to the base.
 """
@@ -34,17 +34,17 @@ class Layer:
         count = len(compiled.keys)
         self.facts: list[Frozen] = [NOTHING] * count  # as read: temporal facts coalesced
         self.raw: dict[int, Frozen] = {}  # temporal facts as given and derived
-        self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # as given
+        self.given: list[set[FactTuple] | frozenset[FactTuple]] = [frozenset()] * count  # facts
         self.done: frozenset[CompiledComponent] = frozenset()  # the evaluated components
         self.derived = 0  # facts that follow from the given ones
         self.fired: dict[CompiledRule, bool] = {}  # whether a rule has an instance, memoised
-        self.head_counts: dict[int, int] = {}  # derived facts per rule id, memoised
-        self.count_given = 0
+        self.head_counts: dict[int, int] = {}  # number of derived facts by rule id, memoised
+        self.count_given = 0  # facts
         self.unused_by: dict[CompiledComponent, bool] = {}  # memo of _is_unused_by
 
 
 class Evaluation:
-    """Used once, by one thread; the watchdog's may stop it."""
+    """One evaluation. Used once, by one thread; the watchdog's thread may stop it. ``i`` is a predicate number."""
 
     def __init__(
         self,
@@ -60,28 +60,28 @@ class Evaluation:
         self.base = base
         self.now = now
         self.limits = limits
-        self.volatile = volatile  # False while a base is made: what looks at the clock has to wait
+        self.volatile = volatile  # False while a base is made: rules that depend on the time are left out
         self.views = [View(facts) for facts in base.facts]
-        self.raw: dict[int, View] = {}
+        self.raw: dict[int, View] = {}  # uncoalesced, of temporal predicates
         self.given: dict[int, set[FactTuple]] = {}
         self.removed_given: dict[int, set[FactTuple]] = {}
-        self.derived = 0
-        self.skipped = 0
-        self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that was easy to see
+        self.derived = 0  # facts
+        self.skipped = 0  # derivations whose interval ends before it starts
+        self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that is cheap to observe
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.external_calls: ExternalCalls = {}
         self.parts = 0  # of built values, in the components that are done
-        self.building = 0  # in the one that is evaluated, as far as it is new
+        self.building = 0  # parts of new values, in the component that is evaluated
         # Loops of compiled rules compare counts with these bounds.
-        self.max_facts = 0
+        self.max_facts = 0  # that may still be added
         self.max_rows = limits.rows
-        self.pending = 0  # facts that wait in sets, which may overlap
+        self.pending = 0  # facts in the new sets of grouped views, which may overlap
         self.stopped: LimitError | None = None
-        self.working: CompiledComponent | None = None
+        self.current: CompiledComponent | None = None
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
-        """Add (and, between bases, remove) given facts and derive the consequences."""
+        """Add given facts (and remove some, to make another base) and derive the consequences."""
         deadline = None
         if self.limits.seconds is not None:
             deadline = watchdog.after(self.limits.seconds, self._out_of_time)
@@ -97,10 +97,10 @@ class Evaluation:
         self.max_facts = self.max_rows = -1
 
     def _set_bound(self, component: CompiledComponent) -> None:
-        """Set the bound of facts still to be derived. The check follows it, so that a concurrent stop is not lost."""
+        """Set the bound of facts still to be derived, then check for a stop: a concurrent one is not lost."""
         self.pending = 0
-        derived = sum(self.views[i].added() - len(self.given.get(i, ())) for i in component.heads)
-        self.max_facts = self.limits.derived_facts - self.derived - derived
+        derived_so_far = sum(self.views[i].added() - len(self.given.get(i, ())) for i in component.heads)
+        self.max_facts = self.limits.derived_facts - self.derived - derived_so_far
         self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -109,29 +109,29 @@ class Evaluation:
 
     def _run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None) -> None:
         for i in {*added, *(removed or ())}:
-            self._change(i, added.get(i, set()), (removed or {}).get(i, set()))
+            self._change_given(i, added.get(i, set()), (removed or {}).get(i, set()))
         new = sum(len(facts - self.base.given[i]) for i, facts in self.given.items())
         self.statistics.given = self.base.count_given + new - sum(map(len, self.removed_given.values()))
         for component in self.compiled.components:
             if self.volatile or not component.volatile:
-                self._component(component)
+                self._evaluate_component(component)
             else:
                 self._leave_as_given(component)
         self.checkpoint()  # not every component has a loop that would notice
         self.statistics.derived = self.derived
         self.statistics.skipped_inverted = min(self.skipped, MAX_SKIPPED)
 
-    def _change(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
+    def _change_given(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
         removed = (removed & self.base.given[i]) - added
         self.given[i] = added
         if removed:
             self.removed_given[i] = removed
         view = self._raw_view(i)
         view.replace(added - view.base.facts)
-        if i not in self.compiled.ruled:  # a ruled predicate is settled by its component
+        if i not in self.compiled.ruled:  # otherwise its component does this
             view.removed = removed
             if self.compiled.temporal[i]:
-                self._finish(i)
+                self._coalesce(i)
 
     def _raw_view(self, i: int) -> View:
         """Return the view that facts are added to: uncoalesced for a temporal predicate."""
@@ -147,17 +147,17 @@ class Evaluation:
             if i in self.removed_given:
                 self._raw_view(i).removed = self.removed_given[i]
             if i in self.raw:
-                self._finish(i)
+                self._coalesce(i)
 
-    def _component(self, component: CompiledComponent) -> None:
+    def _evaluate_component(self, component: CompiledComponent) -> None:
         views = self.views
-        self.working = component
+        self.current = component
         if component in self.base.done:
-            gone = False
-            given = False
+            has_removed = False
+            has_given = False
             for i in component.heads:
-                given = given or i in self.given
-                gone = gone or i in self.removed_given
+                has_given = has_given or i in self.given
+                has_removed = has_removed or i in self.removed_given
             grown = shrunk = False
             for i in component.outside:
                 view = views[i]
@@ -165,13 +165,13 @@ class Evaluation:
                     grown = shrunk = True
                 elif view.changed:
                     grown = True
-            if not (grown or given or gone):
-                self._count(component)
+            if not (grown or has_given or has_removed):
+                self._count_facts(component)
                 return
             if self._is_unused_by(component):
                 run = self._evaluate_full
-            elif shrunk or gone or component.interpreted or any(views[i].changed for i in component.strict):
-                run = None
+            elif shrunk or has_removed or component.interpreted or any(views[i].changed for i in component.strict):
+                run = None  # its facts may decrease
             else:
                 run = self._insert
         else:
@@ -183,10 +183,10 @@ class Evaluation:
             self._with_raw(component, run)
         else:
             run(component)
-        self._count(component)
+        self._count_facts(component)
 
     def _is_unused_by(self, component: CompiledComponent) -> bool:
-        """Return whether the base has no facts of this component, and every rule has a premise without facts in it."""
+        """Return whether the base has no facts of this component, and for every rule a premise without facts."""
         unused = self.base.unused_by.get(component)
         if unused is None:  # two threads may both compute it, with the same result
             facts = self.base.facts
@@ -197,35 +197,35 @@ class Evaluation:
         return unused
 
     def _with_raw(
-        self, component: CompiledComponent, run: Callable[[CompiledComponent], None], *, finish: bool = True
+        self, component: CompiledComponent, run: Callable[[CompiledComponent], None], *, coalesce_after: bool = True
     ) -> None:
-        """Let a component work on uncoalesced temporal facts, and coalesce them afterwards (D12)."""
-        finished = {i: self.views[i] for i in component.temporal}
+        """Let a component read and derive uncoalesced temporal facts, and coalesce them afterwards."""
+        coalesced_views = {i: self.views[i] for i in component.temporal}
         for i in component.temporal:
             self.views[i] = self._raw_view(i)
         run(component)
         for i in component.temporal:
             self.raw[i] = self.views[i]
-            self.views[i] = finished[i]
-            if finish:
-                self._finish(i)
+            self.views[i] = coalesced_views[i]
+            if coalesce_after:
+                self._coalesce(i)
 
-    def _count(self, component: CompiledComponent) -> None:
-        base_given, above, removed, built = self.base.given, self.given, self.removed_given, self.compiled.built
+    def _count_facts(self, component: CompiledComponent) -> None:
+        base_given, added_given, removed, built = self.base.given, self.given, self.removed_given, self.compiled.built
         temporal, merged = component.temporal, component.merged
         for i in component.heads:
             view = self._raw_view(i) if temporal and i in temporal else self.views[i]
             if i in built:
                 self.parts += view.parts(built[i])
             if merged and i in merged:
-                self.derived += len(set(view) - self.all_given(i))  # a merge may drop what was given
+                self.derived += len(set(view) - self.all_given(i))  # a merge may drop given facts
                 continue
-            given = len(base_given[i])
-            if i in above:
-                given += len(above[i] - base_given[i])
+            given_count = len(base_given[i])
+            if i in added_given:
+                given_count += len(added_given[i] - base_given[i])
             if i in removed:
-                given -= len(removed[i])
-            self.derived += len(view.base.facts) - len(view.removed) + view.added() - given
+                given_count -= len(removed[i])
+            self.derived += len(view.base.facts) - len(view.removed) + view.added() - given_count
             if view.skipped:
                 self.skipped += len(view.skipped)
         self.building = 0
@@ -235,6 +235,7 @@ class Evaluation:
             self.too_many_facts()
 
     def weigh(self, value: Value) -> None:
+        """Count the parts of a new value; called by compiled rules."""
         self.building += part_size(value)
         self._check_parts()
 
@@ -251,13 +252,13 @@ class Evaluation:
     def too_many_facts(self) -> None:
         self.checkpoint()
         limit = self.limits.derived_facts
-        rules = () if self.working is None else self.working.rules
-        where = rules[-1].steps.rule.clause.span if rules else None  # which rule was last is a matter of order
-        raise LimitError(limit, limit + 1, "derived facts", where)
+        rules = () if self.current is None else self.current.rules
+        span = rules[-1].steps.rule.clause.span if rules else None  # of any rule, as which exceeds it is arbitrary
+        raise LimitError(limit, limit + 1, "derived facts", span)
 
     def _raise_located(self, component: CompiledComponent, fault: ValueFault) -> None:
         """Let the interpreter locate the error after a compiled function met an invalid value."""
-        for i in component.heads:  # from the start again, without what was derived on the way
+        for i in component.heads:  # start again from the given facts
             view = self.views[i]
             view.base, view.removed = Frozen(set(self.all_given(i))), frozenset()
             self.views[i] = View(view.base)
@@ -269,7 +270,7 @@ class Evaluation:
         return (set(self.base.given[i]) | self.given.get(i, set())) - self.removed_given.get(i, set())
 
     def _evaluate_full(self, component: CompiledComponent) -> None:
-        """Derive the facts of a component for which the base has none."""
+        """Apply the rules of a component to all facts; the base has no facts derived by them."""
         if component.interpreted:
             interpret(self, component)
             return
@@ -307,6 +308,7 @@ class Evaluation:
                 self.fired.add(rule)
 
     def _aggregated(self, function: RuleFunction, view: View) -> set[FactTuple]:
+        """Return the facts of an aggregation; record skipped ones in the view of its head."""
         rule = function.rule
         assert rule.aggregation is not None
         rows: Any = [] if rule.steps.counts_facts else set()
@@ -317,7 +319,7 @@ class Evaluation:
         return set(facts)
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
-        """Semi-naive rounds: apply ``first``, then the rules to the delta, until it is empty."""
+        """Evaluate in semi-naive rounds: apply ``first``, then the rules to the delta until it is empty."""
         views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
         for view in heads:
@@ -355,15 +357,16 @@ class Evaluation:
             view.new |= facts - view.facts - view.base.facts
 
     def too_many_pending(self) -> None:
-        """Count pending facts exactly before raising: sets may overlap."""
+        """Count pending facts again, because sets may overlap, and raise if there are too many."""
         self.checkpoint()
-        assert self.working is not None
-        heads = [self.views[i] for i in self.working.heads]
+        assert self.current is not None
+        heads = [self.views[i] for i in self.current.heads]
         self.pending = sum(view.pending() for view in heads if isinstance(view, GroupedView))
         if self.pending > self.max_facts:
             self.too_many_facts()
 
     def _insert(self, component: CompiledComponent) -> None:
+        """Derive what follows from the facts that the inputs gained."""
         for i in component.inputs:
             self.views[i].delta = self.views[i].facts
         inserts = self.compiled.functions(component, self.views, "insert")
@@ -390,52 +393,53 @@ class Evaluation:
                 self.raw[i] = fresh
             else:
                 self.views[i] = fresh
-        self._with_raw(component, self._evaluate_full, finish=False)  # that comes below, with the difference
+        self._with_raw(component, self._evaluate_full, coalesce_after=False)  # see below
         self.given = given
         evaluated = {i: self.raw[i] if self.compiled.temporal[i] else self.views[i] for i in component.heads}
         for i in component.heads:
-            now_holds = evaluated[i].facts
+            holding = evaluated[i].facts
             difference = View(before[i])
-            difference.replace(now_holds - before[i].facts)
-            difference.removed = before[i].facts - now_holds
+            difference.replace(holding - before[i].facts)
+            difference.removed = before[i].facts - holding
             difference.skipped = evaluated[i].skipped
             if self.compiled.temporal[i]:
                 self.raw[i] = difference
-                self._finish(i)
+                self._coalesce(i)
             else:
                 self.views[i] = difference
 
-    def _finish(self, i: int) -> None:
-        """Coalesce changes of a temporal predicate, and check the number of intervals."""
+    def _coalesce(self, i: int) -> None:
+        """Coalesce the intervals of changed facts of a temporal predicate, and check their number."""
         raw = self.raw[i]
         base = self.base.facts[i]
-        touched: dict[FactTuple, list[tuple[int, int]]] = {}
+        changed: dict[FactTuple, list[tuple[int, int]]] = {}
         for fact in raw.facts:
-            touched.setdefault(fact[:-2], []).append(fact[-2:])
+            changed.setdefault(fact[:-2], []).append(fact[-2:])
         for fact in raw.removed:
-            touched.setdefault(fact[:-2], [])
+            changed.setdefault(fact[:-2], [])
         view = View(base)
         added: set[FactTuple] = set()
         removed: set[FactTuple] = set()
         columns = tuple(range(self.compiled.keys[i][1]))
-        for args, intervals in touched.items():
+        for args, intervals in changed.items():
             key = args[0] if len(args) == 1 else args
             if raw.base.facts:
-                below = raw.base.index(columns).get(key, ()) if columns else raw.base.facts
-                intervals = intervals + [fact[-2:] for fact in below if fact not in raw.removed]
-            joined = coalesce(intervals)
-            if len(joined) > self.limits.intervals:
+                in_base = raw.base.index(columns).get(key, ()) if columns else raw.base.facts
+                intervals = intervals + [fact[-2:] for fact in in_base if fact not in raw.removed]
+            coalesced = coalesce(intervals)
+            if len(coalesced) > self.limits.intervals:
                 unit = f"intervals of {fact_text(self.compiled.keys[i][0], args)}"
-                raise LimitError(self.limits.intervals, len(joined), unit)
-            now_holds = {(*args, *interval) for interval in joined}
+                raise LimitError(self.limits.intervals, len(coalesced), unit)
+            holding = {(*args, *interval) for interval in coalesced}
             held = set(base.index(columns).get(key, ()) if columns else base.facts) if base.facts else set()
-            added |= now_holds - held
-            removed |= held - now_holds
+            added |= holding - held
+            removed |= held - holding
         view.replace(added)
         view.removed = removed
         self.views[i] = view
 
     def freeze(self) -> Layer:
+        """Return the result as a base for other evaluations."""
         layer = Layer(self.compiled)
         for i, view in enumerate(self.views):
             layer.facts[i] = _frozen(view)
@@ -455,4 +459,4 @@ def _frozen(view: View) -> Frozen:
         frozen = Frozen(view.facts, view.skipped)
         frozen.indexes = dict(view.indexes)
         return frozen
-    return view.base.changed(view.facts, view.removed, view.skipped)
+    return view.base.with_changes(view.facts, view.removed, view.skipped)

@@ -1,7 +1,7 @@
-"""Fallback to the naive evaluator: merged and deferred predicates, and the place of an error.
+"""Fallback to the naive evaluator, for merged and deferred predicates and to locate errors; constraint checks.
 
 It reads the relations of a compiled evaluation, evaluates one component, and stores the result. Facts are visited in
-their order, so that errors are deterministic.
+the order of values, so that errors are deterministic.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
         fresh = View(view.base)
         fresh.replace(facts - view.base.facts)
         fresh.removed = view.base.facts - facts
-        fresh.skipped = {(*args, *interval) for skipped, args, interval in interpreter.skipped if skipped == key}
+        fresh.skipped = {(*args, *interval) for head, args, interval in interpreter.skipped if head == key}
         evaluation.views[i] = fresh
 
 
-def as_fact(fact: FactTuple, temporal: bool) -> TimedArgs:
+def split_interval(fact: FactTuple, temporal: bool) -> TimedArgs:
     return (fact[:-2], (fact[-2], fact[-1])) if temporal else (fact, None)
 
 
@@ -67,32 +67,32 @@ class _Interpreter(NaiveEvaluation):
             columns = key[1]
             facts = sorted(self.evaluation.views[i], key=lambda f: ([order_key(v) for v in f[:columns]], f[columns:]))
             for fact in facts:
-                relation.add(*as_fact(fact, temporal))
+                relation.add(*split_interval(fact, temporal))
             self.relations[key] = relation
         return self.relations[key]
 
 
-# Constraints are checked incrementally. Only added facts, the facts they share a key with, and violations in the base
-# can violate a functional dependency; only added facts, and facts of the base without a match, an inclusion. If a
-# relation lost facts, all are checked.
+# Constraints are checked incrementally. A functional dependency can be violated only by added facts, facts that share
+# their key, and facts of the base that share a key; an inclusion only by added facts, and facts of the base without a
+# match there. If a relation lost facts, all are checked.
 def check_constraints(evaluation: Evaluation) -> None:
     constrained = evaluation.compiled.constrained
     if constrained:
-        broken = [violation for key in constrained for violation in _Integrity(evaluation).violations(key)]
-        if broken:
-            raise EvalError(broken)
+        diagnostics = [violation for key in constrained for violation in _Integrity(evaluation).violations(key)]
+        if diagnostics:
+            raise EvalError(diagnostics)
 
 
 class _Integrity:
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
         self.compiled = evaluation.compiled
-        self._interpreted = _Interpreter(evaluation).holds
+        self._interpret = _Interpreter(evaluation).holds
 
     def violations(self, key: Key) -> Iterable[Diagnostic]:
         predicate = self.compiled.program.predicates[key]
         temporal = self.compiled.temporal[self.compiled.ids[key]]
-        suspects = (as_fact(fact, temporal) for fact in self._suspects(predicate))
+        suspects = (split_interval(fact, temporal) for fact in self._suspects(predicate))
         return violations(predicate, suspects, self.holds)
 
     def _suspects(self, predicate: Predicate) -> Iterable[FactTuple]:
@@ -100,43 +100,43 @@ class _Integrity:
         view = self.evaluation.views[self.compiled.ids[predicate.key]]
         if isinstance(view, GroupedView) or view.removed or not view.base.facts:
             return view
-        if any(self._view(atom).removed or self._answers(atom) for atom in predicate.inclusion):
+        if any(self._view(atom).removed or self._is_computed(atom) for atom in predicate.inclusion):
             return view
         suspects = set(view.facts)
         for dependency in predicate.fundeps:
             columns = dependency.source
-            suspects |= _faulty(view.base, columns)
+            suspects |= _sharing_key(view.base, columns)
             if columns:
                 index = view.base.index(columns)
-                for wanted in view.index(columns):
-                    suspects.update(index.get(wanted, ()))
+                for key in view.index(columns):
+                    suspects.update(index.get(key, ()))
             elif view.facts:
                 return view
         for atom in predicate.inclusion:
-            suspects |= self._lone(predicate, view.base, atom)
+            suspects |= self._unmatched(predicate, view.base, atom)
         return suspects
 
     def _view(self, atom: Atom) -> View:
         return self.evaluation.views[self.compiled.ids[atom.key]]
 
-    def _answers(self, atom: Atom) -> bool:
+    def _is_computed(self, atom: Atom) -> bool:
         predicate = self.compiled.program.predicates[atom.key]
         return predicate.deferred or predicate.external
 
-    def _lone(self, predicate: Predicate, base: Frozen, atom: Atom) -> set[FactTuple]:
-        """Return facts of the base without a match in the base, cached per pair of relations."""
+    def _unmatched(self, predicate: Predicate, base: Frozen, atom: Atom) -> set[FactTuple]:
+        """Return the facts of the base that have no match for an inclusion in the base, cached."""
         target = self._view(atom).base
-        known = base.lone.get(id(atom))
-        if known is None or known[0] is not target:
+        cached = base.unmatched.get(id(atom))
+        if cached is None or cached[0] is not target:
             assert predicate.decl is not None  # inclusions come from declarations
             names = [arg.name if isinstance(arg, Variable) else "_" for arg in predicate.decl.atom.args]
             rows = {fact: {n: v for n, v in zip(names, fact, strict=False) if n != "_"} for fact in base.facts}
-            lone = {fact for fact, row in rows.items() if not self._matches(View(target), atom, row)}
-            known = base.lone[id(atom)] = (target, lone)
-        return known[1]
+            unmatched = {fact for fact, row in rows.items() if not self._matches(View(target), atom, row)}
+            cached = base.unmatched[id(atom)] = (target, unmatched)
+        return cached[1]
 
     def holds(self, atom: Atom, row: Row) -> bool:
-        return self._interpreted(atom, row) if self._answers(atom) else self._matches(self._view(atom), atom, row)
+        return self._interpret(atom, row) if self._is_computed(atom) else self._matches(self._view(atom), atom, row)
 
     def _matches(self, view: View, atom: Atom, row: Row) -> bool:
         matcher = Matcher(Literal(atom), row, self.evaluation.now)
@@ -145,10 +145,10 @@ class _Integrity:
         return any(matcher.match(row, args, None) is not None for args, _ in facts.get(matcher.key(row), ()))
 
 
-def _faulty(base: Frozen, source: Columns) -> set[FactTuple]:
+def _sharing_key(base: Frozen, source: Columns) -> set[FactTuple]:
     """Return facts of a base that share the key of a dependency with another fact, cached."""
-    sharing = base.shared.get(source)
+    sharing = base.sharing_key.get(source)
     if sharing is None:
         buckets = base.index(source).values() if source else [list(base.facts)]
-        sharing = base.shared[source] = {fact for bucket in buckets if len(bucket) > 1 for fact in bucket}
+        sharing = base.sharing_key[source] = {fact for bucket in buckets if len(bucket) > 1 for fact in bucket}
     return sharing

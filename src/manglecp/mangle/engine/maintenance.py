@@ -2,12 +2,12 @@
 
 This is a variant of delete and rederive (DRed):
 
-1. Overdelete: apply each rule to the change, over the union of the old and the new state and without negations.
-2. Insert: apply each rule to the change, over the new state.
+1. Overdelete: apply each rule to lost facts, over the union of the old and the new state and without negations.
+2. Insert: apply each rule to gained facts, over the new state.
 3. Rederive: a fact found by 1 is deleted unless a rule still derives it.
 
 Aggregates are maintained by group. Rules must be invertible: no recursion, no computed heads, and group keys in the
-head. Other components are evaluated again, as are those with an error in step 1, which visits rows outside the model.
+head. Other components are evaluated again; so are those that fail in step 1, which visits rows outside the model.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @dataclass(eq=False)
 class MaintainedRule:
     rule: CompiledRule
-    keys: tuple[str, ...]  # of an aggregation
-    key_columns: tuple[int, ...]  # where they stand in the head
+    keys: tuple[str, ...]  # variables that an aggregation groups by
+    key_columns: tuple[int, ...]  # their positions in the head
 
 
 def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tuple[MaintainedRule, ...] | str:
@@ -45,20 +45,20 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
         if any(isinstance(arg, Apply) for arg in clause.head.args) or (clause.transforms and not clause.aggregates):
             return "a head is computed"
         keys: tuple[str, ...] = ()
-        columns: tuple[int, ...] = ()
+        key_columns: tuple[int, ...] = ()
         if clause.aggregates:
             do = clause.transforms[0].do
             keys = () if do is None else tuple(arg.name for arg in do.args if isinstance(arg, Variable))
             names = [arg.name if isinstance(arg, Variable) else None for arg in clause.head.args]
             if len(clause.transforms) > 1 or not keys or not all(key in names for key in keys):
                 return "its groups cannot be told from its facts"
-            columns = tuple(names.index(key) for key in keys)
+            key_columns = tuple(names.index(key) for key in keys)
         for step in rule.steps.steps:
             if isinstance(step, Negation):
                 temporal = compiled.temporal[compiled.ids[step.literal.atom.key]]
                 if temporal or with_positive_premise(rule.steps, step.position) is None:
                     return "a negation looks at time or computes"
-        maintained.append(MaintainedRule(rule, keys, columns))
+        maintained.append(MaintainedRule(rule, keys, key_columns))
     return tuple(maintained)
 
 
@@ -82,12 +82,12 @@ class _Update:
         self.views = evaluation.views
         self.rules = rules
         (self.head,) = component.heads
-        self.groups: dict[int, dict[FactTuple, set[FactTuple]]] = {id(rule): {} for rule in rules}
+        self.groups: dict[int, dict[FactTuple, set[FactTuple]]] = {id(rule): {} for rule in rules}  # see _group
 
     def run(self) -> None:
         before = self.views[self.head].base.facts
         given = self.evaluation.all_given(self.head)
-        doubtful = {fact for fact in self.evaluation.removed_given.get(self.head, ()) if fact in before}
+        suspects = {fact for fact in self.evaluation.removed_given.get(self.head, ()) if fact in before}
         new: set[FactTuple] = set(self.views[self.head].facts)
         for rule in self.rules:
             if rule.keys:
@@ -95,17 +95,18 @@ class _Update:
                 for key in self._apply(rule, losses=True, gains=True, **options):
                     new |= self._group(rule, key)
                     index = self.views[self.head].base.index(rule.key_columns)
-                    doubtful.update(index.get(key[0] if len(key) == 1 else key, ()))
+                    suspects.update(index.get(key[0] if len(key) == 1 else key, ()))
             else:
-                doubtful |= self._apply(rule, losses=True, ending="fact", either_state=True) & before
+                suspects |= self._apply(rule, losses=True, ending="fact", either_state=True) & before
                 new |= self._apply(rule, gains=True, ending="fact")
-        lost = {fact for fact in doubtful - given if not any(self._derives(rule, fact) for rule in self.rules)}
+        lost = {fact for fact in suspects - given if not any(self._derives(rule, fact) for rule in self.rules)}
         view = View(self.views[self.head].base)
         view.replace(new - before)
         view.removed = lost
         self.views[self.head] = view
 
     def _run(self, rule: MaintainedRule, name: str, rows: Any, known: FactTuple | None = None, **options: Any) -> None:
+        """Call the function of that name, which adds to ``rows``; ``options`` are those of its Generator."""
         function = rule.rule.function(self.compiled, self.views, name, **options)
         if function is not None:
             function.run(self.views, self.evaluation.now, self.evaluation, rows, known)
@@ -113,7 +114,7 @@ class _Update:
     def _apply(
         self, rule: MaintainedRule, *, losses: bool = False, gains: bool = False, **options: Any
     ) -> set[FactTuple]:
-        """Apply the rule to the losses and gains of its premises. A gain of a negated predicate is a loss."""
+        """Apply the rule to the losses or gains of its premises. A fact that a negated predicate gains is a loss."""
         rows: set[FactTuple] = set()
         steps = rule.rule.steps
         for step in steps.steps:
@@ -134,14 +135,15 @@ class _Update:
         return rows
 
     def _group(self, rule: MaintainedRule, key: FactTuple) -> set[FactTuple]:
-        known = self.groups[id(rule)]
-        if key not in known:
+        """Return the facts of an aggregation for one group in the new state, memoised."""
+        cached = self.groups[id(rule)]
+        if key not in cached:
             assert rule.rule.aggregation is not None
             rows: Any = [] if rule.rule.steps.counts_facts else set()
             self._run(rule, "group", rows, key, ending="row", preset=rule.keys)
             facts, _ = rule.rule.aggregation.facts(rows, self.evaluation.now)
-            known[key] = set(facts)
-        return known[key]
+            cached[key] = set(facts)
+        return cached[key]
 
     def _derives(self, rule: MaintainedRule, fact: FactTuple) -> bool:
         if rule.keys:

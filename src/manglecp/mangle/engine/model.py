@@ -43,25 +43,26 @@ class EvaluatedModel:
 
     def facts(self, key: Key) -> Iterable[TimedArgs]:
         """Return the facts of a predicate, including results of an external one."""
-        return self._with_answers(key, self.relations.get(key, ()))
+        return self._with_external_facts(key, self.relations.get(key, ()))
 
     def derived(self, key: Key) -> Iterable[TimedArgs]:
         """Return the facts before coalescing."""
-        return self._with_answers(key, self.stored_as_derived(key))
+        return self._with_external_facts(key, self.stored_as_derived(key))
 
-    def _with_answers(self, key: Key, stored: Iterable[TimedArgs]) -> Iterable[TimedArgs]:
+    def _with_external_facts(self, key: Key, stored: Iterable[TimedArgs]) -> Iterable[TimedArgs]:
         if key not in self._external_calls:
             return stored
-        answers = self._external_calls[key].values()
-        return dict.fromkeys(chain(stored, ((args, None) for rows in answers for args in rows)))
+        results = self._external_calls[key].values()
+        return dict.fromkeys(chain(stored, ((args, None) for rows in results for args in rows)))
 
     def stored_as_derived(self, key: Key) -> Iterable[TimedArgs]:
+        """Return the facts before coalescing and merging, without results of external predicates."""
         i = self.evaluation.compiled.ids[key]
         if not self.evaluation.compiled.temporal[i]:
             stored = self.relations.get(key, ())
             if self.program.predicates[key].merge is None:
                 return stored
-            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # some may have lost
+            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # a merge may replace some
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
         return SizedFacts(self._raw(i), temporal=True)
 
@@ -70,13 +71,13 @@ class EvaluatedModel:
         return View(self.evaluation.base.raw.get(i, NOTHING)) if view is None else view
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
-        """Return an index of the facts, or with ``raw`` of those before coalescing; None if the model has none."""
+        """Return an index of the facts, or with ``raw`` of those before coalescing; None if there is none."""
         i = self.evaluation.compiled.ids.get(key)
         if i is None or key in self._external_calls:
             return None
         temporal = self.evaluation.compiled.temporal[i]
         if raw and not temporal and self.program.predicates[key].merge is not None:
-            return None  # what was given and lost is listed too
+            return None  # given facts that a merge replaced count as well
         view = self._raw(i) if raw and temporal else self.evaluation.views[i]
         return ViewIndex(view, positions, key[1], temporal)
 
@@ -97,48 +98,48 @@ class EvaluatedModel:
         return find
 
     def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
-        """Return those of the predicates whose facts the request changed."""
+        """Return those of ``keys`` whose facts differ from the base."""
         ids, views = self.evaluation.compiled.ids, self.evaluation.views
         return tuple([key for key in keys if key in ids and views[ids[key]].changed])
 
     def rules_fired(self) -> int | None:
         """Count the rules that derive at least one fact; None if only rule coverage can.
 
-        A rule of a head without facts did not fire; a rule that added a fact did, as did the only source of a head
-        with facts; a rule with unchanged inputs did as in the base. For the rest a function is generated that stops at
-        the first row.
+        A rule whose head or a premise has no facts did not fire; a rule that added a fact did, as did the only source
+        of a head with facts. For a rule with unchanged inputs the result of the base is reused. For the rest a function
+        is generated that stops at the first row.
         """
         evaluation = self.evaluation
         compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
-        fired, given, below = evaluation.fired, evaluation.given, base.given
-        if compiled.interpreting:
+        fired, given, base_given = evaluation.fired, evaluation.given, base.given
+        if compiled.has_interpreted:
             return None
         layers = [view.layers for view in views]
-        empty = {i for i, held in enumerate(layers) if not held}
+        empty = {i for i, layers_of_view in enumerate(layers) if not layers_of_view}
         count = 0
         try:
             for component in compiled.components:
-                done = component in base.done
+                in_base = component in base.done
                 for rule in component.rules:
                     head = rule.head
                     if rule in fired:
                         count += 1
                     elif not layers[head] or not empty.isdisjoint(rule.scans):
                         continue
-                    elif rule.only and not below[head] and head not in given:
+                    elif rule.is_only and not base_given[head] and head not in given:
                         count += bool(len(views[head]))  # all facts of the base may be removed
-                    elif not done or any(views[i].changed for i in rule.reads):
+                    elif not in_base or any(views[i].changed for i in rule.reads):
                         count += _has_instance(evaluation, rule, layers)
                     else:
                         if rule not in base.fired:  # two threads may both compute it, with the same result
                             base.fired[rule] = _has_instance(evaluation, rule, layers)
                         count += base.fired[rule]
             return count
-        except (NotCompiled, ValueFault):  # rare: a function meets a value in another order of premises
+        except (NotCompiled, ValueFault):  # rare: another order of premises may visit an invalid value
             return None
 
     def head_counts(self, rule: Rule) -> dict[int, int] | None:
-        """Return a cache of derived facts per rule id that is valid for every request, or None."""
+        """Return the cache of the number of derived facts by rule id; None if the request may change the number."""
         evaluation = self.evaluation
         ids, predicates = evaluation.compiled.ids, self.program.predicates
         if predicates[rule.head.key].deferred or ids[rule.head.key] not in self._heads_in_base:
@@ -154,7 +155,7 @@ class EvaluatedModel:
         compiled = self.evaluation.compiled
         externals = replay_calls(self._external_calls, self.program.predicates)
         evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=externals)
-        evaluation.run(compiled.intake.sort(added, check=False))
+        evaluation.run(compiled.intake.by_predicate(added, check=False))
         check_constraints(evaluation)
         return EvaluatedModel(evaluation)
 
@@ -165,34 +166,35 @@ class EvaluatedModel:
 
     @cached_property
     def _layer(self) -> Layer:
-        """All given facts evaluated as a base, at this instant including volatile ones."""
+        """All given facts of this instant, evaluated as a base."""
         evaluation = Evaluation(self.evaluation.compiled, self.evaluation.base, self.now, self.limits, volatile=False)
         evaluation.run(self.evaluation.given)
         return evaluation.freeze()
 
     @cached_property
-    def _stated(self) -> frozenset[Fact]:
+    def _program_facts(self) -> frozenset[Fact]:
         return frozenset(program_facts(self.program, self.now))
 
     def origin(self, fact: Fact) -> Origin | None:
-        """Return the origin of a given fact, with the interval as given; None if it was not given."""
-        if fact in self._stated:
+        """Return the origin of a fact whose interval is as given; None if it was not given."""
+        if fact in self._program_facts:
             return "given"
         i = self.evaluation.compiled.ids[fact.key]
-        given = fact.args if fact.interval is None else (*fact.args, *fact.interval)
-        if given in self.evaluation.base.given[i]:
+        row = fact.args if fact.interval is None else (*fact.args, *fact.interval)
+        if row in self.evaluation.base.given[i]:
             return "server"
-        if given in self.evaluation.given.get(i, ()):
+        if row in self.evaluation.given.get(i, ()):
             return "session"
-        inputs = tuple(fact.args[n] for n in self.program.predicates[fact.key].inputs())
+        inputs = tuple(fact.args[position] for position in self.program.predicates[fact.key].inputs())
         return "external" if fact.args in self._external_calls.get(fact.key, {}).get(inputs, ()) else None
 
 
 def _has_instance(evaluation: Evaluation, rule: CompiledRule, layers: Sequence[str]) -> bool:
+    """Return whether a rule derives a fact. Raises NotCompiled."""
     if rule.aggregation is not None and evaluation.compiled.temporal[rule.head]:
         raise NotCompiled("whether it holds at some instant is known by group")
     function = rule.functions.get(("fires", *[layers[i] for i in rule.reads]))
-    if function is None:  # not generated yet, or without rows
+    if function is None:  # not generated yet, or known to find no row
         function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="exists")
     instances: list[bool] = []
     if function is not None:

@@ -4,8 +4,8 @@ The analysis defines the order that gives a rule its meaning. A plan may reorder
 
 * A premise that may raise is a *barrier*: premises do not move across it.
 * Whether a temporal premise binds or compares an interval variable is fixed by the defining order, as a *role*.
-* A premise that cannot raise because of earlier premises waits until the kinds of its values are known.
-* The premise that reads the delta goes first: the rows it excludes reached the barrier in an earlier round.
+* A premise that cannot raise only because earlier premises determine the kinds of its values waits for these premises.
+* The premise that reads the delta goes first: the rows that it excludes reached the barrier in an earlier round.
 
 Between barriers the cheapest ready step is next: tests, then look-ups, then scans, small relations first.
 """
@@ -47,11 +47,11 @@ def relation_premises(rule: Rule) -> Iterator[Literal]:
 
 # Premises may move only if that neither adds nor removes a run-time error. Most cannot raise once the kinds of their
 # arguments are known. Only declared bounds count, because later facts are checked against nothing else.
-Kinds: TypeAlias = frozenset[str]
-Env: TypeAlias = Mapping[str, Kinds]
+Kinds: TypeAlias = frozenset[str]  # names of kinds of values, as in KIND_NAMES
+Env: TypeAlias = Mapping[str, Kinds]  # the possible kinds of variables
 
 ORDERABLE: Final = frozenset({"number", "float64", "string", "name", "time", "duration"})
-# Functions that cannot fail once every argument has one of these kinds.
+# Functions that cannot fail if every argument has this kind.
 _TOTAL: Final[Mapping[str, str]] = {
     "fn:plus": "number",
     "fn:minus": "number",
@@ -83,6 +83,7 @@ class KindInference:
         self.env: dict[str, Kinds] = dict(inputs or {})
 
     def of(self, term: Term) -> Kinds:
+        """Return the possible kinds of a term."""
         if isinstance(term, Variable):
             return self.env.get(term.name, ALL_KINDS)
         if isinstance(term, Apply):
@@ -98,17 +99,17 @@ class KindInference:
         name = premise.atom.predicate
         if not name.startswith(":"):
             return self._time_can_raise(premise)
-        args = [self.of(arg) for arg in premise.atom.args]
+        arg_kinds = [self.of(arg) for arg in premise.atom.args]
         if name in _NEVER_RAISE:
             return False
         if name in INFIX:
-            return not (args[0] == args[1] and len(args[0]) == 1 and args[0] <= ORDERABLE)
+            return not (arg_kinds[0] == arg_kinds[1] and len(arg_kinds[0]) == 1 and arg_kinds[0] <= ORDERABLE)
         if name == ":match_prefix":
-            return args[1] != {"name"}
+            return arg_kinds[1] != {"name"}
         if name.startswith(":string:"):
-            return args[1] != {"string"}
-        wanted = [kinds_of(type_) for type_ in signature(PREDICATES[name].params)]
-        return name.startswith(":interval:") or not all(own <= kinds for own, kinds in zip(args, wanted, strict=True))
+            return arg_kinds[1] != {"string"}
+        param_kinds = [kinds_of(type_) for type_ in signature(PREDICATES[name].params)]
+        return name.startswith(":interval:") or not all(map(frozenset.issubset, arg_kinds, param_kinds))
 
     def _time_can_raise(self, premise: Literal) -> bool:
         bounds = [] if premise.annotation is None else list(bound_variables(premise.annotation.bounds))
@@ -127,10 +128,11 @@ class KindInference:
         return any(self.of(arg) != {kind} for arg in term.args)
 
     def follow(self, premise: Premise) -> None:
+        """Narrow the kinds of variables to those with which the premise holds."""
         if isinstance(premise, Equality):
             if not premise.negated:
-                for one, other in ((premise.left, premise.right), (premise.right, premise.left)):
-                    self._meet(one, self.of(other))
+                for side, other in ((premise.left, premise.right), (premise.right, premise.left)):
+                    self._meet(side, self.of(other))
         elif not premise.negated:
             self._follow_literal(premise)
 
@@ -150,8 +152,8 @@ class KindInference:
             return
         rows = self.predicates[atom.key].rows
         for position, arg in enumerate(atom.args):
-            column = frozenset().union(*(kinds_of(row[position]) for row in rows)) if rows else ALL_KINDS
-            self._meet(arg, column)
+            column_kinds = frozenset().union(*(kinds_of(row[position]) for row in rows)) if rows else ALL_KINDS
+            self._meet(arg, column_kinds)
         if premise.annotation is not None:
             for variable in bound_variables(premise.annotation.bounds):
                 self._meet(variable, frozenset({"time"}) if variable.name not in self.env else ALL_KINDS)
@@ -161,22 +163,23 @@ class KindInference:
             self.env[term.name] = self.env.get(term.name, ALL_KINDS) & kinds
 
 
-Role: TypeAlias = OneOf["any", "start", "end", "point", "within"]
+Role: TypeAlias = OneOf["start", "end", "point", "within"]
+"""What a bound of an annotation does: it takes the start, the end, or both (a point), or has to lie in the interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a plan. ``needs`` must be bound before it, ``binds`` is bound after it."""
+    """One step of a plan."""
 
-    position: int
-    segment: int
-    needs: frozenset[str]
-    binds: frozenset[str] = frozenset()
+    position: int  # of its premise in the defining order
+    segment: int  # the steps of one segment may change places
+    needs: frozenset[str]  # variables that must be bound before it
+    binds: frozenset[str] = frozenset()  # variables that are bound after it
 
 
 @dataclass(frozen=True, slots=True)
 class Scan(Step):
-    """Visit the facts of a predicate. A temporal fact also binds its start and end to two local names."""
+    """Visit the facts of a predicate; of a temporal one, also the start and the end of the interval."""
 
     literal: Literal = field(kw_only=True)
     temporal: bool = False
@@ -185,14 +188,14 @@ class Scan(Step):
 
 @dataclass(frozen=True, slots=True)
 class Within(Step):
-    """A known end of an annotation lies in the interval of scan ``position``."""
+    """Test that a known bound of an annotation lies in the interval of the scan at ``position``."""
 
     bound: TimeBound = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Window(Step):
-    """The operator of scan ``position`` accepts its interval."""
+    """Test that the operator accepts the interval of the scan at ``position``."""
 
     operator: Operator = field(kw_only=True)
 
@@ -222,12 +225,12 @@ class RuleSteps:
     rule: Rule
     predicates: Mapping[Key, Predicate]
     steps: tuple[AnyStep, ...]
-    kinds: Env  # of the variables behind the last premise
-    barriers: frozenset[int]  # segments that hold a step that may raise
+    kinds: Env  # after the last premise
+    barriers: frozenset[int]  # segments of premises that may raise
 
     @property
     def counts_facts(self) -> bool:
-        """Whether every matching fact is a row of its own, not every distinct binding: with one premise (D6)."""
+        """Whether an aggregation counts every matching fact, not distinct bindings: with one premise."""
         return self.rule.clause.aggregates and len(self.rule.premises) == 1
 
     def scans(self) -> Iterable[Scan]:
@@ -235,18 +238,19 @@ class RuleSteps:
 
 
 def split_rule(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
+    """Split the premises of a rule into steps, in the defining order."""
     inference = KindInference(predicates)
     bound: set[str] = set()
     steps: list[AnyStep] = []
     barriers: set[int] = set()
     segment = 0
     for position, premise in enumerate(rule.premises):
-        raises = inference.can_raise(premise)
-        if raises:
+        is_barrier = inference.can_raise(premise)
+        if is_barrier:
             segment += 1
             barriers.add(segment)
         steps += _steps(premise, position, segment, bound, predicates)
-        if raises:
+        if is_barrier:
             segment += 1
         inference.follow(premise)
         bound |= {v for step in steps for v in step.binds}
@@ -254,18 +258,18 @@ def split_rule(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
 
 
 def with_positive_premise(rule_steps: RuleSteps, position: int) -> RuleSteps | None:
-    """Return the rule with one negated premise as an additional positive one, or None if that is not possible.
+    """Return the rule with an additional positive copy of a negated premise; None if that is not possible.
 
-    It finds the rows that a change of the negated predicate affects.
+    With the change of the negated predicate as its delta, it finds the affected rows.
     """
     steps = list(rule_steps.steps)
-    at, negation = next((i, s) for i, s in enumerate(steps) if isinstance(s, Negation) and s.position == position)
+    index, negation = next((i, s) for i, s in enumerate(steps) if isinstance(s, Negation) and s.position == position)
     literal = negation.literal
     if literal.timed or any(isinstance(arg, Apply) for arg in literal.atom.args):
         return None
     columns = _names(arg for arg in literal.atom.args if isinstance(arg, Variable))
     scan = Scan(negation.position, negation.segment, frozenset(), columns, literal=replace(literal, negated=False))
-    steps.insert(at, scan)
+    steps.insert(index, scan)
     return replace(rule_steps, steps=tuple(steps))
 
 
@@ -291,10 +295,10 @@ def _steps(
     steps: list[AnyStep] = [
         Scan(position, segment, in_expressions, binds, literal=premise, temporal=temporal, roles=roles)
     ]
-    for role, end in roles:
+    for role, time_bound in roles:
         if role == "within":
-            needs = _names([end.value]) if isinstance(end.value, Variable) else frozenset()
-            steps.append(Within(position, segment, needs, bound=end))
+            needs = _names([time_bound.value]) if isinstance(time_bound.value, Variable) else frozenset()
+            steps.append(Within(position, segment, needs, bound=time_bound))
     if premise.operator is not None:
         needs = _names(bound_variables(premise.operator.bounds))
         steps.append(Window(position, segment, needs, operator=premise.operator))
@@ -302,28 +306,29 @@ def _steps(
 
 
 def _roles(annotation: Annotation, known: set[str] | frozenset[str]) -> tuple[tuple[Role, TimeBound], ...]:
+    """Return the role of each bound, ``known`` being the variables bound before; ``_`` has none."""
     start, end = annotation.start, annotation.end
 
-    def free(bound: TimeBound) -> str | None:
+    def free_name(bound: TimeBound) -> str | None:
         value = bound.value
         return value.name if isinstance(value, Variable) and not value.anonymous and value.name not in known else None
 
-    if free(start) is not None and free(start) == free(end):
+    if free_name(start) is not None and free_name(start) == free_name(end):
         return (("point", start),)
     roles: list[tuple[Role, TimeBound]] = []
     for bound, role in ((start, "start"), (end, "end")):
         if isinstance(bound.value, Variable) and bound.value.anonymous:
             continue
-        roles.append(("within" if free(bound) is None else role, bound))  # type: ignore[arg-type]  # one of both
+        roles.append(("within" if free_name(bound) is None else role, bound))  # type: ignore[arg-type]  # one of both
     return tuple(dict.fromkeys(roles))
 
 
 def _equate(premise: Equality, position: int, segment: int, bound: set[str]) -> Equate:
     left, right = (_names(term_variables(side)) for side in (premise.left, premise.right))
     if not premise.negated:
-        for side, own, other in ((premise.left, left, right), (premise.right, right, left)):
+        for side, binds, needs in ((premise.left, left, right), (premise.right, right, left)):
             if isinstance(side, Variable) and (side.anonymous or side.name not in bound):
-                return Equate(position, segment, other, own, equality=premise)
+                return Equate(position, segment, needs, binds, equality=premise)
     return Equate(position, segment, left | right, equality=premise)
 
 
@@ -343,18 +348,19 @@ def order(
 ) -> list[tuple[AnyStep, Env]]:
     """Return the steps in running order, each with the kinds of values that reach it.
 
-    ``delta`` is the position of the scan that reads the delta; ``preset`` are bound variables.
+    ``delta`` is the position of the scan that reads the delta, ``preset`` are variables that are bound at first, and
+    ``size`` returns the number of facts of a predicate.
     """
     ordered: list[tuple[AnyStep, Env]] = []
-    known = KindInference(rule_steps.predicates)
+    inference = KindInference(rule_steps.predicates)
     bound: set[str] = set(preset)
     waiting = list(rule_steps.steps)
-    # A premise with a fixed instant or window uses the timeline index.
-    timed = {step.position for step in waiting if isinstance(step, Within | Window) and not step.needs}
+    # A premise with a fixed instant or window reads few facts, by the timeline index.
+    has_fixed_time = {step.position for step in waiting if isinstance(step, Within | Window) and not step.needs}
 
     def run(step: AnyStep) -> None:
-        ordered.append((step, dict(known.env)))
-        _learn(known, step)
+        ordered.append((step, dict(inference.env)))
+        _learn(inference, step)
         bound.update(step.binds)
         waiting.remove(step)
 
@@ -372,44 +378,45 @@ def order(
             if step.segment == segment
             and step.needs <= bound
             and (not isinstance(step, Within | Window) or step.position in scanned)
-            and (segment in rule_steps.barriers or step.position == first_position or not _may_raise(known, step))
+            and (segment in rule_steps.barriers or step.position == first_position or not _may_raise(inference, step))
         ]
-        costs = [_cost(step, bound, size) / (256 if step.position in timed else 1) for step in ready]
+        costs = [_cost(step, bound, size) / (256 if step.position in has_fixed_time else 1) for step in ready]
         run(min(zip(costs, ready, strict=True), key=lambda pair: (pair[0], pair[1].position))[1])
     return ordered
 
 
-def _learn(known: KindInference, step: AnyStep) -> None:
+def _learn(inference: KindInference, step: AnyStep) -> None:
     if isinstance(step, Scan):
-        known.follow(replace(step.literal, annotation=None))
-        for role, end in step.roles:
-            if role != "within" and isinstance(end.value, Variable):
-                known.env[end.value.name] = frozenset({"time"})
+        inference.follow(replace(step.literal, annotation=None))
+        for role, time_bound in step.roles:
+            if role != "within" and isinstance(time_bound.value, Variable):
+                inference.env[time_bound.value.name] = frozenset({"time"})
     elif isinstance(step, BuiltinCall):
-        known.follow(step.literal)
+        inference.follow(step.literal)
     elif isinstance(step, Equate):
-        known.follow(step.equality)
+        inference.follow(step.equality)
 
 
-def _may_raise(known: KindInference, step: AnyStep) -> bool:
+def _may_raise(inference: KindInference, step: AnyStep) -> bool:
     if isinstance(step, Equate):
-        return known.can_raise(step.equality)
+        return inference.can_raise(step.equality)
     if isinstance(step, Scan):
-        return known.any_can_raise(step.literal.atom.args)
+        return inference.any_can_raise(step.literal.atom.args)
     if isinstance(step, Within):
-        return isinstance(step.bound.value, Variable) and known.of(step.bound.value) != {"time"}
+        return isinstance(step.bound.value, Variable) and inference.of(step.bound.value) != {"time"}
     if isinstance(step, Window):
-        return any(known.of(end) - {"time", "duration"} for end in bound_variables(step.operator.bounds))
-    return known.can_raise(step.literal)
+        return any(inference.of(variable) - {"time", "duration"} for variable in bound_variables(step.operator.bounds))
+    return inference.can_raise(step.literal)
 
 
 def _cost(step: AnyStep, bound: set[str], size: Callable[[Key], int]) -> float:
+    """Estimate the number of rows; a known column divides it by 16. Tests (negative) come first."""
     if not isinstance(step, Scan):
         return -2.0 if not isinstance(step, BuiltinCall) or not step.binds - bound else 2.0
     args: tuple[Term, ...] = step.literal.atom.args
-    free = [a for a in args if isinstance(a, Variable) and not a.anonymous and a.name not in bound]
-    open_columns = [a for a in args if isinstance(a, Variable) and (a.anonymous or a.name not in bound)]
-    if not free and not step.temporal:
+    free_variables = [arg for arg in args if isinstance(arg, Variable) and not arg.anonymous and arg.name not in bound]
+    unknown_columns = [arg for arg in args if isinstance(arg, Variable) and (arg.anonymous or arg.name not in bound)]
+    if not free_variables and not step.temporal:
         return -1.0
-    known = len(args) - len(open_columns)
-    return float(size(step.literal.atom.key)) / 16.0**known
+    known_count = len(args) - len(unknown_columns)
+    return float(size(step.literal.atom.key)) / 16.0**known_count

@@ -19,7 +19,7 @@ FactTuple: TypeAlias = tuple[Any, ...]
 
 
 class Timeline:
-    """Immutable temporal facts indexed by interval: sorted by start, with a tree of latest ends."""
+    """Immutable temporal facts, indexed by interval: sorted by start, with a binary tree of the latest ends."""
 
     __slots__ = ("facts", "latest", "leaves", "starts")
 
@@ -29,19 +29,20 @@ class Timeline:
         self.leaves = 1
         while self.leaves < len(self.facts):
             self.leaves *= 2
-        nothing = -(1 << 64)
-        self.latest = [nothing] * (2 * self.leaves)
+        before_all = -(1 << 64)
+        self.latest = [before_all] * (2 * self.leaves)
         self.latest[self.leaves : self.leaves + len(self.facts)] = [fact[-1] for fact in self.facts]
         for node in range(self.leaves - 1, 0, -1):
             self.latest[node] = max(self.latest[2 * node], self.latest[2 * node + 1])
 
     def during(self, first: int, last: int) -> list[FactTuple]:
-        in_time = bisect_right(self.starts, last)
+        """Return the facts whose interval meets the window from ``first`` to ``last``."""
+        started = bisect_right(self.starts, last)
         overlapping: list[FactTuple] = []
         stack = [(1, 0, self.leaves)]
         while stack:
             node, low, width = stack.pop()
-            if low >= in_time or self.latest[node] < first:
+            if low >= started or self.latest[node] < first:
                 continue
             if width == 1:
                 overlapping.append(self.facts[low])
@@ -63,10 +64,10 @@ def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
     index: Index = {}
     key = itemgetter(*columns)
     for fact in facts:
-        wanted = key(fact)
-        bucket = index.get(wanted)
+        value = key(fact)
+        bucket = index.get(value)
         if bucket is None:
-            index[wanted] = [fact]
+            index[value] = [fact]
         else:
             bucket.append(fact)
     return index
@@ -76,25 +77,26 @@ def update_index(index: Index, columns: Columns, added: Facts, removed: Facts) -
     """Return a changed copy of an index."""
     index = index.copy()
     key = itemgetter(*columns)
-    for wanted in {key(fact) for fact in removed}:
-        left = [fact for fact in index[wanted] if fact not in removed]
-        if left:
-            index[wanted] = left
+    for value in {key(fact) for fact in removed}:
+        remaining = [fact for fact in index[value] if fact not in removed]
+        if remaining:
+            index[value] = remaining
         else:
-            del index[wanted]
-    for wanted, facts in build_index(added, columns).items():
-        index[wanted] = index.get(wanted, []) + facts
+            del index[value]
+    for value, facts in build_index(added, columns).items():
+        index[value] = index.get(value, []) + facts
     return index
 
 
 def build_set_index(facts: Iterable[FactTuple], columns: Columns, value: int) -> SetIndex:
+    """Index facts by some columns; the result has the set of values in column ``value``."""
     return {key: {fact[value] for fact in bucket} for key, bucket in build_index(facts, columns).items()}
 
 
 class Frozen:
     """Immutable facts, shared between requests and threads."""
 
-    __slots__ = ("_parts", "facts", "indexes", "lone", "shared", "skipped", "timeline")
+    __slots__ = ("_parts", "facts", "indexes", "sharing_key", "skipped", "timeline", "unmatched")
 
     def __init__(self, facts: Facts, skipped: Facts = frozenset()) -> None:
         self.facts = facts
@@ -102,9 +104,10 @@ class Frozen:
         self.indexes: dict[Columns, Index] = {}
         self.timeline: Timeline | None = None
         self._parts: int | None = None
-        # What is known of constraints: facts that share a key, and facts without a match in another relation.
-        self.shared: dict[Columns, set[FactTuple]] = {}
-        self.lone: dict[int, tuple[Frozen, set[FactTuple]]] = {}
+        # Caches of constraint checks: facts that share a key, by its columns; the relation that an inclusion reads and
+        # the facts without a match in it, by the id of the inclusion.
+        self.sharing_key: dict[Columns, set[FactTuple]] = {}
+        self.unmatched: dict[int, tuple[Frozen, set[FactTuple]]] = {}
 
     def parts(self, columns: Columns) -> int:
         """Return the size of values in the built columns, cached; callers always pass the same columns."""
@@ -118,7 +121,7 @@ class Frozen:
             index = self.indexes[columns] = build_index(self.facts, columns)
         return index
 
-    def changed(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
+    def with_changes(self, added: Facts, removed: Facts, skipped: Facts) -> Frozen:
         frozen = Frozen((self.facts - removed) | added, skipped)
         for columns, index in self.indexes.copy().items():
             frozen.indexes[columns] = update_index(index, columns, added, removed)
@@ -131,25 +134,26 @@ class Frozen:
 
 
 NOTHING: Final = Frozen(frozenset())
-_NONE: Final[frozenset[FactTuple]] = frozenset()
+_NO_FACTS: Final[frozenset[FactTuple]] = frozenset()
 _UNINDEXED: Final[dict[Any, Any]] = {}
 """Shared by views without indexes: an evaluation makes many views, and indexes few."""
 
 
 class View:
-    """One predicate during one evaluation: ``base`` without ``removed``, and ``facts``.
+    """One predicate during one evaluation: ``base`` without ``removed``, and the overlay ``facts``.
 
-    ``skipped`` are derivations whose interval ends before it starts (D20), in base and overlay.
+    In a fixpoint ``delta`` are the facts of the last round, and ``new`` those of the current one. ``skipped`` are
+    derivations whose interval ends before it starts, in base and overlay.
     """
 
     __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes", "skipped")
 
     def __init__(self, base: Frozen) -> None:
         self.base = base
-        self.removed: Facts = _NONE
+        self.removed: Facts = _NO_FACTS
         self.facts: set[FactTuple] = set()
-        self.new: Any = _NONE
-        self.delta: Any = _NONE
+        self.new: Any = _NO_FACTS
+        self.delta: Any = _NO_FACTS
         self.indexes: dict[Columns, Index] = _UNINDEXED
         self.set_indexes: dict[tuple[Columns, int], SetIndex] = _UNINDEXED
         self.skipped = base.skipped
@@ -177,14 +181,14 @@ class View:
     def overlay(self) -> Iterable[FactTuple]:
         return self.facts
 
-    def matching(self, columns: Columns, wanted: Any) -> list[FactTuple]:
-        """Return the facts with these values in these columns; of one column it is the value itself."""
+    def matching(self, columns: Columns, values: Any) -> list[FactTuple]:
+        """Return the facts with these values in these columns; for one column, ``values`` is the value itself."""
         matches: list[FactTuple] = []
         if self.base.facts:
-            below = self.base.index(columns).get(wanted, ())
-            matches += [fact for fact in below if fact not in self.removed] if self.removed else below
+            in_base = self.base.index(columns).get(values, ())
+            matches += [fact for fact in in_base if fact not in self.removed] if self.removed else in_base
         if self.facts:
-            matches += self.index(columns).get(wanted, ())
+            matches += self.index(columns).get(values, ())
         return matches
 
     def set_index(self, columns: Columns, value: int) -> SetIndex:
@@ -196,8 +200,8 @@ class View:
         return index
 
     def grow(self) -> None:
-        """Collect new facts in rounds from now on."""
-        if self.new is _NONE:
+        """Start rounds: make ``new`` a set of its own."""
+        if self.new is _NO_FACTS:
             self.new = set()
 
     def advance(self) -> bool:
@@ -243,7 +247,7 @@ class View:
     @property
     def layers(self) -> str:
         """Which layers hold facts: b the whole base, x the base without removed facts, o the overlay."""
-        # Constants: they are looked up very often, and are neither made nor hashed anew.
+        # Constants, because this is read very often: no string is built or hashed.
         if self.facts:
             return ("xo" if self.removed else "bo") if self.base.facts else "o"
         return ("x" if self.removed else "b") if self.base.facts else ""
@@ -256,13 +260,13 @@ class GroupedView(View):
     several times faster on closures and takes a fraction of the memory.
     """
 
-    __slots__ = ("flat", "groups", "known")
+    __slots__ = ("count", "flat", "groups")
 
     def __init__(self, view: View) -> None:
         super().__init__(view.base)
-        self.groups: SetIndex = build_set_index(view.facts, (0,), 1)
-        self.known = len(view.facts)
-        self.flat: set[FactTuple] | None = None
+        self.groups: SetIndex = build_set_index(view.facts, (0,), 1)  # second values by first value
+        self.count = len(view.facts)
+        self.flat: set[FactTuple] | None = None  # the facts as tuples, once they were read
         self.new: dict[Any, set[Any]] = {}
 
     def advance(self) -> bool:
@@ -270,12 +274,12 @@ class GroupedView(View):
         self.new = {}
         groups = self.groups
         for first, seconds in new.items():
-            own = groups.get(first)
-            if own is None:
+            group = groups.get(first)
+            if group is None:
                 groups[first] = set(seconds)
             else:
-                own |= seconds
-            self.known += len(seconds)
+                group |= seconds
+            self.count += len(seconds)
         if self.indexes:
             self._add_to_indexes([(first, second) for first, seconds in new.items() for second in seconds])
         return bool(new)
@@ -290,11 +294,11 @@ class GroupedView(View):
         return self.groups if columns == (0,) else super().set_index(columns, value)
 
     def added(self) -> int:
-        return self.known
+        return self.count
 
     @property
     def facts(self) -> set[FactTuple]:
-        """Flatten; only after the last addition."""
+        """The facts as tuples; may be read only after the last addition."""
         if self.flat is None:
             self.flat = set(self.overlay())
         return self.flat
@@ -319,27 +323,27 @@ class ViewIndex:
         self._view = view
         self._positions = positions
         self._temporal = temporal
-        self._whole = not temporal and len(positions) == arity
-        self._known: dict[Args, FactsRead] = {}
+        self._has_all_columns = not temporal and len(positions) == arity
+        self._cache: dict[Args, FactsRead] = {}
 
-    def get(self, wanted: Args, default: FactsRead, /) -> FactsRead:
+    def get(self, values: Args, default: FactsRead, /) -> FactsRead:
         """Return the facts with these values, memoised; ``default`` if there are none."""
-        cached = self._known.get(wanted)
+        cached = self._cache.get(values)
         if cached is None:
-            cached = self._known[wanted] = self._find(wanted)
+            cached = self._cache[values] = self._find(values)
         return cached or default
 
-    def _find(self, wanted: Args) -> FactsRead:
+    def _find(self, values: Args) -> FactsRead:
         view = self._view
-        if self._whole:
-            return ((wanted, None),) if wanted in view else ()
+        if self._has_all_columns:
+            return ((values, None),) if values in view else ()
         if not self._positions:
             return SizedFacts(view, self._temporal)
-        return SizedFacts(view.matching(self._positions, wanted if len(wanted) > 1 else wanted[0]), self._temporal)
+        return SizedFacts(view.matching(self._positions, values if len(values) > 1 else values[0]), self._temporal)
 
 
 class SizedFacts:
-    """Facts with their number; the intervals of temporal ones are separate from the arguments."""
+    """Facts as pairs of arguments and interval, with their number."""
 
     def __init__(self, facts: View | list[FactTuple], temporal: bool) -> None:
         self._facts = facts

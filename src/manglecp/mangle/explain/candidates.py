@@ -256,10 +256,7 @@ class Assertable(Candidates):
         return super().accepts(key, args)
 
     def rules_out(self, sets: Collection[Collection[Fact]], failed: Iterable[Collection[Fact]]) -> bool:
-        """Return whether no other set exists although values were only sampled.
-
-        No ``failed`` set may have a sampled value, and distinguished positions must be wildcards in all ``sets``.
-        """
+        """Return whether no other set exists: no ``failed`` one has sampled values, all ``sets`` have wildcards."""
         if self.refused or any(
             (fact.key, i) in self._sampled for facts in failed for fact in facts for i in range(fact.key[1])
         ):

@@ -88,11 +88,7 @@ class RuleUsage:
         self._calls: dict[Key, dict[Args, None]] | None = None
 
     def coverage(self, selector: str | None = None) -> Coverage:
-        """Return the coverage of all rules.
-
-        ``selector`` is a predicate such as the one of the intent: rules that need another value of it than the model
-        has are inapplicable, not dead.
-        """
+        """Return the coverage of all rules; those that need facts of ``selector`` that are absent are inapplicable."""
         shapes = {id(shape.rule): shape for shape in self._shapes()}
         return Coverage(tuple(self._rule_status(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 
