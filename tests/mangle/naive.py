@@ -64,7 +64,7 @@ class BareModel(EvaluatedModel):
         return None
 
     def origin(self, fact: Fact) -> Origin | None:
-        return "given" if fact in self._stated else None
+        return "given" if fact in self._program_facts else None
 
 
 class NaiveModel(BareModel):

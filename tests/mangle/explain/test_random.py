@@ -46,7 +46,7 @@ def test_proofs_follow(family: str, seeds: range, few: int | None, monkeypatch: 
             continue
         explainer = result.explainer
         if few is not None:
-            explainer._prover.search.widest = 0
+            explainer._prover.search.max_instances = 0
         for fact in result.facts():
             found = explainer.explain(fact)
             assert found is not None, (seed, fact)

@@ -290,7 +290,7 @@ class CompiledProgram:
     def _generate(
         self, component: CompiledComponent, views: Sequence[View], mode: str, grouped: frozenset[Key]
     ) -> Iterator[RuleFunction]:
-        own = set(component.component.predicates) if component.recursive or mode == "insert" else set()
+        growing = set(component.component.predicates) if component.recursive or mode == "insert" else set()
         for rule in component.rules:
             deltas: list[tuple[int | None, int | None]] = [(None, None)]  # premise that reads the delta, its predicate
             if mode != "full":
@@ -305,9 +305,9 @@ class CompiledProgram:
                     views,
                     rule.steps,
                     # In the first round only given facts of the component exist, so its relations are small.
-                    growing=() if mode == "full" else own,
+                    growing=() if mode == "full" else growing,
                     delta=delta,
-                    recursive=bool(own),
+                    recursive=bool(growing),
                     grouped=grouped,
                     ending="row" if rule.aggregation is not None else "head",
                     built=self.built.get(rule.head, ()),

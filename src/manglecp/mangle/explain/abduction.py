@@ -102,7 +102,7 @@ class Table:
 
     key: Key
     pattern: Pattern
-    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)
+    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # the facts
     progress: MinimalSets = field(default_factory=MinimalSets)  # sets whose effect on the pattern is unpredictable
     readers: set[Table] = field(default_factory=set)  # to be filled again when this one changes
 
@@ -112,12 +112,12 @@ class Table:
 
 @dataclass(eq=False)
 class Abduction:
-    """Abductive queries to one model with at most ``budget`` assumed facts."""
+    """Abductive queries to one model."""
 
     prover: Prover
     candidates: Candidates
-    dependence: DependencyClosure
-    budget: int
+    dependencies: DependencyClosure
+    budget: int  # assumed facts
     effort: Effort
 
     def __post_init__(self) -> None:
@@ -125,9 +125,9 @@ class Abduction:
         self.exhausted = False  # whether results are partial
         self.cut = False  # whether a set was left out because it exceeds the budget
         self._tables: dict[tuple[Key, Pattern], Table] = {}
-        self._unfilled: dict[Table, None] = {}
+        self._unfilled: dict[Table, None] = {}  # new tables, and readers of changed ones
         self._filling: Table | None = None  # the table that is being filled
-        self._facts_of: dict[Key, list[Fact]] = {}
+        self._facts_of: dict[Key, list[Fact]] = {}  # cache of facts_of
         self._solved_rows: dict[tuple[int, tuple[tuple[str, Value], ...]], list[Row]] = {}
 
     def query(self, literal: Literal, row: Row) -> MinimalSets:
@@ -200,8 +200,8 @@ class Abduction:
         changed = False
         merge = self.solver.predicate(table.key).merge
         for shape in self.prover.instances.shapes.get(table.key, ()):
-            merged = None if merge is None else merge.column
-            known = [i for i in shape.fixable if table.pattern[i] is not None and i != merged]
+            merged_column = None if merge is None else merge.column
+            known = [i for i in shape.fixable if table.pattern[i] is not None and i != merged_column]
             start = shape.fix(known, [table.pattern[i] for i in known])
             if start is None:
                 continue
@@ -216,7 +216,7 @@ class Abduction:
             if unpredictable:  # rows of its group may also disappear
                 self._add_retractions(self._row_removers(shape, start), NOTHING, progress)
         if merge is not None:
-            self._add_retractions(self.dependence.retracting(table.key), NOTHING, progress)
+            self._add_retractions(self.dependencies.retracting(table.key), NOTHING, progress)
         for assumed in progress:
             changed |= table.progress.add(assumed)
         return changed
@@ -224,8 +224,8 @@ class Abduction:
     def _row_removers(self, shape: Shape, start: Row) -> set[Key]:
         """Return the predicates whose new facts could remove rows of a body."""
         negated_by_key = {p.atom.key: p.negated for p in shape.rule.premises if isinstance(p, Literal)}
-        removers = self.dependence.needs(key for key, negated in negated_by_key.items() if negated)
-        removers = removers.union(*map(self.dependence.retracting, negated_by_key))
+        removers = self.dependencies.needs(key for key, negated in negated_by_key.items() if negated)
+        removers = removers.union(*map(self.dependencies.retracting, negated_by_key))
         if self.candidates.keys.isdisjoint(removers):
             return removers
         instances = self.prover.instances
@@ -237,13 +237,13 @@ class Abduction:
         for derived in rows:
             instance = instances.instance(shape, derived, start)
             absent = [ground.literal.atom.key for ground in instance.grounds if isinstance(ground, Absence)]
-            removers = removers.union(self.dependence.needs(absent), *map(self._retractors, instance.facts()))
+            removers = removers.union(self.dependencies.needs(absent), *map(self._retractors, instance.facts()))
         return removers
 
     def _negation_enablers(self, premise: Literal, row: Row) -> set[Key]:
         """Return the predicates whose new facts could make a negation hold that fails now."""
         key = premise.atom.key
-        enablers = self.dependence.retracting(key)
+        enablers = self.dependencies.retracting(key)
         if self.candidates.keys.isdisjoint(enablers) or self.solver.predicate(key).deferred:
             return enablers
         matcher, facts = self.solver.look_up(premise, row)
@@ -257,13 +257,13 @@ class Abduction:
         """
         proof = self.prover.proof(fact)
         if proof is None:
-            return self.dependence.retracting(fact.key)
+            return self.dependencies.retracting(fact.key)
         retractors: set[Key] = set()
         for node in proof.nodes():
             if node.ground is not None and self.solver.predicate(node.ground.key).merge is not None:
-                retractors |= self.dependence.retracting(node.ground.key)
+                retractors |= self.dependencies.retracting(node.ground.key)
             if node.rule is not None:
-                retractors |= self.dependence.needs(retracting_premises(node.rule.clause))
+                retractors |= self.dependencies.needs(retracting_premises(node.rule.clause))
         return retractors
 
     def _add_retractions(self, keys: set[Key], assumed: AssumedFacts, progress: MinimalSets) -> None:
@@ -307,6 +307,7 @@ class Abduction:
         return _distinct(bound_state for state in states for bound_state in self._bind_all_pending(state, visible))
 
     def _pass_premise(self, premise: Premise, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
+        """Yield the states after a premise: satisfied in the model, or by assumptions."""
         stored = isinstance(premise, Literal) and not premise.atom.predicate.startswith(":")
         for ready in self._bind_pending(state, self._needed(premise, state.row)):
             rows = self._rows_in_model(premise, ready.row, raw if stored else None)

@@ -88,9 +88,9 @@ class Replay(ModelSolver):
                 self.log[derived_fact] = self._instances.instance(shape, first, {})
         return list(derivations)
 
-    def _merge_into(self, key: Key, new: list[Args], *, replace: bool = False) -> bool:
+    def _merge_into(self, key: Key, new_facts: list[Args], *, replace: bool = False) -> bool:
         self._merging = key
-        return super()._merge_into(key, new, replace=replace)
+        return super()._merge_into(key, new_facts, replace=replace)
 
     def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
         result = super()._merged(group, args, merge)
@@ -110,7 +110,7 @@ class Replay(ModelSolver):
 Chosen: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 
 MAX_INSTANCES: Final = 50_000  # in the search for the best proof
-FEW: Final = 8  # instances per fact and rule, if there are more than that in all
+FEW: Final = 8  # instances per fact and rule, in the search for any proof beyond MAX_INSTANCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Search:
     def __post_init__(self) -> None:
         self._settled: set[Fact] = set()
         self.text: Callable[[Fact], str] = functools.cache(operator.attrgetter("text"))
-        self._replays: dict[int, Replay] = {}
+        self._replays: dict[int, Replay] = {}  # by component number
         self._tie_breaker = itertools.count()  # so that heap entries never compare facts
         self._component_numbers: dict[Key, int] = {}
         for number, component in enumerate(self.solver.program.components):

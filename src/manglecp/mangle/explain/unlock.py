@@ -31,8 +31,8 @@ from manglecp.mangle.syntax import Annotation, Atom, Clause, Key, Literal, Premi
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MAX_FACTS: Final = 3  # in a set
-MAX_TRIES: Final = 10_000  # evaluations with a set
-MAX_TRIES_OF_CALLERS: Final = 200
+MAX_TRIES: Final = 10_000  # evaluations of the program with a set
+MAX_TRIES_OF_CALLERS: Final = 200  # in Probe.unlock
 STEPS_PER_TRY: Final = 10  # of abduction: its limit of steps is this times the limit of tries
 MAX_NEW_FACTS: Final = 50_000  # that one try may derive beyond the model
 
@@ -56,8 +56,8 @@ class Unlock:
         self.candidates = candidates
         self.tries_left = max_tries
         self.effort = Effort(max_tries * STEPS_PER_TRY, deadline)
-        self.dependence = DependencyClosure(prover.model.program)
-        self.scope = self.dependence.needs([goal.key])
+        self.dependencies = DependencyClosure(prover.model.program)
+        self.scope = self.dependencies.needs([goal.key])  # the predicates that can affect the goal
         # The results of an external predicate for inputs that the added facts cause are unknown.
         self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
         self.exhausted = False  # whether abduction was cut short
@@ -117,9 +117,10 @@ class Unlock:
         return True
 
     def _abduction(self, prover: Prover, budget: int) -> Abduction:
-        return Abduction(prover, self.candidates, self.dependence, budget, self.effort)
+        return Abduction(prover, self.candidates, self.dependencies, budget, self.effort)
 
     def _unlocks(self, added: AssumedFacts) -> bool:
+        """Return whether the goal holds with the facts added, memoised. Raises BudgetExhausted."""
         if added not in self._tried:
             self.tries_left -= 1
             if self.tries_left < 0 or (self.effort.deadline is not None and monotonic() > self.effort.deadline):
@@ -188,8 +189,8 @@ class Unlock:
                 row = {name: value for name, value in zip(names, fact.args, strict=True) if name != "_"}
                 for facts in self._query(self.prover, Literal(atom), row, budget, is_largest):
                     repairs.add(facts)
-        heads = self.dependence.affects({fact.key for fact in added})
-        keys = set().union(*map(self.dependence.retracting, heads)) & self.candidates.keys
+        heads = self.dependencies.affects({fact.key for fact in added})
+        keys = set().union(*map(self.dependencies.retracting, heads)) & self.candidates.keys
         if budget < 1:
             self.larger |= is_largest and bool(keys)
             return repairs
