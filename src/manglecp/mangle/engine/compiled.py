@@ -40,7 +40,7 @@ class Intake:
     def by_predicate(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
         """Return the facts by predicate number; temporal ones with their interval as two more columns.
 
-        Raises AnalysisError or EvalError with all problems.
+        Raises AnalysisError or EvalError with all problems, up to MAX_ERRORS.
         """
         given: dict[int, set[FactTuple]] = defaultdict(set)
         analysis_problems: list[Diagnostic] = []
@@ -122,7 +122,7 @@ class CompiledRule:
     scans: tuple[int, ...]  # predicates of its positive premises
     reads: tuple[int, ...]  # predicates of all its premises
     is_only: bool  # no other rule has its head
-    functions: dict[tuple[str, ...], CompiledFunction | None] = field(default_factory=dict)
+    functions: dict[tuple[str, ...], CompiledFunction | None] = field(default_factory=dict)  # by name and layers
 
     def function(
         self,
@@ -159,7 +159,7 @@ class CompiledComponent:
     recursive: bool
     heads: tuple[int, ...]
     strict: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
-    volatile: bool  # mentions the evaluation time, directly or through its inputs
+    volatile: bool  # depends on the evaluation time or an external predicate, directly or through its inputs
     rules: tuple[CompiledRule, ...]
     interpreted: str | None  # why it is interpreted; None if it is compiled
     grouped: frozenset[Key]  # predicates that may be stored as a GroupedView
@@ -168,7 +168,7 @@ class CompiledComponent:
     temporal: tuple[int, ...]  # temporal heads
     merged: tuple[int, ...]  # heads with a merge
     maintained: tuple[MaintainedRule, ...] | str | None = None  # rules to maintain it with, or why that is impossible
-    variants: dict[tuple[object, ...], Functions] = field(default_factory=dict)
+    variants: dict[tuple[object, ...], Functions] = field(default_factory=dict)  # see CompiledProgram.functions
 
 
 class CompiledProgram:
