@@ -1,13 +1,13 @@
-"""The harness: one model turn as evidence, closed by a typestate before a mutation is authorised.
+"""The harness implements the harness typestate: it judges the evidence of a model turn before it authorises a mutation.
 
-readers, canonical_v1, call_spec, evidence   untrusted JSON to typed, normalised rows
-constraints                                  constraints, policy documents, terms in force
-classes, checks, judgement                   42 failure classes; checks that raise them; digests and verdict
+readers, canonical_v1, call_spec, evidence   convert untrusted JSON to typed, normalised rows
+constraints                                  constraints, policy documents, and the terms that result from both
+classes, checks, judgement                   42 failure classes; the checks that raise them; digests and verdict
 turn, states, witness                        turns and their builder; the typestate; verifiable records
 sessions, policy                             the turns of an agent loop; policy packages
 
-Verdicts are computed from rows; a claim about the turn can make a verdict stricter, never laxer. Pure: no clock, files,
-processes or randomness.
+Verdicts are computed from rows; a claim about the turn can make a verdict stricter, never laxer. The package uses no
+clock, files, processes or randomness. In its modules, *upstream* is the reference implementation.
 """
 
 from manglecp.base.lazy import attach

@@ -1,7 +1,7 @@
 """The call spec: 35 fields that bind a turn to its policies.
 
-A field whose name ends in ``Digest`` references a policy document; one that ends in ``Policy`` holds the policy inline.
-The eleven fields of upstream are required; the others are judged if present.
+A field whose name ends in ``Digest`` references a policy document; one that ends in ``Policy`` holds the policy itself.
+The first eleven fields, those of upstream (the reference implementation), are required; others are judged if present.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from manglecp.harness.readers import (
 
 
 class ToolChoice(JsonRecord, frozen=True):
-    """``auto``, ``any`` or ``specific``; the mode is ``None`` if not given."""
+    """The mode is ``auto``, ``any`` or ``specific``; ``tool_name`` belongs to ``specific``."""
 
     mode: Word = None
     tool_name: Text = None
@@ -62,7 +62,7 @@ def _tool_name(row: dict[str, Any]) -> str:
 
 
 class AllowedTool(JsonRecord, frozen=True):
-    """An entry of the allow-list, with the pins of its schema."""
+    """An entry of the allow-list, which may pin the schema of the tool, or its digest."""
 
     tool_name: Annotated[str, ComputedMember(_tool_name)]
     schema_digest: Text = None
@@ -114,7 +114,7 @@ class ProtocolStatePolicy(JsonRecord, frozen=True):
 
 
 class CallSpec(JsonRecord, frozen=True):
-    """The binding of a turn. Fields without a default are required."""
+    """What a turn is bound to: model, mode and policies. Fields without a default are required."""
 
     call_id: RequiredText
     model_ref: RequiredText
@@ -153,5 +153,4 @@ class CallSpec(JsonRecord, frozen=True):
     protocol_state_policy: ProtocolStatePolicy | None = None
 
 
-UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[:11]
-"""The required fields; upstream digests these alone."""
+UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[:11]  # the required fields; upstream digests these alone

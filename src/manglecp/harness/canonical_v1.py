@@ -1,7 +1,7 @@
-"""The canonical JSON and digests of harness v1, an external format; golden values fix its bytes.
+"""The canonical JSON and digests of harness v1, a format of upstream; tests compare the bytes with recorded ones.
 
-Everything that this project defines uses :mod:`manglecp.base.json` instead. Object keys are sorted by code point,
-without white space, text is UTF-8 with the escapes that JSON requires. Numbers that implementations write differently
+Formats that this project defined use :mod:`manglecp.base.json` instead. Object keys are sorted by code point, there is
+no white space, text is UTF-8 with the escapes that JSON requires. Numbers that implementations write differently
 (exponents, minus zero) are written as text. The same values as in :mod:`manglecp.base.json` have no canonical form.
 """
 
@@ -30,7 +30,7 @@ def canonical(value: Any) -> bytes:
 
 
 def digest_v1(value: Any) -> str:
-    """Return ``sha256:`` and the hash of the canonical JSON. Raises :class:`~manglecp.base.json.Uncanonical`."""
+    """Return the digest of the canonical JSON. Raises :class:`~manglecp.base.json.Uncanonical`."""
     return digest_bytes(canonical(value))
 
 

@@ -2,11 +2,11 @@
 
     CallSpec -> ToolRequests -> ToolResults -> ToolUse -> JoinClosed -> MutationReady
 
-A class has the first state that the turn cannot reach while the class is active. A turn is **closed** if no class at
-or before JoinClosed is active; it may **mutate** if no class is active at all and it has a mutation intent. Failing
-never forbids recording. :mod:`.checks` raise classes from evidence; a claim of the runtime can raise a class, never
-lower one. A :class:`Finding` is a class, the row that raised it and a message; its id depends on class,
-place and turn, not on the message.
+Each failure class blocks a state: while a finding has this class, the turn cannot reach that state or a later one. A
+turn is **closed** if no finding blocks JoinClosed or an earlier state; it may **mutate** if it has no finding at all,
+and a mutation intent. :mod:`.checks` derive findings from evidence; a claim of the runtime can add a finding, never
+remove one. A :class:`Finding` is a class, the row that raised it and a message; its id depends on class, row and turn,
+not on the message.
 """
 
 from __future__ import annotations
@@ -33,36 +33,33 @@ class TurnState(IntEnum):
 
     @property
     def title(self) -> str:
-        """Return the name of the state in the specification."""
+        """The name of the state in the specification, such as ``CallSpec``."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
 class RetryKind(Enum):
-    """The permitted retry of a class."""
+    """The retry that is permitted after a failure."""
 
-    EVIDENCE = "evidence"
-    """Complete the same turn and check it again."""
-    TURN = "turn"
-    """Return the typed failure to the model and spend a new turn."""
-    NEVER = "never"
-    """Blocked until a human intervenes."""
+    EVIDENCE = "evidence"  # complete the evidence of the same turn and check it again
+    TURN = "turn"  # return the failure to the model and make a new turn
+    NEVER = "never"  # blocked until a person intervenes
 
 
 @dataclass(frozen=True, slots=True)
 class FailClass:
     name: str
-    blocks: TurnState
-    """The first state that is blocked."""
+    blocks: TurnState  # the first state that is blocked
     retry: RetryKind
-    trigger: str
+    trigger: str  # what raises it, for the reference
     remedy: str
 
     @property
     def blocks_join(self) -> bool:
-        """Return whether the class blocks JoinClosed, not only a mutation."""
+        """Whether the class blocks JoinClosed, not only a mutation."""
         return self.blocks <= TurnState.JOIN_CLOSED
 
 
+# Abbreviations, so that each class of the table has one line for its name, state and retry.
 _CS, _RQ, _RS, _JC, _MR = (
     TurnState.CALL_SPEC,
     TurnState.TOOL_REQUESTS,
@@ -285,7 +282,7 @@ _TABLE: Final = (
     ),
 )  # fmt: skip
 
-CLASSES: Final = {one.name: one for one in _TABLE}
+CLASSES: Final = {fail_class.name: fail_class for fail_class in _TABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,20 +290,19 @@ class Finding:
     """A reason why a turn cannot advance."""
 
     failure: FailClass
-    where: str
-    """The offending row: ``toolUse/g1``, ``protocolState``, ``governanceProfile/evalGate``."""
+    where: str  # the offending row: ``toolUse/g1``, ``protocolState``, ``governanceProfile/evalGate``
     message: str
-    call_id: str = ""
+    call_id: str = ""  # this and the next one identify the turn; sort_findings() sets them
     join_digest: str | None = None
 
     @property
     def law(self) -> str:
-        """Return the violated section of the specification, one per state."""
+        """The violated section of the specification; it has one section per state."""
         return f"HARNESS-TYPESTATE-4.{self.failure.blocks + 1}"
 
     @property
     def id(self) -> str:
-        """Return an id that depends on class, law, row and turn, not on the message."""
+        """An id that depends on class, law, row and turn, not on the message."""
         key = {
             "schema": 1,
             "class": self.failure.name,
@@ -332,15 +328,15 @@ class Finding:
 
 
 def row_pointer(rows: str, name: object) -> str:
-    """Return a pointer to a row: its list and its id."""
-    step = str(name)
-    if "~" in step or "/" in step:
-        step = step.replace("~", "~0").replace("/", "~1")
-    return f"{rows}/{step}"
+    """Return the place of a row for a finding: the name of its list and its id."""
+    token = str(name)
+    if "~" in token or "/" in token:
+        token = token.replace("~", "~0").replace("/", "~1")
+    return f"{rows}/{token}"
 
 
 def sort_findings(findings: Iterable[Finding], call_id: str, join_digest: str | None) -> tuple[Finding, ...]:
-    """Return each class once per place, in an order independent of the checks."""
+    """Return one finding per class and place, with all messages joined, sorted by class and place."""
     messages: dict[tuple[str, str], dict[str, None]] = {}
     first: dict[tuple[str, str], Finding] = {}
     for finding in findings:
@@ -357,22 +353,17 @@ BACKOFFS: Final = ("none", "fixed_short", "exponential_short")
 
 
 class NextStep(Enum):
-    SAME_TURN = "same_turn"
-    """Check the same turn again, with more evidence."""
-    NEW_TURN = "new_turn"
-    """Spend another turn, with the failure as input."""
+    SAME_TURN = "same_turn"  # check the same turn again, with more evidence
+    NEW_TURN = "new_turn"  # make another turn, with the failure as its input
     STOP = "stop"
 
 
 class Escalation(Enum):
-    """The action for work that is not retried."""
+    """The action after the last attempt."""
 
-    ISSUE_DISCOVER = "issue_discover"
-    """Create a child of the current issue."""
-    MARK_BLOCKED = "mark_blocked"
-    """Mark the issue as blocked."""
-    STOP = "stop"
-    """End without an action."""
+    ISSUE_DISCOVER = "issue_discover"  # create a child of the current issue
+    MARK_BLOCKED = "mark_blocked"  # set the status of the issue to blocked
+    STOP = "stop"  # end without an action
 
 
 ACTIONS: Final = tuple(action.value for action in Escalation)
@@ -383,18 +374,17 @@ class RetryRule:
     """The total number of attempts of a class, and the escalation after the last one."""
 
     max_attempts: int
-    backoff: str
+    backoff: str  # one of BACKOFFS
     escalation: Escalation
 
 
-_RULES: Final = {
+_DEFAULT_RULES: Final = {
     RetryKind.EVIDENCE: RetryRule(2, "fixed_short", Escalation.ISSUE_DISCOVER),
     RetryKind.TURN: RetryRule(2, "none", Escalation.ISSUE_DISCOVER),
     RetryKind.NEVER: RetryRule(1, "none", Escalation.MARK_BLOCKED),
 }
-_ORDER: Final = (RetryKind.NEVER, RetryKind.TURN, RetryKind.EVIDENCE)
-"""Strictest first."""
-_STEPS: Final = {RetryKind.EVIDENCE: NextStep.SAME_TURN, RetryKind.TURN: NextStep.NEW_TURN}
+_STRICTEST_FIRST: Final = (RetryKind.NEVER, RetryKind.TURN, RetryKind.EVIDENCE)
+_NEXT_STEPS: Final = {RetryKind.EVIDENCE: NextStep.SAME_TURN, RetryKind.TURN: NextStep.NEW_TURN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,24 +392,22 @@ class RetryDecision:
     """The next step, and the remaining attempts."""
 
     next: NextStep
-    decided_by: str
-    """The class whose rule decides."""
+    decided_by: str  # the class whose rule decides
     attempts_left: int
     backoff: str
-    escalation: Escalation | None
-    """Set if there is no retry."""
+    escalation: Escalation | None  # None if there is a retry
 
 
 class RetryPolicy:
-    """The rules of the table of classes, with the changes of ``document``, a validated ``retry`` document.
+    """The default rules of the failure classes, changed by ``document``, a validated ``retry`` document.
 
-    Of several failures the strictest decides; upstream takes the first class by name that has a rule. A document may
+    Of several classes the strictest decides; upstream takes the first one by name that has a rule. A document may
     change the number of attempts and the escalation, but cannot allow a retry of a class that is never retried. The
-    backoff is a label; the caller has the clock.
+    backoff is a label; the caller waits.
     """
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
-        self.rules: Final[dict[str, RetryRule]] = {name: _RULES[one.retry] for name, one in CLASSES.items()}
+        self.rules: Final[dict[str, RetryRule]] = {name: _DEFAULT_RULES[c.retry] for name, c in CLASSES.items()}
         for rule in (document or {"rules": ()})["rules"]:
             for name in rule["classes"]:
                 if CLASSES[name].retry is RetryKind.NEVER and rule["maxAttempts"] > 1:
@@ -431,13 +419,13 @@ class RetryPolicy:
         """Return the step after attempt number ``attempt`` (from 1) failed with these classes."""
         if attempt < 1:
             raise ValueError(f"attempts are counted from 1, not from {attempt}")
-        names = sorted(set(failure_classes), key=lambda name: (_ORDER.index(CLASSES[name].retry), name))
+        names = sorted(set(failure_classes), key=lambda name: (_STRICTEST_FIRST.index(CLASSES[name].retry), name))
         if not names:
             raise ValueError("no failure class was given")
-        left = {name: self.rules[name].max_attempts - attempt for name in names}
-        spent = [name for name in names if left[name] <= 0]
-        if spent:
-            return RetryDecision(NextStep.STOP, spent[0], 0, "none", self.rules[spent[0]].escalation)
-        decisive = names[0]
-        step = _STEPS[CLASSES[decisive].retry]
-        return RetryDecision(step, decisive, min(left.values()), self.rules[decisive].backoff, None)
+        attempts_left = {name: self.rules[name].max_attempts - attempt for name in names}
+        exhausted = [name for name in names if attempts_left[name] <= 0]
+        if exhausted:
+            return RetryDecision(NextStep.STOP, exhausted[0], 0, "none", self.rules[exhausted[0]].escalation)
+        strictest = names[0]
+        step = _NEXT_STEPS[CLASSES[strictest].retry]
+        return RetryDecision(step, strictest, min(attempts_left.values()), self.rules[strictest].backoff, None)

@@ -1,9 +1,9 @@
-"""The terms a turn is judged by: explicit constraints, policy documents, and the combination in force.
+"""The terms by which a turn is judged: explicit constraints, policy documents, and their combination.
 
-For constraints, *not given* and *empty* differ: an empty allow-list allows nothing. A policy document counts only if
-the call spec holds its digest; otherwise it has *drifted*, supplies nothing, and raises the class of its kind. An
-explicit constraint replaces the member of a document; they do not intersect. Inline policies of the call spec apply in
-addition to the constraints.
+A constraint that is absent differs from one that is empty: an empty allow-list allows nothing. A policy document counts
+only if the call spec has its digest; otherwise it has *drifted*, supplies no terms, and raises the failure class of its
+kind. An explicit constraint replaces the same member of a document; they are not intersected. The policies inside the
+call spec apply in addition to the constraints.
 """
 
 from __future__ import annotations
@@ -42,18 +42,16 @@ from manglecp.harness.readers import (
     reader_of,
 )
 
-STAGES: Final = ("pre_flight", "input", "output")
-"""The guardrail stages, in order."""
+STAGES: Final = ("pre_flight", "input", "output")  # the guardrail stages, in order
 ROLES: Final = ("orchestrator", "specialist")
 TRACE_MODES: Final = ("dashboard", "internal_processor", "disabled")
 TIERS: Final = ("low", "moderate", "high")
 CLAIM_ID: Final = "profile.doctrine_inf_governance.v0"
 HANDLED_STOP_REASONS: Final = ("tool_use", "pause_turn", "max_tokens", "end_turn")
-"""The default if the policy lists none."""
+"""Used if the policy does not list any."""
 PATTERNS: Final = ("single", "chain", "route", "parallel", "orchestrator_workers", "evaluator_optimizer")
-AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")
-"""Patterns in which the model decides when to stop."""
-UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")
+AUTONOMOUS: Final = ("orchestrator_workers", "evaluator_optimizer")  # patterns in which the model decides when to stop
+UNDIVIDED: Final = ("single", "chain", "evaluator_optimizer")  # patterns that do not split work among several workers
 
 WordsByName: TypeAlias = Annotated[dict[str, tuple[str, ...]] | None, Member(read_words_by_name)]
 
@@ -173,7 +171,7 @@ def _red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
 
 
 def _read_mode(value: Any) -> str:
-    """Return the word, or ``""`` for a blank or wrongly typed one: a blank mode is an unknown mode."""
+    """Return the word, or ``""`` if it is blank or not a text: the mode is then unknown, not absent."""
     return read_word(value) or ""
 
 
@@ -231,7 +229,7 @@ class MutationConstraints(JsonRecord, frozen=True):
 
 
 class Constraints(JsonRecord, frozen=True):
-    """All constraints. The two that may be None open the governance gate when given."""
+    """All constraints. The presence of governance constraints, or a claim in the profile, opens the governance gate."""
 
     tool_constraints: ToolConstraints = ToolConstraints()
     protocol_constraints: ProtocolConstraints = ProtocolConstraints()
@@ -251,15 +249,15 @@ class CatalogEntry(JsonRecord, frozen=True):
 
 
 class PolicyDocument(NamedTuple):
-    """A kind of document: the call spec field with its digest, the class of its drift, and the terms it supplies."""
+    """A kind of policy document."""
 
-    field: str
-    drift: str
-    read: Reader[Any] = lambda _: None
+    field: str  # the field of the call spec with its digest
+    drift: str  # the failure class that its drift raises
+    read: Reader[Any] = lambda _: None  # returns the terms that it supplies
 
 
 def _member(name: str, read: Reader[Any]) -> Reader[Any]:
-    """Return a reader of the one member that matters."""
+    """Return a reader of a document that supplies one member only."""
     return lambda document: read_member(document, name, read)
 
 
@@ -306,7 +304,7 @@ DOCUMENTS: Final = {
 
 
 def read_documents(value: Any) -> dict[str, Any]:
-    """Return the documents verbatim, by kind."""
+    """Return the policy documents unchanged, by kind. Raises :class:`.InvalidEvidence`."""
     if not isinstance(value, dict):
         raise InvalidEvidence("", "an object is expected")
     for name in value:
@@ -322,8 +320,7 @@ class VerifiedDocuments:
     __slots__ = ("drifted", "verified")
 
     def __init__(self, documents: Mapping[str, Any], call: CallSpec) -> None:
-        self.verified: dict[str, Any] = {}
-        """The terms of documents that are present and have not drifted."""
+        self.verified: dict[str, Any] = {}  # the terms of documents that have not drifted, by kind
         drifted = []
         for name in sorted(documents):
             kind = DOCUMENTS[name]
@@ -351,9 +348,8 @@ class Terms:
     compaction: CompactionTerms
     decomposition: DecompositionConstraints
     handoff: HandoffConstraints
-    required_stages: tuple[str, ...]
-    """In their order."""
-    stages_by_document: bool
+    required_stages: tuple[str, ...]  # in the order of STAGES
+    stages_by_document: bool  # whether a verified document lists the stages
     eval_thresholds: dict[str, float]
     red_team: RedTeamTerms
     required_claims: tuple[str, ...] | None
@@ -363,17 +359,17 @@ def combine_terms(constraints: Constraints, documents: VerifiedDocuments, handin
     tool, governance = constraints.tool_constraints, constraints.governance_constraints
     verified = documents.verified.get
     catalog = verified("toolCatalog")
-    listed = None if catalog is None else tuple(entry.tool_name for entry in catalog)
+    catalog_tools = None if catalog is None else tuple(entry.tool_name for entry in catalog)
     stages = _explicit_or(governance and governance.required_guardrail_stages, verified("guardrailStagePolicy"))
     claims = constraints.mutation_constraints.required_capability_claims
     return Terms(
-        catalog_tools=_explicit_or(tool.catalog_tools, listed),
+        catalog_tools=_explicit_or(tool.catalog_tools, catalog_tools),
         deferred_tools=_explicit_or(tool.deferred_tools, verified("deferPolicy")) or (),
         allowed_callers=_explicit_or(tool.allowed_callers, verified("allowedCallers")) or {},
         role_scopes=_explicit_or(constraints.context_constraints.role_scopes, verified("contextScope")),
         compaction=constraints.runtime_constraints.compaction or verified("compactionPolicy") or CompactionTerms(),
         decomposition=_merge(constraints.decomposition_constraints, verified("decompositionPolicy")),
-        # The contract document binds only a turn that hands over; explicit constraints always bind.
+        # The contract document applies only to a turn that hands over; explicit constraints always apply.
         handoff=_merge(constraints.handoff_constraints, verified("handoffContract") if handing_over else None),
         required_stages=STAGES if stages is None else _sort_stages(stages),
         stages_by_document="guardrailStagePolicy" in documents.verified,
@@ -383,8 +379,8 @@ def combine_terms(constraints: Constraints, documents: VerifiedDocuments, handin
     )
 
 
-def _explicit_or(explicit: Any, supplied: Any) -> Any:
-    return supplied if explicit is None else explicit
+def _explicit_or(explicit: Any, from_document: Any) -> Any:
+    return from_document if explicit is None else explicit
 
 
 def _merge(explicit: R, document: R | None) -> R:
@@ -395,4 +391,5 @@ def _merge(explicit: R, document: R | None) -> R:
 
 
 def _sort_stages(stages: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the known stages in their order, then the unknown ones."""
     return (*(stage for stage in STAGES if stage in stages), *(stage for stage in stages if stage not in STAGES))

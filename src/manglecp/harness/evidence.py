@@ -1,11 +1,12 @@
-"""The evidence of one turn: a type per row of the specification, and all rows, each once, in canonical order.
+"""The evidence of one turn: a type per kind of row, and :class:`Evidence` with all rows, each once, in canonical order.
 
-A row is normalised when it is read: trimmed, in one vocabulary, with defaults filled in. Payloads, arguments and
-messages are not kept; rows hold their digests.
+A row is normalised when it is read: texts are trimmed, synonyms replaced, and defaults filled in. Payloads, arguments
+and messages are not stored; rows hold their digests.
 
-Rows that are equal after normalisation are one row. Two different rows of one kind under one id are a contradiction and
-make the evidence invalid. Only terminal results can contradict one another; a ``running`` row counts until a terminal
-row has its id. Rows without an id (accesses, artifacts, decisions, exports) cannot contradict one another.
+Rows that are equal after normalisation are one row. Two different rows of one kind with one id are a contradiction and
+make the evidence invalid. Of results, only terminal ones can contradict one another; a result that is not terminal
+counts until there is a terminal one with its id. Rows without an id (accesses, artifacts, decisions, exports) cannot
+contradict one another. *Upstream* is the reference implementation of the harness.
 """
 
 from __future__ import annotations
@@ -44,18 +45,17 @@ from manglecp.harness.readers import (
 
 
 class ErrorEnvelope(JsonRecord, frozen=True):
-    """The error of a result. One with ``gaps`` is normalised but not a typed error."""
+    """The error of a result. With ``gaps``, members that were missing and have a default, it is not a typed error."""
 
     error_code: str
     retryable: bool
     error_message_digest: str
     gaps: tuple[str, ...] = ()
-    """The parts that were filled in."""
     error_summary_digest: str | None = None
 
 
 def _first_present(first: str, second: str) -> ComputedMember:
-    """Read the first of two names that is present, even if blank: upstream hashes it this way."""
+    """Read member ``first``, or ``second`` if ``first`` is absent; a blank ``first`` counts, as in upstream's hash."""
 
     def read(row: dict[str, Any]) -> str | None:
         return read_member(row, second if row.get(first) is None else first, read_text)
@@ -87,11 +87,12 @@ class _ErrorMembers(JsonRecord, frozen=True):
 
 
 def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
+    """Return the error of a result; members of the row take precedence over those of its ``rawError``."""
     members = reader_of(_ErrorMembers)(row)
     raw = members.raw_error
     retryable = raw.retryable if members.retryable is None else members.retryable
     message = members.error_message or raw.hashed_message
-    parts = {
+    given = {
         "errorCode": members.error_code or raw.error_code or raw.code,
         "retryable": retryable is not None,
         "errorMessage": members.error_message or members.error_message_digest or raw.error_message or raw.message,
@@ -100,7 +101,7 @@ def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
         error_code=members.error_code or raw.hashed_code or "unknown_error",
         retryable=retryable is True,
         error_message_digest=digest_text(message) if message else members.error_message_digest or digest_text(""),
-        gaps=tuple(name for name, value in parts.items() if not value),
+        gaps=tuple(name for name, value in given.items() if not value),
         error_summary_digest=None if members.error_summary is None else digest_text(members.error_summary),
     )
 
@@ -127,7 +128,7 @@ def _search_fits(row: dict[str, Any]) -> bool | None:
 
 
 def _input_digest(row: dict[str, Any]) -> str | None:
-    """Return the digest of the arguments if present, otherwise the declared one."""
+    """Return the digest of the recorded arguments, or the declared digest if they are not recorded."""
     declared = read_member(row, "inputDigest", read_text)
     return declared if row.get("input") is None else digest_bytes(_canonical_member(row, "input"))
 
@@ -137,7 +138,7 @@ def _canonical_member(row: dict[str, Any], name: str) -> bytes:
 
 
 class ToolRequest(JsonRecord, frozen=True):
-    """A call of the model. Only the digest of its arguments is kept."""
+    """A call of the model, with the digest of its arguments."""
 
     tool_call_id: RequiredText
     tool_name: RequiredText
@@ -159,7 +160,7 @@ class ToolRequest(JsonRecord, frozen=True):
 
 
 Status: TypeAlias = Literal["ok", "error", "pending", "running", "streaming"]
-_STATUS: Final[dict[str | None, Status]] = {
+_STATUS_WORDS: Final[dict[str | None, Status]] = {
     "ok": "ok", "success": "ok",
     "error": "error", "failure": "error", "failed": "error", "timeout": "error", "cancelled": "error",
     "denied": "error",
@@ -170,12 +171,12 @@ _STATUS: Final[dict[str | None, Status]] = {
 def _status(row: dict[str, Any]) -> Status:
     value = row.get("status")
     word = read_member(row, "status", read_word)
-    if word is None and (value is None or type(value) is str):  # an error member makes it an error
+    if word is None and (value is None or type(value) is str):  # absent or blank: error members decide
         has_error = reader_of(_ErrorMembers)(row) != _ErrorMembers() or isinstance(row.get("rawError"), dict)
         return "error" if has_error else "ok"
-    if word not in _STATUS:
+    if word not in _STATUS_WORDS:
         raise InvalidEvidence("/status", f"{value!r:.80} is not a status")
-    return _STATUS[word]
+    return _STATUS_WORDS[word]
 
 
 def _result_digest(row: dict[str, Any]) -> str | None:
@@ -186,18 +187,17 @@ def _result_digest(row: dict[str, Any]) -> str | None:
 
 
 def _payload_bytes(row: dict[str, Any]) -> int | None:
-    """Return the payload size; a declared size can only increase the observed one."""
+    """Return the larger of the declared and the measured size of the payload."""
     declared = read_member(row, "payloadBytes", read_integer)
     payload = row.get("payload")
     if payload is None:
         return declared
-    observed = len(payload.encode("utf-8", "replace") if type(payload) is str else _canonical_member(row, "payload"))
-    return observed if declared is None else max(declared, observed)
+    measured = len(payload.encode("utf-8", "replace") if type(payload) is str else _canonical_member(row, "payload"))
+    return measured if declared is None else max(declared, measured)
 
 
 def _error(row: dict[str, Any]) -> ErrorEnvelope | None:
-    """Return the envelope. Error members are validated on any row, but kept only on errors."""
-    envelope = read_envelope(row)
+    envelope = read_envelope(row)  # also of a result that is not an error, because it raises for invalid members
     return envelope if _status(row) == "error" else None
 
 
@@ -247,7 +247,7 @@ class Shell(JsonRecord, frozen=True):
 
 
 class ToolResult(JsonRecord, frozen=True):
-    """The result of a call. Only the digest and size of its payload are kept."""
+    """The result of a call, with the digest and size of its payload."""
 
     tool_call_id: RequiredText
     status: Annotated[Status, ComputedMember(_status)]
@@ -265,12 +265,12 @@ class ToolResult(JsonRecord, frozen=True):
 
     @property
     def terminal(self) -> bool:
-        """Return whether this is a final result, not a progress status."""
+        """Whether this is a final result, not a report of progress."""
         return self.status in ("ok", "error")
 
 
 Disposition: TypeAlias = Literal["consumed", "observed_only", "discarded_with_reason", "discarded", "retry_scheduled"]
-_DISPOSITION: Final[dict[str | None, Disposition]] = {
+_DISPOSITION_WORDS: Final[dict[str | None, Disposition]] = {
     "consumed": "consumed",
     "observed_only": "observed_only", "observed": "observed_only",
     "discarded_with_reason": "discarded_with_reason", "discarded": "discarded",
@@ -281,10 +281,10 @@ _DISPOSITION: Final[dict[str | None, Disposition]] = {
 def _disposition(row: dict[str, Any]) -> Disposition:
     name = "useDisposition" if read_member(row, "disposition", read_text) is None else "disposition"
     word = read_member(row, name, read_word)
-    if word not in _DISPOSITION:
+    if word not in _DISPOSITION_WORDS:
         raise InvalidEvidence(f"/{name}", "is absent" if word is None else f"{word!r:.80} is not a disposition")
     # Upstream's `discarded` needs no reason. With a reason it equals `discarded_with_reason`, which needs one.
-    return "discarded_with_reason" if word == "discarded" and _reason(row) else _DISPOSITION[word]
+    return "discarded_with_reason" if word == "discarded" and _reason(row) else _DISPOSITION_WORDS[word]
 
 
 def _reason(row: dict[str, Any]) -> str | None:
@@ -309,7 +309,7 @@ class ToolUse(JsonRecord, frozen=True):
 
     @property
     def provenance(self) -> tuple[str, ...]:
-        """Return the references that depend on the result."""
+        """The references (summary, handoff, mutation input) for which the result was used."""
         refs = (self.summary_ref, self.handoff_ref, self.mutation_input_ref)
         return tuple(ref for ref in refs if ref is not None)
 
@@ -342,7 +342,7 @@ class ReminderQueue(JsonRecord, frozen=True):
 
 
 class StateView(JsonRecord, frozen=True):
-    """A view of the state that decisions were based on, and its sources."""
+    """A view of the state on which decisions were based, and its sources."""
 
     view_id: RequiredText
     view_digest: RequiredText
@@ -429,7 +429,7 @@ class Decomposition(JsonRecord, frozen=True):
 
     @property
     def width(self) -> int:
-        """Return the declared fan-out, or the number of workers if larger."""
+        """The larger of the declared fan-out and the number of workers."""
         return max(self.fan_out or 0, len(self.workers))
 
 
@@ -445,7 +445,7 @@ class Compaction(JsonRecord, frozen=True):
 
 
 class Continuity(JsonRecord, frozen=True):
-    """The origin of the turn: fresh, a handoff, or a compaction."""
+    """How the turn began: ``fresh``, after a handoff (``descent``), or after a ``compaction``."""
 
     mode: Word = None
     handoff_ref: Text = None
@@ -470,7 +470,7 @@ def _named_calls(value: Any) -> tuple[NamedCall, ...]:
 
 
 class Mutation(JsonRecord, frozen=True):
-    """The mutation intent of the turn, and its grounds."""
+    """The intent of the turn to change something outside of it, and the references that justify the change."""
 
     kind: Word = None
     action: Text = None
@@ -481,16 +481,14 @@ class Mutation(JsonRecord, frozen=True):
     join_witness_refs: Texts = ()
     automated: Flag = None
     calls: Annotated[tuple[NamedCall, ...], Member(_named_calls)] = ()
-    """For the kind ``effect``: the calls it may make, each once."""
+    """The calls that a mutation of the kind ``effect`` may make, each once."""
 
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 R = TypeVar("R", bound=JsonRecord)
-NumberedRows: TypeAlias = Sequence[tuple[int, R]]
-"""Rows with their indices in the received list."""
-
-
+NumberedRows: TypeAlias = Sequence[tuple[int, R]]  # rows with their indices in the received list
 Arrange: TypeAlias = Callable[[NumberedRows[Any]], tuple[Any, ...]]
+"""Returns the distinct rows in canonical order. Raises :class:`InvalidEvidence` for a contradiction."""
 
 
 def _distinct(rows: list[R]) -> tuple[R, ...]:
@@ -501,9 +499,10 @@ def _as_set(rows: NumberedRows[R]) -> tuple[R, ...]:
     return _distinct([row for _, row in rows])
 
 
-def _by(field: str) -> Arrange:
+def _by_id(field: str) -> Arrange:
+    """Return the arrangement of rows whose id is in ``field``: one row per id, sorted by it."""
+
     def arrange(rows: NumberedRows[R]) -> tuple[R, ...]:
-        """Return the rows, one per id. Raises :class:`InvalidEvidence` for a contradiction."""
         by_id: dict[str, R] = {}
         without_id: list[R] = []
         for index, row in rows:
@@ -517,18 +516,18 @@ def _by(field: str) -> Arrange:
     return arrange
 
 
-_by_call: Final = _by("tool_call_id")
+_by_call_id: Final = _by_id("tool_call_id")
 
 
-def _results(rows: NumberedRows[ToolResult]) -> tuple[ToolResult, ...]:
-    terminal = _by_call([(index, row) for index, row in rows if row.terminal])
-    answered = {row.tool_call_id for row in terminal}
-    unfinished = [row for _, row in rows if not row.terminal and row.tool_call_id not in answered]
+def _arrange_results(rows: NumberedRows[ToolResult]) -> tuple[ToolResult, ...]:
+    terminal = _by_call_id([(index, row) for index, row in rows if row.terminal])
+    finished_ids = {row.tool_call_id for row in terminal}
+    unfinished = [row for _, row in rows if not row.terminal and row.tool_call_id not in finished_ids]
     return tuple(sorted((*terminal, *_distinct(unfinished)), key=lambda row: row.tool_call_id))
 
 
 class RowList:
-    """The reader of a list of rows: ``arrange`` deduplicates and sorts them."""
+    """The reader of a list of rows of one kind."""
 
     __slots__ = ("_read_row", "arrange")
 
@@ -540,7 +539,7 @@ class RowList:
         return self.arrange(self.numbered(value))
 
     def numbered(self, value: Any, start: int = 0) -> list[tuple[int, Any]]:
-        """Return the rows from index ``start`` on, with their indices."""
+        """Return the rows from index ``start`` on, with their indices, not arranged; null entries are skipped."""
         rows: list[tuple[int, Any]] = []
         for index, row in enumerate(checked_list(value)):
             if index < start or row is None:
@@ -560,14 +559,14 @@ class Evidence(JsonRecord, frozen=True):
     """The evidence of one turn. ``protocolState`` is absent only while the turn is open."""
 
     call_spec: CallSpec
-    tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, _by_call)] = ()
-    tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, _results)] = ()
-    tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, _by_call)] = ()
+    tool_requests: Annotated[tuple[ToolRequest, ...], _rows(ToolRequest, _by_call_id)] = ()
+    tool_results: Annotated[tuple[ToolResult, ...], _rows(ToolResult, _arrange_results)] = ()
+    tool_use: Annotated[tuple[ToolUse, ...], _rows(ToolUse, _by_call_id)] = ()
     protocol_state: ProtocolState | None = None
-    tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, _by_call)] = ()
-    reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, _by("queue_id"))] = ()
-    state_views: Annotated[tuple[StateView, ...], _rows(StateView, _by("view_id"))] = ()
-    branch_joins: Annotated[tuple[BranchJoin, ...], _rows(BranchJoin, _by("branch_id"))] = ()
+    tool_render: Annotated[tuple[ToolRender, ...], _rows(ToolRender, _by_call_id)] = ()
+    reminder_queue: Annotated[tuple[ReminderQueue, ...], _rows(ReminderQueue, _by_id("queue_id"))] = ()
+    state_views: Annotated[tuple[StateView, ...], _rows(StateView, _by_id("view_id"))] = ()
+    branch_joins: Annotated[tuple[BranchJoin, ...], _rows(BranchJoin, _by_id("branch_id"))] = ()
     guardrail_decisions: Annotated[tuple[GuardrailDecision, ...] | None, _rows(GuardrailDecision)] = None
     """None if the list is absent; an empty list means that no guardrail decided."""
     artifacts: Annotated[tuple[Artifact, ...], _rows(Artifact)] = ()
@@ -583,14 +582,14 @@ class Evidence(JsonRecord, frozen=True):
 
 
 read_evidence: Final = reader_of(Evidence)
-_LISTS: Final = [
+_ROW_LISTS: Final = [  # (member name, field name, reader)
     (name, field, read) for name, (field, read) in member_readers(Evidence).items() if isinstance(read, RowList)
 ]
 
 
 def check_row_order(evidence: Evidence) -> None:
     """Raise :class:`InvalidEvidence` if recorded evidence is not in canonical order or contradicts itself."""
-    for name, field, read in _LISTS:
+    for name, field, read in _ROW_LISTS:
         rows = getattr(evidence, field) or ()
         try:
             if read.arrange([*enumerate(rows)]) != rows:

@@ -1,10 +1,10 @@
 """The verdict over a turn, and its digests in two bundles.
 
-**v1** is upstream's, byte for byte, so that two implementations compute equal digests. It covers eleven fields of the
-call spec and the members that upstream reads, and its join digest does not cover the call spec.
+**v1** is byte for byte that of upstream (the reference implementation), so that both compute equal digests. It covers
+eleven fields of the call spec and the members that upstream reads; its join digest does not cover the call spec.
 
-**v2** covers every input of a verdict: all normalised rows, the whole call spec, the constraints and documents, and the
-classes.
+**v2** covers every input of a verdict (all normalised rows, the whole call spec, constraints and policy documents) and
+the failure classes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from manglecp.harness.turn import Turn, read_turn
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 """Canonical JSON; its inputs were read by :mod:`.readers`, so each has a canonical form."""
 
-_UPSTREAM_WORDS: Final = {"observed_only": "observed", "discarded_with_reason": "discarded"}
-_SETS: Final = Evidence.__struct_fields__[1:]
-"""All members except the call spec, which has its own digest."""
+_UPSTREAM_DISPOSITIONS: Final = {"observed_only": "observed", "discarded_with_reason": "discarded"}
+_SETS: Final = Evidence.__struct_fields__[1:]  # all fields except the call spec, which has its own digest
 
 
 def _digest(value: Any) -> str:
@@ -55,8 +54,8 @@ def _upstream_result(row: ToolResult) -> dict[str, Any]:
 
 
 def _upstream_use(row: ToolUse) -> dict[str, Any]:
-    word = _UPSTREAM_WORDS.get(row.disposition, row.disposition)
-    return _without_none(toolCallId=row.tool_call_id, disposition=word, resultDigest=row.result_digest)
+    disposition = _UPSTREAM_DISPOSITIONS.get(row.disposition, row.disposition)
+    return _without_none(toolCallId=row.tool_call_id, disposition=disposition, resultDigest=row.result_digest)
 
 
 def _upstream_handoff(row: Handoff) -> dict[str, Any]:
@@ -102,7 +101,7 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
             and {"stopReason": evidence.protocol_state.stop_reason, "continuationAllowed": turn.continuing}
         ),
     }
-    mutation = None if evidence.handoff is None else digest(_upstream_handoff(evidence.handoff))
+    handoff_digest = None if evidence.handoff is None else digest(_upstream_handoff(evidence.handoff))
     missing_renders = _missing(turn.results, renders)
     render_valid = all(row.policy_digest == call.tool_render_protocol_digest for row in evidence.tool_render)
     queue_valid = all(row.policy_digest == call.reminder_queue_policy_digest for row in evidence.reminder_queue)
@@ -110,7 +109,7 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
     context_present = not missing_renders and bool(evidence.reminder_queue) and bool(evidence.state_views)
     join = {
         **sets,
-        "handoffDigest": mutation,
+        "handoffDigest": handoff_digest,
         "requestedCallIds": list(turn.requests),
         "resultCallIds": list(turn.results),
         "usedCallIds": list(turn.uses),
@@ -131,19 +130,19 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
         or (context_present and render_valid and queue_valid and view_valid),
     }
     bundle = {"callSpecDigest": digest(_upstream_call(call)), **sets, "joinSetDigest": digest(join)}
-    if mutation is not None:
-        bundle["handoffDigest"] = mutation
+    if handoff_digest is not None:
+        bundle["handoffDigest"] = handoff_digest
     return bundle
 
 
 def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
     """Return the digests that v1 lacks: of the whole call spec, of the uses, and of all evidence."""
     evidence, digest = turn.evidence, _digest
-    call = digest(evidence.call_spec)
-    whole = {
+    call_digest = digest(evidence.call_spec)
+    all_inputs = {
         "schema": 2,
         "v1": v1,
-        "callSpecDigest": call,
+        "callSpecDigest": call_digest,
         "sets": {name: digest(rows) for name in _SETS if (rows := getattr(evidence, name))},
         "schemaVerdicts": turn.schema_verdicts,
         "guardrailsGiven": evidence.guardrail_decisions is not None,
@@ -159,11 +158,11 @@ def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[s
         )
         for row in evidence.tool_use
     ]
-    return {"callSpecDigestV2": call, "useSetDigestV2": digest(uses), "evidenceDigestV2": digest(whole)}
+    return {"callSpecDigestV2": call_digest, "useSetDigestV2": digest(uses), "evidenceDigestV2": digest(all_inputs)}
 
 
 def witness_id(digests: Mapping[str, str], failure_classes: Iterable[str]) -> str:
-    """Return the id of evidence and verdict; it changes with either."""
+    """Return an id that changes with the evidence and with the verdict."""
     key = {
         "callSpecDigest": digests["callSpecDigest"],
         "joinSetDigest": digests["joinSetDigest"],
@@ -182,9 +181,9 @@ class Judgement:
 
     @cached_property
     def digests(self) -> Mapping[str, str]:
-        """Return the digests of evidence and verdict, by name."""
-        first = digest_bundle_v1(self.turn)
-        return MappingProxyType(first | digest_bundle_v2(self.turn, first, self.failure_classes))
+        """The digests of evidence and verdict, by name."""
+        v1 = digest_bundle_v1(self.turn)
+        return MappingProxyType(v1 | digest_bundle_v2(self.turn, v1, self.failure_classes))
 
     @cached_property
     def witness_id(self) -> str:
@@ -196,30 +195,30 @@ class Judgement:
 
     @property
     def failure_classes(self) -> tuple[str, ...]:
-        """Return the distinct class names of its findings, sorted."""
+        """The distinct class names of the findings, sorted."""
         return tuple(sorted({finding.failure.name for finding in self.findings}))
 
     @property
     def join_closed(self) -> bool:
-        """Return whether no finding blocks JoinClosed. Some classes forbid only the mutation."""
+        """Whether no finding blocks JoinClosed. Some classes forbid only the mutation."""
         return not any(finding.failure.blocks_join for finding in self.findings)
 
     @property
     def mutation_ready(self) -> bool:
-        """Return whether the turn has a mutation intent and no finding."""
+        """Whether the turn has a mutation intent and no finding."""
         return not self.findings and self.turn.evidence.mutation is not None
 
     @property
     def normalized(self) -> dict[str, Any]:
-        """Return all normalised rows, from which the turn can be judged again."""
-        whole = {
+        """All normalised rows and terms as JSON, from which the turn can be judged again."""
+        inputs = {
             "evidence": self.turn.evidence,
             "constraints": self.turn.constraints,
             "policyDocuments": self.turn.documents,
             "schemaVerdicts": self.turn.schema_verdicts,
         }
-        rows: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))
-        return rows
+        copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inputs))
+        return copy
 
     def as_json(self) -> dict[str, Any]:
         """Return the output of ``manglecp harness check``."""
@@ -240,12 +239,12 @@ def judge(document: Mapping[str, Any]) -> Judgement:
 
 
 def judge_turn(turn: Turn) -> Judgement:
-    raised = [finding for check in CHECKS for finding in check(turn)]
-    findings = sort_findings(raised, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if raised else ()
+    found = [finding for check in CHECKS for finding in check(turn)]
+    findings = sort_findings(found, turn.call.call_id, digest_bundle_v1(turn)["joinSetDigest"]) if found else ()
     return Judgement(findings, turn)
 
 
 def find_blocking(turn: Turn, upto: TurnState) -> Sequence[Finding]:
-    """Return the findings that block this state of an open turn, without evidence that is due later."""
-    raised = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
-    return sort_findings(raised, turn.call.call_id, None) if raised else ()
+    """Return the findings of an open turn that block the state ``upto`` or an earlier one."""
+    found = [finding for check in CHECKS_UPTO[upto] for finding in check(turn) if finding.failure.blocks <= upto]
+    return sort_findings(found, turn.call.call_id, None) if found else ()

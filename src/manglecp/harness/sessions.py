@@ -6,8 +6,8 @@
         turn.answer({"toolCallId": "c1", "status": "ok", "payload": found})
         ready = turn.close("end_turn").authorize({"kind": "issue", "action": "issue.update", ...})
 
-A turn that cannot close may get more evidence and close again. Every turn, also a failed one, appends a row to the
-trajectory: digests and classes only, hash-chained. The journal and the clock are passed in.
+If a turn cannot close, the caller may add evidence and close it again. Every turn, also a failed one, appends a row to
+the trajectory, a hash chain: digests and failure classes only. The caller passes the journal and the clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from manglecp.harness.states import CallSpec, JoinClosed, Row, TurnBlocked
 from manglecp.harness.turn import TurnBuilder
 
 Lookup: TypeAlias = Callable[[str], str | None]
-"""Returns the digest of the artifact under a reference; None if it does not exist."""
+"""Returns the digest of the artifact with this reference; None if it does not exist."""
 
 
 class StepRefused(Exception):
@@ -46,7 +46,7 @@ def handoff_packet(
     intent: str | None = None,
     constraints: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return the row of a handoff, with its digest."""
+    """Return the evidence row of a handoff, with its digest."""
     row: dict[str, Any] = {"target": trim(target), "requiredArtifactRefs": sorted({trim(ref) for ref in artifact_refs})}
     if return_path_ref is not None:
         row["returnPathRef"] = trim(return_path_ref)
@@ -58,7 +58,7 @@ def handoff_packet(
 
 
 class Journal(Protocol):
-    """The sink of trajectory rows."""
+    """Stores the rows of a trajectory; a list is one."""
 
     def append(self, row: Mapping[str, Any], /) -> object:
         """Store the next row. If it raises, the row is not part of the trajectory."""
@@ -67,18 +67,18 @@ class Journal(Protocol):
 def verify_trajectory(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the problems of the rows of a session; empty if none was changed, dropped, added or moved.
 
-    Rows missing at the end are not detectable: store the last hash elsewhere.
+    Rows that are missing at the end cannot be detected: store the last hash elsewhere.
     """
     problems: list[str] = []
-    last = GENESIS
+    previous_hash = GENESIS
     for number, row in enumerate(rows):
         if row.get("sequence") != number:
             problems.append(f"row {number}: its sequence is {row.get('sequence')}")
-        if row.get("prevHash") != last:
+        if row.get("prevHash") != previous_hash:
             problems.append(f"row {number}: its prevHash is not the hash of the row before it")
         if row.get("rowHash") != row_hash(row, "rowHash"):
             problems.append(f"row {number}: its hash does not match its contents")
-        last = str(row.get("rowHash"))
+        previous_hash = str(row.get("rowHash"))
     return problems
 
 
@@ -98,7 +98,7 @@ class AgentSession:
         approval_ref: str | None = None,
         clock: Callable[[], str] | None = None,
     ) -> None:
-        """``model_ref`` may also be given per turn, as ``modelRef`` of its call spec.
+        """``model_ref`` may be missing if each turn has a ``modelRef`` in its call spec.
 
         ``pinned`` is the digest in the pin of the package; ``journal`` stores the rows of the trajectory; ``clock``
         returns their time as RFC 3339 text.
@@ -107,12 +107,12 @@ class AgentSession:
         self.id = session_id
         self.terms = policy.terms(pinned=pinned, risk_tier=risk_tier, approval_ref=approval_ref)
         self._journal: Journal = [] if journal is None else journal
-        self._rows = 0
+        self._row_count = 0
         self._last_hash = GENESIS
         self._choices = {"model_ref": model_ref, "role": role, "risk_tier": risk_tier}
         self._clock = clock
-        self._turn: OpenTurn | None = None
-        self._turns = 0
+        self._last_turn: OpenTurn | None = None
+        self._turn_count = 0
 
     @property
     def ref(self) -> str:
@@ -127,18 +127,19 @@ class AgentSession:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end_turn()
-        self._record({"kind": "session.stop", "turns": self._turns, "failed": kind is not None})
+        self._record({"kind": "session.stop", "turns": self._turn_count, "failed": kind is not None})
 
     def turn(self, call_spec: Row | None = None, *, prompt_digest: str | None = None, **choices: Any) -> OpenTurn:
-        """Return the next turn. Raises :class:`StepRefused` if the stop policy or the end of the last turn forbids it.
+        """End the last turn and return the next one.
 
-        ``choices`` are those of :meth:`.PolicyPackage.call_spec`: ``action_mode``, ``execution_pattern`` and so on;
-        ``call_spec`` adds fields, and cannot replace those that the policy sets.
+        ``choices`` are parameters of :meth:`.PolicyPackage.call_spec`: ``action_mode``, ``execution_pattern`` and so
+        on; ``call_spec`` adds fields, and cannot replace those that the policy sets. Raises :class:`StepRefused` if the
+        stop policy or the end of the last turn forbids another turn.
         """
         self._end_turn()
-        number = self._turns + 1
-        if self._turn is not None and self._turn.obstacles:
-            raise StepRefused(self._turn.obstacles)
+        number = self._turn_count + 1
+        if self._last_turn is not None and self._last_turn.obstacles:
+            raise StepRefused(self._last_turn.obstacles)
         chosen = {**self._choices, **choices}
         chosen["model_ref"] = chosen["model_ref"] or (call_spec or {}).get("modelRef")
         if chosen["model_ref"] is None:
@@ -153,20 +154,21 @@ class AgentSession:
             if fields.setdefault(name, value) != value:
                 raise ValueError(f"{name} is fixed by the policy {self.policy.ref}")
         turn = OpenTurn(self, number, fields)
-        self._turns, self._turn = number, turn
+        self._turn_count, self._last_turn = number, turn
         return turn
 
     def _end_turn(self) -> None:
-        if self._turn is not None:
-            self._turn.end()
+        if self._last_turn is not None:
+            self._last_turn.end()
 
     def _record(self, members: Row) -> None:
+        """Append a row to the journal."""
         at = {} if self._clock is None else {"at": self._clock()}
-        row = {**members, **at, "sessionId": self.id, "sequence": self._rows, "prevHash": self._last_hash}
+        row = {**members, **at, "sessionId": self.id, "sequence": self._row_count, "prevHash": self._last_hash}
         row["rowHash"] = row_hash(row, "rowHash")
         self._journal.append(row)
         self._last_hash = row["rowHash"]
-        self._rows += 1
+        self._row_count += 1
 
 
 class OpenTurn:
@@ -176,30 +178,30 @@ class OpenTurn:
         self.session = session
         self.number = number
         self.call_spec = dict(call_spec)
-        self.attempts = 0
+        self.attempts = 0  # to close the turn
         self.closed: JoinClosed | None = None
-        self._judgement: Judgement | None = None  # kept, because authorising a mutation spends the closed state
-        self.obstacles: tuple[Finding, ...] = ()
-        """Findings that forbid another turn after this one."""
-        self._classes: tuple[str, ...] = ()
+        self._judgement: Judgement | None = None  # of ``closed``, which has none after authorize() has spent it
+        self.obstacles: tuple[Finding, ...] = ()  # findings that forbid another turn after this one
+        self._failure_classes: tuple[str, ...] = ()  # of the last step that was blocked
         self._ended = False
         refs = {"sessionRefs": [session.ref], "trajectoryRefs": [session.trajectory_ref(number)]}
         self._builder = TurnBuilder.open(self.call_spec, session.terms).with_evidence(refs)
         CallSpec.of(self._builder)  # raises TurnBlocked for a turn that cannot begin
-        self._accept({"protocolState": {"stopReason": "end_turn", "turnIndex": number}}, execution.check_stop_policy)
+        # Raises StepRefused if the stop policy forbids a turn with this number; the protocol state is not recorded.
+        self._extend({"protocolState": {"stopReason": "end_turn", "turnIndex": number}}, execution.check_stop_policy)
 
     def request(self, *rows: Row) -> None:
         """Record calls of the model. Raises :class:`.TurnBlocked` if one is not permitted; then run none of them.
 
-        Calls and results are ordered as recorded, unless a row has an explicit position.
+        Calls and results get positions in the order of recording, unless a row has an ``ordinal`` or ``sequence``.
         """
         self._add_in_order("toolRequests", "ordinal", rows)
-        self._refuse(TurnState.TOOL_REQUESTS)
+        self._raise_if_blocked(TurnState.TOOL_REQUESTS)
 
     def answer(self, *rows: Row) -> None:
         """Record results. Raises :class:`.TurnBlocked` if a call left its boundary."""
         self._add_in_order("toolResults", "sequence", rows)
-        self._refuse(TurnState.TOOL_RESULTS)
+        self._raise_if_blocked(TurnState.TOOL_RESULTS)
 
     def use(self, *rows: Row) -> None:
         self.add("toolUse", *rows)
@@ -208,24 +210,24 @@ class OpenTurn:
         """Record rows of other kinds: ``guardrailDecisions``, ``artifacts``, ``contextAccess`` and so on."""
         self._record({member: [dict(row) for row in rows]})
 
-    def _record(self, more: Row, *checks: Check) -> None:
-        """Add evidence. Raises :class:`StepRefused` if one of the checks finds something."""
+    def _record(self, evidence: Row, *checks: Check) -> None:
+        """Add evidence. Raises :class:`StepRefused` if one of the checks has a finding; then nothing is added."""
         if self._ended:
             raise RuntimeError("the turn has ended")
-        self._builder = self._accept(more, *checks)
+        self._builder = self._extend(evidence, *checks)
 
-    def _accept(self, more: Row, *checks: Check) -> TurnBuilder:
-        builder = self._builder.with_evidence(more)
+    def _extend(self, evidence: Row, *checks: Check) -> TurnBuilder:
+        builder = self._builder.with_evidence(evidence)
         if findings := _run_checks(builder, *checks):
             raise StepRefused(findings)
         return builder
 
     def _add_in_order(self, member: str, position: str, rows: Sequence[Row]) -> None:
-        known = len(self._builder.member(member) or ())
-        self.add(member, *({position: known + number, **row} for number, row in enumerate(rows)))
+        start = len(self._builder.member(member) or ())
+        self.add(member, *({position: number, **row} for number, row in enumerate(rows, start)))
 
     def render(self, tool_call_id: str, shown: Any, reminder: str, injection_point: str = "tool_response") -> None:
-        """Record how a result was shown to the operator and to the model."""
+        """Record how a result was shown: ``shown`` to the operator, ``reminder`` to the model."""
         self.add(
             "toolRender",
             {
@@ -238,7 +240,7 @@ class OpenTurn:
         )
 
     def queue(self, queue_id: str, reminders: Sequence[str]) -> None:
-        """Record the injected reminders, after reduction."""
+        """Record the reminders that the model read, after they were reduced."""
         entries = [{"reminderDigest": digest_text(reminder)} for reminder in reminders]
         self.add(
             "reminderQueue",
@@ -251,7 +253,7 @@ class OpenTurn:
         )
 
     def view(self, view_id: str, content: Any, source_refs: Sequence[str] = ()) -> None:
-        """Record a view of the state that decisions were based on."""
+        """Record a view of the state on which decisions were based."""
         self.add(
             "stateViews",
             {
@@ -272,7 +274,7 @@ class OpenTurn:
         self._record({"compaction": dict(compaction)}, execution.check_compaction)
 
     def resume(self, continuity: Row, lookup: Lookup) -> None:
-        """Record the origin of the turn. Raises :class:`StepRefused` if it does not exist."""
+        """Record the origin of the turn (a ``continuity`` row). Raises :class:`StepRefused` if it does not exist."""
         rows = _artifact_rows(continuity.get("artifactRefs", ()), lookup)
         self._record(
             {"continuity": dict(continuity), "artifacts": rows}, execution.check_compaction, mutation.check_descent
@@ -283,7 +285,7 @@ class OpenTurn:
     ) -> JoinClosed:
         """Close the turn. Raises :class:`.TurnBlocked`; then see :meth:`retry`.
 
-        ``go_on`` is the intent of the loop; the stop policy and protocol state policy decide.
+        ``go_on`` is whether the caller wants another turn; the stop policy and the protocol state policy may forbid it.
         """
         self.attempts += 1
         self.closed = self._judgement = None
@@ -296,24 +298,24 @@ class OpenTurn:
         try:
             self.closed = JoinClosed.of(continuing if go_on and not self.obstacles else stopping)
         except TurnBlocked as blocked:
-            self._classes = tuple(sorted({finding.failure.name for finding in blocked.findings}))
+            self._failure_classes = _class_names(blocked.findings)
             raise
-        self._classes = ()
+        self._failure_classes = ()
         self._judgement = self.closed.judgement
         return self.closed
 
     def retry(self) -> RetryDecision:
         """Return the decision after the last failed attempt to close."""
-        return self.session.policy.retry.decide(self._classes, self.attempts)
+        return self.session.policy.retry.decide(self._failure_classes, self.attempts)
 
     def end(self) -> None:
         """Append the row of the turn to the trajectory. No evidence is accepted afterwards."""
         if self._ended:
             return
         self._ended = True
-        judged = {}
+        verdict = {}
         if self._judgement is not None:
-            judged = {"witnessId": self._judgement.witness_id, "digests": dict(self._judgement.digests)}
+            verdict = {"witnessId": self._judgement.witness_id, "digests": dict(self._judgement.digests)}
         self.session._record(
             {
                 "kind": "turn",
@@ -322,15 +324,19 @@ class OpenTurn:
                 "callId": self.call_spec["callId"],
                 "attempts": self.attempts,
                 "closed": self.closed is not None,
-                "failureClasses": list(self._classes),
-                **judged,
+                "failureClasses": list(self._failure_classes),
+                **verdict,
             }
         )
 
-    def _refuse(self, state: TurnState) -> None:
+    def _raise_if_blocked(self, state: TurnState) -> None:
         if findings := find_blocking(self._builder.turn, state):
-            self._classes = tuple(sorted({finding.failure.name for finding in findings}))
+            self._failure_classes = _class_names(findings)
             raise TurnBlocked(state, findings)
+
+
+def _class_names(findings: Iterable[Finding]) -> tuple[str, ...]:
+    return tuple(sorted({finding.failure.name for finding in findings}))
 
 
 def _run_checks(builder: TurnBuilder, *checks: Check) -> tuple[Finding, ...]:

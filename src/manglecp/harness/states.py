@@ -4,10 +4,10 @@
     .request(rows, evidence)  .answer(rows, evidence)  .use(rows, evidence)
     .close(protocol_state, evidence)  .authorize(mutation, constraints)  -> MutationReady
 
-Each step adds evidence and judges all of it; an active class that blocks the next state raises :class:`TurnBlocked`.
-At run time, instances cannot be constructed, copied, pickled, replaced or subclassed: each has a record of what was
-issued that names the instance, so one made with ``object.__new__`` or holding the record of another is rejected. A
-``MutationReady`` is spent once by :func:`redeem`, or once per named call by :func:`redeem_call`.
+Each step adds evidence and judges all of it; a failure class that blocks the next state raises :class:`TurnBlocked`.
+Instances cannot be constructed, copied, pickled, changed or subclassed: each has an issue record that references the
+instance, so an instance made with ``object.__new__``, or with the record of another, is rejected. :func:`redeem` spends
+a ``MutationReady`` once, :func:`redeem_call` once per call that its mutation names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EMPTY: Final[Row] = MappingProxyType({})
 
 
 class TurnBlocked(Exception):
-    """The evidence does not permit the next state; ``findings`` has the reasons."""
+    """The evidence does not permit ``state``; ``findings`` has the reasons."""
 
     def __init__(self, state: TurnState, findings: Sequence[Finding]) -> None:
         classes = ", ".join(sorted({finding.failure.name for finding in findings}))
@@ -42,7 +42,7 @@ class TurnBlocked(Exception):
 
 
 class ForgedState(TypeError):
-    """A state that no transition issued, or one already spent."""
+    """A state that no transition issued, or that was spent already."""
 
 
 class WrongMutation(ValueError):
@@ -51,36 +51,38 @@ class WrongMutation(ValueError):
 
 @dataclass(slots=True)
 class _SpentCalls:
-    """The calls spent in one turn, shared by all its states, so that each call is permitted once."""
+    """The ids of the calls spent in one turn, shared by all its states, so that each call is permitted once."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    calls: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
 
 
 class _IssueRecord:
-    """The record of a transition: the instance, the turn so far and, if there is one, the judgement."""
+    """The record of a transition: the issued instance, the turn so far, and the judgement of a closed turn."""
 
-    __slots__ = ("builder", "judgement", "kind", "spending", "spent", "stage")
+    __slots__ = ("builder", "judgement", "kind", "spent", "spent_calls", "stage")
 
-    def __init__(self, stage: _Stage, builder: TurnBuilder, judgement: Judgement | None, spending: _SpentCalls) -> None:
+    def __init__(
+        self, stage: _Stage, builder: TurnBuilder, judgement: Judgement | None, spent_calls: _SpentCalls
+    ) -> None:
         self.stage = ref(stage)
         self.kind = type(stage)
         self.builder = builder
         self.judgement = judgement
-        self.spending = spending
+        self.spent_calls = spent_calls
         self.spent = False
 
     def spend(self, call_id: str | None = None) -> None:
         """Spend the state, or its right to one call. Raises :class:`ForgedState` the second time."""
-        with self.spending.lock:
+        with self.spent_calls.lock:
             if self.spent:
                 raise ForgedState(_forged_message(self.kind))
             if call_id is None:
                 self.spent = True
-            elif call_id in self.spending.calls:
+            elif call_id in self.spent_calls.ids:
                 raise ForgedState(f"the call {call_id} was redeemed already")
             else:
-                self.spending.calls.add(call_id)
+                self.spent_calls.ids.add(call_id)
 
 
 def _find_record(stage: object, kind: type[_Stage]) -> _IssueRecord:
@@ -96,7 +98,7 @@ def _forged_message(kind: type[_Stage]) -> str:
 
 
 class _Stage:
-    """The base of the six types: immutable, and not constructible."""
+    """The base of the six states: immutable, and not constructible."""
 
     __slots__ = ("__weakref__", "_issued")
 
@@ -120,36 +122,37 @@ class _Stage:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return a copy of the evidence so far, as an input of :func:`.judgement.judge`."""
+        """A copy of the evidence so far, as an input of :func:`.judgement.judge`."""
         return _find_record(self, type(self)).builder.document
 
     def _reach(self, kind: type[_T], state: TurnState, evidence: Row) -> _T:
         """Add evidence and return the next state. Raises :class:`TurnBlocked`."""
         issued = _find_record(self, type(self))
-        return _reach(kind, state, issued.builder.with_evidence(evidence), issued.spending)
+        return _reach(kind, state, issued.builder.with_evidence(evidence), issued.spent_calls)
 
 
-def _issue(kind: type[_T], builder: TurnBuilder, spending: _SpentCalls, judgement: Judgement | None = None) -> _T:
+def _issue(kind: type[_T], builder: TurnBuilder, spent_calls: _SpentCalls, judgement: Judgement | None = None) -> _T:
     """Construct a state; no other code does."""
     stage = object.__new__(kind)
-    object.__setattr__(stage, "_issued", _IssueRecord(stage, builder, judgement, spending))
+    object.__setattr__(stage, "_issued", _IssueRecord(stage, builder, judgement, spent_calls))
     return stage
 
 
-def _reach(kind: type[_T], state: TurnState, builder: TurnBuilder, spending: _SpentCalls) -> _T:
+def _reach(kind: type[_T], state: TurnState, builder: TurnBuilder, spent_calls: _SpentCalls) -> _T:
     findings = find_blocking(builder.turn, state)
     if findings:
         raise TurnBlocked(state, findings)
-    return _issue(kind, builder, spending)
+    return _issue(kind, builder, spent_calls)
 
 
-def _close(builder: TurnBuilder, spending: _SpentCalls) -> JoinClosed:
+def _close(builder: TurnBuilder, spent_calls: _SpentCalls) -> JoinClosed:
     judgement = judge_turn(builder.turn)
     blocking = [finding for finding in judgement.findings if finding.failure.blocks_join]
     if not blocking:
-        return _issue(JoinClosed, builder, spending, judgement)
-    state = min(finding.failure.blocks for finding in blocking)
-    raise TurnBlocked(state, blocking if state is TurnState.JOIN_CLOSED else find_blocking(builder.turn, state))
+        return _issue(JoinClosed, builder, spent_calls, judgement)
+    first_blocked = min(finding.failure.blocks for finding in blocking)
+    is_join = first_blocked is TurnState.JOIN_CLOSED
+    raise TurnBlocked(first_blocked, blocking if is_join else find_blocking(builder.turn, first_blocked))
 
 
 class _JudgedStage(_Stage):
@@ -157,9 +160,9 @@ class _JudgedStage(_Stage):
 
     @property
     def judgement(self) -> Judgement:
-        """Return the judgement of the turn. Findings of a closed turn, if any, forbid only a mutation."""
+        """The judgement of the turn. Findings of a closed turn, if any, forbid only a mutation."""
         judgement = _find_record(self, type(self)).judgement
-        assert judgement is not None  # it is issued with one
+        assert judgement is not None  # only _issue() with a judgement makes these states
         return judgement
 
 
@@ -180,7 +183,7 @@ class CallSpec(_Stage):
         return _reach(CallSpec, TurnState.CALL_SPEC, builder, _SpentCalls())
 
     def request(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolRequests:
-        """Add the calls of the model, with the guardrail decisions before they run."""
+        """Add the calls of the model; ``evidence`` may have the guardrail decisions made before they run."""
         return self._reach(ToolRequests, TurnState.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
 
@@ -191,7 +194,7 @@ class ToolRequests(_Stage):
     __slots__ = ()
 
     def request(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolRequests:
-        """Add requests that may follow from results so far, which may be among the evidence."""
+        """Add further calls; ``evidence`` may have results so far, from which they follow."""
         return self._reach(ToolRequests, TurnState.TOOL_REQUESTS, {**evidence, "toolRequests": list(rows)})
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
@@ -206,17 +209,18 @@ class ToolRequests(_Stage):
         result_evidence: Row = _EMPTY,
         final_evidence: Row = _EMPTY,
     ) -> JoinClosed:
-        """Take the three steps to a closed join at once, and judge once.
+        """Do ``answer``, ``use`` and ``close`` in one step, which judges only once.
 
         ``result_evidence`` belongs to the results, ``final_evidence`` to the end of the turn. Raises
         :class:`TurnBlocked` with the first state that the evidence does not reach.
         """
         issued = _find_record(self, ToolRequests)
         builder = issued.builder.with_evidence({**result_evidence, "toolResults": list(results), "toolUse": list(uses)})
-        return _close(builder.with_evidence({**final_evidence, "protocolState": dict(protocol_state)}), issued.spending)
+        builder = builder.with_evidence({**final_evidence, "protocolState": dict(protocol_state)})
+        return _close(builder, issued.spent_calls)
 
     def answer(self, rows: Rows = (), evidence: Row = _EMPTY) -> ToolResults:
-        """Add results, with artifacts, accesses and further guardrail decisions."""
+        """Add results; ``evidence`` may have artifacts, accesses and further guardrail decisions."""
         return self._reach(ToolResults, TurnState.TOOL_RESULTS, {**evidence, "toolResults": list(rows)})
 
 
@@ -237,10 +241,10 @@ class ToolUse(_Stage):
     __slots__ = ()
 
     def close(self, protocol_state: Row, evidence: Row = _EMPTY) -> JoinClosed:
-        """Add the protocol state and what the model was shown: renders, queues, views, handoff, continuity."""
+        """Add the protocol state; ``evidence`` may have renders, queues, views, handoff and continuity."""
         issued = _find_record(self, ToolUse)
-        more = {**evidence, "protocolState": dict(protocol_state)}
-        return _close(issued.builder.with_evidence(more), issued.spending)
+        builder = issued.builder.with_evidence({**evidence, "protocolState": dict(protocol_state)})
+        return _close(builder, issued.spent_calls)
 
 
 @final
@@ -258,10 +262,10 @@ class JoinClosed(_JudgedStage):
         return _close(builder, _SpentCalls())
 
     def authorize(self, mutation: Row | None = None, constraints: Row = _EMPTY) -> MutationReady:
-        """Return the right to one mutation: the given one, or the one in the evidence. Spends this state.
+        """Return the right to one mutation: ``mutation``, or the one in the evidence. Spends this state.
 
-        ``constraints`` are those of the authorising party, above all ``mutationConstraints`` with the active policy
-        digest. They are added to those of the turn and cannot relax them.
+        ``constraints`` are those of the caller, above all ``mutationConstraints`` with the active policy digest. They
+        are added to those of the turn and cannot relax them. Raises :class:`TurnBlocked`, and then spends nothing.
         """
         issued = _find_record(self, JoinClosed)
         builder = issued.builder.with_evidence({"mutation": None if mutation is None else dict(mutation)})
@@ -279,7 +283,7 @@ class JoinClosed(_JudgedStage):
         if judgement.findings or not judgement.mutation_ready:
             raise TurnBlocked(TurnState.MUTATION_READY, judgement.findings)
         issued.spend()  # one turn, one mutation
-        return _issue(MutationReady, builder, issued.spending, judgement)
+        return _issue(MutationReady, builder, issued.spent_calls, judgement)
 
 
 @final
@@ -294,15 +298,14 @@ class MutationReady(_JudgedStage):
         return intent
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
-        """Return whether the mutation is an effect that names this call, and it was not redeemed yet."""
+        """Return whether the mutation is an effect that names this call, and the call was not yet redeemed."""
         return _permits(self, MutationReady, NamedCall(call_id, tool_name, input_digest))
 
 
-def _merge_constraints(turn: Row, judge: Row) -> Row:
-    """Merge the constraints on a mutation; only the authorising party sets the active policy."""
-    claims = [rows["requiredCapabilityClaims"] for rows in (turn, judge) if rows.get("requiredCapabilityClaims")]
-    both = {"requiredCapabilityClaims": [claim for some in claims for claim in some]} if claims else {}
-    return {**turn, **judge, **both}
+def _merge_constraints(of_turn: Row, of_caller: Row) -> Row:
+    """Return the constraints of both on a mutation: the caller's take precedence, required claims are united."""
+    claims = [*(of_turn.get("requiredCapabilityClaims") or ()), *(of_caller.get("requiredCapabilityClaims") or ())]
+    return {**of_turn, **of_caller, **({"requiredCapabilityClaims": claims} if claims else {})}
 
 
 def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
@@ -325,8 +328,8 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
     """Spend the right to one call: this tool, with input bytes of this digest, under this id.
 
     Call it before the call runs. A ``MutationReady`` of the kind ``effect`` permits each call that its mutation
-    names; ``ToolRequests`` permits each of its requests, for calls without effects. Raises for a forged state, a
-    second time in the same turn, and for any other call; then nothing is spent.
+    names; ``ToolRequests`` permits each of its requests, for calls without effects. Raises :class:`ForgedState` for a
+    forged state or a second time, and :class:`WrongMutation` for any other call; then nothing is spent.
     """
     call = NamedCall(call_id, tool_name, input_digest)
     kind = ToolRequests if isinstance(authority, ToolRequests) else MutationReady
@@ -338,35 +341,36 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
 
 def _permits(authority: MutationReady | ToolRequests, kind: type[_Stage], call: NamedCall) -> bool:
     issued = _find_record(authority, kind)
-    return call.tool_call_id not in issued.spending.calls and _is_named(issued, call)
+    return call.tool_call_id not in issued.spent_calls.ids and _is_named(issued, call)
 
 
 def _is_named(issued: _IssueRecord, call: NamedCall) -> bool:
+    """Return whether the call is one of the requests of a ToolRequests, or of the mutation of a MutationReady."""
     evidence = issued.builder.evidence
     if issued.kind is ToolRequests:
-        named = (call.tool_call_id, call.tool_name, call.input_digest)
-        return any(named == (row.tool_call_id, row.tool_name, row.input_digest) for row in evidence.tool_requests)
+        key = (call.tool_call_id, call.tool_name, call.input_digest)
+        return any(key == (row.tool_call_id, row.tool_name, row.input_digest) for row in evidence.tool_requests)
     intent = evidence.mutation
     return intent is not None and intent.kind == "effect" and call in intent.calls
 
 
 def replay_turn(document: Any, active_policy: str | None = None) -> MutationReady:
-    """Return the right to the mutation of a recorded turn, after passing its states again.
+    """Return the right to the mutation of a recorded turn, after a transition through all its states.
 
     ``document`` is an input of :func:`.judgement.judge`. ``active_policy`` is the digest of the mutation policy in
     force; it overrides the document. Raises :class:`.InvalidEvidence` or :class:`TurnBlocked`.
     """
     if not isinstance(document, dict):
         raise InvalidEvidence("", "an object is expected")
-    judge(document)  # raises errors with pointers into the whole document, not into a part of it
+    judge(document)  # only for its errors, whose pointers are into the whole document
     constraints = {name: value for name, value in document.items() if name != "evidence"}
     evidence = {name: value for name, value in document["evidence"].items() if value is not None}
     call_spec, protocol_state = evidence.pop("callSpec"), evidence.pop("protocolState")
     requests, mutation = evidence.pop("toolRequests", ()), evidence.pop("mutation", None)
-    in_force: Mapping[str, Any] = {}
+    active: Mapping[str, Any] = {}
     if active_policy is not None:
         recorded = constraints.get("mutationConstraints") or {}
-        in_force = {"mutationConstraints": {**recorded, "activePolicyDigest": active_policy}}
-    # All evidence is added with the requests, so that a class blocks the earliest state and caller edges are present.
+        active = {"mutationConstraints": {**recorded, "activePolicyDigest": active_policy}}
+    # All evidence is added with the requests: a failure then blocks the earliest state, and results have caller edges.
     requested = CallSpec.open(call_spec, constraints).request(requests, evidence)
-    return requested.answer().use().close(protocol_state).authorize(mutation, in_force)
+    return requested.answer().use().close(protocol_state).authorize(mutation, active)

@@ -1,8 +1,9 @@
 """A turn as it is judged: its evidence, the terms in force, and its rows by call; complete or under construction.
 
-:class:`TurnBuilder` reads each row once, when it is added, and gives the same turn as :func:`read_turn` of the whole
-document. The caller may later mutate its arguments, so the builder copies them through JSON and reads the copy. A value
-that differs from its copy (a tuple, a number without a JSON form) is also read as it is, for its errors.
+:class:`TurnBuilder` reads each row once, when it is added, and results in the same turn as :func:`read_turn` of the
+whole document. The caller may later mutate the values that it passed, so the builder copies them through JSON and reads
+the copy. A value that differs from its copy (a tuple, a number without a JSON form) is also read itself, so that its
+errors are raised.
 """
 
 from __future__ import annotations
@@ -21,43 +22,39 @@ from manglecp.harness.evidence import CallerEdge, Evidence, RowList, ToolRequest
 from manglecp.harness.readers import InvalidEvidence, member_readers, read_member, read_text, reader_of
 from manglecp.wire import validator_of
 
-PROGRAM: Final = "code_execution"
-"""The kind of a call that is a program, and the caller kind of the calls it makes."""
+PROGRAM: Final = "code_execution"  # the kind of a call that is a program, and the caller kind of the calls it makes
 
 _read_constraints: Final = reader_of(Constraints)
 
 
 class TurnContext:
-    """Constraints and policy documents, compared with the call spec.
-
-    Immutable, and shared by all turns opened under the same terms.
-    """
+    """Constraints and policy documents, compared with the call spec. Immutable; turns with the same terms share it."""
 
     def __init__(
         self,
         call: CallSpec,
         constraints: Constraints,
         documents: Mapping[str, Any],
-        compared: VerifiedDocuments | None = None,
+        verified: VerifiedDocuments | None = None,
     ) -> None:
-        """Compare the documents with the call spec, unless ``compared`` has the result."""
+        """Compare the documents with the call spec, unless ``verified`` has the result already."""
         self.constraints = constraints
         self.documents = documents
-        self.compared = compared or VerifiedDocuments(documents, call)
+        self.verified = verified or VerifiedDocuments(documents, call)
 
     @cached_property
     def terms(self) -> Terms:
-        """Return the terms of a turn that does not hand over."""
-        return combine_terms(self.constraints, self.compared, False)
+        """The terms of a turn that does not hand over."""
+        return combine_terms(self.constraints, self.verified, False)
 
     @cached_property
     def handoff_terms(self) -> Terms:
-        """Return the terms of a turn that hands over."""
-        return combine_terms(self.constraints, self.compared, True)
+        """The terms of a turn that hands over."""
+        return combine_terms(self.constraints, self.verified, True)
 
     @cached_property
     def digest(self) -> str:
-        """Return the digest of constraints and documents as read, without numbers converted to text."""
+        """The digest of constraints and documents; unlike in canonical_v1, no numbers are converted to text."""
         return digest_bytes(msgspec.json.encode([self.constraints, self.documents], order="sorted"))
 
 
@@ -71,9 +68,8 @@ class Turn:
         self.context = context
         self.constraints = context.constraints
         self.documents = context.documents
-        self.schema_verdicts = schema_verdicts
-        """For calls with arguments: whether they match every pinned schema of the tool."""
-        self.drifted = context.compared.drifted
+        self.schema_verdicts = schema_verdicts  # by call id: whether the arguments match all pinned schemas
+        self.drifted = context.verified.drifted
         handing_over = evidence.handoff is not None or (
             evidence.mutation is not None and evidence.mutation.kind == "transfer"
         )
@@ -82,10 +78,9 @@ class Turn:
         self.ended = evidence.protocol_state is not None
         self.requests: dict[str, ToolRequest] = {row.tool_call_id: row for row in evidence.tool_requests}
         self.uses: dict[str, ToolUse] = {row.tool_call_id: row for row in evidence.tool_use}
-        self.results: dict[str, ToolResult] = {}
-        """The terminal ones."""
-        self.unfinished: set[str] = set()
-        self.edges: dict[str, CallerEdge] = {}
+        self.results: dict[str, ToolResult] = {}  # terminal ones, by call id
+        self.unfinished: set[str] = set()  # ids of calls whose results are not terminal
+        self.edges: dict[str, CallerEdge] = {}  # by id of the called call
         for row in evidence.tool_results:
             if row.terminal:
                 self.results[row.tool_call_id] = row
@@ -101,7 +96,7 @@ class Turn:
         object.__setattr__(self, name, value)
 
     def caller(self, request: ToolRequest) -> str:
-        """Return the caller kind: of the edge, else of the request, else ``direct``."""
+        """Return the kind of the caller: from the edge, else from the request, else ``direct``."""
         edge = self.edges.get(request.tool_call_id)
         if edge is not None and edge.caller_kind is not None:
             return edge.caller_kind
@@ -109,16 +104,15 @@ class Turn:
 
     @property
     def direct(self) -> Iterator[ToolRequest]:
-        """Return the calls of the model itself, without those of a program."""
+        """The calls of the model itself, without those of a program."""
         rows = self.evidence.tool_requests
-        programs = {
-            name for name in {row.caller_id for row in rows} if name is not None and normalize_word(name) == PROGRAM
-        }
+        caller_ids = {row.caller_id for row in rows if row.caller_id is not None}
+        programs = {caller_id for caller_id in caller_ids if normalize_word(caller_id) == PROGRAM}
         return (row for row in rows if row.tool_call_id not in self.edges and row.caller_id not in programs)
 
     @property
     def context_owed(self) -> bool:
-        """Return whether the model will see, or has used, results of the turn."""
+        """Whether the evidence must show how results were rendered: the turn continues, or has used a result."""
         return self.continuing or any(row.consumed for row in self.evidence.tool_use)
 
 
@@ -144,28 +138,31 @@ def _read_context(call: CallSpec, document: dict[str, Any]) -> TurnContext:
 
 
 def check_schemas(document: dict[str, Any], evidence: Evidence) -> dict[str, bool]:
-    """Return whether the arguments of each call match the schemas; later only their digests and this verdict remain."""
+    """Return, by call id, whether the arguments match the schemas of the tool policy.
+
+    ``document`` is the evidence as received: ``evidence`` has only the digests of the arguments.
+    """
     policy = evidence.call_spec.tool_policy
-    pins: dict[str, list[dict[str, Any]]] = {}
+    schemas: dict[str, list[dict[str, Any]]] = {}
     for tool in (policy and policy.allowed_tools) or ():
         if tool.input_schema is not None:
-            pins.setdefault(tool.tool_name, []).append(tool.input_schema)
-    if not pins:
+            schemas.setdefault(tool.tool_name, []).append(tool.input_schema)
+    if not schemas:
         return {}
     arguments = {}
     for row in document.get("toolRequests") or ():
         if row is not None and row.get("input") is not None:
             arguments[trim(row["toolCallId"])] = row["input"]
     return {
-        row.tool_call_id: all(validator_of(schema)(arguments[row.tool_call_id]) for schema in pins[row.tool_name])
+        row.tool_call_id: all(validator_of(schema)(arguments[row.tool_call_id]) for schema in schemas[row.tool_name])
         for row in evidence.tool_requests
-        if row.tool_call_id in arguments and row.tool_name in pins
+        if row.tool_call_id in arguments and row.tool_name in schemas
     }
 
 
 _CALL_SPEC: Final = "callSpec"
 _REQUESTS: Final = "toolRequests"
-_OF_EVIDENCE: Final = {name: how for name, how in member_readers(Evidence).items() if name != _CALL_SPEC}
+_MEMBERS: Final = member_readers(Evidence)  # member name -> (field name, reader)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
@@ -184,7 +181,11 @@ class TurnBuilder:
         numbered: Mapping[str, list[tuple[int, Any]]],
         verdicts: Mapping[str, bool],
     ) -> None:
-        """``raw_context`` and ``raw`` are the documents as received; ``numbered`` the rows in the same order."""
+        """``raw_context`` and ``raw`` are constraints and evidence as received.
+
+        ``numbered`` has, by member, the rows that were read, each with its index in ``raw``; ``verdicts`` is the result
+        of :func:`check_schemas`.
+        """
         self.context = context
         self.evidence = evidence
         self._raw_context = raw_context
@@ -195,43 +196,43 @@ class TurnBuilder:
     @classmethod
     def open(cls, call_spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> TurnBuilder:
         """Return a turn without rows. Raises :class:`.InvalidEvidence`."""
-        whole = {name: value for name, value in constraints.items() if value is not None}
-        whole["evidence"] = {_CALL_SPEC: dict(call_spec)}
-        copy = _copy_json(whole, lambda: read_turn(whole, under_way=True))
+        document = {name: value for name, value in constraints.items() if value is not None}
+        document["evidence"] = {_CALL_SPEC: dict(call_spec)}
+        copy = _copy_json(document, lambda: read_turn(document, under_way=True))
         turn = read_turn(copy, under_way=True)
         raw = copy.pop("evidence")
         return cls(turn.context, turn.evidence, copy, raw, {}, {})
 
     def with_call_id(self, call_id: str) -> TurnBuilder:
-        """Return the same turn, still without rows, under another call id."""
-        name = read_text(call_id)
-        if name is None or len(self._raw) != 1:
+        """Return the same turn, which must have no rows yet, with another call id."""
+        normalized = read_text(call_id)
+        if normalized is None or len(self._raw) != 1:
             raise InvalidEvidence("/evidence/callSpec/callId", "is blank, or the turn has begun")
         raw = {_CALL_SPEC: {**self._raw[_CALL_SPEC], "callId": call_id}}
-        call = msgspec.structs.replace(self.evidence.call_spec, call_id=name)
+        call = msgspec.structs.replace(self.evidence.call_spec, call_id=normalized)
         return TurnBuilder(self.context, Evidence(call), self._raw_context, raw, {}, {})
 
-    def with_evidence(self, more: Mapping[str, Any]) -> TurnBuilder:
-        """Add evidence: rows are appended to their list, other members are replaced."""
-        more = {name: value for name, value in more.items() if value is not None}
-        return self._with(_copy_json(more, lambda: self._with(more)))
+    def with_evidence(self, added: Mapping[str, Any]) -> TurnBuilder:
+        """Return a builder with more evidence: rows are appended to their list, other members are replaced."""
+        added = {name: value for name, value in added.items() if value is not None}
+        return self._with(_copy_json(added, lambda: self._with(added)))
 
     def with_constraints(self, constraints: Mapping[str, Any]) -> TurnBuilder:
-        """Add or replace constraints."""
+        """Return a builder with these constraints added or replaced."""
         call, before = self.evidence.call_spec, self.context
         copy = _copy_json(dict(constraints), lambda: _read_context(call, {**self._raw_context, **constraints}))
         raw = {**self._raw_context, **copy}
         if "policyDocuments" in copy:
             context = _read_context(call, raw)
         else:
-            context = TurnContext(call, _read_constraints(raw), before.documents, before.compared)
+            context = TurnContext(call, _read_constraints(raw), before.documents, before.verified)
         return TurnBuilder(context, self.evidence, raw, self._raw, self._numbered, self._verdicts)
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return a copy of constraints and evidence, as an input of :func:`.judgement.judge`."""
-        whole: dict[str, Any] = _decode(_encode({**self._raw_context, "evidence": self._raw}))
-        return whole
+        """A copy of constraints and evidence, as an input of :func:`.judgement.judge`."""
+        copy: dict[str, Any] = _decode(_encode({**self._raw_context, "evidence": self._raw}))
+        return copy
 
     @property
     def turn(self) -> Turn:
@@ -245,20 +246,20 @@ class TurnBuilder:
         """Return a member of the evidence as received, or None. Do not mutate it."""
         return self._raw.get(name)
 
-    def _with(self, more: dict[str, Any]) -> TurnBuilder:
+    def _with(self, added: dict[str, Any]) -> TurnBuilder:
         raw, numbered, fields = dict(self._raw), dict(self._numbered), {}
-        for name, value in more.items():
+        for name, value in added.items():
             if name == _CALL_SPEC:
                 raise InvalidEvidence("/evidence/callSpec", "the call spec of a turn cannot be replaced")
             before = raw.get(name)
-            raw[name] = _join(before, value)
-            if name not in _OF_EVIDENCE:
+            raw[name] = _append(before, value)
+            if name not in _MEMBERS:
                 continue
-            field, read = _OF_EVIDENCE[name]
+            field, read = _MEMBERS[name]
             try:
                 if isinstance(read, RowList):
-                    known = len(before) if isinstance(before, list) else 0
-                    numbered[name] = [*numbered.get(name, ()), *read.numbered(raw[name], known)]
+                    start = len(before) if isinstance(before, list) else 0
+                    numbered[name] = [*numbered.get(name, ()), *read.numbered(raw[name], start)]
                     fields[field] = read.arrange(numbered[name])
                 elif (item := read(raw[name])) is not None:
                     fields[field] = item
@@ -266,19 +267,20 @@ class TurnBuilder:
                 raise error.under(name).under("evidence") from None
         evidence = msgspec.structs.replace(self.evidence, **fields)
         verdicts = self._verdicts
-        if any(row is not None and row.get("input") is not None for row in more.get(_REQUESTS, ())):
+        if any(row is not None and row.get("input") is not None for row in added.get(_REQUESTS, ())):
             verdicts = check_schemas(raw, evidence)
         return TurnBuilder(self.context, evidence, self._raw_context, raw, numbered, verdicts)
 
 
-def _join(before: Any, value: Any) -> Any:
+def _append(before: Any, value: Any) -> Any:
+    """Return both lists joined, or the new value if one of them is not a list."""
     if isinstance(before, list) and isinstance(value, Sequence) and not isinstance(value, str):
         return [*before, *value]
     return value
 
 
 def _copy_json(value: Any, read: Callable[[], object]) -> Any:
-    """Return a copy through JSON. ``read`` raises for what the copy does not show, such as a NaN in a document."""
+    """Return a copy through JSON. ``read`` reads the original, to raise for what the copy lost, such as a NaN."""
     try:
         copy = _decode(_encode(value))
     except (ValueError, TypeError, RecursionError) as error:

@@ -1,8 +1,8 @@
 """The witness of a turn: a record that can be judged again without the payloads.
 
-It holds every normalised row, the constraints and policy documents, and the conclusions. Verification concludes again
-and compares. Digests of payloads, arguments and messages, and the schema verdicts, cannot be recomputed; a verification
-lists them as taken *on record*.
+It holds every normalised row, the constraints and policy documents, and the verdict. Verification judges again and
+compares the verdicts. Digests of payloads, arguments and messages, and the schema verdicts, cannot be recomputed; a
+verification lists them as taken *on record*.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ _MEMBERS: Final = ("kind", "id", "result", "failureClasses", "joinClosed", "muta
 class Difference:
     """A recorded value that differs from the recomputed value."""
 
-    where: str
-    expected: Any
-    """The recomputed value."""
-    found: Any
-    """The recorded value."""
+    where: str  # JSON pointer
+    expected: Any  # the recomputed value
+    found: Any  # the recorded value
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The outcome. ``on_record`` are pointers to values that cannot be recomputed."""
+    """The result of :func:`verify`. ``on_record`` are JSON pointers to values that cannot be recomputed."""
 
     differences: tuple[Difference, ...]
     on_record: tuple[str, ...]
@@ -50,7 +48,7 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Return whether the recomputed verdict is equal."""
+        """Whether the recomputed verdict is equal."""
         return not self.differences
 
     def as_json(self) -> dict[str, Any]:
@@ -61,14 +59,14 @@ class Verification:
             "result": self.judgement.result,
             "failureClasses": list(self.judgement.failure_classes),
             "differences": [
-                {"where": one.where, "expected": one.expected, "found": one.found} for one in self.differences
+                {"where": entry.where, "expected": entry.expected, "found": entry.found} for entry in self.differences
             ],
             "onRecord": list(self.on_record),
         }
 
 
 def witness_of(judgement: Judgement) -> dict[str, Any]:
-    """Return the witness as JSON."""
+    """Return the JSON object of the witness."""
     verdict = judgement.as_json()
     return {"kind": KIND, "id": verdict.pop("witnessId"), **verdict, "turn": judgement.normalized}
 
@@ -81,12 +79,12 @@ class Witness(Mapping[str, Any]):
 
     @property
     def id(self) -> str:
-        """Return the id; equal evidence has an equal id."""
+        """The witness id; equal evidence has an equal id."""
         return self._judgement.witness_id
 
     @cached_property
     def written(self) -> msgspec.Raw:
-        """Return the canonical JSON."""
+        """The canonical JSON."""
         return msgspec.Raw(canonical(self._members))
 
     @cached_property
@@ -117,7 +115,7 @@ def verify(witness: Mapping[str, Any]) -> Verification:
 
 
 def _read_recorded_turn(recorded: Any) -> Turn:
-    """Read the recorded turn strictly: normalised rows need no leniency."""
+    """Return the recorded turn. Unlike other evidence, its rows must be normalised already."""
     if not isinstance(recorded, dict):
         raise InvalidEvidence("/turn", "is absent or not an object")
     try:
@@ -138,6 +136,7 @@ def _read_recorded_turn(recorded: Any) -> Turn:
 
 
 def _convert(recorded: dict[str, Any], name: str, kind: type[T]) -> T:
+    """Return a typed member. Raises :class:`.InvalidEvidence` with the path in msgspec's message as a pointer."""
     try:
         return msgspec.convert(recorded.get(name), kind)
     except msgspec.ValidationError as error:
@@ -147,21 +146,21 @@ def _convert(recorded: dict[str, Any], name: str, kind: type[T]) -> T:
 
 
 def _compare(where: str, expected: Any, recorded: Any, differences: list[Difference]) -> None:
-    """Append the innermost differences. The types bound the depth."""
-    pairs = [(where, expected, recorded)]
-    while pairs:
-        where, left, right = pairs.pop()
+    """Append the innermost differences, in document order."""
+    pending = [(where, expected, recorded)]
+    while pending:
+        where, left, right = pending.pop()
         if isinstance(left, dict) and isinstance(right, dict):
             names = sorted({*left, *right}, reverse=True)
-            pairs += [(row_pointer(where, name), left.get(name), right.get(name)) for name in names]
+            pending += [(row_pointer(where, name), left.get(name), right.get(name)) for name in names]
         elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-            pairs += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(left, right, strict=True))])]
+            pending += [(f"{where}/{i}", a, b) for i, (a, b) in reversed([*enumerate(zip(left, right, strict=True))])]
         elif left != right or type(left) is not type(right):
             differences.append(Difference(where, left, right))
 
 
 def _unverifiable_pointers(turn: Turn) -> list[str]:
-    """Return the pointers to digests of values that the witness does not hold."""
+    """Return the JSON pointers to values that were computed from data which the witness does not hold."""
     pointers = []
     for index, request in enumerate(turn.evidence.tool_requests):
         if request.input_digest is not None:

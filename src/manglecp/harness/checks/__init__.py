@@ -1,8 +1,8 @@
 """The checks: each examines one aspect of a turn and yields a finding for every row that violates it.
 
 A check depends on the evidence and the terms in force, never on other checks; :mod:`manglecp.harness.classes` defines
-which state a class blocks. A finding points at the offending row. Where two rows contradict each other it points at
-both, so that removing a row without a finding never makes a turn acceptable.
+which state a class blocks. A finding names the offending row. If two rows contradict each other, both get a finding, so
+that removing a row without a finding never makes a turn acceptable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from manglecp.harness.turn import Turn
 
 Check: TypeAlias = Callable[[Turn], Iterator[Finding]]
 
-_FIRST: Final[dict[TurnState, tuple[Check, ...]]] = {
+_CHECKS_BY_FIRST_STATE: Final[dict[TurnState, tuple[Check, ...]]] = {
     TurnState.CALL_SPEC: (
         *(
             tool.check_call_shape,
@@ -62,10 +62,11 @@ _FIRST: Final[dict[TurnState, tuple[Check, ...]]] = {
         mutation.check_use_evidence,
     ),
 }
-"""Every check, under the first state that a class of it can block."""
+"""Every check, by the first state that one of its classes can block."""
 
 CHECKS_UPTO: Final = {
-    state: tuple(check for first, checks in _FIRST.items() if first <= state for check in checks) for state in TurnState
+    state: tuple(check for first, checks in _CHECKS_BY_FIRST_STATE.items() if first <= state for check in checks)
+    for state in TurnState
 }
-"""The checks that can block a state."""
+"""The checks that can block a state or an earlier one."""
 CHECKS: Final = CHECKS_UPTO[TurnState.MUTATION_READY]

@@ -1,4 +1,4 @@
-"""Execution checks: protocol, runtime, context and coordination."""
+"""Execution checks: stop reasons, transport order, shell and edits, compaction, context, roles and decomposition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ORDER: Final = CLASSES["protocol.parallel_transport_order_invalid"]
 
 
 def check_stop_reason(turn: Turn) -> Iterator[Finding]:
-    """Check that the policy handles the stop reason, and it permits the continuation."""
+    """Check that the policy handles the stop reason and, if the turn continues, permits that."""
     state, policy = turn.evidence.protocol_state, turn.call.protocol_state_policy
     if state is None:
         return
@@ -30,7 +30,7 @@ def check_stop_reason(turn: Turn) -> Iterator[Finding]:
 
 
 def check_stop_policy(turn: Turn) -> Iterator[Finding]:
-    """Check that turn and iteration budgets are kept, and a due checkpoint is recorded."""
+    """Check that the limits of turns and iterations are kept, and that a due checkpoint is recorded."""
     state, policy = turn.evidence.protocol_state, turn.call.stop_policy
     if state is None or policy is None:
         return
@@ -50,7 +50,7 @@ def check_stop_policy(turn: Turn) -> Iterator[Finding]:
 
 
 def check_transport(turn: Turn) -> Iterator[Finding]:
-    """Check that outputs have the order of their calls, and calls are sequential where the transport requires it."""
+    """Check that outputs have the order of their calls, and that calls are sequential if the policy requires it."""
     if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
         yield Finding(_ORDER, "protocolConstraints", "the runtime reports that the order was broken")
     policy = turn.call.tool_transport_policy
@@ -72,8 +72,8 @@ def check_transport(turn: Turn) -> Iterator[Finding]:
 
 
 def _check_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
-    """Within one group, every call and output has a position, and the positions agree."""
-    positions = []
+    """Check that every call and output of one call group has a position, and that the positions agree."""
+    positions = []  # (ordinal of the call, sequence of its output, call id)
     for row in rows:
         result = turn.results.get(row.tool_call_id)
         if row.ordinal is None:
@@ -83,9 +83,9 @@ def _check_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
         if result is not None and result.sequence is None:
             yield Finding(_ORDER, row_pointer("toolResults", row.tool_call_id), "the output has no position")
     positions.sort()
-    for (ordinal, sequence, _), (next_ordinal, next_sequence, name) in pairwise(positions):
+    for (ordinal, sequence, _), (next_ordinal, next_sequence, call_id) in pairwise(positions):
         if ordinal == next_ordinal or sequence >= next_sequence:
-            yield Finding(_ORDER, row_pointer("toolResults", name), "the output is not in the order of its call")
+            yield Finding(_ORDER, row_pointer("toolResults", call_id), "the output is not in the order of its call")
 
 
 _BOUNDARY: Final = CLASSES["runtime.shell_boundary_violation"]
@@ -95,11 +95,8 @@ _COMPACTION: Final = CLASSES["runtime.compaction_state_invalid"]
 def check_shell_boundary(turn: Turn) -> Iterator[Finding]:
     """Check that a shell command records directory, sandbox and command, and stays within the boundary."""
     policy = turn.call.execution_boundary_policy
-    roots = [
-        declared
-        for declared in (policy and policy.workdir_roots, turn.constraints.runtime_constraints.workdir_roots)
-        if declared
-    ]
+    declared_roots = (policy and policy.workdir_roots, turn.constraints.runtime_constraints.workdir_roots)
+    root_sets = [roots for roots in declared_roots if roots]
     for row in turn.results.values():
         if not _ran_in_shell(turn, row):
             continue
@@ -107,7 +104,7 @@ def check_shell_boundary(turn: Turn) -> Iterator[Finding]:
         if row.shell is None:
             yield Finding(_BOUNDARY, where, "a shell row has no shell block")
             continue
-        if not _is_inside(row.shell.workdir, roots):
+        if not _is_inside(row.shell.workdir, root_sets):
             yield Finding(_BOUNDARY, where, f"the working directory {row.shell.workdir} is not inside the roots")
         if row.shell.sandbox_ref is None or turn.call.runtime_sandbox_ref not in (None, row.shell.sandbox_ref):
             yield Finding(_BOUNDARY, where, f"the sandbox {row.shell.sandbox_ref} is not the one of the call")
@@ -126,16 +123,16 @@ def _ran_in_shell(turn: Turn, row: ToolResult) -> bool:
     )
 
 
-def _is_inside(workdir: str | None, declared: list[tuple[str, ...]]) -> bool:
-    """Return whether the path is absolute, without ``..``, and under a root of every declaration, by segments."""
+def _is_inside(workdir: str | None, root_sets: list[tuple[str, ...]]) -> bool:
+    """Return whether the path is absolute, without ``..``, and inside a root of every set."""
     if workdir is None or not workdir.startswith("/") or ".." in workdir:
         return False
-    steps = _steps(workdir)
-    return all(any(steps[: len(_steps(root))] == _steps(root) for root in roots) for roots in declared)
+    segments = _segments(workdir)
+    return all(any(segments[: len(_segments(root))] == _segments(root) for root in roots) for roots in root_sets)
 
 
-def _steps(path: str) -> list[str]:
-    return [step for step in path.split("/") if step]
+def _segments(path: str) -> list[str]:
+    return [segment for segment in path.split("/") if segment]
 
 
 def check_edit_surface(turn: Turn) -> Iterator[Finding]:
@@ -195,7 +192,7 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
         yield Finding(_INJECTION, "stateViews", "the state view is missing")
     if not evidence.reminder_queue:
         yield Finding(_QUEUE, "reminderQueue", "no queue was reduced")
-    bound = (
+    rows = (  # (place, policy digest of the row, policy digest of the call)
         *((row_pointer("toolRender", row.tool_call_id), row.policy_digest, call.tool_render_protocol_digest)
           for row in evidence.tool_render),
         *((row_pointer("reminderQueue", row.queue_id), row.policy_digest, call.reminder_queue_policy_digest)
@@ -203,13 +200,13 @@ def check_owed_context(turn: Turn) -> Iterator[Finding]:
         *((row_pointer("stateViews", row.view_id), row.policy_digest, call.state_view_policy_digest)
           for row in evidence.state_views),
     )  # fmt: skip
-    for where, digest, pinned in bound:
-        if digest != pinned:
+    for where, row_digest, call_digest in rows:
+        if row_digest != call_digest:
             yield Finding(_QUEUE, where, "has another policy than the call")
 
 
 def check_queues(turn: Turn) -> Iterator[Finding]:
-    """Check that required queues and views exist, without duplicates, within the batch size, at allowed points."""
+    """Check that required queues and views exist, and that reminders keep the limits and the injection points."""
     constraints, evidence = turn.constraints.context_constraints, turn.evidence
     for name in set(constraints.required_queue_ids).difference(row.queue_id for row in evidence.reminder_queue):
         yield Finding(_QUEUE, row_pointer("reminderQueue", name), "the required queue is absent")
@@ -241,9 +238,9 @@ def check_context_filter(turn: Turn) -> Iterator[Finding]:
         if policy.tools and (request is None or request.tool_name not in policy.tools):
             continue
         where, usage = row_pointer("toolResults", row.tool_call_id), row.token_usage
-        metered = usage is not None and usage.unfiltered_tokens is not None and usage.filtered_tokens is not None
+        has_counts = usage is not None and usage.unfiltered_tokens is not None and usage.filtered_tokens is not None
         if policy.mode == "required":
-            if not metered:
+            if not has_counts:
                 yield Finding(_QUEUE, where, "the result must be filtered, and no token counts show it")
         elif usage is not None and usage.filter_applied:
             yield Finding(_QUEUE, where, "the result was filtered, and must not be")
@@ -264,9 +261,9 @@ def check_scope(turn: Turn) -> Iterator[Finding]:
         if ".." in row.ref:
             yield Finding(_SCOPE, where, "the reference leads upwards")
         if scopes is not None:
-            own = scopes.get(row.role or role or "", RoleScope())
+            scope = scopes.get(row.role or role or "", RoleScope())
             # An access counts as a write unless it is declared a read.
-            prefixes = own.read if row.access == "read" else own.write
+            prefixes = scope.read if row.access == "read" else scope.write
             if not row.ref.startswith(prefixes):
                 yield Finding(_SCOPE, where, f"{row.ref} is outside of what {row.role or role} may {row.access}")
     for artifact in turn.evidence.artifacts:
@@ -285,7 +282,7 @@ _DECOMPOSITION: Final = CLASSES["coordination.decomposition_policy_violation"]
 
 
 def check_pattern(turn: Turn) -> Iterator[Finding]:
-    """Check that the pattern is known and allowed under the expected policy; autonomous patterns have a trigger."""
+    """Check that the pattern is known, expected and allowed, and that an autonomous pattern has a trigger."""
     terms, call = turn.terms.decomposition, turn.call
     if terms.admissible is False:
         yield Finding(_DECOMPOSITION, "decompositionConstraints", "the runtime reports that it is not admissible")
@@ -299,14 +296,14 @@ def check_pattern(turn: Turn) -> Iterator[Finding]:
     if terms.expected_policy_digest not in (None, call.decomposition_policy_digest):
         yield Finding(_DECOMPOSITION, "callSpec/decompositionPolicyDigest", "another policy is expected")
     if terms.require_escalation_trigger and call.execution_pattern in AUTONOMOUS:
-        split = turn.evidence.decomposition
-        if split is None or split.escalation_trigger_ref is None:
+        decomposition = turn.evidence.decomposition
+        if decomposition is None or decomposition.escalation_trigger_ref is None:
             yield Finding(_DECOMPOSITION, "decomposition", "the pattern is autonomous without a measured trigger")
 
 
 def check_fan_out(turn: Turn) -> Iterator[Finding]:
-    """Check that a loop has one worker, only some patterns split, and the fan-out is within the limit."""
-    split, cap = turn.evidence.decomposition, turn.terms.decomposition.max_fan_out
+    """Check that a loop has one worker, that only some patterns split work, and that the fan-out keeps its limit."""
+    split, limit = turn.evidence.decomposition, turn.terms.decomposition.max_fan_out
     if split is None:
         return
     if split.mode == "loop" and split.width > 1:
@@ -314,5 +311,5 @@ def check_fan_out(turn: Turn) -> Iterator[Finding]:
     # An unknown mode counts as a split.
     if split.mode not in (None, "loop") and turn.call.execution_pattern in UNDIVIDED:
         yield Finding(_DECOMPOSITION, "decomposition", f"the pattern {turn.call.execution_pattern} does not split")
-    if cap is not None and split.width > cap:
-        yield Finding(_DECOMPOSITION, "decomposition", f"{split.width} workers; at most {cap} are admitted")
+    if limit is not None and split.width > limit:
+        yield Finding(_DECOMPOSITION, "decomposition", f"{split.width} workers; at most {limit} are admitted")

@@ -1,8 +1,8 @@
 """Governance checks: the policy package is pinned, and every required control is in place.
 
-The *gate* opens when the profile claims governance or governance constraints are given. Behind it a control is judged
-if its block is present or required. Four conditions are judged without the gate: an unknown identity claim, an unknown
-word on the call, a verified guardrail document, and the mutation of a governance policy.
+The *gate* is open if the profile claims governance or if there are governance constraints. A control is then judged if
+its object is present or required. Four conditions are judged even if the gate is closed: an unknown identity claim, an
+unknown trace mode or risk tier of the call, a verified guardrail document, and the mutation of a governance policy.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ _RISK: Final = CLASSES["governance.risk_tier_profile_missing"]
 
 
 class _Gate:
-    __slots__ = ("constraints", "open", "profile", "promotes", "promotes_itself", "turn")
+    __slots__ = ("constraints", "is_open", "profile", "promotes", "promotes_automatically", "turn")
 
     def __init__(self, turn: Turn) -> None:
         profile, constraints = turn.constraints.governance_profile, turn.constraints.governance_constraints
         self.turn = turn
-        self.open = constraints is not None or (profile is not None and profile.claimed is True)
+        self.is_open = constraints is not None or (profile is not None and profile.claimed is True)
         self.profile = profile or GovernanceProfile()
         self.constraints = constraints or GovernanceConstraints()
         intent = turn.evidence.mutation
         self.promotes = intent is not None and intent.kind == "governance_policy"
-        self.promotes_itself = self.promotes and intent is not None and intent.automated is True
+        self.promotes_automatically = self.promotes and intent is not None and intent.automated is True
 
-    def requires(self, control: str, present: bool) -> bool:
-        return self.open and (present or control in self.constraints.required_controls)
+    def judges(self, control: str, present: bool) -> bool:
+        return self.is_open and (present or control in self.constraints.required_controls)
 
 
-def _open_gate(turn: Turn) -> _Gate | None:
-    """Return the gate; None for an unknown identity claim, after which no control is checked."""
+def _gate_of(turn: Turn) -> _Gate | None:
+    """Return the gate, open or closed; None for an unknown identity claim: then no control is checked."""
     gate = _Gate(turn)
     return gate if gate.profile.claim_id in (None, CLAIM_ID) else None
 
 
 def check_profile(turn: Turn) -> Iterator[Finding]:
     """Check the conditions before the turn starts: package, trace mode and risk tier."""
-    gate = _open_gate(turn)
+    gate = _gate_of(turn)
     if gate is None:
         profile = turn.constraints.governance_profile
         yield Finding(_CLAIM_ID, "governanceProfile", f"the claim {profile and profile.claim_id} is unknown")
@@ -74,26 +74,26 @@ def check_profile(turn: Turn) -> Iterator[Finding]:
 
 def check_guardrails(turn: Turn) -> Iterator[Finding]:
     """Check that every stage has a guardrail decision, in the order of the stages."""
-    gate = _open_gate(turn)
+    gate = _gate_of(turn)
     if gate is not None:
         yield from _check_stages(gate)
 
 
 def check_promotion(turn: Turn) -> Iterator[Finding]:
     """Check the preconditions of a policy change: evaluation, lineage, red team, limits of automation."""
-    gate = _open_gate(turn)
+    gate = _gate_of(turn)
     if gate is None:
         return
     for control in (_check_eval_gate, _check_lineage, _check_red_team, _check_self_evolution):
         for finding in control(gate):
             yield finding
-            if gate.promotes:  # a missing precondition also blocks the mutation row
+            if gate.promotes:  # the mutation has the precondition, so its row gets the finding, too
                 yield replace(finding, where="mutation")
 
 
 def _check_package(gate: _Gate) -> Iterator[Finding]:
     provenance, where = gate.profile.policy_provenance, "governanceProfile/policyProvenance"
-    if not gate.requires("policyProvenance", provenance is not None or gate.profile.claimed is True):
+    if not gate.judges("policyProvenance", provenance is not None or gate.profile.claimed is True):
         return
     if (
         provenance is None
@@ -113,7 +113,7 @@ def _check_package(gate: _Gate) -> Iterator[Finding]:
 def _check_stages(gate: _Gate) -> Iterator[Finding]:
     decisions, declared = gate.turn.evidence.guardrail_decisions, gate.profile.guardrail_stages
     present = bool(decisions) or declared is not None or gate.constraints.required_guardrail_stages is not None
-    if not gate.turn.terms.stages_by_document and not gate.requires("guardrailStages", present):
+    if not gate.turn.terms.stages_by_document and not gate.judges("guardrailStages", present):
         return
     required, missing = gate.turn.terms.required_stages, False
     decided = {row.stage for row in decisions or ()}
@@ -126,7 +126,7 @@ def _check_stages(gate: _Gate) -> Iterator[Finding]:
             missing = True
             yield Finding(_STAGE_MISSING, row_pointer("guardrailDecisions", stage), "the stage has no decision")
     if missing:
-        for row in decisions or ():  # removing the decisions could remove the requirement
+        for row in decisions or ():  # without decisions the check may not apply, so they get the finding, too
             where = row_pointer("guardrailDecisions", row.sequence)
             yield Finding(_STAGE_MISSING, where, "a required stage beside it has no decision")
         return
@@ -137,35 +137,37 @@ def _check_stages(gate: _Gate) -> Iterator[Finding]:
 
 
 def _find_out_of_order(decisions: tuple[GuardrailDecision, ...]) -> Iterator[tuple[GuardrailDecision, str]]:
-    """Yield decisions at unknown stages and those out of the stage order."""
-    places = {row.stage: STAGES.index(row.stage) for row in decisions if row.stage in STAGES}
-    ordered = [(row.sequence, places[row.stage]) for row in decisions if row.stage in places]
+    """Yield the decisions at unknown stages and those out of the stage order, each with a message."""
+    ranks = {stage: rank for rank, stage in enumerate(STAGES)}
+    known = [(row.sequence, ranks[row.stage]) for row in decisions if row.stage in ranks]
     for row in decisions:
-        if row.stage not in places:
+        if row.stage not in ranks:
             yield row, f"the stage {row.stage} is unknown"
             continue
-        sequence, place_of_stage = row.sequence, places[row.stage]
-        if any((sequence - other) * (place_of_stage - its_place) < 0 for other, its_place in ordered):
+        sequence, rank = row.sequence, ranks[row.stage]
+        # The product is negative if one comes earlier by sequence and the other by stage.
+        if any((sequence - other_sequence) * (rank - other_rank) < 0 for other_sequence, other_rank in known):
             yield row, f"the stage {row.stage} is out of its order"
 
 
 def _check_eval_gate(gate: _Gate) -> Iterator[Finding]:
     evaluation, where = gate.profile.eval_gate, "governanceProfile/evalGate"
-    if not gate.promotes and not gate.requires("evalGate", evaluation is not None):
+    if not gate.promotes and not gate.judges("evalGate", evaluation is not None):
         return
     if evaluation is None or evaluation.passed is not True:
         yield Finding(_EVAL, where, "the evaluation did not pass")
-    own = (evaluation and evaluation.thresholds) or {}
+    own_floors = (evaluation and evaluation.thresholds) or {}
+    required_floors = gate.turn.terms.eval_thresholds
     metrics = (evaluation and evaluation.metrics) or {}
-    for name in sorted(own.keys() | gate.turn.terms.eval_thresholds.keys()):
-        floor = max(terms[name] for terms in (own, gate.turn.terms.eval_thresholds) if name in terms)
+    for name in sorted(own_floors.keys() | required_floors.keys()):
+        floor = max(floors[name] for floors in (own_floors, required_floors) if name in floors)
         if name not in metrics or metrics[name] < floor:
             yield Finding(_EVAL, where, f"{name} is {metrics.get(name)}; at least {floor} is needed")
 
 
 def _check_lineage(gate: _Gate) -> Iterator[Finding]:
     lineage, where = gate.profile.eval_evidence, "governanceProfile/evalEvidence"
-    if not gate.promotes and not gate.requires("evalEvidence", lineage is not None):
+    if not gate.promotes and not gate.judges("evalEvidence", lineage is not None):
         return
     if (
         lineage is None
@@ -180,7 +182,7 @@ def _check_lineage(gate: _Gate) -> Iterator[Finding]:
 
 def _check_red_team(gate: _Gate) -> Iterator[Finding]:
     report, terms, where = gate.profile.red_team_gate, gate.turn.terms.red_team, "governanceProfile/redTeamGate"
-    if not gate.promotes and not gate.requires("redTeamGate", report is not None):
+    if not gate.promotes and not gate.judges("redTeamGate", report is not None):
         return
     if report is None:
         yield Finding(_RED_TEAM, where, "there was no adversarial regression")
@@ -201,7 +203,7 @@ def _check_red_team(gate: _Gate) -> Iterator[Finding]:
 
 def _check_self_evolution(gate: _Gate) -> Iterator[Finding]:
     bounds, where = gate.profile.self_evolution, "governanceProfile/selfEvolution"
-    if not gate.promotes_itself and not gate.requires("selfEvolution", bounds is not None):
+    if not gate.promotes_automatically and not gate.judges("selfEvolution", bounds is not None):
         return
     if bounds is None or bounds.max_attempts is None or bounds.max_attempts < 1:
         yield Finding(_RETRY, where, "the attempts are not bounded by a number")
@@ -212,19 +214,20 @@ def _check_self_evolution(gate: _Gate) -> Iterator[Finding]:
 
 
 def _check_trace_mode(gate: _Gate) -> Iterator[Finding]:
-    of_call, of_profile, terms = gate.turn.call.observability_mode, gate.profile.observability_mode, gate.constraints
-    if of_call is not None and of_call not in TRACE_MODES:
-        yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {of_call} is unknown")
-    demanded = terms.zero_data_retention or terms.allowed_observability_modes is not None
-    if not gate.requires("observabilityMode", bool(demanded) or of_call is not None or of_profile is not None):
+    call_mode, profile_mode = gate.turn.call.observability_mode, gate.profile.observability_mode
+    terms = gate.constraints
+    if call_mode is not None and call_mode not in TRACE_MODES:
+        yield Finding(_TRACE, "callSpec/observabilityMode", f"the mode {call_mode} is unknown")
+    is_constrained = bool(terms.zero_data_retention) or terms.allowed_observability_modes is not None
+    if not gate.judges("observabilityMode", is_constrained or call_mode is not None or profile_mode is not None):
         return
     where = "governanceProfile/observabilityMode"
-    mode = of_call if of_profile is None else of_profile
+    mode = call_mode if profile_mode is None else profile_mode
     if mode not in TRACE_MODES:
         yield Finding(_TRACE, where, "the mode is missing" if not mode else f"the mode {mode} is unknown")
         return
-    if of_call not in (None, mode):
-        yield Finding(_TRACE, where, f"the call has {of_call}, the profile {mode}")
+    if call_mode not in (None, mode):
+        yield Finding(_TRACE, where, f"the call has {call_mode}, the profile {mode}")
     if terms.allowed_observability_modes is not None and mode not in terms.allowed_observability_modes:
         yield Finding(_TRACE, where, f"the mode {mode} is not admitted")
     if terms.zero_data_retention and mode == "dashboard":
@@ -237,10 +240,10 @@ def _check_trace_mode(gate: _Gate) -> Iterator[Finding]:
 
 
 def _check_risk_tier(gate: _Gate) -> Iterator[Finding]:
-    of_call, risk = gate.turn.call.risk_tier, gate.profile.risk_tier
-    if of_call is not None and of_call not in TIERS:
-        yield Finding(_RISK, "callSpec/riskTier", f"the tier {of_call} is unknown")
-    if not gate.requires("riskTier", risk is not None or of_call is not None):
+    call_tier, risk = gate.turn.call.risk_tier, gate.profile.risk_tier
+    if call_tier is not None and call_tier not in TIERS:
+        yield Finding(_RISK, "callSpec/riskTier", f"the tier {call_tier} is unknown")
+    if not gate.judges("riskTier", risk is not None or call_tier is not None):
         return
     where = "governanceProfile/riskTier"
     if risk is None:
@@ -250,7 +253,7 @@ def _check_risk_tier(gate: _Gate) -> Iterator[Finding]:
         yield Finding(_RISK, where, f"the tier {risk.tier} is unknown")
     if risk.control_profile_bound is not True:
         yield Finding(_RISK, where, "the control profile is not bound")
-    if of_call not in (None, risk.tier):
-        yield Finding(_RISK, where, f"the call has {of_call}, the profile {risk.tier}")
+    if call_tier not in (None, risk.tier):
+        yield Finding(_RISK, where, f"the call has {call_tier}, the profile {risk.tier}")
     if risk.tier in (gate.constraints.human_checkpoint_tiers or ()) and risk.approval_ref is None:
         yield Finding(_RISK, where, f"the tier {risk.tier} needs an approval by a human")

@@ -1,7 +1,7 @@
 """Mutation checks: handoff packets, mutation intents and drift of policy documents.
 
-The handoff contract is the constraints in force: explicit ones always bind, those of a verified document only a turn
-that hands over.
+The handoff contract consists of explicit constraints, which always apply, and of a policy document, which applies only
+to a turn that hands over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ARTIFACT: Final = CLASSES["handoff.required_artifact_missing"]
 _TARGET: Final = CLASSES["handoff.target_not_allowed"]
 _RETURN: Final = CLASSES["handoff.return_path_missing"]
 
-_PACKET_FIELDS: Final = {
+_PACKET_FIELDS: Final = {  # member name -> field name
     "target": "target",
     "requiredArtifactRefs": "required_artifact_refs",
     "returnPathRef": "return_path_ref",
@@ -35,7 +35,7 @@ def check_contract(turn: Turn) -> Iterator[Finding]:
 
 
 def check_packet(turn: Turn) -> Iterator[Finding]:
-    """Check that the target is allowed and the packet carries everything the contract requires."""
+    """Check that the target is allowed, and that the packet has everything that the contract requires."""
     packet, terms = turn.evidence.handoff, turn.terms.handoff
     if packet is None:
         return
@@ -67,7 +67,7 @@ def check_missing_packet(turn: Turn) -> Iterator[Finding]:
     transfer = intent is not None and intent.kind == "transfer"
     for finding in _find_missing(turn, transfer):
         yield finding
-        if transfer:  # removing the mutation would remove the requirement
+        if transfer:  # the mutation requires the packet, so its row gets the finding, too
             yield replace(finding, where="mutation")
 
 
@@ -84,7 +84,7 @@ def _find_missing(turn: Turn, transfer: bool) -> Iterator[Finding]:
 
 
 def check_descent(turn: Turn) -> Iterator[Finding]:
-    """Check that a turn that resumes from a handoff names it, and its listed artifacts exist."""
+    """Check that a turn that continues from a handoff names it, and that the artifacts it lists exist."""
     continuity = turn.evidence.continuity
     if continuity is None or continuity.mode != "descent":
         return
@@ -102,11 +102,11 @@ _POLICY: Final = CLASSES["mutation.policy_digest_mismatch"]
 _CLAIM: Final = CLASSES["mutation.capability_claim_missing"]
 _EVIDENCE: Final = CLASSES["mutation.use_evidence_missing"]
 
-_BASE: Final = "capabilities.change_morphisms"
+_BASE_CLAIM: Final = "capabilities.change_morphisms"
 
 
 def check_policy(turn: Turn) -> Iterator[Finding]:
-    """Check that the policy of the call is the active one, and the intent cites no other."""
+    """Check that the mutation policy of the call is the active one, and that the intent cites no other."""
     intent, pinned = turn.evidence.mutation, turn.call.mutation_policy_digest
     active = turn.constraints.mutation_constraints.active_policy_digest
     if active is not None and active != pinned:
@@ -120,39 +120,38 @@ def check_policy(turn: Turn) -> Iterator[Finding]:
 
 
 def check_claims(turn: Turn) -> Iterator[Finding]:
-    """Check that the intent claims every capability it needs: the base, and the action or all actions.
+    """Check that the intent claims the required capabilities; by default the base claim and that of its action.
 
-    The tool of a named call counts as an action of the intent, or a right to one would be a right to any.
+    It must also claim the tool of each call that it names: a claim for one action must not permit any tool.
     """
     intent, required = turn.evidence.mutation, turn.terms.required_claims
     if intent is None:
         return
     for tool in {call.tool_name for call in intent.calls} - {intent.action}:
         if not _claims(intent, tool):
-            yield Finding(
-                _CLAIM, "mutation", f"{_BASE}.{_snake(tool)} is not claimed, and the mutation names a call of that tool"
-            )
+            message = f"{_claim_of(tool)} is not claimed, and the mutation names a call of that tool"
+            yield Finding(_CLAIM, "mutation", message)
     if required is not None:
         for claim in set(required).difference(intent.capability_claims):
             yield Finding(_CLAIM, "mutation", f"{claim} is not claimed")
         return
-    if _BASE not in intent.capability_claims:
-        yield Finding(_CLAIM, "mutation", f"{_BASE} is not claimed")
+    if _BASE_CLAIM not in intent.capability_claims:
+        yield Finding(_CLAIM, "mutation", f"{_BASE_CLAIM} is not claimed")
     action = intent.action or ""
     if not _claims(intent, action):
-        yield Finding(_CLAIM, "mutation", f"{_BASE}.{_snake(action)} is not claimed")
+        yield Finding(_CLAIM, "mutation", f"{_claim_of(action)} is not claimed")
 
 
 def _claims(intent: Mutation, action: str) -> bool:
-    return f"{_BASE}.all" in intent.capability_claims or f"{_BASE}.{_snake(action)}" in intent.capability_claims
+    return f"{_BASE_CLAIM}.all" in intent.capability_claims or _claim_of(action) in intent.capability_claims
 
 
-def _snake(action: str) -> str:
-    return action.replace(".", "_")
+def _claim_of(action: str) -> str:
+    return f"{_BASE_CLAIM}.{action.replace('.', '_')}"
 
 
 def check_use_evidence(turn: Turn) -> Iterator[Finding]:
-    """Check that every input leads to a consumed result or an earlier join, and the turn to a session or trajectory."""
+    """Check that every input is in a consumed result or an earlier join, and that a session or trajectory is named."""
     intent, evidence = turn.evidence.mutation, turn.evidence
     if intent is None:
         return
@@ -160,22 +159,22 @@ def check_use_evidence(turn: Turn) -> Iterator[Finding]:
         yield Finding(_EVIDENCE, "mutation", "instructionRef is missing")
     if not intent.input_refs:
         yield Finding(_EVIDENCE, "mutation", "inputRefs is empty")
-    covered = set(intent.join_witness_refs)
+    traced = set(intent.join_witness_refs)
     for row in evidence.tool_use:
         if row.consumed:
-            covered.update(row.provenance)
+            traced.update(row.provenance)
             if not row.provenance:
                 where = row_pointer("toolUse", row.tool_call_id)
                 yield Finding(_EVIDENCE, where, "the result was consumed, and its provenance is missing")
                 yield Finding(_EVIDENCE, "mutation", f"the consumed result {row.tool_call_id} has no provenance")
-    for ref in set(intent.input_refs) - covered:
+    for ref in set(intent.input_refs) - traced:
         yield Finding(_EVIDENCE, "mutation", f"no consumed result leads to {ref}")
     if not evidence.session_refs and not evidence.trajectory_refs:
         yield Finding(_EVIDENCE, "mutation", "sessionRefs and trajectoryRefs are empty")
 
 
 def check_drift(turn: Turn) -> Iterator[Finding]:
-    """Check that every policy document has the digest of the call spec."""
+    """Check that every policy document has the digest that the call spec names."""
     for name in turn.drifted:
-        drift, where = CLASSES[DOCUMENTS[name].drift], row_pointer("policyDocuments", name)
-        yield Finding(drift, where, "is not the document of the call spec")
+        drift_class, where = CLASSES[DOCUMENTS[name].drift], row_pointer("policyDocuments", name)
+        yield Finding(drift_class, where, "is not the document of the call spec")

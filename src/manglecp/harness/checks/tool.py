@@ -1,4 +1,4 @@
-"""Tool checks: the shape of calls and results, allowed tools and callers, discovery, width, join and truncation."""
+"""Tool checks: the shape of calls and results, allowed tools and callers, tool search, width, join and truncation."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _PARALLEL: Final = CLASSES["tool.parallel_policy_violation"]
 _EDGE: Final = CLASSES["tool.programmatic_caller_edge_invalid"]
 _TRUNCATION: Final = CLASSES["tool.response_truncation_policy_violation"]
 
-_MODES: Final = ("code", "json", "text")
-_CHOICES: Final = ("auto", "any", "specific")
-_PROVENANCE: Final = ("command", "api", "runtime_route")
+_ACTION_MODES: Final = ("code", "json", "text")
+_TOOL_CHOICES: Final = ("auto", "any", "specific")
+_PROVENANCE_KINDS: Final = ("command", "api", "runtime_route")
 
 
 def check_call_shape(turn: Turn) -> Iterator[Finding]:
-    """Check that mode and tool choice are known words, and the choice is met."""
+    """Check that mode and tool choice are known words, and that a required call was made."""
     call = turn.call
-    if call.action_mode not in _MODES:
+    if call.action_mode not in _ACTION_MODES:
         yield Finding(_SCHEMA, "callSpec/actionMode", f"the mode {call.action_mode} is unknown")
     choice = call.tool_choice
     if choice is None:
         return
-    if choice.mode not in _CHOICES:
+    if choice.mode not in _TOOL_CHOICES:
         yield Finding(_SCHEMA, "callSpec/toolChoice", f"the tool choice {choice.mode} is unknown")
     if choice.mode == "specific" and choice.tool_name is None:
         yield Finding(_SCHEMA, "callSpec/toolChoice", "a specific tool is required, and none is named")
@@ -60,11 +60,12 @@ def check_request_shape(turn: Turn) -> Iterator[Finding]:
             yield Finding(_SCHEMA, where, f"the arguments do not fit the schema of {row.tool_name}")
         if row.source_block == "free_text":
             yield Finding(_SCHEMA, where, "the call was parsed from free text")
-        if turn.call.action_mode == "text" and not _adapter_registered(turn, row):
+        if turn.call.action_mode == "text" and not _has_parser_profile(turn, row):
             yield Finding(_SCHEMA, where, "a call in text mode has no registered parser profile")
 
 
 def _schema_pins(turn: Turn, row: ToolRequest) -> Iterator[str]:
+    """Yield the digests that the schema of the called tool must have."""
     policy = turn.call.tool_policy
     for tool in (policy and policy.allowed_tools) or ():
         if tool.tool_name == row.tool_name and tool.schema_digest is not None:
@@ -74,16 +75,16 @@ def _schema_pins(turn: Turn, row: ToolRequest) -> Iterator[str]:
         yield pin
 
 
-def _adapter_registered(turn: Turn, row: ToolRequest) -> bool:
-    """Return whether the parser profile of the request, or else of the policy, is that of the policy and registered."""
-    of_policy = turn.call.tool_policy and turn.call.tool_policy.parser_profile_id
-    profile = row.parser_profile_id or of_policy
+def _has_parser_profile(turn: Turn, row: ToolRequest) -> bool:
+    """Return whether the request or the policy names a registered parser profile, and not two different ones."""
+    policy_profile = turn.call.tool_policy and turn.call.tool_policy.parser_profile_id
+    profile = row.parser_profile_id or policy_profile
     registered = turn.constraints.tool_constraints.parser_profiles
-    return profile is not None and (of_policy or profile) == profile and (registered is None or profile in registered)
+    return profile is not None and policy_profile in (None, profile) and (registered is None or profile in registered)
 
 
 def check_one_call_per_action(turn: Turn) -> Iterator[Finding]:
-    """Check that only code composes several calls within one action."""
+    """Check that an action has several calls only in code mode."""
     if turn.call.action_mode not in ("json", "text"):
         return
     rows = [row for row in turn.evidence.tool_requests if row.action_index is not None]
@@ -109,7 +110,7 @@ def check_result_shape(turn: Turn) -> Iterator[Finding]:
             yield Finding(_SCHEMA, where, "the token delta is not what the filter saved")
         if turn.constraints.tool_constraints.require_result_provenance:
             source = row.provenance
-            if source is None or source.kind not in _PROVENANCE or source.ref is None:
+            if source is None or source.kind not in _PROVENANCE_KINDS or source.ref is None:
                 yield Finding(_SCHEMA, where, "the result has no valid provenance")
 
 
@@ -135,9 +136,9 @@ def check_use_shape(turn: Turn) -> Iterator[Finding]:
 
 
 def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
-    """Check that every tool is on each allow-list, in the catalogue, and the required one."""
+    """Check that every called tool is on each allow-list and in the catalogue, and is the required tool if one is."""
     policy = turn.call.tool_policy
-    lists = []
+    lists = []  # (title, tool names)
     if policy is not None and policy.allowed_tools is not None:
         lists.append(("allow-list of the call", {tool.tool_name for tool in policy.allowed_tools}))
     if turn.constraints.tool_constraints.allowed_tools is not None:
@@ -170,7 +171,7 @@ def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
 
 
 def check_discovery(turn: Turn) -> Iterator[Finding]:
-    """Check that a deferred tool was found by a search over the pinned catalogue, and called by the name found."""
+    """Check that a deferred tool was found by a search over the pinned catalogue, and called by its name there."""
     pins = turn.constraints.tool_constraints
     if pins.expected_tool_catalog_digest not in (None, turn.call.tool_catalog_digest):
         yield Finding(_MISMATCH, "callSpec/toolCatalogDigest", "another catalogue is expected")
@@ -221,41 +222,40 @@ def check_callers(turn: Turn) -> Iterator[Finding]:
 
 
 def check_caller_edges(turn: Turn) -> Iterator[Finding]:
-    """Check that an edge leads from a requested program to the call that carries it."""
-    for name, edge in turn.edges.items():
-        where = row_pointer("toolResults", name)
+    """Check that each caller edge leads from a requested program to its own call, and that none is missing."""
+    for call_id, edge in turn.edges.items():
+        where = row_pointer("toolResults", call_id)
         parent = edge.parent_tool_call_id
-        if parent == name or parent not in turn.requests or turn.requests[parent].tool_kind != PROGRAM:
+        if parent == call_id or parent not in turn.requests or turn.requests[parent].tool_kind != PROGRAM:
             yield Finding(_EDGE, where, f"the parent {parent} is not a requested program")
-        if edge.child_tool_call_id not in (None, name):
+        if edge.child_tool_call_id not in (None, call_id):
             yield Finding(_EDGE, where, f"the edge leads to {edge.child_tool_call_id}")
     for row in turn.evidence.tool_requests:
-        name = row.tool_call_id
-        if turn.caller(row) == PROGRAM and name in turn.results and name not in turn.edges:
-            yield Finding(
-                _EDGE, row_pointer("toolResults", name), "a program made the call, and the edge to it is missing"
-            )
+        call_id = row.tool_call_id
+        if turn.caller(row) == PROGRAM and call_id in turn.results and call_id not in turn.edges:
+            where = row_pointer("toolResults", call_id)
+            yield Finding(_EDGE, where, "a program made the call, and the edge to it is missing")
 
 
 def check_width(turn: Turn) -> Iterator[Finding]:
-    """Check that the branches are those that the policy allows, and not more."""
+    """Check that the turn has as many parallel branches as the policy allows or expects."""
     policy = turn.call.parallel_policy
     if policy is None:
         return
     direct = list(turn.direct)
     branches = {row.branch_id for row in direct if row.branch_id is not None}
     groups = Counter(row.call_group_id for row in direct)
-    wide = len(branches) or max(groups.values(), default=0)
+    width = len(branches) or max(groups.values(), default=0)
     where = "callSpec/parallelPolicy"
-    if policy.allowed is False and wide > 1:
-        yield Finding(_PARALLEL, where, f"{wide} branches, and parallel calls are forbidden")
+    if policy.allowed is False and width > 1:
+        yield Finding(_PARALLEL, where, f"{width} branches, and parallel calls are forbidden")
     if policy.allowed is False and turn.call.execution_pattern == "parallel":
         yield Finding(_PARALLEL, where, "the pattern is parallel, and parallel calls are forbidden")
-    if policy.max_branches is not None and wide > policy.max_branches:
-        yield Finding(_PARALLEL, where, f"{wide} branches; at most {policy.max_branches} are admitted")
+    if policy.max_branches is not None and width > policy.max_branches:
+        yield Finding(_PARALLEL, where, f"{width} branches; at most {policy.max_branches} are admitted")
     expected = policy.expected_branches
-    if expected is not None and (wide != expected if turn.ended else wide > expected):
-        yield Finding(_PARALLEL, where, f"{wide} branches; {expected} are expected")
+    if expected is not None and (width != expected if turn.ended else width > expected):
+        yield Finding(_PARALLEL, where, f"{width} branches; {expected} are expected")
 
 
 def check_join(turn: Turn) -> Iterator[Finding]:
@@ -269,24 +269,24 @@ def check_join(turn: Turn) -> Iterator[Finding]:
 
 
 def _find_unmatched(turn: Turn) -> Iterator[Finding]:
-    for name in turn.requests:
-        if name not in turn.results:
-            state = "is still under way" if name in turn.unfinished else "has no result"
-            yield Finding(_RESULT_MISSING, row_pointer("toolRequests", name), f"the call {state}")
-    for name in turn.results:
-        if name not in turn.requests:
-            yield Finding(_ORPHAN, row_pointer("toolResults", name), "the call was not requested")
-        if name not in turn.uses:
-            yield Finding(_USE_MISSING, row_pointer("toolResults", name), "the result has no use row")
-    for name, use in turn.uses.items():
-        result = turn.results.get(name)
+    for call_id in turn.requests:
+        if call_id not in turn.results:
+            state = "is still under way" if call_id in turn.unfinished else "has no result"
+            yield Finding(_RESULT_MISSING, row_pointer("toolRequests", call_id), f"the call {state}")
+    for call_id in turn.results:
+        if call_id not in turn.requests:
+            yield Finding(_ORPHAN, row_pointer("toolResults", call_id), "the call was not requested")
+        if call_id not in turn.uses:
+            yield Finding(_USE_MISSING, row_pointer("toolResults", call_id), "the result has no use row")
+    for call_id, use in turn.uses.items():
+        result = turn.results.get(call_id)
         if result is not None:
             if use.result_digest not in (None, result.result_digest):
-                yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", name), "the digest is not that of the result")
-        elif name in turn.unfinished:
-            yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", name), "the result is not terminal")
+                yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", call_id), "the digest is not that of the result")
+        elif call_id in turn.unfinished:
+            yield Finding(_UNKNOWN_RESULT, row_pointer("toolUse", call_id), "the result is not terminal")
         else:
-            yield Finding(_NO_RESULT, row_pointer("toolUse", name), "the call has no result")
+            yield Finding(_NO_RESULT, row_pointer("toolUse", call_id), "the call has no result")
 
 
 def check_truncation(turn: Turn) -> Iterator[Finding]:
@@ -298,8 +298,9 @@ def check_truncation(turn: Turn) -> Iterator[Finding]:
         for terms in (constraints, inline)
         if terms is not None and (terms.max_bytes, terms.marker, terms.strategy) != (None, None, None)
     ]
-    computable = constraints in limits and constraints.valid is None
-    if constraints.required and constraints.valid is not True and not computable:
+    # With limits and no attestation of the runtime, the checks below decide.
+    is_computed = constraints in limits and constraints.valid is None
+    if constraints.required and constraints.valid is not True and not is_computed:
         yield Finding(_TRUNCATION, "truncationConstraints", "valid truncation is required, and not attested")
     budget = min((terms.max_bytes for terms in limits if terms.max_bytes is not None), default=None)
     for row in turn.results.values():
@@ -327,5 +328,5 @@ def _sizes_agree(cut: Truncation) -> bool:
         return False
     if cut.omitted_bytes not in (None, original - kept):
         return False
-    # A middle cut leaves something on both sides.
+    # A middle cut keeps bytes on both sides.
     return cut.strategy != "middle" or (head > 0 and tail > 0 and head + tail == kept)

@@ -1,11 +1,12 @@
-"""Policies as code: the documents that bind a turn, each with a digest.
+"""Turn policies: the documents whose rules a turn must satisfy, each with a digest.
 
-A *package* is a set of documents (tools, callers, rendering, evaluation, ...). It is read strictly, supplies the
-CallSpec fields and constraints of a turn, and is *pinned*: only a promotion that was evaluated and attacked changes it.
+A *package* is a set of documents (tools, callers, rendering, evaluation, …). It supplies the call spec fields and
+constraints of a turn. A *pin* fixes the package in force; only a promotion, which needs an evaluation and a red-team
+report, changes it.
 
     shapes, kinds     validation; the kinds of documents and their consistency
     package           a package, its files, and what it supplies to a turn; the built-in ``observe``
-    promotion         the package in force, and how it changes
+    promotion         pins and promotions
 """
 
 from manglecp.harness.constraints import TIERS

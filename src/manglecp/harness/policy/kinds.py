@@ -1,8 +1,8 @@
-"""The kinds of documents in a package, and the consistency rules between them.
+"""The kinds of documents in a policy package, and the consistency rules between them.
 
-A document reaches a turn in one of three ways: *inline* (the CallSpec field holds it), *digested* (the field holds its
-digest, the document is in ``policyDocuments`` and is hashed again when the turn is judged) or *read* (:mod:`.package`
-derives a field or constraint from it). Member names are those of the specification.
+A document is passed to a turn in one of three ways: *inline* (a field of the call spec holds it), *digested* (the field
+holds its digest, and ``policyDocuments`` the document, which is hashed again when the turn is judged) or *derived*
+(:mod:`.package` computes fields or constraints from it).
 
 An inconsistent package is rejected when it is read; otherwise every turn under it would be blocked.
 """
@@ -51,22 +51,18 @@ CONTROLS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    name: str
-    """The file name without its extension."""
-    decides: str
+    name: str  # of the file, without its extension
+    decides: str  # what the document decides, for the reference
     shape: Shape
-    inline: str | None = None
-    """The CallSpec field that holds the document."""
-    digested: str | None = None
-    """The CallSpec field that holds its digest."""
-    document: str | None = None
-    """Its name under ``policyDocuments``."""
+    inline: str | None = None  # the field of the call spec that holds the document
+    digested: str | None = None  # the field of the call spec that holds its digest
+    document: str | None = None  # its name in ``policyDocuments``
     required: bool = False
 
 
 def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read a tool of the catalogue, and compute or verify its schema digest if the schema is given."""
-    tool = _TOOL(value, place, problems)
+    """Read a tool of the catalogue; if it has a schema, compute or verify the schema digest."""
+    tool = _TOOL_SHAPE(value, place, problems)
     if not isinstance(tool, dict):
         return tool
     if "inputSchema" not in tool:
@@ -96,7 +92,7 @@ def _reason(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 _PACKET_FIELDS: Final = ("target", "requiredArtifactRefs", "returnPathRef", "intent", "constraints", "packetDigest")
 
-_TOOL: Final = table(
+_TOOL_SHAPE: Final = table(
     {"toolName": text},
     optional={
         "schemaDigest": text,
@@ -304,16 +300,16 @@ _TABLE: Final = (
 KINDS: Final = {kind.name: kind for kind in _TABLE}
 
 
-Documents: TypeAlias = Mapping[str, Any]
-Contradictions: TypeAlias = Iterator[tuple[str, str]]
-"""Pointers into the document, and messages."""
+Document: TypeAlias = Mapping[str, Any]
+Documents: TypeAlias = Mapping[str, Document]  # by kind
+Contradictions: TypeAlias = Iterator[tuple[str, str]]  # (JSON pointer into the document, message)
 
 
 def check_consistency(documents: Documents, places: Mapping[str, FileLocation], problems: Problems) -> None:
-    """Report every contradiction between validated documents."""
-    for kind, rule in _RULES.items():
+    """Add every contradiction within or between validated documents to ``problems``."""
+    for kind, check in _CONSISTENCY_CHECKS.items():
         if kind in documents:
-            for pointer, message in rule(documents[kind], documents):
+            for pointer, message in check(documents[kind], documents):
                 problems.add(FileLocation(places[kind].file, pointer=pointer), message)
 
 
@@ -324,18 +320,18 @@ def _find_unknown_tools(names: Iterable[str], pointer: str, documents: Documents
             yield pointer, f"the tool {name!r} is not in the catalogue"
 
 
-def _check_tools(policy: Documents, documents: Documents) -> Contradictions:
+def _check_tools(policy: Document, documents: Documents) -> Contradictions:
     yield from _find_unknown_tools(policy.get("tools", ()), "/tools", documents)
 
 
-def _check_deferral(policy: Documents, documents: Documents) -> Contradictions:
+def _check_deferral(policy: Document, documents: Documents) -> Contradictions:
     if both := set(policy["eager"]) & set(policy["deferred"]):
         yield "/deferred", f"{', '.join(sorted(both))} cannot be both eager and deferred"
     for part in ("eager", "deferred"):
         yield from _find_unknown_tools(policy[part], f"/{part}", documents)
 
 
-def _check_observability(policy: Documents, _: Documents) -> Contradictions:
+def _check_observability(policy: Document, _: Documents) -> Contradictions:
     if policy["mode"] not in policy.get("allowedModes", [policy["mode"]]):
         yield "/mode", f"{policy['mode']} is not one of allowedModes"
     if policy.get("zeroDataRetention") and policy["mode"] == "dashboard":
@@ -344,47 +340,47 @@ def _check_observability(policy: Documents, _: Documents) -> Contradictions:
         yield "", "processorRef is required and missing"
 
 
-def _check_eval_gate(policy: Documents, _: Documents) -> Contradictions:
+def _check_eval_gate(policy: Document, _: Documents) -> Contradictions:
     if not policy["thresholds"]:
         yield "/thresholds", "a gate needs at least one threshold"
 
 
-def _check_risk(policy: Documents, _: Documents) -> Contradictions:
+def _check_risk(policy: Document, _: Documents) -> Contradictions:
     if policy["defaultTier"] not in policy["tiers"]:
         yield "/defaultTier", f"the tier {policy['defaultTier']} is not defined"
 
 
-def _check_stop(policy: Documents, _: Documents) -> Contradictions:
+def _check_stop(policy: Document, _: Documents) -> Contradictions:
     if "checkpointEveryTurns" in policy and not policy.get("requireCheckpoint"):
         yield "/checkpointEveryTurns", "without requireCheckpoint no checkpoint is ever due"
 
 
-def _check_protocol(policy: Documents, _: Documents) -> Contradictions:
+def _check_protocol(policy: Document, _: Documents) -> Contradictions:
     for reason in sorted(set(policy.get("continuation", ())) - set(policy["handledStopReasons"])):
         yield "/continuation", f"{reason!r} is not one of handledStopReasons"
 
 
-def _check_parallel(policy: Documents, _: Documents) -> Contradictions:
-    most, expected = policy.get("maxBranches"), policy.get("expectedBranches")
-    if not policy["allowed"] and (most is not None or expected is not None):
+def _check_parallel(policy: Document, _: Documents) -> Contradictions:
+    limit, expected = policy.get("maxBranches"), policy.get("expectedBranches")
+    if not policy["allowed"] and (limit is not None or expected is not None):
         yield "/allowed", "branches are counted although none are allowed"
-    if most is not None and expected is not None and expected > most:
+    if limit is not None and expected is not None and expected > limit:
         yield "/expectedBranches", f"{expected} branches are more than maxBranches"
 
 
-def _check_handoff(policy: Documents, _: Documents) -> Contradictions:
+def _check_handoff(policy: Document, _: Documents) -> Contradictions:
     targets = {name for names in policy.get("allowedTargetsByRole", {}).values() for name in names}
     for name in sorted(targets - set(policy["allowedTargets"])):
         yield "/allowedTargetsByRole", f"{name!r} is not one of allowedTargets"
 
 
-def _check_views(policy: Documents, _: Documents) -> Contradictions:
+def _check_views(policy: Document, _: Documents) -> Contradictions:
     if "views" in policy:
         for name in sorted(set(policy.get("requiredStateViewIds", ())) - set(policy["views"])):
             yield "/requiredStateViewIds", f"the view {name!r} is not defined"
 
 
-_DEFINED_BY: Final = {
+_CONTROL_DOCUMENTS: Final = {
     "guardrailStages": "guardrail-stages",
     "evalGate": "eval-gate",
     "redTeamGate": "red-team",
@@ -394,24 +390,24 @@ _DEFINED_BY: Final = {
 """The document that a required control needs."""
 
 
-def _check_governance(policy: Documents, documents: Documents) -> Contradictions:
+def _check_governance(policy: Document, documents: Documents) -> Contradictions:
     for control in policy.get("requiredControls", ()):
-        if control in _DEFINED_BY and _DEFINED_BY[control] not in documents:
-            yield "/requiredControls", f"{control} needs the document {_DEFINED_BY[control]}"
+        if control in _CONTROL_DOCUMENTS and _CONTROL_DOCUMENTS[control] not in documents:
+            yield "/requiredControls", f"{control} needs the document {_CONTROL_DOCUMENTS[control]}"
 
 
-def _check_retry(policy: Documents, _: Documents) -> Contradictions:
-    rule_of: dict[str, str] = {}
+def _check_retry(policy: Document, _: Documents) -> Contradictions:
+    rule_ids: dict[str, str] = {}  # by failure class
     for rule in policy["rules"]:
         for name in rule["classes"]:
-            if name in rule_of:
-                yield "/rules", f"{name} has two rules, {rule_of[name]} and {rule['ruleId']}"
-            rule_of[name] = rule["ruleId"]
+            if name in rule_ids:
+                yield "/rules", f"{name} has two rules, {rule_ids[name]} and {rule['ruleId']}"
+            rule_ids[name] = rule["ruleId"]
             if CLASSES[name].retry is RetryKind.NEVER and rule["maxAttempts"] > 1:
                 yield "/rules", f"{rule['ruleId']}: {name} is never retried"
 
 
-_RULES: Final[Mapping[str, Callable[[Documents, Documents], Contradictions]]] = {
+_CONSISTENCY_CHECKS: Final[Mapping[str, Callable[[Document, Documents], Contradictions]]] = {
     "callers": _check_tools,
     "examples": _check_tools,
     "filter": _check_tools,

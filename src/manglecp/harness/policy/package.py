@@ -1,11 +1,11 @@
-"""A policy package: its files, and the CallSpec fields and constraints that it supplies to a turn.
+"""A policy package: its files, and the call spec fields and constraints that it supplies to a turn.
 
 A package is ``package.toml`` (name and version) and one TOML or JSON file per document, named after its kind
 (:mod:`.kinds`). Its digest, ``governancePolicyDigest``, is that of its *inventory*: name, version and the digest of
-each document. A document may carry its own digest as ``policyDigest``, which is compared and left out.
+each document. A document may contain its own digest as ``policyDigest``, which is compared and removed.
 
-The built-in package ``observe`` is for turns without a package. No digest is active for its mutation policy, so an
-intent to mutate fails closed with ``mutation.policy_digest_mismatch``.
+The built-in package ``observe`` is for turns without a package. It sets no ``activePolicyDigest`` for mutations, so
+every intent to mutate is refused with ``mutation.policy_digest_mismatch``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from manglecp.harness.policy.kinds import KINDS, MANIFEST, check_consistency
 from manglecp.harness.policy.shapes import Problems
 
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
-"""The contract by which this package normalises evidence."""
+"""Names the rules by which the harness normalises evidence."""
 
 
 def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str) -> str:
-    """Return the identity of a turn, a function of its inputs."""
-    named = {"modelRef": model_ref, "promptDigest": prompt_digest, "sessionId": session_id, "turnIndex": turn_index}
-    return "turn1_" + hashlib.sha256(canonical(named)).hexdigest()
+    """Return the id of a turn, which depends on these parameters alone."""
+    key = {"modelRef": model_ref, "promptDigest": prompt_digest, "sessionId": session_id, "turnIndex": turn_index}
+    return "turn1_" + hashlib.sha256(canonical(key)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,10 @@ class PolicyPackage:
 
     name: str
     version: str
-    contents: Mapping[str, Mapping[str, Any]]
-    """The documents by their kind."""
+    contents: Mapping[str, Mapping[str, Any]]  # the documents, by kind
     description: str | None = None
-    digests: Mapping[str, str] = field(init=False)
-    """The digest of each document."""
-    digest: str = field(init=False)
+    digests: Mapping[str, str] = field(init=False)  # of the documents, by kind
+    digest: str = field(init=False)  # of the inventory
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "digests", {kind: digest(self.contents[kind]) for kind in sorted(self.contents)})
@@ -55,22 +53,22 @@ class PolicyPackage:
 
     @property
     def ref(self) -> str:
-        """Return ``name@version``, for display; the digest is what binds."""
+        """``name@version``, for display; only the digest identifies the package."""
         return f"{self.name}@{self.version}"
 
     @property
     def inventory(self) -> dict[str, Any]:
-        """Return the value whose digest is the digest of the package."""
+        """The value whose digest is the digest of the package."""
         return {"name": self.name, "version": self.version, "documents": dict(self.digests)}
 
     @property
     def retry(self) -> RetryPolicy:
-        """Return the retry policy: the document, else the table of classes."""
+        """The retry policy: the table of failure classes, changed by the document ``retry``."""
         return RetryPolicy(self.contents.get("retry"))
 
     @property
     def may_mutate(self) -> bool:
-        """Return whether the package permits more than observation."""
+        """Whether the package permits more than observation."""
         return bool(self.contents["mutation"]["mode"] != "observe_only")
 
     def call_spec(
@@ -87,7 +85,7 @@ class PolicyPackage:
         risk_tier: str | None = None,
         normalizer_id: str = NORMALIZER_ID,
     ) -> dict[str, Any]:
-        """Return the CallSpec fields of a turn, without those whose document the package lacks."""
+        """Return the call spec of a turn, without the fields whose document the package lacks."""
         fields: dict[str, Any] = {
             "callId": call_id(session_id, turn_index, model_ref, prompt_digest),
             "modelRef": model_ref,
@@ -102,11 +100,11 @@ class PolicyPackage:
             "evalProfileRef": self.contents.get("eval-gate", {}).get("profileRef"),
         }
         for kind, content in self.contents.items():
-            row = KINDS[kind]
-            if row.inline:
-                fields[row.inline] = dict(content)
-            if row.digested:
-                fields[row.digested] = self.digests[kind]
+            document_kind = KINDS[kind]
+            if document_kind.inline:
+                fields[document_kind.inline] = dict(content)
+            if document_kind.digested:
+                fields[document_kind.digested] = self.digests[kind]
         if "tools" in self.contents:
             fields["toolPolicy"] = self._tool_policy()
             fields["toolCatalogDigest"] = digest(self._catalogue())
@@ -116,7 +114,7 @@ class PolicyPackage:
         return _copy({name: value for name, value in fields.items() if value is not None})
 
     def documents(self) -> dict[str, Any]:
-        """Return ``policyDocuments``: the documents behind the digests of the CallSpec."""
+        """Return ``policyDocuments``: the documents whose digests are in the call spec."""
         documents: dict[str, Any] = {"governancePolicy": self.inventory}
         for kind, content in self.contents.items():
             if (name := KINDS[kind].document) is not None:
@@ -128,10 +126,10 @@ class PolicyPackage:
     def constraints(
         self, *, pinned: str | None = None, risk_tier: str | None = None, approval_ref: str | None = None
     ) -> dict[str, Any]:
-        """Return the constraint objects of a turn, except those given by :meth:`documents`.
+        """Return the constraint objects of a turn, except for ``policyDocuments``.
 
-        ``pinned`` is the package digest in the pin. A package that claims governance and is not the pinned one fails
-        every turn closed.
+        ``pinned`` is the package digest in the pin. If a package claims governance and is not the pinned one, every
+        turn is refused.
         """
         constraints = {
             "toolConstraints": self._tool_constraints(),
@@ -190,10 +188,10 @@ class PolicyPackage:
         tiers = self.contents.get("risk-tiers", {}).get("tiers", {})
         return bool(tiers.get(tier, {}).get("humanCheckpoint"))
 
-    def _tier(self, wanted: str | None) -> str | None:
+    def _tier(self, requested: str | None) -> str | None:
         if "risk-tiers" not in self.contents:
             return None
-        return wanted or str(self.contents["risk-tiers"]["defaultTier"])
+        return requested or str(self.contents["risk-tiers"]["defaultTier"])
 
     def _catalogue(self) -> dict[str, Any]:
         tools = self.contents["tools"]
@@ -214,13 +212,13 @@ class PolicyPackage:
         if "examples" in self.contents:
             examples = self.contents["examples"]["tools"]
             constraints["exampleDigests"] = {name: digest(inputs) for name, inputs in examples.items()}
-        for kind, name in _EXPECTED.items():
+        for kind, name in _EXPECTED_DIGESTS.items():
             if kind in self.contents:
                 constraints[name] = self.digests[kind]
         return constraints
 
     def _context_constraints(self) -> dict[str, Any]:
-        """Return the requirements of the render, queue and view documents, of which a turn compares only digests."""
+        """Return the requirements of the render, queue, view and scope documents for the checks of a turn."""
         constraints = pick(self.contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
         constraints |= pick(self.contents["views"], "requiredStateViewIds")
         if "injectionPoints" in self.contents["render"]:
@@ -237,9 +235,8 @@ class PolicyPackage:
         if (observability := self.contents.get("observability")) is not None:
             constraints["allowedObservabilityModes"] = observability.get("allowedModes", [observability["mode"]])
             constraints |= pick(observability, "zeroDataRetention", "requireProcessorRef")
-        checkpoints = [tier for tier in TIERS if self.needs_approval(tier)]
-        if checkpoints:
-            constraints["humanCheckpointTiers"] = checkpoints
+        if tiers := [tier for tier in TIERS if self.needs_approval(tier)]:
+            constraints["humanCheckpointTiers"] = tiers
         return constraints
 
 
@@ -249,12 +246,12 @@ def pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _copy(value: dict[str, Any]) -> dict[str, Any]:
-    """Copy a value that is handed out, so that the package stays immutable."""
+    """Return a deep copy, which the caller may change without changing the package."""
     copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return copied
 
 
-_EXPECTED: Final = {
+_EXPECTED_DIGESTS: Final = {  # the tool constraint with the expected digest, by kind of document
     "deferral": "expectedDeferPolicyDigest",
     "examples": "expectedToolExampleDigest",
     "callers": "expectedAllowedCallersDigest",
@@ -266,29 +263,29 @@ _MANIFEST: Final = "package"
 
 
 def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
-    """Return the package of files, by name. Raises :class:`.PolicyError`."""
+    """Return the package of these files (contents by file name). Raises :class:`.PolicyError`."""
     problems = Problems()
     decoded: dict[str, Any] = {}
     places: dict[str, FileLocation] = {}
     for file in sorted(files):
-        stem, dot, ending = file.rpartition(".")
+        kind, dot, extension = file.rpartition(".")
         place = FileLocation(file)
-        if dot + ending not in ENDINGS:
+        if dot + extension not in ENDINGS:
             problems.add(place, "the files of a package end in .toml or .json")
-        elif stem != _MANIFEST and stem not in KINDS:
-            problems.unknown(place, "the document", stem, [_MANIFEST, *KINDS])
-        elif stem in places:
-            problems.add(place, f"{places[stem].file} is the same kind of document")
+        elif kind != _MANIFEST and kind not in KINDS:
+            problems.unknown(place, "the document", kind, [_MANIFEST, *KINDS])
+        elif kind in places:
+            problems.add(place, f"{places[kind].file} is the same kind of document")
         else:
-            places[stem] = place
-            document = _decode(files[file], ending, place, problems)
+            places[kind] = place
+            document = _decode(files[file], extension, place, problems)
             if document is not None:
-                decoded[stem] = document
-    return _package(decoded, places, problems, complete=decoded.keys() == places.keys())
+                decoded[kind] = document
+    return _validate(decoded, places, problems, report_missing=decoded.keys() == places.keys())
 
 
 def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str, Any]]) -> PolicyPackage:
-    """Return the package of a decoded manifest and documents."""
+    """Return the package of a manifest (name, version, description) and documents by kind. Raises PolicyError."""
     problems = Problems()
     places = {_MANIFEST: FileLocation(_MANIFEST)}
     for kind in documents:
@@ -296,13 +293,16 @@ def package_of(manifest: Mapping[str, Any], documents: Mapping[str, Mapping[str,
         if kind not in KINDS:
             problems.unknown(places[kind], "the document", kind, KINDS)
     contents = {kind: content for kind, content in documents.items() if kind in KINDS}
-    return _package({_MANIFEST: manifest, **contents}, places, problems, complete=True)
+    return _validate({_MANIFEST: manifest, **contents}, places, problems, report_missing=True)
 
 
-def _package(
-    decoded: Mapping[str, Any], places: Mapping[str, FileLocation], problems: Problems, *, complete: bool
+def _validate(
+    decoded: Mapping[str, Any], places: Mapping[str, FileLocation], problems: Problems, *, report_missing: bool
 ) -> PolicyPackage:
-    """Return the package. ``complete``: absent documents are missing, not unreadable. Raises :class:`.PolicyError`."""
+    """Return the package of decoded documents. Raises :class:`.PolicyError`.
+
+    Without ``report_missing``, an absent document is no problem: its file could not be decoded, which is reported.
+    """
     manifest: dict[str, Any] = {}
     contents: dict[str, Any] = {}
     for name, content in decoded.items():
@@ -311,9 +311,8 @@ def _package(
             manifest = MANIFEST(content, places[name], problems)
         else:
             contents[name] = KINDS[name].shape(content, places[name], problems)
-    if complete:
-        required = [_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)]
-        for name in required:
+    if report_missing:
+        for name in (_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)):
             if name not in decoded:
                 problems.add(FileLocation(name), "the document is missing")
     problems.refuse()  # consistency is checked on valid documents only
@@ -322,8 +321,8 @@ def _package(
     return PolicyPackage(manifest["name"], manifest["version"], contents, manifest.get("description"))
 
 
-def _decode(data: bytes, ending: str, place: FileLocation, problems: Problems) -> Any:
-    if ending == "json":
+def _decode(data: bytes, extension: str, place: FileLocation, problems: Problems) -> Any:
+    if extension == "json":
         return read_json(data, place, problems)
     import tomllib  # imported only for a TOML document
 
@@ -339,7 +338,7 @@ def _decode(data: bytes, ending: str, place: FileLocation, problems: Problems) -
 
 
 def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
-    """Parse JSON without duplicate keys; report a problem and return None if it is invalid."""
+    """Return the value of a JSON text without duplicate keys; add a problem and return None if it is invalid."""
     from manglecp.wire import Fault, decode  # imported only for a JSON document
 
     try:
@@ -359,7 +358,7 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
     try:
         expected = "pol1_" + hashlib.sha256(canonical(rest)).hexdigest()
     except Uncanonical:
-        return rest  # its shape reports the place
+        return rest  # reported when its shape reads it
     if content["policyDigest"] != expected:
         problems.add(place / "policyDigest", f"the digest of the document is {expected}")
     return rest
@@ -367,7 +366,7 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
 
 @cache
 def observe_package() -> PolicyPackage:
-    """Return the built-in package; its ``call_spec(...)`` gives log adapters the fields of each turn."""
+    """Return the built-in package for turns without a package, for example of a log."""
     return package_of(
         {"name": "observe", "version": "1", "description": "Observe turns; mutate nothing."},
         {

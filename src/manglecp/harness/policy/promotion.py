@@ -1,11 +1,13 @@
-"""The package in force, and how it changes: pins, and promotion as a turn with the mutation ``governance_policy``.
+"""The pin of the policy package in force, and its change: a promotion, which is a turn with a mutation.
 
-A pin holds the documents of the package with all digests and a hash-chained history; reading recomputes both.
-* The *pinned* package judges: its floors, attacks, risk tiers and mutation policy apply, those of the candidate on top.
-* Reports, instruction and approval name the candidate by digest, and the last two are valid once. A report that does
-  not apply (see :func:`inapplicable_reports`) is withheld from the checks, so the gate stays closed.
-* If tools are deferred or filtered differently, the evaluation has to measure accuracy and tokens of loading.
-* The turn has one call per document, without clock or randomness, so its witness can be recomputed from the reports.
+A pin holds the documents of a package with all digests and a hash-chained history; reading a pin recomputes both.
+* The *pinned* package judges the promotion: its thresholds, required attacks, risk tiers and mutation policy apply, and
+  in addition the thresholds of the candidate.
+* Reports, instruction and approval name the candidate by digest; instruction and approval are valid once. A report that
+  does not apply (see :func:`inapplicable_reports`) is withheld from the checks, which then refuse the promotion.
+* If the candidate defers or filters tools differently, the evaluation must measure the accuracy and tokens of loading.
+* The turn has one call per document that it reads. It depends on no clock or randomness, so its witness can be
+  recomputed from the reports.
 """
 
 from __future__ import annotations
@@ -67,10 +69,8 @@ class DocumentDifference:
     """One changed document, or ``package`` for a changed name or version."""
 
     document: str
-    before: str | None
-    """Its digest, None if the document is new."""
-    after: str | None
-    """Its digest, None if the document is gone."""
+    before: str | None  # its digest; None if the document is new
+    after: str | None  # its digest; None if the document was removed
     changes: tuple[ValueChange, ...]
 
 
@@ -92,7 +92,7 @@ def _find_changes(pointer: str, before: Any, after: Any) -> Iterator[ValueChange
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted({*before, *after}):
             yield from _find_changes(f"{pointer}/{name}", before.get(name), after.get(name))
-    elif canonical(before) != canonical(after):  # for Python, 1 and true are equal
+    elif canonical(before) != canonical(after):  # in Python, 1 == True
         yield ValueChange(pointer, before, after)
 
 
@@ -118,7 +118,7 @@ class Pin:
 
     @property
     def head(self) -> str:
-        """Return the hash of the last row; a copy of it elsewhere detects a rewritten history."""
+        """The hash of the last row of the history; a copy of it elsewhere reveals a rewritten history."""
         return str(self.history[-1]["rowHash"])
 
     def verify(self, package: PolicyPackage) -> tuple[DocumentDifference, ...]:
@@ -126,22 +126,26 @@ class Pin:
         return compare_packages(self.package, package)
 
     def promoted(self, package: PolicyPackage, ready: MutationReady, *, at: str) -> Pin:
-        """Return the pin of another package, by the right of an accepted promotion over this one."""
-        turn = ready.document["evidence"]
-        if turn["callSpec"]["governancePolicyDigest"] != self.digest:
+        """Return the pin of another package, authorised by a promotion turn under this pin; spends ``ready``.
+
+        Raises :class:`.WrongMutation` if the turn was made under another pin, or is for another package.
+        """
+        evidence = ready.document["evidence"]
+        call_spec, intent = evidence["callSpec"], evidence["mutation"]
+        if call_spec["governancePolicyDigest"] != self.digest:
             raise WrongMutation("the promotion was made under another package than the one that is pinned")
         for kind, field in _GATES.items():
-            if turn["callSpec"].get(field) != self.package.digests.get(kind, turn["callSpec"].get(field)):
+            if kind in self.package.digests and call_spec.get(field) != self.package.digests[kind]:
                 raise WrongMutation(f"the promotion was made under another {kind} document than the pinned one")
-        if candidate_ref(package) not in turn["mutation"]["inputRefs"]:
+        if candidate_ref(package) not in intent["inputRefs"]:
             raise WrongMutation(f"the promotion is not one of {package.ref} {package.digest}")
         judgement = redeem(ready, "governance_policy", ACTION)
         row = {
             "act": "promote",
             "at": at,
             **_identity(package),
-            "instructionRef": turn["mutation"]["instructionRef"],
-            "inputRefs": sorted(turn["mutation"]["inputRefs"]),
+            "instructionRef": intent["instructionRef"],
+            "inputRefs": sorted(intent["inputRefs"]),
             "joinWitnessRef": judgement.witness_id,
         }
         return Pin(package, (*self.history, _row(len(self.history), self.head, row)))
@@ -164,55 +168,56 @@ def _identity(package: PolicyPackage) -> dict[str, str]:
     return {"name": package.name, "version": package.version, "packageDigest": package.digest}
 
 
-def _row(number: int, previous: str | None, members: Mapping[str, Any]) -> dict[str, Any]:
-    row = {"number": number, "previousHash": previous, **members}
+def _row(number: int, previous_hash: str | None, members: Mapping[str, Any]) -> dict[str, Any]:
+    row = {"number": number, "previousHash": previous_hash, **members}
     return {**row, "rowHash": digest(row)}
 
 
-def _previous(value: Any, place: FileLocation, problems: Problems) -> Any:
+def _text_or_null(value: Any, place: FileLocation, problems: Problems) -> Any:
     return value if value is None else text(value, place, problems)
 
 
-_NAMED: Final = {"name": text, "version": text, "packageDigest": text}
-_ROW: Final = table(
+_IDENTITY_SHAPE: Final = {"name": text, "version": text, "packageDigest": text}
+_ROW_SHAPE: Final = table(
     {
         "number": integer(0),
-        "previousHash": _previous,
+        "previousHash": _text_or_null,
         "act": one_of(("pin", "promote")),
         "at": text,
-        **_NAMED,
+        **_IDENTITY_SHAPE,
         "rowHash": text,
     },
     optional={"instructionRef": text, "inputRefs": items(), "joinWitnessRef": text},
 )
-_PIN: Final = table(
+_PIN_SHAPE: Final = table(
     {
         "pinKind": one_of((_PIN_KIND,)),
-        **_NAMED,
+        **_IDENTITY_SHAPE,
         "documents": table_of(table({"digest": text, "content": any_json})),
-        "history": sequence(_ROW),
+        "history": sequence(_ROW_SHAPE),
     }
 )
 
 
 def read_pin(data: bytes, file: str = "pin") -> Pin:
-    """Read a pin. Raises :class:`.PolicyError`."""
+    """Return the pin of a JSON file; ``file`` is its name in messages. Raises :class:`.PolicyError`."""
     problems = Problems()
     place = FileLocation(file)
     decoded = read_json(data, place, problems)
     problems.refuse()
-    pin = _PIN(decoded, place, problems)
+    pin = _PIN_SHAPE(decoded, place, problems)
     problems.refuse()
     if not pin["history"]:
         problems.add(place / "history", "the history is empty")
         problems.refuse()
     package = _pinned_package(pin, place, problems)
-    for index, (row, written) in enumerate(zip(pin["history"], decoded["history"], strict=True)):
-        previous = pin["history"][index - 1]["rowHash"] if index else None
-        rest = {name: value for name, value in written.items() if name != "rowHash"}
-        if (row["number"], row["previousHash"]) != (index, previous):
+    # The hash covers the row as it was written, before its shape normalised it.
+    for index, (row, written_row) in enumerate(zip(pin["history"], decoded["history"], strict=True)):
+        previous_hash = pin["history"][index - 1]["rowHash"] if index else None
+        hashed = {name: value for name, value in written_row.items() if name != "rowHash"}
+        if (row["number"], row["previousHash"]) != (index, previous_hash):
             problems.add(place / "history" / index, "number or previousHash does not follow the row before it")
-        if row["rowHash"] != digest(rest):
+        if row["rowHash"] != digest(hashed):
             problems.add(place / "history" / index / "rowHash", "the row was changed after it was written")
         if (row["act"] == "promote") != bool(index):
             problems.add(place / "history" / index / "act", "the first act must be pin, the others promote")
@@ -243,9 +248,9 @@ def _pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: Probl
     return package
 
 
-_MOST: Final = 2**53
+_MAX_TOKENS: Final = 2**53  # larger numbers are not exact in JSON
 
-EVALUATION: Final = table(
+_EVALUATION_SHAPE: Final = table(
     {"packageDigest": text, "dataset": text, "passed": flag, "metrics": table_of(number(0, 1), names=METRICS)},
     optional={
         "profileRef": text,
@@ -257,14 +262,14 @@ EVALUATION: Final = table(
                 "samples": integer(1),
                 "accuracyBefore": number(0, 1),
                 "accuracyAfter": number(0, 1),
-                "tokensBefore": number(0, _MOST),
-                "tokensAfter": number(0, _MOST),
+                "tokensBefore": number(0, _MAX_TOKENS),
+                "tokensAfter": number(0, _MAX_TOKENS),
             }
         ),
     },
 )
 
-RED_TEAM: Final = table(
+_RED_TEAM_SHAPE: Final = table(
     {
         "packageDigest": text,
         "passed": flag,
@@ -276,7 +281,7 @@ RED_TEAM: Final = table(
     optional={"reportRef": text},
 )
 
-_EVIDENCE: Final[dict[str, Shape]] = {
+_EVIDENCE_SHAPES: Final[dict[str, Shape]] = {  # by ``evidenceKind``
     "instruction": table(
         {"packageDigest": text, "pinnedDigest": text, "intent": text, "requestedBy": text, "capabilityClaims": items()},
         optional={
@@ -296,7 +301,7 @@ _EVIDENCE: Final[dict[str, Shape]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Validated reports. :func:`promote` judges their content."""
+    """Validated documents for a promotion. :func:`promote` judges their content."""
 
     evaluation: Mapping[str, Any]
     red_team: Mapping[str, Any]
@@ -305,24 +310,27 @@ class Reports:
 
     @property
     def instruction_ref(self) -> str | None:
-        """Return the reference of the instruction in the evidence, by its hash; None without one."""
+        """The reference to the instruction in the evidence: its hash."""
         if self.instruction is None:
             return None
         return "instr1_" + hashlib.sha256(canonical(self.instruction)).hexdigest()
 
     @property
     def approval_ref(self) -> str | None:
-        """Return the reference of the approval, by its digest; None without one."""
+        """The reference to the approval in the evidence: its digest."""
         return None if self.approval is None else f"approval://{digest(self.approval)}"
 
 
 def read_reports(
     evaluation: tuple[str, bytes], red_team: tuple[str, bytes], evidence: Sequence[tuple[str, bytes]] = ()
 ) -> Reports:
-    """Read the reports from files, each given as name and bytes. Raises :class:`.PolicyError`."""
+    """Return the reports from files, each given as name and content; ``evidence`` are instruction and approval.
+
+    Raises :class:`.PolicyError`.
+    """
     problems = Problems()
-    evaluated = _read_report(EVALUATION, evaluation, problems)
-    attacked = _read_report(RED_TEAM, red_team, problems)
+    evaluation_report = _read_report(_EVALUATION_SHAPE, evaluation, problems)
+    red_team_report = _read_report(_RED_TEAM_SHAPE, red_team, problems)
     documents: dict[str, Any] = {}
     for name, data in evidence:
         place = FileLocation(name)
@@ -330,14 +338,14 @@ def read_reports(
         kind = document.get("evidenceKind") if isinstance(document, dict) else None
         if document is None:
             continue
-        if kind not in _EVIDENCE:
-            problems.unknown(place / "evidenceKind", "the kind of evidence", str(kind), _EVIDENCE)
+        if kind not in _EVIDENCE_SHAPES:
+            problems.unknown(place / "evidenceKind", "the kind of evidence", str(kind), _EVIDENCE_SHAPES)
         elif kind in documents:
             problems.add(place, f"a second {kind}")
         else:
-            documents[str(kind)] = _EVIDENCE[str(kind)](document, place, problems)
+            documents[str(kind)] = _EVIDENCE_SHAPES[str(kind)](document, place, problems)
     problems.refuse()
-    return Reports(evaluated, attacked, documents.get("instruction"), documents.get("approval"))
+    return Reports(evaluation_report, red_team_report, documents.get("instruction"), documents.get("approval"))
 
 
 def _read_report(shape: Shape, file: tuple[str, bytes], problems: Problems) -> Any:
@@ -346,8 +354,7 @@ def _read_report(shape: Shape, file: tuple[str, bytes], problems: Problems) -> A
     return None if document is None else shape(document, FileLocation(name), problems)
 
 
-_LOADING: Final = ("deferral", "filter")
-"""Documents that control which tools and results the model sees."""
+_LOADING_DOCUMENTS: Final = ("deferral", "filter")  # documents that control which tools and results the model sees
 
 
 def inapplicable_reports(pin: Pin, candidate: PolicyPackage, reports: Reports) -> dict[str, str]:
@@ -374,7 +381,7 @@ def _why_evaluation_inapplicable(
     if "profileRef" in gate and "profileRef" not in report:
         return f"the evaluation has no profileRef; the gate requires {gate['profileRef']}"
     changed = {difference.document for difference in compare_packages(active, candidate)}
-    if changed.intersection(_LOADING) and "loading" not in report:
+    if changed.intersection(_LOADING_DOCUMENTS) and "loading" not in report:
         return "the loading or filtering of tools changes, and the evaluation has no member loading"
     return None
 
@@ -413,14 +420,14 @@ def _why_approval_inapplicable(pin: Pin, candidate: PolicyPackage, reports: Repo
 
 
 MODEL_REF: Final = "manglecp:policy-promotion@1"
-"""The model of a promotion turn: this module."""
+"""The ``modelRef`` of a promotion turn: this module makes its calls, not a model."""
 
 _AGENT_DOCUMENTS: Final = (
     *("tools", "callers", "examples", "deferral", "filter", "parallel", "transport", "truncation", "boundary"),
     *("sandbox", "compaction", "scope", "handoff", "stop", "protocol"),
 )
-"""Documents about the tools, context and handoffs of agents, which do not apply to this turn."""
-_OMITTED: Final = {
+"""Documents about the tools, context and handoffs of agents, which do not apply to a promotion turn."""
+_OMITTED_MEMBERS: Final = {  # of the call spec and the constraints: what these documents supply
     *(
         name
         for kind in _AGENT_DOCUMENTS
@@ -429,7 +436,8 @@ _OMITTED: Final = {
     ),
     *("toolConstraints", "toolCatalog", "toolCatalogDigest", "runtimeSandboxRef"),
 }
-_REPORTED: Final = {"eval-gate": "evalGatePolicy", "red-team": "redTeamPolicy"}
+_GATE_DOCUMENTS: Final = {"eval-gate": "evalGatePolicy", "red-team": "redTeamPolicy"}
+"""The documents that judge the reports, and their names in ``policyDocuments``."""
 
 
 class PackageUnchanged(ValueError):
@@ -442,19 +450,19 @@ def promote(pin: Pin, candidate: PolicyPackage, reports: Reports, *, at: str) ->
 
 
 def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> MutationReady:
-    """Return the right to promote the candidate. Raises :class:`.TurnBlocked` with all findings."""
+    """Return the authorisation to promote the candidate. Raises :class:`.TurnBlocked` with all findings."""
     if candidate.digest == pin.digest:
         raise PackageUnchanged(f"{candidate.ref} is pinned already")
     document = _PromotionTurn(pin, candidate, reports).document()
     try:
         return replay_turn(document)
-    except TurnBlocked as blocked:  # at the first blocked state; report the findings of all
+    except TurnBlocked as blocked:  # it has the findings of the first blocked state; report those of all states
         raise TurnBlocked(blocked.state, judge(document).findings) from None
 
 
 @dataclass(frozen=True, slots=True)
 class _DocumentRead:
-    """A document that the turn reads: tool, reference and content."""
+    """A document that the turn reads with a call of ``tool``."""
 
     tool: str
     ref: str
@@ -462,12 +470,14 @@ class _DocumentRead:
 
 
 class _PromotionTurn:
+    """Builds the document of a turn that reads the candidate and the reports, and intends the promotion."""
+
     def __init__(self, pin: Pin, candidate: PolicyPackage, reports: Reports) -> None:
         self.pin = pin
         self.active = pin.package
         self.candidate = candidate
         self.reports = reports
-        self.doubts = inapplicable_reports(pin, candidate, reports)
+        self.withheld = inapplicable_reports(pin, candidate, reports)
         self.reads = [
             _DocumentRead("policy.read_package", candidate_ref(candidate), candidate.inventory),
             _DocumentRead("policy.read_evaluation", f"evaluation://{digest(reports.evaluation)}", reports.evaluation),
@@ -484,7 +494,7 @@ class _PromotionTurn:
             "protocolState": {"stopReason": "end_turn", "continuationAllowed": False},
             "mutation": self.intent(),
         }
-        return {**self.terms(), "evidence": evidence}
+        return {**self.terms(), "evidence": evidence}  # an input of judge()
 
     def call_spec(self) -> dict[str, Any]:
         allowed = self.active.contents["decomposition"]["allowedPatterns"]
@@ -493,12 +503,12 @@ class _PromotionTurn:
             turn_index=len(self.pin.history),
             model_ref=MODEL_REF,
             prompt_digest=digest([read.ref for read in self.reads]),
-            execution_pattern=next((one for one in ("single", "chain", "route") if one in allowed), "single"),
+            execution_pattern=next((name for name in ("single", "chain", "route") if name in allowed), "single"),
             risk_tier=self.active.highest_tier(),
         )
-        fields = {name: value for name, value in fields.items() if name not in _OMITTED}
+        fields = {name: value for name, value in fields.items() if name not in _OMITTED_MEMBERS}
         fields["toolPolicy"] = {"allowedTools": [{"toolName": read.tool} for read in self.reads]}
-        for kind, name in _REPORTED.items():
+        for kind, name in _GATE_DOCUMENTS.items():
             if (gate := self._gate(kind)) is not None:
                 fields[f"{name}Digest"] = digest(gate)
                 if "profileRef" in gate:
@@ -507,10 +517,10 @@ class _PromotionTurn:
 
     def terms(self) -> dict[str, Any]:
         active = self.active.terms(pinned=self.pin.digest)
-        terms = {name: value for name, value in active.items() if name not in _OMITTED}
+        terms = {name: value for name, value in active.items() if name not in _OMITTED_MEMBERS}
         terms.get("contextConstraints", {}).pop("expectedScopeDigest", None)
-        documents = {name: value for name, value in active["policyDocuments"].items() if name not in _OMITTED}
-        for kind, name in _REPORTED.items():
+        documents = {name: value for name, value in active["policyDocuments"].items() if name not in _OMITTED_MEMBERS}
+        for kind, name in _GATE_DOCUMENTS.items():
             if (gate := self._gate(kind)) is not None:
                 documents[name] = dict(gate)
         return {**terms, "policyDocuments": documents, "governanceProfile": self._profile()}
@@ -537,35 +547,35 @@ class _PromotionTurn:
             ],
             "trajectoryRefs": [f"trajectory://policy/{self.active.name}/{len(self.pin.history)}"],
         }
-        point = self.active.contents["render"].get("injectionPoints", ["tool_response"])[0]
+        injection_point = self.active.contents["render"].get("injectionPoints", ["tool_response"])[0]
         for index, read in enumerate(self.reads):
-            name, read_digest = f"p{index + 1}", digest(read.content)
+            call_id, content_digest = f"p{index + 1}", digest(read.content)
             route = {"kind": "runtime_route", "ref": read.ref}
-            rows["toolRequests"].append({"toolCallId": name, "toolName": read.tool, "actionIndex": index})
+            rows["toolRequests"].append({"toolCallId": call_id, "toolName": read.tool, "actionIndex": index})
             rows["toolResults"].append(
-                {"toolCallId": name, "status": "ok", "resultDigest": read_digest, "provenance": route}
+                {"toolCallId": call_id, "status": "ok", "resultDigest": content_digest, "provenance": route}
             )
             rows["toolUse"].append(
                 {
-                    "toolCallId": name,
+                    "toolCallId": call_id,
                     "useDisposition": "consumed",
-                    "resultDigest": read_digest,
+                    "resultDigest": content_digest,
                     "mutationInputRef": read.ref,
                 }
             )
             rows["toolRender"].append(
                 {
-                    "toolCallId": name,
-                    "operatorPayloadDigest": read_digest,
-                    "reminderRenderDigest": read_digest,
-                    "injectionPoint": point,
+                    "toolCallId": call_id,
+                    "operatorPayloadDigest": content_digest,
+                    "reminderRenderDigest": content_digest,
+                    "injectionPoint": injection_point,
                     "policyDigest": self.active.digests["render"],
                 }
             )
         return rows
 
     def intent(self) -> dict[str, Any]:
-        instruction = {} if "instruction" in self.doubts else self.reports.instruction or {}
+        instruction = {} if "instruction" in self.withheld else self.reports.instruction or {}
         intent = {
             "kind": "governance_policy",
             "action": ACTION,
@@ -579,17 +589,17 @@ class _PromotionTurn:
         return intent
 
     def _profile(self) -> dict[str, Any]:
-        approval = None if "approval" in self.doubts else self.reports.approval_ref
+        approval = None if "approval" in self.withheld else self.reports.approval_ref
         profile = self.active.governance_profile(self.pin.digest, self.active.highest_tier(), approval)
-        if "evaluation" not in self.doubts:
+        if "evaluation" not in self.withheld:
             evaluation = self.reports.evaluation
             thresholds = self.candidate.contents.get("eval-gate", {}).get("thresholds", {})
             profile["evalGate"] = {**pick(evaluation, "passed", "metrics"), "thresholds": thresholds}
             refs = ["datasetLineageRef", "graderConfigLineageRef", "metricThresholdsRef"]
             if "profileRef" in (self._gate("eval-gate") or {}):
-                refs.append("profileRef")  # only a gate with a benchmark is compared
+                refs.append("profileRef")  # otherwise there is no benchmark to compare it with
             profile["evalEvidence"] = pick(evaluation, *refs)
-        if "redTeam" not in self.doubts:
+        if "redTeam" not in self.withheld:
             red_team = self.reports.red_team
             profile["redTeamGate"] = {name: red_team[name] for name in red_team if name != "packageDigest"}
         if self.reports.instruction is not None and "selfEvolution" in self.reports.instruction:
@@ -597,14 +607,14 @@ class _PromotionTurn:
         return profile
 
     def _gate(self, kind: str) -> Mapping[str, Any] | None:
-        """Return the pinned gate; that of the candidate if the pinned package has none."""
+        """Return the document of the pinned package; that of the candidate if the pinned package has none."""
         return self.active.contents.get(kind) or self.candidate.contents.get(kind)
 
     def decisions(self) -> list[dict[str, Any]]:
-        """Return the guardrail decisions that this module makes, by stage."""
+        """Return the guardrail decisions, in the order of their stages."""
         triggered = {
             "pre_flight": self.candidate.digest == self.pin.digest,
-            "input": bool(self.doubts),
+            "input": bool(self.withheld),
             "output": not compare_packages(self.active, self.candidate),
         }
         return [

@@ -1,8 +1,8 @@
 """Validation of policy documents: shapes, and the problems they report.
 
-A shape reads one value: it reports every problem, continues, and returns the value in its canonical form. Text is
-trimmed, words are spelt as in their vocabulary, and lists that are sets are sorted and deduplicated, so that equivalent
-documents have the same digest. Defaults are not added. All problems of a document are reported at once.
+A shape is a function that reads one value: it adds every problem to a :class:`Problems`, continues, and returns the
+normalised value. Text is trimmed, words are spelt as in their vocabulary, and lists that are sets are sorted and
+deduplicated, so that equivalent documents have the same digest. Defaults are not added.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Problems:
         self._diagnostics: list[Diagnostic] = []
 
     def __iter__(self) -> Iterator[Diagnostic]:
-        return iter(sorted(self._diagnostics, key=lambda one: (one.file, one.pointer, one.message)))
+        return iter(sorted(self._diagnostics, key=lambda d: (d.file, d.pointer, d.message)))
 
     def add(self, place: FileLocation, message: str) -> None:
         self._diagnostics.append(Diagnostic("policy", message, place))
 
     def unknown(self, place: FileLocation, what: str, name: str, known: Iterable[str]) -> None:
-        """Add an unknown name, with the closest known one."""
+        """Add the problem that ``name``, the name of a ``what``, is not one of ``known``; suggests the closest one."""
         from manglecp.base.suggestions import did_you_mean  # imported only for an error
 
         self.add(place, f"{what} {name!r} is unknown; {did_you_mean(name, known)}")
@@ -46,13 +46,13 @@ class Problems:
 
 
 Shape: TypeAlias = Callable[[Any, FileLocation, Problems], Any]
-"""Returns the canonical value. On a reported problem the return value is unused."""
-_NONE: Final[Mapping[str, Shape]] = {}
+"""Returns the normalised value. If it adds a problem, its return value is not used."""
+_NO_MEMBERS: Final[Mapping[str, Shape]] = {}
 
 
 def text(value: Any, place: FileLocation, problems: Problems) -> Any:
     if not isinstance(value, str):
-        problems.add(place, f"a text belongs here, not {_kind(value)}")
+        problems.add(place, f"a text belongs here, not {_describe_type(value)}")
     elif not trim(value):
         problems.add(place, "the text is blank")
     else:
@@ -61,16 +61,16 @@ def text(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def flag(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read a boolean, strictly."""
+    """Read a boolean; no number or text counts as one."""
     if not isinstance(value, bool):
-        problems.add(place, f"true or false belongs here, not {_kind(value)}")
+        problems.add(place, f"true or false belongs here, not {_describe_type(value)}")
     return value
 
 
 def integer(least: int) -> Shape:
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
-            problems.add(place, f"a whole number belongs here, not {_kind(value)}")
+            problems.add(place, f"a whole number belongs here, not {_describe_type(value)}")
         elif value < least:
             problems.add(place, f"{value} is less than {least}")
         return value
@@ -81,7 +81,7 @@ def integer(least: int) -> Shape:
 def number(least: float, most: float) -> Shape:
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, int | float) or isinstance(value, bool):
-            problems.add(place, f"a number belongs here, not {_kind(value)}")
+            problems.add(place, f"a number belongs here, not {_describe_type(value)}")
         elif not least <= value <= most:  # false for NaN
             problems.add(place, f"{value} is not between {least:g} and {most:g}")
         return value
@@ -99,14 +99,14 @@ def any_json(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def one_of(vocabulary: Collection[str]) -> Shape:
-    """Read a word of a vocabulary, in the spelling of the vocabulary."""
-    known = {normalize_word(one): one for one in vocabulary}
+    """Return a shape of one word of a vocabulary, which is returned in the spelling of the vocabulary."""
+    spellings = {normalize_word(word): word for word in vocabulary}
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         word = text(value, place, problems)
         if isinstance(word, str) and trim(word):
-            if normalize_word(word) in known:
-                return known[normalize_word(word)]
+            if normalize_word(word) in spellings:
+                return spellings[normalize_word(word)]
             problems.unknown(place, "the word", word, vocabulary)
         return word
 
@@ -114,22 +114,22 @@ def one_of(vocabulary: Collection[str]) -> Shape:
 
 
 def items(shape: Shape = text, *, least: int = 0) -> Shape:
-    """Read a set, sorted and deduplicated."""
+    """Return a shape of a list that is a set of texts: sorted and deduplicated. ``least`` is 0 or 1."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        members = _list(shape, value, place, problems)
+        members = _read_list(shape, value, place, problems)
         if len(members) < least:
             problems.add(place, "the list is empty")
-        if not all(isinstance(one, str) for one in members):
-            return members  # reported already
+        if not all(isinstance(member, str) for member in members):
+            return members  # ``shape`` has added the problem
         return sorted(set(members))
 
     return read
 
 
 def sequence(shape: Shape) -> Shape:
-    """Read a list in its order."""
-    return partial(_list, shape)
+    """Return a shape of a list whose order matters."""
+    return partial(_read_list, shape)
 
 
 def words(vocabulary: Collection[str], *, least: int = 0) -> Shape:
@@ -137,20 +137,20 @@ def words(vocabulary: Collection[str], *, least: int = 0) -> Shape:
 
 
 def records(shape: Shape, key: str) -> Shape:
-    """Read a list of tables, keyed and sorted by one member."""
+    """Return a shape of a list of tables that is sorted by the member ``key``, which must be unique."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
-        rows = _list(shape, value, place, problems)
-        names = [str(one.get(key)) for one in rows if isinstance(one, dict)]
+        rows = _read_list(shape, value, place, problems)
+        names = [str(row.get(key)) for row in rows if isinstance(row, dict)]
         for name in sorted({name for name in names if names.count(name) > 1}):
             problems.add(place, f"{key} {name!r} is present twice")
-        return sorted(rows, key=lambda one: str(one.get(key)) if isinstance(one, dict) else "")
+        return sorted(rows, key=lambda row: str(row.get(key)) if isinstance(row, dict) else "")
 
     return read
 
 
-def table(required: Mapping[str, Shape] = _NONE, *, optional: Mapping[str, Shape] = _NONE) -> Shape:
-    """Read an object with these members only."""
+def table(required: Mapping[str, Shape] = _NO_MEMBERS, *, optional: Mapping[str, Shape] = _NO_MEMBERS) -> Shape:
+    """Return a shape of an object with these members only."""
     members = {**required, **optional}
     read_members = _object(members.get, members)
 
@@ -164,14 +164,16 @@ def table(required: Mapping[str, Shape] = _NONE, *, optional: Mapping[str, Shape
 
 
 def table_of(shape: Shape, *, names: Collection[str] | None = None) -> Shape:
-    """Read an object with uniform values, under arbitrary names or those of a vocabulary."""
+    """Return a shape of an object whose values all have one shape; its names are those of ``names``, or any."""
     return _object(lambda name: shape if names is None or name in names else None, names)
 
 
 def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | None) -> Shape:
+    """Return a shape of an object; ``shape_of`` returns the shape of a member, or None for an unknown name."""
+
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         if not isinstance(value, Mapping):
-            problems.add(place, f"a table belongs here, not {_kind(value)}")
+            problems.add(place, f"a table belongs here, not {_describe_type(value)}")
             return value
         members: dict[str, Any] = {}
         for name, part in value.items():
@@ -187,14 +189,14 @@ def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | No
     return read
 
 
-def _list(shape: Shape, value: Any, place: FileLocation, problems: Problems) -> list[Any]:
+def _read_list(shape: Shape, value: Any, place: FileLocation, problems: Problems) -> list[Any]:
     if not isinstance(value, list | tuple):
-        problems.add(place, f"a list belongs here, not {_kind(value)}")
+        problems.add(place, f"a list belongs here, not {_describe_type(value)}")
         return []
-    return [shape(one, place / position, problems) for position, one in enumerate(value)]
+    return [shape(item, place / index, problems) for index, item in enumerate(value)]
 
 
-_KINDS: Final = {
+_TYPE_NAMES: Final = {
     bool: "true or false",
     int: "a number",
     float: "a number",
@@ -205,5 +207,5 @@ _KINDS: Final = {
 }
 
 
-def _kind(value: object) -> str:
-    return _KINDS.get(type(value), f"a {type(value).__name__}")
+def _describe_type(value: object) -> str:
+    return _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
