@@ -43,8 +43,7 @@ class Caller:
     """The program, itself run by a call of the model, that made a call."""
 
     kind: str
-    parent: str | None
-    """The id of the call that runs the program."""
+    parent: str | None  # the id of the call that runs the program
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,10 @@ class ToolCall:
     id: str
     name: str
     input: JSON
-    kind: str = "function"
-    """``toolKind``: function, mcp, search, shell, edit or code_execution."""
-    block: str = "tool_use"
-    """``sourceBlock``: tool_use or function_call."""
-    valid: bool = True
-    """Whether the input has the type that the provider promises, usually an object."""
-    served: bool = False
-    """Whether the provider runs the call and returns the result in a reply."""
+    kind: str = "function"  # ``toolKind``: function, mcp, search, shell, edit or code_execution
+    block: str = "tool_use"  # ``sourceBlock``: tool_use or function_call
+    valid: bool = True  # whether the input has the type that the provider promises, usually an object
+    served: bool = False  # whether the provider runs the call and returns the result in a reply
     caller: Caller | None = None
 
 
@@ -81,8 +76,7 @@ class CallResult:
     shown: JSON
     status: str = "ok"
     failure: Failure | None = None
-    tools: tuple[str, ...] | None = None
-    """The tools that a search found."""
+    tools: tuple[str, ...] | None = None  # the tools that a search found
     evidence: Mapping[str, Any] = field(default_factory=dict)
     """Further members for the row of ``toolResults``, such as ``observation``."""
 
@@ -93,12 +87,9 @@ class OfferedTools:
 
     documents: Mapping[str, Any]
     """Policy documents, by name: ``toolCatalog``, ``deferPolicy``, ``toolExamples``, ``allowedCallers``."""
-    digests: Mapping[str, str]
-    """The digest of each document."""
-    schemas: Mapping[str, str]
-    """The digest of each input schema, by the name of the tool."""
-    kinds: Mapping[str, str]
-    """Kinds other than ``function``, by the name of the tool."""
+    digests: Mapping[str, str]  # the digest of each document
+    schemas: Mapping[str, str]  # the digest of each input schema, by the name of the tool
+    kinds: Mapping[str, str]  # kinds other than ``function``, by the name of the tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +97,16 @@ class Prompt:
     """One request to a model; ``results`` and ``speaks`` are about the messages that it adds to the thread."""
 
     thread: int
-    view: str
-    """The digest of the whole message list."""
-    queue: str
-    """The digest of all system and reminder texts."""
+    view: str  # the digest of the whole message list
+    queue: str  # the digest of all system and reminder texts
     results: tuple[CallResult, ...] = ()
-    speaks: bool = False
-    """Whether the user adds text."""
-    echoes: bool = False
-    """Whether the request follows a reply of the thread, which it may repeat."""
-    repeats: bool = False
-    """Whether it repeats the previous request unchanged."""
+    speaks: bool = False  # whether the user adds text
+    echoes: bool = False  # whether the request follows a reply of the thread, which it may repeat
+    repeats: bool = False  # whether it repeats the previous request unchanged
     model: str | None = None
     offer: OfferedTools | None = None
-    choice: JSON = None
-    """``toolChoice``."""
-    transport: Mapping[str, Any] | None = None
-    """``toolTransportPolicy``, as far as the request sets it."""
+    choice: JSON = None  # ``toolChoice``
+    transport: Mapping[str, Any] | None = None  # ``toolTransportPolicy``, as far as the request sets it
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +116,9 @@ class ModelReply:
     thread: int
     line: int
     parts: tuple[str | ToolCall | CallResult, ...]
-    stop: str | None
-    """``stopReason``, as the provider names it if the harness has no word for it; None if not recorded."""
+    stop: str | None  # ``stopReason``, as the provider names it if the harness has no word for it; None if not recorded
     model: str | None = None
-    offer: OfferedTools | None = None
-    """The available tools, in a log that has no requests to a model."""
+    offer: OfferedTools | None = None  # the available tools, in a log that has no requests to a model
 
 
 ConversationEvent: TypeAlias = Prompt | ModelReply

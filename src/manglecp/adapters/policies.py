@@ -34,8 +34,7 @@ class ToolDefinition:
     deferred: bool = False  # the model sees it only after a tool search
     callers: tuple[str, ...] | None = None  # who may call it: "direct" is the model; None if not restricted
     examples: tuple[JSON, ...] = ()
-    aliases: tuple[str, ...] = field(default=())
-    """Other names under which the tool is called."""
+    aliases: tuple[str, ...] = field(default=())  # other names under which the tool is called
 
 
 def offer_tools(definitions: Iterable[ToolDefinition | None], *, closed: bool = True) -> OfferedTools:

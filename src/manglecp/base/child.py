@@ -19,12 +19,9 @@ _STOP_POLL_SECONDS: Final = 0.02
 
 
 class ChildOutput(NamedTuple):
-    stdout: bytes
-    """Longer than the limit if the process wrote too much."""
-    stderr: bytes
-    """The last 8 KiB."""
-    code: int | None
-    """The exit status, negative for a signal; None if :func:`capture` killed the process."""
+    stdout: bytes  # longer than the limit if the process wrote too much
+    stderr: bytes  # the last 8 KiB
+    code: int | None  # the exit status, negative for a signal; None if :func:`capture` killed the process
 
 
 def capture(
