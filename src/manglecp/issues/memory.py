@@ -122,12 +122,12 @@ class BlockedIssue(NamedTuple):
 
 
 class IssueDetail(NamedTuple):
+    """An issue with its lease, edges and blockers (see :class:`BlockedIssue`)."""
+
     issue: Issue
     lease: Lease | None
-    depends_on: list[Edge]
-    """Edges from this issue to others."""
-    dependents: list[Edge]
-    """Edges from other issues to this one."""
+    depends_on: list[Edge]  # edges from this issue to others
+    dependents: list[Edge]  # edges from other issues to this one
     blockers: list[tuple[Edge, Issue]]
     snapshot: str
     """Digest of the issue and its edges; an intent may require it with the input ``issue://ID@SNAPSHOT``."""

@@ -92,6 +92,8 @@ def _check_line(text: str, field: str) -> None:
 
 
 class Status(StrEnum):
+    """The status of an issue."""
+
     OPEN = "open"
     IN_PROGRESS = "in_progress"
     """The only status with a lease; a claim is the only transition into it."""
