@@ -18,7 +18,7 @@ _INVISIBLE: Final = re.compile(
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # zero widths, bidi controls, line separators, operators
     "\u180b-\u180f\ufe00-\ufe0f\U000e0000-\U000e0fff"  # variation selectors and tags
     "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # annotation, shorthand and musical format controls
-    "\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]"  # surrogates, private use, unassigned
+    "\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]"  # surrogates, private, noncharacters
 )
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
