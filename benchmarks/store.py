@@ -1,8 +1,8 @@
 """The cost of store transactions: wall time on a shared machine, in milliseconds, the median of many.
 
-``commit`` is a transaction with one small row (a nonce), ``ledger`` one with one entry of the ledger, ``ledger x 10``
-one with ten. ``find`` looks up one of a million offers, each in its own transaction, and ``keep`` stores eight offers
-for a principal among as many. ``verify`` verifies a thousand entries.
+``commit`` is a transaction that changes one row (an approval is used), ``ledger`` one with one entry of the ledger,
+``ledger x 10`` one with ten. ``find`` looks up one of a million offers, each in its own transaction, and ``keep``
+stores eight offers for a principal among as many. ``verify`` verifies a thousand entries.
 
 A figure outside of its budget is marked; a slow machine does not fail the benchmark.
 """
@@ -21,7 +21,7 @@ from _postgres import postgres
 from _table import print_table
 
 from manglecp.base.digest import digest_bytes
-from manglecp.store import Note, Store, StoredOffer, open_store
+from manglecp.store import ApprovalBinding, Note, Store, StoredOffer, Transaction, open_store
 from manglecp.store.database import Dialect, Synchronous
 
 IDENTITIES: Final = 10_000
@@ -34,7 +34,8 @@ ALLOWED: Final = 0.2
 
 NOW: Final = 1_800_000_000_000
 HOUR: Final = 3_600_000
-PACK: Final = "sha256:" + "a" * 64
+CHAIN: Final = "sha256:" + "a" * 64
+INPUTS: Final = b"intent and session facts " * 40
 
 BODY: Final = {
     "witness": "jw1_" + "b" * 64,
@@ -52,13 +53,14 @@ FILL: Final[dict[Dialect, str]] = {
             document(n, digest) AS MATERIALIZED
                 (SELECT row_number() OVER (ORDER BY digest) - 1, digest FROM registry_document)
         INSERT INTO registry
-        SELECT printf('user-%05d', i), printf('macro_%016x', i * 1000 + t), ?, digest, NULL, ?, ?, ?
+        SELECT printf('user-%05d', i), printf('macro_%016x', i * 1000 + t), ?, digest,
+            printf('inputs-%05d', i), NULL, ?, ?, ?
         FROM person CROSS JOIN tool JOIN document ON n = (i * 7 + t) % ?
     """,
     "postgresql": """
         INSERT INTO registry
         SELECT 'user-' || lpad(i::text, 5, '0'), 'macro_' || lpad(to_hex(i * 1000 + t), 16, '0'), ?, digest,
-            NULL, ?, ?, ?
+            'inputs-' || lpad(i::text, 5, '0'), NULL, ?, ?, ?
         FROM generate_series(0, ? - 1) AS i CROSS JOIN generate_series(0, ? - 1) AS t
         JOIN (SELECT row_number() OVER (ORDER BY digest) - 1 AS n, digest FROM registry_document) AS document
             ON n = (i * 7 + t) % ?
@@ -70,28 +72,39 @@ def fill(store: Store) -> int:
     """Insert a million entries, and return their number."""
     dialect = store.database.dialect
     contents = [f"definition {number} ".encode() * 90 for number in range(DOCUMENTS)]
-    row = (PACK, NOW + HOUR, NOW, NOW + 2 * HOUR)
+    row = (CHAIN, NOW + HOUR, NOW, NOW + 2 * HOUR)
+    put = "INSERT INTO registry_document (digest, check_ms, content) VALUES (?, ?, ?)"
     with store.write_transaction() as tx:
-        tx.executemany(
-            "INSERT INTO registry_document (digest, drop_ms, content) VALUES (?, ?, ?)",
-            [(digest_bytes(content), NOW + 2 * HOUR, content) for content in contents],
-        )
+        tx.executemany(put, [(digest_bytes(content), NOW + HOUR, content) for content in contents])
         many = (IDENTITIES, TOOLS)
         tx.execute(FILL[dialect], (*many, *row, DOCUMENTS) if dialect == "sqlite" else (*row, *many, DOCUMENTS))
+        tx.executemany(put, [(f"inputs-{person:05}", NOW + HOUR, INPUTS) for person in range(IDENTITIES)])
         return int(tx.execute("SELECT count(*) FROM registry").fetchone()[0])
 
 
 class Transactions:
     """The measured operations, each in one transaction."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, commits: int) -> None:
         self.store = store
         self.chance = random.Random(7)
-        self.numbers = iter(range(10**9))
+        with store.write_transaction() as tx:
+            self.approvals = iter([self.approved(tx, f"user-{number:05}") for number in range(commits)])
+
+    def approved(self, tx: Transaction, identity: str) -> str:
+        """Store an approval, and return its id."""
+        call = ApprovalBinding(
+            identity=identity, pack_digest=CHAIN, chain_digest=CHAIN, args_digest=CHAIN, subject_digest=""
+        )
+        approval, _ = self.store.approvals.request(
+            tx, call, tool="bench", roles=(), four_eyes=False, text="Commit", now_ms=NOW, lifetime_ms=HOUR
+        )
+        assert self.store.approvals.decide(tx, approval.id, "approved", "bench", NOW)
+        return approval.id
 
     def commit(self) -> None:
         with self.store.write_transaction() as tx:
-            self.store.nonces.burn(tx, "bench", str(next(self.numbers)), NOW)
+            assert self.store.approvals.use(tx, next(self.approvals), "run", NOW)
 
     def append(self) -> None:
         with self.store.write_transaction() as tx:
@@ -114,7 +127,15 @@ class Transactions:
     def keep(self) -> None:
         person = self.chance.randrange(IDENTITIES)
         tools = [
-            StoredOffer(f"macro_{person * 1000 + tool:016x}", PACK, b"new %d " % tool * 150, None, NOW + HOUR)
+            StoredOffer(
+                macro_id=f"macro_{person * 1000 + tool:016x}",
+                chain_digest=CHAIN,
+                document=b"new %d " % tool * 150,
+                inputs_digest=f"inputs-{person:05}",
+                inputs=INPUTS,
+                not_before_ms=None,
+                expires_at_ms=NOW + HOUR,
+            )
             for tool in range(8)
         ]
         with self.store.write_transaction() as tx:
@@ -133,8 +154,8 @@ def median(run: Callable[[], None], times: int) -> float:
 
 def measure(where: str | Path, synchronous: Synchronous, *, registry: bool) -> list[str]:
     store = open_store(where, synchronous=synchronous, patience=60)
-    do = Transactions(store)
     times = 1_000 if synchronous == "normal" else 150
+    do = Transactions(store, commits=times)
     cells = [median(do.commit, times), median(do.append, times), median(do.append_ten, times // 10)]
     if registry:
         with store.read_transaction() as tx:

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from manglecp.issues import Add, IssueMemory, audit, open_issues, system_clock
+from manglecp.store.approvals import Approval, ApprovalBinding
+from manglecp.store.database import Transaction
 from manglecp.store.errors import StoreError, Unusable
-from manglecp.store.store import open_database, open_store, state_directory
+from manglecp.store.store import Store, open_database, open_store, state_directory
 
 VARIABLES = ("MANGLECP_STATE_DIR", "XDG_STATE_HOME", "HOME")
 
@@ -22,6 +24,12 @@ VARIABLES = ("MANGLECP_STATE_DIR", "XDG_STATE_HOME", "HOME")
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES[:2]:
         monkeypatch.delenv(name, raising=False)
+
+
+def request_approval(store: Store, tx: Transaction) -> Approval:
+    call = ApprovalBinding(identity="kim", pack_digest="p", chain_digest="c", args_digest="a", subject_digest="")
+    request = store.approvals.request
+    return request(tx, call, tool="t", roles=(), four_eyes=False, text="Go on", now_ms=0, lifetime_ms=10)[0]
 
 
 def place(store_where: str | Path | None) -> str:
@@ -106,12 +114,14 @@ def test_what_was_kept_is_there_when_it_is_opened_again(store_where: str) -> Non
     first = open_store(store_where, synchronous="full")
     with first.write_transaction() as tx:
         head = first.ledger.append(tx, "audit", {"code": "kept"})
-        assert first.nonces.burn(tx, "kim", "n1", 1)
+        approval = request_approval(first, tx)
+        assert first.approvals.decide(tx, approval.id, "approved", "lee", 1)
     first.close()
     again = open_store(store_where)
     with again.write_transaction() as tx:
         assert again.ledger.verify(tx, expect=head).sound
-        assert not again.nonces.burn(tx, "kim", "n1", 1)
+        assert not again.approvals.decide(tx, approval.id, "denied", "sam", 2)
+        assert again.approvals.use(tx, approval.id, "r-1", 2)
     again.close()
 
 
@@ -120,15 +130,15 @@ def test_one_transaction_changes_everything_or_nothing(store_where: str) -> None
 
     def fail() -> None:
         with store.write_transaction() as tx:
-            store.nonces.burn(tx, "kim", "n1", 1)
-            store.ledger.append(tx, "confirmation", {})
-            tx.execute("INSERT INTO nonce VALUES ('kim', 'n1', 1)")
+            request_approval(store, tx)
+            store.ledger.append(tx, "approval", {})
+            tx.execute("INSERT INTO approval SELECT * FROM approval")
 
     with pytest.raises(StoreError, match="does not admit this row"):
         fail()
     with store.write_transaction() as tx:
         assert store.ledger.head(tx).seq == 0
-        assert store.nonces.burn(tx, "kim", "n1", 1)
+        assert store.approvals.pending(tx, 1) == []
     store.close()
 
 
@@ -144,7 +154,7 @@ def test_drivers_are_loaded_when_they_are_needed() -> None:
 # --- files of other revisions ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", [1, 2])
+@pytest.mark.parametrize("revision", [1, 4])
 def test_a_file_of_an_older_program(tmp_path: Path, revision: int) -> None:
     path = tmp_path / "store.db"
     open_store(path).close()
@@ -158,7 +168,7 @@ def test_a_file_of_an_older_program(tmp_path: Path, revision: int) -> None:
 
 
 @pytest.mark.parametrize("store_where", ["file", "postgresql"], indirect=True)
-@pytest.mark.parametrize(("revision", "message"), [(2, "older manglecp"), (99, "use the newer manglecp")])
+@pytest.mark.parametrize(("revision", "message"), [(4, "older manglecp"), (99, "use the newer manglecp")])
 def test_a_part_of_another_revision(store_where: str, revision: int, message: str) -> None:
     store = open_store(store_where)
     with store.write_transaction() as tx:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from manglecp.issues import open_issues
-from manglecp.store import errors
+from manglecp.store import approvals, errors
 from manglecp.store.ledger import KINDS
-from manglecp.store.registry import MAX_ENTRIES, RETENTION_MS
+from manglecp.store.registry import CHECK_MS, MAX_ENTRIES, RETENTION_MS
 from manglecp.store.store import Store, open_store
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "store.md").read_text(encoding="utf-8")
@@ -47,7 +47,10 @@ def test_every_error_is_there() -> None:
 
 def test_the_numbers() -> None:
     assert f"the retention time ({RETENTION_MS // 1000} s)" in PAGE
+    assert f"within {CHECK_MS // 60_000} minutes" in PAGE
     assert f"than there may be ({MAX_ENTRIES:,})" in PAGE
+    assert f"{approvals.RETENTION_MS // 86_400_000} days after it has expired" in PAGE
+    assert f"at most {approvals.MAX_PENDING} pending requests" in PAGE
 
 
 def test_the_example_runs() -> None:

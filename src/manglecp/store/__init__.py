@@ -1,4 +1,4 @@
-"""Durable state: the audit ledger, offers, used nonces and runs.
+"""Durable state: the audit ledger, offers, approval requests and runs.
 
 * One transaction writes a change, its ledger entry and the evidence for it, or none of them.
 * SQL is what SQLite and PostgreSQL have in common (:mod:`.database`, :mod:`.schema`).

@@ -1,3 +1,8 @@
+from .approvals import (
+    Approval as Approval,
+    ApprovalBinding as ApprovalBinding,
+    TooManyPending as TooManyPending,
+)
 from .database import (
     PATIENCE as PATIENCE,
     Database as Database,

@@ -1,7 +1,7 @@
 """Encryption of values with the store key.
 
 Without a key a value is stored as it is, behind a marker byte. With one it is encrypted and authenticated (AES-256-GCM,
-random nonce) together with its place: table, run, step, column. A process with access to the database
+random nonce) together with its place, for example table, run, step and column. A process with access to the database
 can delete such a value, but not read, alter or move it. A store with a key refuses plain values, which could be forged.
 The first eight bytes of the key's digest come first, which distinguishes a wrong key from a damaged value.
 """

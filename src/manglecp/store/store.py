@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from manglecp.store.approvals import APPROVALS, Approvals
 from manglecp.store.database import PATIENCE, Database, Synchronous, Transaction
 from manglecp.store.errors import Unusable
 from manglecp.store.ledger import LEDGER, Ledger
-from manglecp.store.nonces import NONCES, Nonces
 from manglecp.store.postgresql import PostgresDatabase, PostgresUrl, is_postgres
 from manglecp.store.registry import REGISTRY, Registry
 from manglecp.store.run_store import RUNS, RunStore
@@ -26,7 +26,7 @@ from manglecp.store.seals import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.writer import Writer
 
-PARTS: Final[Sequence[SchemaPart]] = (LEDGER, REGISTRY, NONCES, RUNS)
+PARTS: Final[Sequence[SchemaPart]] = (LEDGER, REGISTRY, APPROVALS, RUNS)
 
 FILE_NAME: Final = "store.sqlite3"
 
@@ -38,7 +38,7 @@ class Store:
     database: Database
     ledger: Ledger
     registry: Registry
-    nonces: Nonces
+    approvals: Approvals
     runs: RunStore
     seals: Seals
     writer: Writer
@@ -61,12 +61,12 @@ def open_store(
     key: bytes | None = None,
     patience: float = PATIENCE,
 ) -> Store:
-    """Open or create a store. ``key``: 32 bytes that values of runs are sealed with."""
+    """Open or create a store. ``key``: 32 bytes that seal values of runs, inputs of offers and texts of approvals."""
     seals = Seals(key)
     database = open_database(where, synchronous=synchronous, patience=patience)
     ledger, runs = Ledger(), RunStore(database, seals)
     writer = Writer(database, ledger)
-    return Store(database, ledger, Registry(), Nonces(), runs, seals, writer)
+    return Store(database, ledger, Registry(), Approvals(seals), runs, seals, writer)
 
 
 def open_database(
