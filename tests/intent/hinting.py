@@ -24,7 +24,7 @@ AUDITOR: Final = Identity("auditor", frozenset({"explain_policy"}), "user")
 
 SCHEMA: Final = """
 Decl seen(Word) descr [direction("input")] bound [/string].
-Decl logged(Word) temporal descr [direction("input")] bound [/string].
+Decl logged(Word) temporal descr [direction("input"), untimed("always")] bound [/string].
 Decl measured(Name, Count) descr [direction("input")] bound [/string, /number].
 Decl verdict(Word) descr [direction("output")] bound [/string].
 """
@@ -56,7 +56,14 @@ def evaluated(
 def defined(tool: str) -> Definition:
     safety = SafetyData(requires_user_confirmation=False, side_effects=())
     return Definition(
-        tool=tool, macro_id=f"m-{tool}", description="", summary="", steps=(), input_schema={}, safety=safety
+        tool=tool,
+        macro_id=f"m-{tool}",
+        chain_digest="",
+        description="",
+        summary="",
+        steps=(),
+        input_schema={},
+        safety=safety,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -24,6 +25,7 @@ from manglecp.wire.messages import IntentRequest
 
 NOW: Final = 1_768_478_400 * 10**9
 """2026-01-15T12:00:00Z, the time of requests that say none."""
+_PERMISSION: Final = re.compile(r'(?:client_permission\(|needs_approval\([^,()]+, )"([^"]+)"')
 NOW_TEXT: Final = "2026-01-15T12:00:00Z"
 
 
@@ -70,16 +72,23 @@ def pack(
     externals: Iterable[ExternalDescription] = (),
     params: Mapping[str, str] | None = None,
     fact_files: Sequence[str] = (),
+    permissions: Iterable[str] | None = None,
     name: str = "sample",
 ) -> Pack:
-    """Rules by trust level; an action, a skill and an intent may be just a name."""
+    """Rules by trust level; an action, a skill and an intent may be just a name.
+
+    Unless they are given, all permissions that the rules read are declared.
+    """
     texts = (
         ("rules/schema/schema.mg", schema, Trust.SCHEMA),
         ("rules/policy/policy.mg", policy, Trust.POLICY),
         ("rules/domain/domain.mg", domain, Trust.DOMAIN),
     )
+    if permissions is None:
+        permissions = dict.fromkeys(_PERMISSION.findall(domain + policy))
     settings = Settings(
         name=name,
+        permissions=tuple(permissions),
         domain=DomainSettings(id=name, description=f"The domain {name}."),
         intents=tuple(
             IntentSettings(name=intent, description=f"To {intent}.") if isinstance(intent, str) else intent
@@ -140,7 +149,9 @@ GHOST: Final = "ghost"
 
 SCHEMA: Final = """\
 Decl seen(Word) descr [doc("A word was seen."), direction("input")] bound [/string].
-Decl logged(Word) temporal descr [doc("A word was logged."), direction("input")] bound [/string].
+Decl logged(Word) temporal
+  descr [doc("A word was logged."), direction("input"), untimed("always")]
+  bound [/string].
 """
 
 CONDITIONS: Final = (
@@ -252,13 +263,15 @@ class _Drawing:
     def definitions(self) -> Iterator[str]:
         for tool in TOOLS:
             if self.one_in(20):
-                continue  # a tool that others may name and that does not exist
+                yield clause(f'macro("{tool}", "Does {tool}.")', 'seen("never")')  # others may name it
+                continue
             yield f'macro("{tool}", "Does {tool}.").'
             if not self.one_in(20):  # else a tool without steps
                 for n in range(1, self.random.randint(1, 2) + 1):
                     yield f'macro_step("{tool}", {n}, "{self.random.choice(("look", "look", "patch", "pay"))}").'
             if self.one_in(8):
-                yield clause(f'macro_step("{tool}", 9, Name)', f'seen("ghost"), Name = "{GHOST}"')
+                name = f'fn:string:concat("{GHOST}", "")'  # rules do not name an action that does not exist
+                yield clause(f'macro_step("{tool}", 9, Name)', f'seen("ghost"), Name = {name}')
 
 
 prohibitions = st.randoms(use_true_random=True).map(lambda random: (one := _Drawing(random)).under(one.prohibited()))

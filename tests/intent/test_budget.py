@@ -26,6 +26,7 @@ def definition(name: str, score: int = 80, **changes: Any) -> Definition:
     fields: dict[str, Any] = {
         "tool": name,
         "macro_id": f"m-{name * 16}",
+        "chain_digest": f"sha256:{name * 16}",
         "description": f"Does {name}. Carefully.",
         "summary": f"Does {name}.",
         "steps": (ChainStep(1, "look"),),

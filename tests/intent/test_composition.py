@@ -118,20 +118,29 @@ def test_maps_and_structs_are_schemas() -> None:
     assert made.output_schema == {"type": "object", "required": ["a"]}
 
 
-def test_of_several_values_the_least_counts() -> None:
-    made = composed(
-        """
-        macro("t", "Also."). macro_step("t", 1, "patch"). macro_step("t", 1, "look").
-        arg_value("t", 1, "path", "b"). arg_value("t", 1, "path", /a). arg_value("t", 1, "path", "c").
-        on_error("t", 1, "stop"). on_error("t", 1, "continue").
-        macro_result("t", "k", 1, "/b"). macro_result("t", "k", 1, "/a").
-        macro_summary("t", "Z."). macro_summary("t", "Y.").
-        """
-    )
-    assert made.description == "Also."
-    assert made.summary == "Y."
-    assert made.steps == (ChainStep(1, "look", (Argument("path", "value", "/a"), call("depth")), on_error="continue"),)
-    assert made.results == (("k", 1, "/a"),)
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ('macro("t", D)', "macro(Tool, …)"),
+        ('macro_summary("t", D)', "macro_summary(Tool, …)"),
+        ('macro_param("t", "p", D)', "macro_param(Tool, 'p', …)"),
+        ('macro_step("t", 1, A)', "macro_step(Tool, 1, …)"),
+        ('arg_value("t", 1, "path", D)', "arg_value(Tool, 1, 'path', …)"),
+        ('arg_from("t", 1, "path", D)', "arg_from(Tool, 1, 'path', …)"),
+        ('on_error("t", 1, D)', "on_error(Tool, 1, …)"),
+        ('macro_result("t", "k", 1, D)', "macro_result(Tool, 'k', …)"),
+        ('undo_step("t", 1, A)', "undo_step(Tool, 1, …)"),
+        ('macro_output("t", D)', "macro_output(Tool, …)"),
+    ],
+)
+def test_a_tool_with_two_values_where_one_counts_is_not_composed(rules: str, told: str) -> None:
+    step = 'macro_step("t", 1, "look").\n'
+    given = f"{step}{rules} :- intent(_), action(A), seen(D)."
+    facts = [("seen", "a"), ("seen", "b")]
+    with pytest.raises(Flaw) as refused:
+        composed(given, facts)
+    assert refused.value.message == f"t: {told} has two values"
+    assert refused.value.fix == "let one of them hold only where the other does not"
 
 
 def test_a_fixed_value_goes_before_an_argument_and_that_before_a_result() -> None:
@@ -258,7 +267,8 @@ def test_context_is_what_rules_prove_in_their_order() -> None:
     made = composed(
         """
         macro_step("t", 1, "look").
-        instruction("t", 20, "Then this."). instruction("t", 3, "First this."). instruction("other", 1, "Not this.").
+        macro("other", "x"). instruction("other", 1, "Not this.").
+        instruction("t", 20, "Then this."). instruction("t", 3, "First this.").
         needs_skill("t", "other"). needs_skill("t", "howto").
         needs_resource("t", "low.txt", "Some.", 10).
         needs_resource("t", "https://example.invalid/high", "Much.", P) :- P = fn:mult(3, 100).

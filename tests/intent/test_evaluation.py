@@ -123,9 +123,9 @@ def test_the_counts() -> None:
         ('prohibited("mend", "no").', ""),
         ('permitted("see").', ""),
         ('effect_denied("patch", "no").', 'macro_step("mend", 2, "patch").'),
-        ("", 'macro_step("mend", 2, A) :- intent(_), A = "gone".'),
+        ("", 'macro_step("mend", 2, A) :- intent(_), A = fn:string:concat("go", "ne").'),
         ('effect_denied("patch", "no").', 'undo_step("mend", 1, "patch"). undo_in("mend", 1, "path", "path").'),
-        ("", 'undo_step("mend", 1, A) :- intent(_), A = "gone".'),
+        ("", 'undo_step("mend", 1, A) :- intent(_), A = fn:string:concat("go", "ne").'),
     ],
 )
 def test_whatever_bars_a_tool_beats_what_selects_it(policy: str, domain_rules: str) -> None:
@@ -361,7 +361,7 @@ def test_a_request_that_fails_a_check_is_never_evaluated() -> None:
         rules,
         schema=SCHEMA + _SIMILAR,
         externals=[external],
-        intents=[IntentSettings(name="repair", description="x", required_facts=("seen",))],
+        intents=["observe", IntentSettings(name="repair", description="x", required_facts=("seen",))],
         limits=PackLimits(max_facts_per_request=2),
     )
     known = Domain.load(given, externals={"similar": External(answer)})
@@ -379,7 +379,7 @@ def test_a_request_that_fails_a_check_is_never_evaluated() -> None:
 @pytest.mark.req("MANI-14")
 def test_required_facts() -> None:
     needs = IntentSettings(name="observe", description="x", required_facts=("seen", "logged"))
-    known = domain(intents=[needs])
+    known = domain(intents=[needs, "repair"])
     error = refusal(known, "observe", [("seen", "red")])
     assert error.code == "invalid_facts"
     assert error.details == {"violations": [], "missing_facts": ["logged"]}
@@ -514,8 +514,8 @@ def test_rows_are_found_by_tool() -> None:
     found = ask(domain(actions=[action("look", effects=("network",))])).lookup
     assert found.rows("macro_step", 3, "see") == [("see", 1, "look")]
     assert found.rows("relevant", 2, "see") == [("see", 50)]
-    assert found.one("macro", 2, "mend") == ("mend", "Mend.")
-    assert found.one("macro", 2, "none") is None
+    assert found.rows("macro", 2, "mend") == [("mend", "Mend.")]
+    assert found.rows("macro", 2, "none") == []
     assert found.rows("no_such_predicate", 2, "see") == []
     assert found.holds("macro_effect", "see", "network")
     assert not found.holds("macro_effect", "see", "none")

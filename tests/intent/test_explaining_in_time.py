@@ -17,7 +17,7 @@ from manglecp.wire.messages import ProofHints
 from tests.intent.packs import pack, request
 
 PAIRS = """
-Decl ev(X) temporal descr [direction("input")] bound [/number].
+Decl ev(X) temporal descr [direction("input"), untimed("now")] bound [/number].
 macro("t", "A tool.").
 macro_step("t", 1, "look").
 relevant("t", 90) :- intent("i"), <-[10m] ev(X), <-[10m] ev(Y), X != Y.

@@ -14,7 +14,7 @@ from tests.intent.packs import NOW_TEXT, pack
 DOMAIN: Final = Domain.load(
     pack(
         schema="""
-        Decl failed(Service) temporal descr [direction("input")] bound [/string].
+        Decl failed(Service) temporal descr [direction("input"), untimed("always")] bound [/string].
         Decl known(Service) descr [direction("input")] bound [/string].
         """,
         domain="""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.intent.chain import macro_id
+from manglecp.intent.chain import digest_chain, macro_id
 from manglecp.intent.definition import Argument, ChainStep, Undo
 from tests.intent.answering import tools
 from tests.intent.packs import ACTIONS, SCHEMA, pack
@@ -76,22 +76,24 @@ def exact(value: Any) -> Any:
 @pytest.mark.req("TOOL-01", "TOOL-02")
 @given(contents, contents)
 def test_ids_are_equal_exactly_if_the_contents_are(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert macro_id(**one) == macro_id(**dict(one))
-    assert (macro_id(**one) == macro_id(**other)) == (exact(one) == exact(other))
+    assert digest_chain(**one) == digest_chain(**dict(one))
+    assert (digest_chain(**one) == digest_chain(**other)) == (exact(one) == exact(other))
 
 
-def test_an_id_is_short_and_says_what_it_is() -> None:
-    made = macro_id("t", [ChainStep(1, "look")], ordered=True, results=(), input_schema={}, side_effects=["none"])
+def test_an_id_is_the_beginning_of_the_chain_digest() -> None:
+    chain = digest_chain("t", [ChainStep(1, "look")], ordered=True, results=(), input_schema={}, side_effects=["none"])
+    made = macro_id(chain)
     assert made.startswith("m-")
-    assert len(made) == 18
-    assert int(made[2:], 16) >= 0
+    assert len(made) == 34
+    assert chain.startswith("sha256:" + made[2:])
+    assert len(chain) == 71
 
 
 def test_the_order_in_which_arguments_were_found_means_nothing() -> None:
     two = (Argument("a", "value", 1), Argument("b", "call", "x"))
     step = ChainStep(1, "look", two)
     rest: dict[str, Any] = {"ordered": True, "results": (), "input_schema": {}, "side_effects": ["none"]}
-    assert macro_id("t", [step], **rest) == macro_id("t", [replace(step, arguments=two[::-1])], **rest)
+    assert digest_chain("t", [step], **rest) == digest_chain("t", [replace(step, arguments=two[::-1])], **rest)
 
 
 # --- through the whole way -------------------------------------------------------------------------------------------
@@ -163,9 +165,9 @@ def test_two_tools_with_one_composition_have_two_ids() -> None:
 @pytest.mark.req("TOOL-02")
 def test_every_process_gives_the_same_id() -> None:
     program = (
-        "from manglecp.intent.chain import macro_id; from manglecp.intent.definition import *;"
-        "print(macro_id('t', [ChainStep(1, 'look', (Argument('a', 'value', {'x': 1, 'b': [True]}),))], ordered=True,"
-        " results=(), input_schema={'type': 'object'}, side_effects={'network', 'filesystem'}))"
+        "from manglecp.intent.chain import digest_chain; from manglecp.intent.definition import *;"
+        "print(digest_chain('t', [ChainStep(1, 'look', (Argument('a', 'value', {'x': 1, 'b': [True]}),))],"
+        " ordered=True, results=(), input_schema={'type': 'object'}, side_effects={'network', 'filesystem'}))"
     )
     found = {
         subprocess.run(

@@ -248,6 +248,7 @@ def test_auth_is_the_packs_or_the_servers() -> None:
 def test_extensions() -> None:
     found = sent(status="degraded", extensions={"x-degraded": "the index is being rebuilt"})["payload"]["extensions"]
     assert set(found) == {
+        "x-approvals",
         "x-why_not",
         "x-rule_coverage",
         "x-request_key",

@@ -40,7 +40,7 @@ def test_a_slip_elsewhere_is_a_doubt() -> None:
 
 
 def test_what_policy_derives_for_nobody_is_a_doubt() -> None:
-    assert doubts("", 'weekend("sat").') == [("nothing reads weekend", "read it in a rule, or remove it")]
+    assert doubts("", 'weekend("sat").') == [("nothing reads weekend", "read it, or declare it with Decl")]
 
 
 def test_what_is_read_or_declared_is_meant() -> None:
@@ -49,5 +49,6 @@ def test_what_is_read_or_declared_is_meant() -> None:
     assert doubts("", 'weekend("sat"). prohibited("see", "no") :- weekend("sun").') == []
 
 
-def test_words_of_the_domain_that_resemble_none_are_its_own_business() -> None:
-    assert doubts("helper(1).") == []
+def test_what_the_domain_derives_for_nobody_is_a_doubt() -> None:
+    assert doubts("helper(1).") == [("nothing reads helper", "read it, or declare it with Decl")]
+    assert doubts("Decl helper(N). helper(1).") == []

@@ -75,13 +75,13 @@ class Asking:
             kept = self.store.registry.find(tx, identity.name, macro_id, self.now + after)
         if kept is None:
             return None
-        return self.codec.read(kept.document).definition, kept.not_before_ms, kept.expires_at_ms
+        return self.codec.read(kept.document), kept.not_before_ms, kept.expires_at_ms
 
-    def proof(self, macro_id: str) -> str:
+    def inputs(self, macro_id: str) -> str:
         with self.store.read_transaction() as tx:
             kept = self.store.registry.find(tx, ME.name, macro_id, self.now)
         assert kept is not None
-        return self.codec.read(kept.document).proof_digest
+        return kept.inputs_digest
 
     def writes(self) -> int:
         """When the entries were written last."""
@@ -139,12 +139,12 @@ def test_a_window_that_moves_is_written_each_time(domain: Domain, stores: tuple[
 def test_another_question_is_kept_with_its_own_proof(domain: Domain, stores: tuple[Store, Store]) -> None:
     process = Asking(domain, stores[0])
     first = next(tool for tool in process.ask(request("go", seen("a"))) if tool.tool == "t")
-    proof = process.proof(first.macro_id)
+    inputs = process.inputs(first.macro_id)
     process.ask(request("go", seen("a")))
-    assert process.proof(first.macro_id) == proof
+    assert process.inputs(first.macro_id) == inputs
     second = next(tool for tool in process.ask(request("go", seen("c"))) if tool.tool == "t")
     assert first == second
-    assert process.proof(first.macro_id) != proof
+    assert process.inputs(first.macro_id) != inputs
 
 
 def test_the_memory_is_bounded(domain: Domain, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,8 +229,8 @@ async def test_the_last_offer_is_found(domain: Domain, stores: tuple[Store, Stor
     second = await process.offers.find(ME.name, plain.macro_id)
     assert first is not None
     assert second is not None
-    assert not process.codec.read(first.document).definition.safety.requires_user_confirmation
-    assert process.codec.read(second.document).definition.safety.requires_user_confirmation
+    assert not first.definition.safety.requires_user_confirmation
+    assert second.definition.safety.requires_user_confirmation
     (window,) = process.ask(request("stay", eval_time=None))
     assert await process.offers.find(ME.name, window.macro_id) is not None
     process.now += 600_000
@@ -239,4 +239,4 @@ async def test_the_last_offer_is_found(domain: Domain, stores: tuple[Store, Stor
     other.ask(request("stay", eval_time=None))
     found = await process.offers.find(ME.name, window.macro_id)
     assert found is not None
-    assert found.expires_at_ms == process.now + 600_000
+    assert found.definition.expires_at == (process.now + 600_000) * 1_000_000

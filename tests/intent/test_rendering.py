@@ -208,7 +208,7 @@ def test_a_skill_is_there_with_its_predicate_and_not_without() -> None:
     mandatory("t"). macro("t", "Does it."). macro_step("t", 1, "look").
     uses_react() :- seen("react").
     needs_skill("t", "howto") :- uses_react().
-    needs_skill("unselected", "tips").
+    macro("unselected", "Not now."). needs_skill("unselected", "tips").
     """
     domain = Domain.load(pack(rules, schema=SCHEMA, skills=SKILLS.values(), actions=[action("look")]))
     assert "context_injection" not in tools(domain)["t"]

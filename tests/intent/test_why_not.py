@@ -98,7 +98,7 @@ def test_a_tool_that_found_no_room_says_so() -> None:
 
 
 def test_a_tool_that_only_others_need_says_that_they_are_not_there() -> None:
-    rules = tools("b") + 'relevant("a", 50). requires("a", "b").'
+    rules = tools("b") + 'relevant("a", 50). requires("a", "b"). macro("a", "x") :- seen("never").'
     assert why_not(domain(rules), "b").blocked_by == ("nothing that needs it is offered",)
 
 

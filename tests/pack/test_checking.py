@@ -55,7 +55,7 @@ class TestWhatDidNotParse:
         files = {
             **WHOLE,
             "externals.py": EXTERNALS,
-            "rules/b.mg": "similar_to(I) :- person(N), similar(N, 1, I).\n",
+            "rules/b.mg": "Decl similar_to(Id).\nsimilar_to(I) :- person(N), similar(N, 1, I).\n",
             "facts/language.csv": "code\nen\n",
             "rules/schema/words.mg": PERSON + "Decl language(Code) bound [/string].\n",
         }

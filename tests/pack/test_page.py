@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.intent import Domain
+from manglecp.intent.names import PERMISSIONS
 from manglecp.mangle import Result
-from manglecp.pack import folder, governance, host_listing, loader, skills
+from manglecp.pack import PackError, folder, governance, host_listing, loader, skills
 from manglecp.pack.settings import LARGEST_SETTINGS, AuthSettings, Disclosure, Invocation, PackLimits, Settings
 from manglecp.toolhost.external_hosts import BATCH
 from manglecp.wire import CATEGORIES
+from manglecp.wire.messages import SIDE_EFFECTS
+from tests.intent.packs import pack
 from tests.pack.folders import RULES, problems, read, write
 
 PAGE = Path(__file__).resolve().parents[2].joinpath("docs/reference/packs.md").read_text(encoding="utf-8")
@@ -55,6 +59,20 @@ def test_the_skill_is_one(incident: Path) -> None:
     skill = read(incident, {}).skills["har"]
     assert skill.description == "What its entries mean: which to look at first"
     assert [resource["type"] for resource in skill.resources] == ["text/html"]
+
+
+def test_names_are_checked_as_it_says() -> None:
+    tool = 'macro("drain_node", "x"). macro_step("drain_node", 1, "look"). relevant("drain_node", 9) :- intent("a").\n'
+    dangerous, opened = fence("dangerous("), fence("Decl ticket_tool")
+    assert Domain.load(pack(tool, policy=dangerous)).warnings == ()
+    with pytest.raises(PackError, match="'drian_node'"):
+        Domain.load(pack(tool, policy=dangerous.replace("drain_node", "drian_node")))
+    unknown = 'prohibited("x1", "x") :- ticket_tool("x1"). prohibited(T, "x") :- ticket_tool(T).'
+    with pytest.raises(PackError, match="'x1'"):
+        Domain.load(pack(tool, policy=unknown, schema=opened))
+    known = unknown.replace('prohibited("x1"', 'prohibited("drain_node"')
+    assert Domain.load(pack(tool, policy=known, schema=opened)).warnings == ()
+    assert all(f"`{name}`" in PAGE for name in (*PERMISSIONS, *SIDE_EFFECTS))
 
 
 def test_the_error_is_told_like_that(tmp_path: Path) -> None:

@@ -45,6 +45,11 @@ def test_everything_that_is_said_is_taken(tmp_path: Path) -> None:
     assert settings.structured_facts
 
 
+def test_permissions_are_declared_with_the_pack(tmp_path: Path) -> None:
+    text = '[pack]\npermissions = ["refund", "deploy:prod"]\n'
+    assert read(tmp_path, {"rules/a.mg": RULES, "pack.toml": text}).settings.permissions == ("refund", "deploy:prod")
+
+
 def test_everything_has_a_default(tmp_path: Path) -> None:
     settings = read(tmp_path / "My pack", {"rules/a.mg": RULES}).settings
     assert settings.name == settings.domain.id == "My-pack"
@@ -61,6 +66,9 @@ def test_everything_has_a_default(tmp_path: Path) -> None:
     [
         ('[pack]\nname = "a"\nverson = "1"\n', 3, "pack.verson: unknown key", "did you mean version?"),
         ('name = "a"\n', 1, "name: unknown key", "write it below [pack]"),
+        ('permissions = ["a"]\n', 1, "permissions: unknown key", "write it below [pack]"),
+        ('[pack]\npermissions = [" a"]\n', 2, "pack.permissions: entry 1 is not a permission: one line of at most "
+         "128 characters", None),
         ("[disclosures]\nfull = 80\n", 1, "disclosures: unknown key", "did you mean disclosure?"),
         ('\n[[intents]]\nname = "a"\ndescription = "b"\n\n[[intents]]\nname = "c"\ndescription = "d"\n'
          'required_fact = ["x"]\n', 9, "intents[2].required_fact: unknown key", "did you mean required_facts?"),

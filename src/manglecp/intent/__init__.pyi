@@ -4,10 +4,11 @@ from .definition import (
     Definition as Definition,
     Flaw as Flaw,
     Resource as Resource,
+    SafetyData as SafetyData,
     Undo as Undo,
 )
 from .domain import Domain as Domain
-from .evaluation import Lookup as Lookup, client_facts as client_facts
+from .evaluation import Lookup as Lookup, request_facts as request_facts
 from .identity import (
     ANONYMOUS as ANONYMOUS,
     Identity as Identity,
@@ -17,6 +18,11 @@ from .offers import (
     Offer as Offer,
     OfferCodec as OfferCodec,
     OfferService as OfferService,
+)
+from .proof import (
+    Proof as Proof,
+    ProofInputs as ProofInputs,
+    prove as prove,
 )
 from .redaction import (
     EXPLAIN_POLICY as EXPLAIN_POLICY,

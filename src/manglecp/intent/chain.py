@@ -1,22 +1,22 @@
 """The chain of a macro-tool: its steps, the sources of their arguments, its result and its interface.
 
-A chain depends on derived facts only. Of several values of a single-valued predicate the least counts (D21); rows are
-sorted, so that is the first.
+A chain depends on derived facts only. A tool with two values of a single-valued predicate has no chain: the rules do
+not determine what it does.
 """
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, TypeAlias, cast
 
-from manglecp.base.json import canonical
+from manglecp.base.digest import digest
 from manglecp.base.text import escape_invisible, has_invisible
-from manglecp.intent.definition import Argument, ChainStep, Flaw, SafetyData, Undo
+from manglecp.intent.definition import AmbiguousFlaw, Argument, ChainStep, Flaw, SafetyData, Undo
 from manglecp.intent.input_schema import ExposedParameter, input_schema, result_schema
+from manglecp.intent.kernel import SINGLE_VALUED
 from manglecp.mangle import NotPlain, Value, plain
 from manglecp.pack import ActionDescription
 from manglecp.wire.messages import SIDE_EFFECTS
@@ -49,10 +49,18 @@ def _script(letter: str) -> tuple[str, ...]:
     return (first,) if first in _SCRIPTS else ()
 
 
-# The macro_id is a digest of the tool's name, its chain, input schema and side effects (TOOL-02, OPEN-32), not of
-# score, validity, descriptions and context. The same proof gives the same id in every process, and another chain never
-# runs under an old id. An id is not a secret and does not authorise a call.
-def macro_id(
+# The chain digest covers the tool's name, its chain, input schema and side effects (TOOL-02, OPEN-32), not score,
+# validity, descriptions and context. The same proof gives the same digest in every process. Offers, approvals and runs
+# compare the whole digest; the macro_id is only a name for it, is not a secret and does not authorise a call.
+_ID_DIGITS: Final = 32
+
+
+def macro_id(chain_digest: str) -> str:
+    """Return the id of a macro-tool: ``m-`` and the first 32 hexadecimal digits of its chain digest."""
+    return "m-" + chain_digest.removeprefix("sha256:")[:_ID_DIGITS]
+
+
+def digest_chain(
     tool: str,
     steps: Sequence[ChainStep],
     *,
@@ -61,7 +69,7 @@ def macro_id(
     input_schema: Mapping[str, Any],
     side_effects: Sequence[str],
 ) -> str:
-    """Return ``m-`` and the first 16 hexadecimal digits of SHA-256 over canonical JSON."""
+    """Return the SHA-256 over the canonical JSON of everything that determines execution."""
     content = {
         "tool": tool,
         "steps": [_step(step) for step in steps],
@@ -70,7 +78,7 @@ def macro_id(
         "input_schema": input_schema,
         "side_effects": sorted(side_effects),
     }
-    return "m-" + hashlib.sha256(canonical(content)).hexdigest()[:16]
+    return digest(content)
 
 
 def _step(step: ChainStep) -> dict[str, Any]:
@@ -103,6 +111,8 @@ def safety(
     needs_confirmation: bool,
     reversible: bool = False,
     idempotent: bool = False,
+    approver_roles: Iterable[str] = (),
+    four_eyes: bool = False,
 ) -> SafetyData:
     """Combine what rules state with what the actions declare.
 
@@ -114,6 +124,8 @@ def safety(
         side_effects=side_effects(effects),
         reversible=reversible or (bool(chain) and all(action.reversible for action in chain)),
         idempotent=idempotent or (len(chain) == 1 and chain[0].idempotent),
+        approver_roles=tuple(sorted(approver_roles)),
+        four_eyes=four_eyes,
     )
 
 
@@ -147,7 +159,7 @@ _ON_ERROR: Final = ("stop", "continue", "undo")
 class Chain:
     """The part of a definition that determines execution."""
 
-    macro_id: str
+    digest: str
     steps: tuple[ChainStep, ...]
     ordered: bool
     results: tuple[tuple[str, int, str], ...]
@@ -159,6 +171,13 @@ class Chain:
 
 def chain(tool: str, rows: Rows, actions: Mapping[str, ActionDescription]) -> Chain:
     """Return the chain of a tool. Raises :class:`Flaw`."""
+    for name, columns in SINGLE_VALUED.items():
+        keys = [row[1:columns] for row in rows.get(name, ())]
+        if len(set(keys)) < len(keys):
+            key = next(key for key in keys if keys.count(key) > 1)
+            shown = "".join(f", {value!r}" for value in key)
+            message = f"{name}(Tool{shown}, …) has two values"
+            raise AmbiguousFlaw(message, "let one of them hold only where the other does not")
     return _Builder(tool, rows, actions).build()
 
 
@@ -167,14 +186,14 @@ class _Builder:
         self.tool = tool
         self.rows = rows
         self.actions = actions
-        self.declared = {name: _plain(schema) for _, name, schema in _first(rows["macro_param"], 2)}
+        self.declared = {str(name): _plain(schema) for _, name, schema in rows["macro_param"]}
         self.exposed: list[ExposedParameter] = []
 
     def build(self) -> Chain:
         problem = name_problem(self.tool)
         if problem is not None:
             raise Flaw(f"the name of the tool {problem}")
-        numbers = {int(cast(int, n)): str(action) for _, n, action in _first(self.rows["macro_step"], 2)}
+        numbers = {int(cast(int, n)): str(action) for _, n, action in self.rows["macro_step"]}
         if not numbers:
             raise Flaw("it has no step", "write macro_step(Tool, 1, Action)")
         ordered = not self.rows["step_after"]
@@ -189,11 +208,10 @@ class _Builder:
         results = self._results(numbers)
         effects = side_effects(str(effect) for _, effect in self.rows["macro_effect"])
         output = next((result_schema(_plain(schema)) for _, schema in self.rows["macro_output"]), None)
-        identity = macro_id(
-            self.tool, steps, ordered=ordered, results=results, input_schema=schema, side_effects=effects
-        )
         return Chain(
-            macro_id=identity,
+            digest=digest_chain(
+                self.tool, steps, ordered=ordered, results=results, input_schema=schema, side_effects=effects
+            ),
             steps=steps,
             ordered=ordered,
             results=results,
@@ -235,6 +253,8 @@ class _Builder:
             raise Flaw(f"{where} gives {unknown[0]!r}, which {action.name} does not take")
         for param in (*known, *unknown):
             one = bound.get(param)
+            if one is None and param in action.previewed:
+                one = Argument(param, "preview", param)
             if one is None:
                 if self.declared and param not in self.declared and param not in schema.get("required", ()):
                     continue  # the tool declares its arguments, and this one is optional
@@ -252,23 +272,23 @@ class _Builder:
         def bind(number: Value, argument: Argument) -> None:
             bound.setdefault(cast(int, number), {}).setdefault(argument.param, argument)
 
-        for _, number, param, one in _first(self.rows[value], 3):
+        for _, number, param, one in self.rows[value]:
             bind(number, Argument(str(param), "value", _plain(one)))
-        for _, number, param, name in _first(self.rows[named], 3):
+        for _, number, param, name in self.rows[named]:
             bind(number, Argument(str(param), "call", str(name)))
-        for _, number, param, source, pointer in _first(self.rows[found], 3) if found else ():
+        for _, number, param, source, pointer in self.rows[found] if found else ():
             bind(number, Argument(str(param), "step", _pointer(pointer), cast(int, source)))
-        for _, number, param, run, name in _first(self.rows[kept], 3) if kept else ():
+        for _, number, param, run, name in self.rows[kept] if kept else ():
             bind(number, Argument(str(param), "kept", {"run": str(run), "name": str(name)}))
         return bound
 
     def _undos(self) -> dict[int, Undo]:
         bound = self._bound("undo_value", "undo_in")
-        for _, number, param, pointer in _first(self.rows["undo_out"], 3):
+        for _, number, param, pointer in self.rows["undo_out"]:
             argument = Argument(str(param), "step", _pointer(pointer), cast(int, number))
             bound.setdefault(cast(int, number), {}).setdefault(str(param), argument)
         undos: dict[int, Undo] = {}
-        for _, value, name in _first(self.rows["undo_step"], 2):
+        for _, value, name in self.rows["undo_step"]:
             number = cast(int, value)
             action = self._action(str(name))
             given = bound.get(number, {})
@@ -286,20 +306,11 @@ class _Builder:
 
     def _results(self, numbers: Mapping[int, str]) -> tuple[tuple[str, int, str], ...]:
         results = []
-        for _, key, number, pointer in _first(self.rows["macro_result"], 2):
+        for _, key, number, pointer in self.rows["macro_result"]:
             if number not in numbers:
                 raise Flaw(f"{key!r} of the result comes from step {number}, which is not in the chain")
             results.append((str(key), cast(int, number), _pointer(pointer)))
         return tuple(results)
-
-
-def _first(rows: Sequence[Row], key: int) -> list[Any]:
-    if len(rows) < 2:
-        return list(rows)
-    known: dict[Row, Row] = {}
-    for row in rows:
-        known.setdefault(row[:key], row)
-    return list(known.values())
 
 
 def _plain(value: Value) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from manglecp.base.cache import LruCache
 from manglecp.base.text import escape_invisible
 from manglecp.intent import rendering
-from manglecp.intent.chain import PREDICATES, chain, safety
+from manglecp.intent.chain import PREDICATES, chain, macro_id, safety
 from manglecp.intent.definition import Definition, Flaw
 from manglecp.intent.redaction import make_redactor, secret_values
 from manglecp.intent.tokens import counter
@@ -81,6 +81,8 @@ _AROUND: Final = {
     "needs_skill": 2,
     "needs_resource": 4,
     "needs_confirmation": 1,
+    "needs_approval": 2,
+    "four_eyes": 1,
     "reversible": 1,
     "idempotent": 1,
     "requires": 2,
@@ -124,13 +126,13 @@ class Composer:
             try:
                 entry = CachedComposition(self._template(tool))
             except Flaw as flaw:
-                entry = CachedComposition(Flaw(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
+                entry = CachedComposition(type(flaw)(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
             # Clients influence the keys.
             if sum(part_size(value) for rows in key[3:] for row in rows for value in row) <= _LARGEST:
                 self._cache.put(key, entry)
         template = entry.template
         if isinstance(template, Flaw):
-            raise Flaw(template.message, template.fix)
+            raise type(template)(template.message, template.fix)
         window = validity(self.evaluation, tool)
         if window is None:
             raise Flaw(
@@ -160,7 +162,8 @@ class Composer:
         wanted = cast("list[tuple[str, str, str, int]]", rows["needs_resource"])
         return Definition(
             tool=tool,
-            macro_id=links.macro_id,
+            macro_id=macro_id(links.digest),
+            chain_digest=links.digest,
             description=description,
             summary=rendering.one_line(hide(_text(rows["macro_summary"])) or description),
             steps=links.steps,
@@ -174,6 +177,8 @@ class Composer:
                 needs_confirmation=bool(rows["needs_confirmation"]),
                 reversible=bool(rows["reversible"]),
                 idempotent=bool(rows["idempotent"]),
+                approver_roles=(str(role) for _, role in rows["needs_approval"]),
+                four_eyes=bool(rows["four_eyes"]),
             ),
             instructions=rendering.instructions(instructions, counter(pack.settings.disclosure.tokens)),
             skills=tuple(skill for _, skill in rows["needs_skill"] if skill in pack.skills),

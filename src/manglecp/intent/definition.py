@@ -22,15 +22,19 @@ class Flaw(Exception):
         self.fix = fix
 
 
+class AmbiguousFlaw(Flaw):
+    """Rules give two values where a definition has one. Callers see the reason: their facts may be the cause."""
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """Where a parameter of an action gets its value from."""
 
     param: str
-    source: Literal["value", "call", "step", "kept"]
+    source: Literal["value", "call", "step", "kept", "preview"]
     value: Any = None
-    """Frozen JSON (``value``), the name of a call argument (``call``), a JSON Pointer into a result (``step``), or the
-    run and name of a kept value (``kept``)."""
+    """Frozen JSON (``value``), the name of a call argument (``call``), a JSON Pointer into a result (``step``), the run
+    and name of a kept value (``kept``), or a member of the result of the action's preview (``preview``)."""
     step: int | None = None
 
 
@@ -57,10 +61,16 @@ class ChainStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafetyData:
+    """The effects of a tool, and the approval that it needs."""
+
     requires_user_confirmation: bool
     side_effects: tuple[str, ...]
     reversible: bool = False
     idempotent: bool = False
+    approver_roles: tuple[str, ...] = ()
+    """The permissions that an approver needs in addition to ``approve``."""
+    four_eyes: bool = False
+    """Whether the approver must be another principal than the requester."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,7 @@ class Definition:
 
     tool: str
     macro_id: str
+    chain_digest: str  # of everything that determines execution; ``macro_id`` is its beginning
     description: str
     summary: str
     steps: tuple[ChainStep, ...]

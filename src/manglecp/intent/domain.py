@@ -28,7 +28,8 @@ from manglecp.intent.fact_sources import (
 )
 from manglecp.intent.kernel import CLOSED, OWNERS, PREDICATES, SINGLE_VALUED, kernel_units, owners, published_above
 from manglecp.intent.kernel_statements import Statements
-from manglecp.intent.lint import cross_check, find_hidden_texts, find_misspelt
+from manglecp.intent.lint import cross_check, find_hidden_texts, find_misspelt, find_untimed
+from manglecp.intent.names import IMPORTED, RuleSet, check_names
 from manglecp.intent.redaction import policy_predicates
 from manglecp.intent.value_lint import changeable_predicates, check_derived_rows, flawed_tools
 from manglecp.mangle import (
@@ -107,6 +108,7 @@ class _Loader:
         self.decls = [decl for unit in self.units for decl in unit.decls]
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
         self.stated: list[tuple[str, Fact]] = []  # facts of kernel predicates, with the file that states them
+        self.read: list[tuple[str, list[Fact]]] = []  # all facts, by file
 
     def _parsed(self) -> Iterator[Unit | Source]:
         for source in self.pack.sources:
@@ -125,6 +127,7 @@ class _Loader:
             self._generators({})
             self._facts(self._declared(), {})
             self._cross_check()
+            self._names()
             self._refuse()
         assert program is not None
         self.found += program.warnings
@@ -135,7 +138,9 @@ class _Loader:
         self._generators(owned)
         facts = self._facts(program, owned)
         self._cross_check()
+        self.found += find_untimed(program)
         base = self._base(program, [*facts, *self._generated_facts(program)])
+        self._names(base)
         self._refuse()
         assert base is not None
         profile = Profile.of(program.predicates, CLOSED)
@@ -177,13 +182,29 @@ class _Loader:
         if self.whole:
             self.found += find_misspelt(self.decls, self.clauses)
 
+    def _names(self, base: Base | None = None) -> None:
+        constant: set[Key] = set()
+        if base is not None:
+            program = base.program
+            changing = changeable_predicates(program, {*self._assertable(), *self.generating, *self.pack.externals})
+            volatile = {key for key, number in base.compiled.ids.items() if number in base.compiled.volatile}
+            constant = program.predicates.keys() - changing - volatile
+        assertable = self._assertable()
+        self.found += check_names(
+            RuleSet(self.pack, self.decls, self.clauses, self.read, assertable, self.whole, base, constant)
+        )
+
+    def _assertable(self) -> set[str]:
+        """Return the predicates that clients may state."""
+        directions = {decl.atom.predicate: descriptor(decl, "direction") for decl in self.decls}
+        return {name for name, found in directions.items() if found and found[0] in ("input", "both")}
+
     def _refuse(self) -> None:
         if any(problem.severity == "error" for problem in self.found):
             raise PackError(sorted(self.found, key=_place))
 
     def _settings(self) -> None:
-        directions = {decl.atom.predicate: descriptor(decl, "direction") for decl in self.decls}
-        assertable = {name for name, found in directions.items() if found and found[0] in ("input", "both")}
+        assertable = self._assertable()
         for intent in self.pack.settings.intents:
             for key, names in (("required_facts", intent.required_facts), ("optional_facts", intent.optional_facts)):
                 for name in names:
@@ -206,7 +227,7 @@ class _Loader:
 
     def _facts(self, program: Program, owned: Mapping[Key, Trust]) -> list[Fact]:
         found = list(self.given)
-        self._stated("the server's facts", self.given, owned)
+        self._stated(IMPORTED, self.given, owned)
         for name in self.pack.fact_files:
             path = Path(name)
             inside = self.pack.folder and path.is_relative_to(self.pack.folder)
@@ -232,6 +253,7 @@ class _Loader:
 
     def _stated(self, file: str, facts: list[Fact], owned: Mapping[Key, Trust]) -> None:
         """Record facts of kernel predicates, and reject facts of predicates that a fact file may not extend."""
+        self.read.append((file, facts))
         self.stated += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
@@ -265,9 +287,8 @@ class _Loader:
                 key = row[:columns]
                 if key in seen:
                     shown = ", ".join(repr(value) for value in key)
-                    message = f"{name}({shown}, …) has two values, and the least of them counts"
-                    span = self._second(name, key)
-                    self.found.append(Diagnostic("analysis", message, span, severity="warning"))
+                    message = f"{name}({shown}, …) has two values, so that the tool is never offered"
+                    self.found.append(Diagnostic("analysis", message, self._second(name, key), None, "remove one"))
                     break
                 seen.add(key)
 

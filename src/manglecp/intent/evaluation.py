@@ -38,7 +38,7 @@ from manglecp.wire import (
     refused_facts,
     to_value,
 )
-from manglecp.wire.messages import Diagnostics, IntentRequest
+from manglecp.wire.messages import Diagnostics, Intent, IntentRequest
 
 Row: TypeAlias = tuple[Value, ...]
 
@@ -55,13 +55,6 @@ class Lookup:
     def rows(self, predicate: str, arity: int, first: Value) -> list[Row]:
         found = self._find((predicate, arity), first)
         return sorted(found, key=_row_order) if len(found) > 1 else found
-
-    def one(self, predicate: str, arity: int, first: Value) -> Row | None:
-        """Return the least such row: the one that counts for a single-valued predicate."""
-        found = self._find((predicate, arity), first)
-        if len(found) > 1:
-            return min(found, key=_row_order)
-        return found[0] if found else None
 
     def all(self, predicate: str, arity: int) -> list[Row]:
         return sorted(self._result.rows((predicate, arity)), key=_row_order)
@@ -134,8 +127,9 @@ def evaluate(
     identity: Identity,
     *,
     clock: Callable[[], int] = time.time_ns,
+    more: Sequence[Fact] = (),
 ) -> IntentEvaluation:
-    """Evaluate a request. Raises WireError."""
+    """Evaluate a request; ``more`` are facts of the server about a run. Raises WireError."""
     started = time.perf_counter_ns()
     payload = request.payload
     if len(set(payload.options.why_not)) > MAX_WHY_NOT_NAMES:
@@ -152,7 +146,7 @@ def evaluate(
         required=domain.required.get(payload.intent.name, ()),
     )
     session = [fact for fact in given if fact.predicate != UPGRADE]
-    result = _run(domain, [*session, *_about(request, identity)], now, limits)
+    result = _run(domain, [*session, *request_facts(payload.intent, identity), *more], now, limits)
     lookup = Lookup(result)
     _check_policy(lookup, request, identity)
     rows = lookup.all("final_selected", 3)
@@ -188,8 +182,8 @@ def _stricter(client: int | None, server: int) -> int:
     return server if client is None else min(client, server)
 
 
-def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
-    intent = request.payload.intent
+def request_facts(intent: Intent, identity: Identity) -> Iterator[Fact]:
+    """Yield the facts about the intent and the caller. Raises WireError for a parameter that a fact cannot hold."""
     yield Fact("intent", (intent.name,))
     for key, value in (intent.params or {}).items():
         if value is None:
@@ -198,11 +192,6 @@ def _about(request: IntentRequest, identity: Identity) -> Iterator[Fact]:
             yield Fact("intent_param", (key, to_value(value)))
         except Fault as fault:
             raise malformed(fault.message, fault.inside("payload", "intent", "params", key).path, fault.fix) from None
-    yield from client_facts(identity)
-
-
-def client_facts(identity: Identity) -> Iterator[Fact]:
-    """Yield the facts about the caller."""
     yield Fact("client", (identity.name,))
     yield Fact("client_trust", (identity.trust,))
     for permission in sorted(identity.permissions):

@@ -50,7 +50,7 @@ SINGLE_VALUED: Final = {
     "undo_in": 3,
     "undo_out": 3,
 }
-"""Columns of the key of predicates that have one value per key. The least value counts."""
+"""Columns of the key of predicates that have one value per key. A tool with two is not offered."""
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal as LiteralType
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.suggestions import did_you_mean
@@ -20,9 +20,21 @@ from manglecp.intent.kernel import PREDICATES
 from manglecp.intent.kernel_statements import ProblemList, Statement, Statements
 from manglecp.intent.rendering import uri
 from manglecp.intent.value_lint import check_arguments, check_results
-from manglecp.mangle import Duration, NotPlain, Trust, argument_span, plain
-from manglecp.mangle.syntax import Apply, Atom, Clause, Decl, Literal, Premise, Term, Unit, Variable
+from manglecp.mangle import Duration, Key, NotPlain, Program, Trust, argument_span, closure, plain
+from manglecp.mangle.syntax import (
+    Apply,
+    Atom,
+    Clause,
+    Decl,
+    Literal,
+    Premise,
+    Term,
+    Unit,
+    Variable,
+    bound_variables,
+)
 from manglecp.pack import Pack, pack_problem
+from manglecp.wire import UNTIMED, UNTIMED_MEANINGS, direction_of
 
 # Rule files have no invisible characters (:mod:`manglecp.pack.loader`), but a rule can escape one. Bodies of rules and
 # facts of the pack's own predicates may contain them.
@@ -58,27 +70,43 @@ def _texts(term: Term) -> Iterator[str]:
 
 
 # ``prohibted`` is a valid predicate that no rule reads, in a pack without that policy. In policy such a misspelling is
-# an error, because it would permit what should be forbidden; elsewhere it is a warning.
+# an error, because it would permit what should be forbidden; elsewhere it is a warning. Words in the examples of the
+# specification have other names here (docs/reference/seed-vocabulary.md).
+_SEED_WORDS: Final = {
+    "macro_tool": "write macro(Tool, Description) and macro_step(Tool, N, Action); a score of relevant sets the level",
+    "selected_tool": "write mandatory(Tool) or relevant(Tool, Score)",
+    "mandatory_for_intent": "write mandatory(Tool) :- intent(Intent)",
+    "intent_type": "read intent(Intent), which the server asserts",
+    "needs_file": "write needs_resource(Tool, Uri, Why, Priority)",
+    "requires_confirmation": "write needs_confirmation(Tool)",
+    "high_risk_effect": "the effects payments, destructive and authentication need an approval; name others in "
+    "needs_confirmation(Tool) :- macro_effect(Tool, Effect)",
+}
 
 
 def find_misspelt(decls: Iterable[Decl], clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
-    """Yield a problem for each undeclared, unread predicate that resembles a kernel predicate or belongs to policy."""
-    read = {one.atom.predicate for clause in clauses for one in clause.premises if isinstance(one, Literal)}
-    known = {*PREDICATES, *_declared(decls), *read}
-    reported: set[str] = set()
+    """Yield a problem for each unread predicate that is not declared, or is a word of the specification's examples."""
+    readers: dict[Key, set[Key]] = {}
+    for clause in clauses:
+        for one in clause.premises:
+            if isinstance(one, Literal):
+                readers.setdefault(one.atom.key, set()).add(clause.head.key)
+    known = {*PREDICATES, *_declared(decls)} - _SEED_WORDS.keys()
     for clause in clauses:
         name = clause.head.predicate
-        if name in known or name in reported or clause.span is None:
+        if name in known or clause.span is None:
             continue
-        reported.add(name)
+        known.add(name)
+        seed = _SEED_WORDS.get(name)
+        reached = {key[0] for key in closure([clause.head.key], readers)} - {name}
+        if (reached & PREDICATES) if seed else reached:
+            continue
         is_policy = clause.span.source.trust <= Trust.POLICY
-        word = _alike(name.rpartition(".")[2])
-        if word is None and not is_policy:
-            continue
-        message = f"nothing reads {name}"
-        fix = f"did you mean {word}? If not, declare it with Decl" if word else "read it in a rule, or remove it"
-        place = clause.head.span
-        yield Diagnostic("analysis", message, place, None, fix, "error" if is_policy and word else "warning")
+        word = None if seed else _alike(name.rpartition(".")[2])
+        start = f"did you mean {word}? If not," if word else "read it, or"
+        fix = seed or f"{start} declare it with Decl"
+        severity: LiteralType["error", "warning"] = "error" if is_policy and (word or seed) else "warning"
+        yield Diagnostic("analysis", f"nothing reads {name}", clause.head.span, None, fix, severity)
 
 
 def _declared(decls: Iterable[Decl]) -> Iterator[str]:
@@ -93,6 +121,48 @@ def _alike(name: str) -> str | None:
 
     found = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=0.8)
     return found[0] if found else None
+
+
+# A client's fact without a time holds for ever, and in every window. The declaration has to state that this is meant.
+
+
+def find_untimed(program: Program) -> Iterator[Diagnostic]:
+    """Yield an error for each window over facts of clients whose declaration does not state how untimed facts count."""
+    eternal: dict[Key, Key] = {}  # predicates with eternal facts, and those of clients that they come from
+    for key, predicate in program.predicates.items():
+        untimed = [one for one in (predicate.decl.descr if predicate.decl else ()) if one.predicate == UNTIMED]
+        if untimed and not (predicate.temporal and len(untimed) == 1 and untimed[0].args in UNTIMED_MEANINGS):
+            message = f'{key[0]}: untimed takes "now" or "always", once, of a temporal predicate'
+            yield Diagnostic("analysis", message, untimed[0].span, None, 'write untimed("now")')
+        if predicate.temporal and not untimed and direction_of(predicate) in ("input", "both"):
+            eternal[key] = key
+    grows = True
+    while grows:
+        grows = False
+        for rule in program.rules:
+            if rule.head.key not in eternal and (source := _passes_on(rule.clause, eternal)):
+                eternal[rule.head.key] = source
+                grows = True
+    reported: set[Key] = set()
+    for rule in program.rules:
+        for one in rule.clause.premises:
+            source = eternal.get(one.atom.key) if isinstance(one, Literal) and one.operator is not None else None
+            if source is not None and source not in reported:
+                reported.add(source)
+                message = f"a client can state {source[0]} without a time, and such a fact is in every window"
+                fix = f'add untimed("now") to the descr of {source[0]}: it holds at the evaluation time; or '
+                yield Diagnostic("analysis", message, one.span, None, fix + 'untimed("always"): it holds for ever')
+
+
+def _passes_on(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
+    """Return the predicate whose interval the head takes over, if its facts can be eternal."""
+    ends = set() if clause.annotation is None else {one.name for one in bound_variables(clause.annotation.bounds)}
+    for one in clause.premises:
+        if isinstance(one, Literal) and one.annotation is not None:
+            own = {name.name for name in bound_variables(one.annotation.bounds)}
+            if ends & own and one.atom.key in eternal:
+                return eternal[one.atom.key]
+    return None
 
 
 _STEPS: Final = (
@@ -116,7 +186,6 @@ def may_have_step(statements: Statements, tool: str, number: int) -> bool:
 
 
 ON_ERROR: Final = ("stop", "continue", "undo")
-_WHERE: Final = {"action": "write it in actions.py, under @action", "skill": "write it in skills/NAME.md"}
 
 
 def cross_check(pack: Pack, clauses: Sequence[Clause], statements: Statements) -> list[Diagnostic]:
@@ -136,10 +205,6 @@ class _CrossCheck:
         self._each = statements.each
 
     def run(self) -> None:
-        actions = self.pack.actions
-        for predicate, arity, column in _ACTIONS:
-            self._names(predicate, arity, column, actions, "action")
-        self._names("needs_skill", 2, 1, self.pack.skills, "skill")
         self._values("relevant", 2, 1, _score, "a score is a number from 0 to 100")
         self._values("needs_resource", 4, 3, _score, "a priority is a number from 0 to 100")
         self._spans()
@@ -151,7 +216,6 @@ class _CrossCheck:
         self._context()
         self._optional()
         self._conflicts()
-        self._suggestions()
         check_results(self.pack, self.statements, self.problems)
         self._schemas("macro_param", 3)
         self._schemas("macro_output", 2)
@@ -159,13 +223,6 @@ class _CrossCheck:
         self._values("macro_step", 3, 1, lambda n: not isinstance(n, int) or n >= 1, "steps are counted from 1")
         self._errors()
         self._intents()
-
-    def _names(self, predicate: str, arity: int, column: int, known: Mapping[str, object], what: str) -> None:
-        for statement in self._each(predicate, arity):
-            name = statement.args[column]
-            if isinstance(name, str) and name not in known:
-                fix = did_you_mean(name, known) if known else _WHERE[what]
-                self._report(statement, column, f"the pack has no {what} {name!r}", fix)
 
     def _values(self, predicate: str, arity: int, column: int, good: Callable[[Any], bool], rule: str) -> None:
         for statement in self._each(predicate, arity):
@@ -266,25 +323,7 @@ class _CrossCheck:
                 message = f"{tool} requires {needed} and is in conflict with it, so that it is never offered"
                 self._report(statement, 1, message, "remove one of the two", error=False)
 
-    def _suggestions(self) -> None:
-        listed = {intent.name for intent in self.pack.settings.intents}
-        for statement in self._each("suggests", 3):
-            name = statement.args[0]
-            if isinstance(name, str) and listed and name not in listed:
-                message = f"the intent {name!r} is not listed in pack.toml"
-                self._report(statement, 0, message, did_you_mean(name, listed), error=False)
-
     def _tools(self) -> None:
-        """Warn about tools that are never defined: a mistyped name has no effect otherwise."""
-        reported: set[str] = set()
-        defined = {one.args[0] for one in self._each("macro", 2) if isinstance(one.args[0], str)}
-        for predicate, arity, column in _TOOLS:
-            for statement in self._each(predicate, arity):
-                tool = statement.args[column]
-                if isinstance(tool, str) and tool not in reported and not self.statements.could_be(tool, "macro", 2):
-                    reported.add(tool)
-                    fix = did_you_mean(tool, defined)
-                    self._report(statement, column, f"no clause of macro defines the tool {tool!r}", fix, error=False)
         for statement in self._each("macro", 2):
             tool = statement.args[0]
             problem = name_problem(tool) if isinstance(tool, str) else None
@@ -307,36 +346,21 @@ class _CrossCheck:
                 self._report(statement, 2, f"{tool} has no step that can be undone", "write an undo_step clause")
 
     def _intents(self) -> None:
-        """Warn about intents that pack.toml lists and no rule reads, and the reverse."""
-        mentioned: dict[str, Clause] = {}
+        """Warn about intents that pack.toml lists and no rule reads."""
+        mentioned: set[str] = set()
         for clause in self.clauses:
             for name in _intents_of(clause):
                 if name is None:
                     return  # it may be any
-                mentioned.setdefault(name, clause)
+                mentioned.add(name)
         if any(not one.premises for one in self._each("mandatory", 1) + self._each("relevant", 2)):
             return  # some tool speaks to all of them
         listed = {intent.name: intent.line for intent in self.pack.settings.intents}
-        for name in sorted(set(listed) - set(mentioned)):
+        for name in sorted(set(listed) - mentioned):
             message = f"no rule mentions the intent {name!r}"
             self.problems.add(
                 pack_problem("pack.toml", message, listed[name], fix=did_you_mean(name, mentioned), severity="warning")
             )
-        for name in sorted(set(mentioned) - set(listed)) if listed else ():
-            message = f"the intent {name!r} is not listed in pack.toml"
-            self._report(Statement((), mentioned[name]), None, message, did_you_mean(name, listed), error=False)
-
-
-_ACTIONS: Final = (
-    *(("macro_step", 3, 2), ("undo_step", 3, 2), ("effect_denied", 2, 0), ("extract", 3, 0), ("keep", 3, 0)),
-)
-_TOOLS: Final = (
-    *(("mandatory", 1, 0), ("relevant", 2, 0), ("requires", 2, 1), ("requires", 2, 0)),
-    *(("prohibited", 2, 0), ("permitted", 1, 0), ("conflicts", 2, 0), ("conflicts", 2, 1)),
-    *(("reversible", 1, 0), ("idempotent", 1, 0), ("instruction", 3, 0), ("needs_skill", 2, 0)),
-    *(("needs_resource", 4, 0), ("needs_confirmation", 1, 0), ("valid_for", 2, 0), ("valid_until", 2, 0)),
-)
-"""Columns that name tools."""
 
 
 def _score(value: object) -> bool:

@@ -49,6 +49,10 @@ EXTENSIONS: Final = {
         "option": 'options["x-rule_coverage"]: true',
         "answer": "diagnostics.rule_coverage: which rules fired, lay dormant or did not apply",
     },
+    "x-approvals": {
+        "messages": "x-approval_request and x-approval_response, for credentials with the permission approve",
+        "option": "confirmation_token of invoke_request: the id of an approved request",
+    },
     "x-request_key": {
         "option": 'payload["x-request_key"] of invoke_request: a text of the client, at most 128 characters',
         "answer": "the same key, tool and arguments lead to one run and its answer, however often they are sent",

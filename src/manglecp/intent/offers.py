@@ -1,21 +1,21 @@
 """Offers: macro-tools that were proven for an identity, stored so that this identity can invoke them.
 
-An offer is one JSON document: the definition and the digest of the request that proved it. Secret settings are
-replaced by blanks.
+An offer is the definition of a tool and the *proof inputs* of its evaluation: intent, parameters and session facts,
+with every ``now`` resolved. It grants nothing: an invocation proves the tool again from these inputs, for the identity
+as it is then, with the rules and facts of that moment, at the server's clock. Secret settings are not stored.
 
-Each process remembers what it stored, and writes only offers that are new, changed, removed by another process, or
-close to the end of their retention. The proof digest of an offer is that of the first request that proved it.
+Each process caches what it stored, and writes only offers that are new, changed, removed by another process, or close
+to the end of their retention.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -24,9 +24,12 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_bytes
 from manglecp.intent.definition import Definition
 from manglecp.intent.domain import Domain
+from manglecp.intent.evaluation import IntentEvaluation
 from manglecp.intent.identity import Identity
+from manglecp.intent.proof import Proof, ProofInputs, prove
 from manglecp.intent.redaction import is_secret_setting, secret_values
 from manglecp.intent.responder import respond
+from manglecp.mangle import Fact
 from manglecp.pack import Pack
 from manglecp.store import Store, StoredOffer, Transaction
 from manglecp.wire.messages import IntentRequest, IntentResponse
@@ -34,34 +37,28 @@ from manglecp.wire.messages import IntentRequest, IntentResponse
 _CACHED: Final = 4_096
 _STORED: Final = 2_048
 _LARGEST: Final = 8_192  # larger documents are not cached: clients influence their number and size
+_SLOW_SECONDS: Final = 0.005  # a proof that takes longer must not block the event loop
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Offer:
-    """A macro-tool, and the digest of the request that proved it."""
+    """A macro-tool as it was proven, and what it was proven from."""
 
     definition: Definition
-    proof_digest: str
-
-    @cached_property
-    def chain_digest(self) -> str:
-        """Return the digest of the steps: order, actions, argument sources, frozen values, compensation."""
-        definition = self.definition
-        steps = [asdict(step) for step in definition.steps]
-        return digest({"macro_id": definition.macro_id, "ordered": definition.ordered, "steps": steps})
+    inputs: ProofInputs
 
 
 class _Stored(NamedTuple):
-    request_key: bytes
+    inputs_digest: str
     definition: Definition
     digest: str
     at_ms: int
 
 
 class _Found(NamedTuple):
-    kept: StoredOffer
+    offer: Offer
     drop_ms: int
     fresh_until: float
 
@@ -77,25 +74,34 @@ class OfferService:
         self._retention_ms = domain.pack.settings.invocation.retention_ms
         self._stored: LruCache[tuple[str, str], _Stored] = LruCache(_STORED)
         self._found: LruCache[tuple[str, str], _Found] = LruCache(_CACHED)
+        self._is_slow = False
+        """Whether the last proof took long enough to be computed in a thread the next time."""
+        self.successor: OfferService | None = None
+        """The service of the revision that replaced this one."""
+
+    @property
+    def newest(self) -> OfferService:
+        """The service of the current revision."""
+        return self if self.successor is None else self.successor.newest
 
     async def evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
-        """Evaluate an intent in a thread. The identity can invoke the tools of the response from now on."""
+        """Evaluate an intent in a thread, and store the offers of the response."""
         return await asyncio.to_thread(self.evaluate_blocking, request, identity)
 
     def evaluate_blocking(self, request: IntentRequest, identity: Identity) -> IntentResponse:
-        domain, now_ns = self.domain, self._clock()
-        answer = respond(domain, request, identity, lambda: now_ns)
+        now_ns = self._clock()
+        answer = respond(self.domain, request, identity, lambda: now_ns)
         if answer.definitions:
-            self._store_offers(request, identity, answer.definitions, now_ns, domain.facts_version)
+            self._store_offers(answer.evaluation, answer.definitions, now_ns)
         return answer.response
 
     def renew(self, domain: Domain) -> None:
-        """Replace the facts. Evaluations under way keep theirs; stored offers stay valid."""
+        """Replace the facts. Evaluations under way keep theirs."""
         if domain.digest != self.domain.digest:
             raise ValueError("another pack revision has an invoker of its own")
         self.domain = domain
 
-    async def find(self, identity: str, macro_id: str) -> StoredOffer | None:
+    async def find(self, identity: str, macro_id: str) -> Offer | None:
         """Return the offer last stored for this identity, valid now or not; None past its retention.
 
         A valid offer is cached briefly: an offer stored by another process becomes visible after ``_FRESH_SECONDS``.
@@ -103,34 +109,55 @@ class OfferService:
         now_ms, key = self._clock() // 1_000_000, (identity, macro_id)
         found = self._found.get(key)
         if found is not None and now_ms < found.drop_ms and time.monotonic() < found.fresh_until:
-            return found.kept
+            return found.offer
+        registry = self._store.registry
 
         def read(tx: Transaction) -> tuple[StoredOffer | None, int]:
-            registry = self._store.registry
-            kept = registry.find(tx, identity, macro_id, now_ms)
-            return kept, 0 if kept is None else registry.entries(tx, identity, [macro_id])[macro_id][1]
+            stored = registry.find(tx, identity, macro_id, now_ms)
+            return stored, 0 if stored is None else registry.entries(tx, identity, [macro_id])[macro_id][1]
 
         read_at = time.monotonic()
-        kept, drop_ms = await self._store.writer.read(read)
-        if kept is not None and len(kept.document) <= _LARGEST and _is_valid(kept, now_ms):
-            self._found.put(key, _Found(kept, kept.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
-        return kept
+        stored, drop_ms = await self._store.writer.read(read)
+        if stored is None:
+            return None
+        try:
+            definition = self.codec.read(stored.document)
+        except LookupError:  # a setting that this pack revision does not have
+            return None
+        inputs = self._store.seals.unseal(stored.inputs, *_place(identity, stored.inputs_digest))
+        offer = Offer(definition, ProofInputs.decode(inputs))
+        if len(stored.document) + len(inputs) <= _LARGEST and _is_valid(stored, now_ms):
+            self._found.put(key, _Found(offer, stored.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
+        return offer
 
-    def _store_offers(
-        self,
-        request: IntentRequest,
-        identity: Identity,
-        definitions: Sequence[Definition],
-        now_ns: int,
-        facts_version: str,
-    ) -> None:
-        now_ms, name = now_ns // 1_000_000, identity.name
-        request_key = _request_key(request, identity, facts_version)
-        stored_before = self._known(name, request_key, definitions)
+    async def prove(self, offer: Offer, identity: Identity, more: Sequence[Fact] = ()) -> Proof:
+        """Prove an offered tool now; ``more`` are facts about its run. Raises :class:`WireError`, as :func:`prove`."""
+        started = time.perf_counter()
+        arguments = self.domain, offer.inputs, identity, offer.definition, self._clock(), more
+        try:
+            return await asyncio.to_thread(prove, *arguments) if self._is_slow else prove(*arguments)
+        finally:
+            self._is_slow = time.perf_counter() - started > _SLOW_SECONDS
+
+    def _store_offers(self, evaluation: IntentEvaluation, definitions: Sequence[Definition], now_ns: int) -> None:
+        now_ms, name = now_ns // 1_000_000, evaluation.identity.name
+        inputs = ProofInputs.of(evaluation).encode()
+        inputs_digest = digest([name, digest_bytes(inputs)])
+        stored_before = self._known(name, inputs_digest, definitions)
         if stored_before is not None and self._are_stored(name, stored_before, now_ms):
             return
-        proof = request_digest(request, identity, self.domain.digest, now_ns, facts_version)
-        entries = [self._entry(definition, proof) for definition in definitions]
+        sealed = self._store.seals.seal(inputs, *_place(name, inputs_digest))
+        entries = [
+            StoredOffer(
+                definition.macro_id,
+                definition.chain_digest,
+                self.codec.write(definition),
+                inputs_digest,
+                sealed,
+                *_window(definition),
+            )
+            for definition in definitions
+        ]
         # A tool that is offered again soon is kept longer than it has to be, so that the next offer is not written.
         soon = stored_before is not None and all(now_ms - one.at_ms <= self._retention_ms // 2 for one in stored_before)
         retention_ms = self._retention_ms * 3 // 2 if soon else self._retention_ms
@@ -140,18 +167,14 @@ class OfferService:
             key = name, definition.macro_id
             self._found.discard(key)
             if len(entry.document) <= _LARGEST:
-                self._stored.put(key, _Stored(request_key, definition, digest_bytes(entry.document), now_ms))
+                self._stored.put(key, _Stored(inputs_digest, definition, digest_bytes(entry.document), now_ms))
 
-    def _entry(self, definition: Definition, proof: str) -> StoredOffer:
-        document = self.codec.write(Offer(definition, proof))
-        return StoredOffer(definition.macro_id, self.domain.digest, document, *_window(definition))
-
-    def _known(self, name: str, request_key: bytes, definitions: Sequence[Definition]) -> list[_Stored] | None:
-        """Return what this process stored for an equal request with equal definitions, else None."""
+    def _known(self, name: str, inputs_digest: str, definitions: Sequence[Definition]) -> list[_Stored] | None:
+        """Return what this process stored for equal inputs with equal definitions, else None."""
         stored_before = []
         for definition in definitions:
             one = self._stored.get((name, definition.macro_id))
-            if one is None or one.request_key != request_key or one.definition != definition:
+            if one is None or one.inputs_digest != inputs_digest or one.definition != definition:
                 return None
             stored_before.append(one)
         return stored_before
@@ -161,11 +184,17 @@ class OfferService:
         with self._store.read_transaction() as tx:
             entries = self._store.registry.entries(tx, name, [one.definition.macro_id for one in stored_before])
         for one in stored_before:
-            stored, drop_ms = entries.get(one.definition.macro_id, ("", 0))
+            stored, drop_ms, inputs_digest = entries.get(one.definition.macro_id, ("", 0, ""))
             begins_ms, ends_ms = _window(one.definition)
-            if stored != one.digest or drop_ms < max(now_ms, begins_ms or 0, ends_ms or 0) + self._retention_ms:
+            least_ms = max(now_ms, begins_ms or 0, ends_ms or 0) + self._retention_ms
+            if (stored, inputs_digest) != (one.digest, one.inputs_digest) or drop_ms < least_ms:
                 return False
         return True
+
+
+def _place(identity: str, inputs_digest: str) -> tuple[str, ...]:
+    """Return the place of proof inputs in the store, to which their seal is bound."""
+    return "registry", identity, inputs_digest, "inputs"
 
 
 def _window(definition: Definition) -> tuple[int | None, int | None]:
@@ -176,24 +205,8 @@ def _window(definition: Definition) -> tuple[int | None, int | None]:
     )
 
 
-def _is_valid(kept: StoredOffer, now_ms: int) -> bool:
-    return (kept.not_before_ms or 0) <= now_ms and (kept.expires_at_ms is None or now_ms < kept.expires_at_ms)
-
-
-def _request_key(request: IntentRequest, identity: Identity, facts_version: str) -> bytes:
-    """Return the digest of a request without its time. The order of members matters."""
-    principal = (identity.name, sorted(identity.permissions), identity.trust)
-    return hashlib.sha256(msgspec.json.encode((principal, facts_version, request.payload))).digest()
-
-
-def request_digest(
-    request: IntentRequest, identity: Identity, pack_digest: str, now_ns: int, facts_version: str = ""
-) -> str:
-    """Return the digest of all inputs of an evaluation: pack, identity, request, time and generated facts."""
-    payload: dict[str, Any] = msgspec.to_builtins(request.payload)
-    principal = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
-    generated = {"facts": facts_version} if facts_version else {}
-    return digest({"pack": pack_digest, "identity": principal, "asked": payload, "now": str(now_ns), **generated})
+def _is_valid(stored: StoredOffer, now_ms: int) -> bool:
+    return (stored.not_before_ms or 0) <= now_ms and (stored.expires_at_ms is None or now_ms < stored.expires_at_ms)
 
 
 class _Blank(msgspec.Struct, frozen=True):
@@ -205,7 +218,6 @@ class _Blank(msgspec.Struct, frozen=True):
 
 class _Document(msgspec.Struct, frozen=True, omit_defaults=True):
     definition: Any
-    proof_digest: str
     blanks: tuple[_Blank, ...] = ()
 
 
@@ -213,23 +225,23 @@ _decoder: Final = msgspec.json.Decoder(_Document)
 
 
 class OfferCodec:
-    """Encodes and decodes the offers of one pack."""
+    """Encodes and decodes the definitions of one pack, without its secret settings."""
 
     def __init__(self, pack: Pack) -> None:
         hidden = secret_values(pack)  # the longest first
         self._names = {value: name for name, value in pack.params.items() if is_secret_setting(name)}
         self._settings = pack.params
         self._secret = re.compile("|".join(map(re.escape, hidden))) if hidden else None
-        self.read: Callable[[bytes], Offer] = lru_cache(_CACHED)(self._read)
+        self.read: Callable[[bytes], Definition] = lru_cache(_CACHED)(self._read)
 
-    def write(self, offer: Offer) -> bytes:
+    def write(self, definition: Definition) -> bytes:
         blanks: list[_Blank] = []
-        definition = msgspec.to_builtins(offer.definition)
+        content = msgspec.to_builtins(definition)
         if self._secret is not None:
-            definition = self._blanked(definition, (), blanks)
-        return msgspec.json.encode(_Document(definition, offer.proof_digest, tuple(blanks)), order="sorted")
+            content = self._blanked(content, (), blanks)
+        return msgspec.json.encode(_Document(content, tuple(blanks)), order="sorted")
 
-    def _read(self, document: bytes) -> Offer:
+    def _read(self, document: bytes) -> Definition:
         found = _decoder.decode(document)
         for blank in found.blanks:
             *way, last = blank.place
@@ -237,7 +249,7 @@ class OfferCodec:
             for part in way:
                 inside = inside[part]
             inside[last] = "".join(self._settings[text] if n % 2 else text for n, text in enumerate(blank.parts))
-        return Offer(msgspec.convert(found.definition, Definition), found.proof_digest)
+        return msgspec.convert(found.definition, Definition)
 
     def _blanked(self, value: Any, place: Path, blanks: list[_Blank]) -> Any:
         if isinstance(value, str):

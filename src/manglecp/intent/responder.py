@@ -43,6 +43,7 @@ from manglecp.wire.messages import (
 )
 
 _SELECTING: Final = frozenset({"mandatory", "relevant", "requires"})
+_CLOCK_TOLERANCE_NS: Final = 60_000_000_000
 _log = logging.getLogger(__name__)
 
 
@@ -51,6 +52,7 @@ class ToolSelection:
     """The response for the client, and the definitions that the server keeps."""
 
     response: IntentResponse
+    evaluation: IntentEvaluation
     definitions: tuple[Definition, ...]  # of the tools in the response, in their order
     flaws: tuple[Flaw, ...] = ()  # why selected tools are missing; for the operator
 
@@ -77,13 +79,14 @@ def respond(
         raise budget_exceeded("evaluation_timeout", milliseconds, milliseconds, "ms", advice) from None
     result = IntentResult(
         eval_time_used=evaluation.eval_time_used,
+        hypothetical=abs(evaluation.now - clock()) > _CLOCK_TOLERANCE_NS or UNSET,
         eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
         macro_tools=fitted.tools,
         proof_hints=proof_hints,
         required_skills=fitted.skills,
         diagnostics=diagnostics,
     )
-    return ToolSelection(IntentResponse(id=request.id, payload=result), definitions, flaws)
+    return ToolSelection(IntentResponse(id=request.id, payload=result), evaluation, definitions, flaws)
 
 
 def _explain_in_time(evaluation: IntentEvaluation) -> float:

@@ -262,7 +262,7 @@ class _ArgumentCheck:
                     f"{predicate} gives {statement.args[2] or 'the parameter'!r} of step {statement.args[1]} two values"
                 )
                 fix = f"let one of them hold only where the other does not{_place(other)}"
-                self.problems.report(statement, 2, f"{message}, and the least of them counts", fix, error=False)
+                self.problems.report(statement, 2, f"{message}, and the tool is not offered then", fix, error=False)
                 return
 
     def revert(self, which: Iterable[Statement]) -> None:

@@ -12,7 +12,8 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
-from manglecp.intent.composition import expired
+from manglecp.intent.composition import Composer, expired
+from manglecp.intent.definition import AmbiguousFlaw
 from manglecp.intent.redaction import Visibility
 from manglecp.intent.value_lint import changeable_predicates
 from manglecp.mangle import Fact, Key, Row
@@ -84,6 +85,9 @@ class Exclusions:
             return "its score is below what is disclosed"
         if expired(self.evaluation, tool):
             return "it is no longer valid"
+        flaw = Composer(self.evaluation).all([tool])[1].get(tool)
+        if isinstance(flaw, AmbiguousFlaw):
+            return self.visibility.text(flaw.message)
         if self.narrow:
             return "there is no room for it within max_tools_returned and max_tokens_budget"
         return "it could not be composed"

@@ -56,6 +56,7 @@ from .printer import (
 )
 from .program import (
     Program as Program,
+    closure as closure,
 )
 from .result import (
     Result as Result,

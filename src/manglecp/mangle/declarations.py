@@ -150,7 +150,9 @@ class Predicate:
 
 _T = TypeVar("_T")
 # Descriptors that change what clauses mean.
-_CHANGES_MEANING: Final = frozenset({"owner", "reflects", "merge", "fundep", "deferred", "external", "extensional"})
+_CHANGES_MEANING: Final = frozenset(
+    {"owner", "reflects", "merge", "fundep", "deferred", "external", "extensional", "open", "untimed"}
+)
 _TRUST_LEVELS: Final = {level.label: level for level in Trust}
 _MODE_FIX: Final = 'add mode("+", "-", …) to descr'
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -89,6 +90,13 @@ class ToolListing:
         capabilities = self._tool.get("capabilities")
         return self.texts(capabilities.get("spawn", []) if isinstance(capabilities, dict) else [], "programs")
 
+    def preview(self) -> str | None:
+        name = self._tool.get("preview")
+        if name is None or (isinstance(name, str) and _NAME.fullmatch(name)):
+            return name
+        self.report("its preview is not the name of an action")
+        return None
+
     def flag(self, key: str, default: bool) -> bool:
         value = self._tool.get(key)
         return value if isinstance(value, bool) else default
@@ -164,7 +172,32 @@ def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dic
         description = _action(tool)
         if tool.valid:
             actions[tool.name] = description
-    return actions
+    return {name: _with_preview(action, actions, file, problems) for name, action in actions.items()}
+
+
+def _with_preview(
+    action: ActionDescription, actions: dict[str, ActionDescription], file: str, problems: Problems
+) -> ActionDescription:
+    """Return the action with the parameters that its preview provides, and report an unusable preview."""
+    if action.preview is None:
+        return action
+    preview, where = actions.get(action.preview), f"{action.name}: its preview {action.preview!r}"
+    given = set(action.input_schema.get("properties", {}))
+    if preview is None:
+        similar = closest_match(action.preview, actions)
+        problems.add(file, f"{where} is not an action", fix=f"did you mean {similar}?" if similar else None)
+        return action
+    if preview.tier > 0:
+        problems.add(file, f"{where} has effects", fix="name an action that only reads")
+    if missing := sorted(set(preview.input_schema.get("required", ())) - given):
+        problems.add(file, f"{where} requires {missing[0]!r}, which {action.name} does not take")
+    provided = given & set(preview.output_schema.get("properties", {})) - set(
+        preview.input_schema.get("properties", {})
+    )
+    if required := sorted(provided & set(action.input_schema.get("required", ()))):
+        fix = f"give {required[0]} a default: without an approval there is no preview"
+        problems.add(file, f"{where} provides {required[0]!r}, which {action.name} requires", fix=fix)
+    return replace(action, previewed=frozenset(provided))
 
 
 def _action(tool: ToolListing) -> ActionDescription:
@@ -185,6 +218,7 @@ def _action(tool: ToolListing) -> ActionDescription:
         idempotent=tool.flag("idempotent", False),
         timeout=float(timeout) if type(timeout) in (int, float) and 0 < timeout <= _MAX_TIMEOUT else None,
         spawn=tool.spawn(),
+        preview=tool.preview(),
     )
 
 

@@ -49,6 +49,10 @@ class ActionDescription:
     idempotent: bool = False
     timeout: float | None = None
     spawn: tuple[str, ...] = ()
+    preview: str | None = None
+    """The name of the read-only action whose result approvers see."""
+    previewed: frozenset[str] = frozenset()
+    """The parameters that the result of the preview provides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,8 @@ Decl draft(Title, Status)
   ]
   bound [/string, /string].
 """,
-    "rules/policy/privacy.mg": """# Policy overrides all other rules.
+    "rules/policy/privacy.mg": """# Policy overrides all other rules. It permits tools by name; all others are excluded.
+permitted("measure_text").
 prohibited("measure_text", "private drafts are not looked at") :- draft(_, "private").
 """,
     "rules/domain/tools.mg": """# A tool: when it is relevant, what it is for, and the actions that it consists of.

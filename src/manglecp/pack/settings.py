@@ -136,6 +136,8 @@ class Settings:
     version: str = "0.1.0"
     description: str = ""
     domain: DomainSettings
+    permissions: tuple[str, ...] = ()
+    """The permissions that the rules read, apart from those of the server itself."""
     intents: tuple[IntentSettings, ...] = ()
     limits: PackLimits = PackLimits()
     disclosure: Disclosure = Disclosure()
@@ -154,6 +156,7 @@ LARGEST_SETTINGS: Final = 65_536  # bytes of the file
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _A_NAME: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
+_PERMISSION: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
 _PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
 _PARAM: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}")))
@@ -174,6 +177,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     name = pack.text("name", default_name(folder_name), pattern=_NAME, takes=_A_NAME)
     version = pack.text("version", "0.1.0", pattern=_VERSION, takes="a version such as 1.4.0")
     description = pack.text("description", "")
+    permissions = pack.texts("permissions", _PERMISSION, "a permission: one line of at most 128 characters")
     pack.finish()
     extensions, governance = whole.section("extensions"), whole.section("governance")
     settings = Settings(
@@ -181,6 +185,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         version=version,
         description=description,
         domain=_domain(whole.section("domain"), name, description),
+        permissions=permissions,
         intents=_intents(whole),
         limits=_numbers(whole.section("limits"), PackLimits),
         disclosure=_disclosure(whole.section("disclosure")),
@@ -195,7 +200,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     )
     extensions.finish()
     governance.finish()
-    whole.finish(dict.fromkeys(("name", "version", "description"), "pack"))
+    whole.finish(dict.fromkeys(("name", "version", "description", "permissions"), "pack"))
     return settings
 
 

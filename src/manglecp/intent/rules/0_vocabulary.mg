@@ -3,7 +3,7 @@
 
 # --- asserted by the kernel, for every request -----------------------------------------------------------------------
 
-Decl intent(Name) descr [doc("The intent of the request.")] bound [/string].
+Decl intent(Intent) descr [doc("The intent of the request.")] bound [/string].
 Decl intent_param(Key, Value) descr [doc("A parameter of the intent.")] bound [/string, /any].
 Decl client(Identity) descr [doc("The identity of the principal.")] bound [/string].
 Decl client_permission(Permission) descr [doc("A permission of the principal.")] bound [/string].
@@ -41,7 +41,7 @@ Decl permitted(Tool)
   ]
   bound [/string].
 Decl intent_denied(Reason) descr [doc("The request is refused.")] bound [/string].
-Decl fact_denied(Predicate, Reason)
+Decl fact_denied(ClientPredicate, Reason)
   descr [doc("Facts of this predicate are refused.")]
   bound [/string, /string].
 Decl effect_denied(Action, Reason)
@@ -54,7 +54,7 @@ Decl mandatory(Tool) descr [doc("The intent requires the tool.")] bound [/string
 Decl relevant(Tool, Score)
   descr [doc("The tool is helpful, with a score from 0 to 100.")]
   bound [/string, /number].
-Decl conflicts(A, B)
+Decl conflicts(Tool, Rival)
   descr [
     doc("Only one of the two tools is offered: the one with the higher score, or the first by name."),
   ]
@@ -130,7 +130,15 @@ Decl needs_skill(Tool, Skill)
 Decl needs_resource(Tool, Uri, Why, Priority)
   descr [doc("The resource is useful for the tool, with a priority from 0 to 100.")]
   bound [/string, /string, /string, /number].
-Decl needs_confirmation(Tool) descr [doc("A run of the tool needs an approval.")] bound [/string].
+Decl needs_confirmation(Tool)
+  descr [doc("A run of the tool needs an approval, by any approver.")]
+  bound [/string].
+Decl needs_approval(Tool, Role)
+  descr [doc("A run of the tool needs an approval, by an approver with the permission Role.")]
+  bound [/string, /string].
+Decl four_eyes(Tool)
+  descr [doc("A run of the tool needs an approval, by an approver other than the requester.")]
+  bound [/string].
 Decl reversible(Tool) descr [doc("The effects of the tool can be undone.")] bound [/string].
 Decl idempotent(Tool) descr [doc("A second run has no further effect.")] bound [/string].
 Decl valid_for(Tool, Span)
@@ -227,7 +235,7 @@ Decl able(Tool) descr [doc("The candidate is neither barred nor broken.")] bound
 Decl pulled(Tool) descr [doc("An able candidate requires the tool.")] bound [/string].
 Decl weight(Tool, Score) descr [doc("A score of a tool in conflicts.")] bound [/string, /number].
 Decl strength(Tool, Score) descr [doc("The highest weight of a tool.")] bound [/string, /number].
-Decl rivals(A, B)
+Decl rivals(Tool, Rival)
   descr [doc("The two tools are in conflict, in either order.")]
   bound [/string, /string].
 Decl loses_to(Tool, Other)

@@ -6,6 +6,8 @@ may_run(Tool, Action) :- undo_step(Tool, _, Action).
 
 macro_effect(Tool, Effect) :- may_run(Tool, Action), action_effect(Action, Effect).
 
+needs_confirmation(Tool) :- needs_approval(Tool, _).
+needs_confirmation(Tool) :- four_eyes(Tool).
 needs_confirmation(Tool) :- macro_effect(Tool, "payments").
 needs_confirmation(Tool) :- macro_effect(Tool, "destructive").
 needs_confirmation(Tool) :- macro_effect(Tool, "authentication").

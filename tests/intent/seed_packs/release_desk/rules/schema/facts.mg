@@ -1,5 +1,5 @@
 Decl build_result(Service, Number, Outcome) temporal
-  descr [doc("Outcome of one CI build"), direction("input")]
+  descr [doc("Outcome of one CI build"), direction("input"), untimed("now")]
   bound [/string, /number, /string].
 Decl release_candidate(Service, Version)
   descr [doc("What may be shipped"), direction("input")]

@@ -1,0 +1,118 @@
+"""The proof of one macro-tool at the moment of its use.
+
+Admission and the gate before the first effect run the rules again: for the principal as it is now, with the current
+rules and server facts, at the server's clock. No earlier verdict and no window stands for this proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from manglecp.base.digest import digest, digest_bytes
+from manglecp.intent.composition import Composer
+from manglecp.intent.definition import Definition
+from manglecp.intent.domain import Domain
+from manglecp.intent.evaluation import IntentEvaluation, evaluate
+from manglecp.intent.identity import Identity
+from manglecp.mangle import Fact
+from manglecp.wire import WireError
+from manglecp.wire.messages import Intent, IntentPayload, IntentRequest
+
+_INVALID_FACTS: Final = frozenset(
+    {"invalid_facts", "unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate", "too_many_facts"}
+)
+
+
+class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The client's part of an evaluation: the intent with its parameters, and the session facts."""
+
+    intent: Intent
+    facts: tuple[Any, ...] = ()
+    """Fact objects with absolute times: ``now`` was the evaluation time, and must not become a later one."""
+
+    @classmethod
+    def of(cls, evaluation: IntentEvaluation) -> ProofInputs:
+        write = evaluation.domain.profile.write
+        return cls(evaluation.request.payload.intent, tuple([write(fact) for fact in evaluation.session]))
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def decode(data: bytes) -> ProofInputs:
+        return _decoder.decode(data)
+
+    def session_facts(self, domain: Domain) -> list[Fact]:
+        """Return the session facts. Raises :class:`WireError` if they do not fit the domain."""
+        return domain.profile.read(list(self.facts), 0)
+
+
+_decoder: Final = msgspec.json.Decoder(ProofInputs)
+
+
+class Proof(NamedTuple):
+    """A macro-tool that was proven at ``at_ns``. ``digest`` is that of all inputs of the evaluation."""
+
+    definition: Definition
+    at_ns: int
+    digest: str
+
+
+def prove(
+    domain: Domain,
+    inputs: ProofInputs,
+    identity: Identity,
+    offered: Definition,
+    now_ns: int,
+    more: Sequence[Fact] = (),
+) -> Proof:
+    """Prove an offered tool again, with the same chain. ``more`` are facts about its run.
+
+    Raises :class:`WireError`: ``auth_insufficient`` if policy denies the intent or an action of the tool,
+    ``macro_expired`` if the tool is not proven or its chain is another one.
+    """
+    request = IntentRequest(id="", payload=IntentPayload(intent=inputs.intent, facts=list(inputs.facts)))
+    try:
+        evaluation = evaluate(domain, request, identity, clock=lambda: now_ns, more=more)
+    except WireError as error:
+        raise (not_proven() if error.code in _INVALID_FACTS else error) from error
+    tool = offered.tool
+    if any(one.tool == tool for one in evaluation.selected):
+        for definition in Composer(evaluation).all([tool])[0]:
+            if definition.tool == tool and definition.chain_digest == offered.chain_digest:
+                return Proof(definition, now_ns, _digest(domain, inputs, identity, now_ns))
+    elif denied_actions(evaluation) & {str(action) for _, action in evaluation.lookup.rows("may_run", 2, tool)}:
+        raise effect_denied()
+    raise not_proven()
+
+
+def denied_actions(evaluation: IntentEvaluation) -> frozenset[str]:
+    """Return the actions that policy denies."""
+    return frozenset(str(action) for action, _ in evaluation.lookup.all("effect_denied", 2))
+
+
+def not_proven() -> WireError:
+    return WireError("macro_expired", "The rules do not prove this macro-tool any more; evaluate the intent again")
+
+
+def effect_denied() -> WireError:
+    return WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
+
+
+def _digest(domain: Domain, inputs: ProofInputs, identity: Identity, now_ns: int) -> str:
+    return digest(
+        {
+            "pack": domain.digest,
+            "facts": domain.facts_version,
+            "identity": {
+                "name": identity.name,
+                "permissions": sorted(identity.permissions),
+                "trust": identity.trust,
+            },
+            "inputs": digest_bytes(inputs.encode()),
+            "now": str(now_ns),
+        }
+    )
