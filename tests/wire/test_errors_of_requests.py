@@ -24,7 +24,7 @@ from tests.requirements.register import load
 SCHEMA: Final = """
 Decl seen(What) descr [direction("input")] bound [/string].
 Decl sized(What, Size) descr [direction("input")] bound [/string, /number].
-Decl logged(What) temporal descr [direction("input")] bound [/string].
+Decl logged(What) temporal descr [direction("input"), untimed("always")] bound [/string].
 """
 RULES: Final = """
 macro("see", "See.").

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, strategies as st
 
-from manglecp.mangle import Program, Source, parse_rfc3339
+from manglecp.mangle import Fact, Program, Source, parse_rfc3339
 from manglecp.wire.errors import WireError
 from manglecp.wire.fact_checker import FactChecker
 from manglecp.wire.profile import Profile
@@ -30,6 +30,7 @@ PROFILE: Final = Profile.of(
                 Decl alike(A, B) descr [direction("input")] bound [/name, /name] bound [/number, /number].
                 Decl any_one(X) descr [direction("input")].
                 Decl ready() temporal descr [direction("input")].
+                Decl dated(A) temporal descr [direction("input"), untimed("now")] bound [/string].
                 Decl sized(A) descr [direction("input")] bound [/string].
                 Decl sized(A, B) descr [direction("input")] bound [/string, /string].
                 Decl told(A) descr [direction("output")] bound [/string].
@@ -39,7 +40,9 @@ PROFILE: Final = Profile.of(
     ).predicates
 )
 
-_predicates = st.sampled_from(["plain", "mixed", "timed", "alike", "any_one", "ready", "sized", "told", "none", 7])
+_predicates = st.sampled_from(
+    ["plain", "mixed", "timed", "alike", "any_one", "ready", "dated", "sized", "told", "none", 7]
+)
 _texts = st.sampled_from(["", "a", "/ok", "/true", "/x", "ok", T, "1h", "now", "_"])
 _scalars = st.one_of(
     _texts,
@@ -65,7 +68,7 @@ def _typical(predicate: str, *values: st.SearchStrategy[Any]) -> st.SearchStrate
     timed = st.fixed_dictionaries({"pred": st.just(predicate), "args": args}, optional={"t": times})
     return (
         timed
-        if predicate in ("plain", "mixed", "ready")
+        if predicate in ("plain", "mixed", "ready", "dated")
         else st.fixed_dictionaries(
             {"pred": st.just(predicate), "args": args}, optional={"category": st.just("derived"), "source": st.none()}
         )
@@ -79,6 +82,7 @@ _likely = st.one_of(
     _typical("alike", st.sampled_from(["/a", 1]), st.sampled_from(["/b", 2])),
     _typical("any_one", _values),
     _typical("ready"),
+    _typical("dated", st.just("a")),
     st.fixed_dictionaries(
         {"pred": st.just("plain"), "named_args": st.fixed_dictionaries({"number": st.just(1), "text": st.just("a")})}
     ),
@@ -123,6 +127,18 @@ def test_what_is_plain_takes_the_short_way() -> None:
     ]
     with patch.object(FactChecker, "_check_members", side_effect=AssertionError):
         assert len(PROFILE.read(facts, 1)) == len(facts)
+
+
+@pytest.mark.req("DATA-24")
+def test_a_fact_without_a_time_holds_as_declared() -> None:
+    written = [{"pred": "dated", "args": ["a"]}, {"pred": "dated", "args": ["b"], "t": None}]
+    now = PROFILE.read(written, 7)
+    assert now == [Fact("dated", ("a",), (7, 7)), Fact("dated", ("b",), (7, 7))]
+    assert PROFILE.read([PROFILE.write(fact) for fact in now], 9) == now
+    assert PROFILE.read([{"pred": "plain", "args": ["a", 1]}], 7) == [Fact("plain", ("a", 1))]
+    (always,) = PROFILE.read([{"pred": "dated", "args": ["a"], "t": {"start": "_", "end": "_"}}], 7)
+    assert always == Fact("dated", ("a",))
+    assert PROFILE.read([PROFILE.write(always)], 9) == [always]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from manglecp.wire.messages import (
     SERVER_TYPES,
     SUPPORTED_VERSIONS,
     VERSION,
+    ApprovalMessage,
     Authenticate,
     Cancel,
     Constraints,
@@ -35,9 +36,10 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "intent_request": {"intent": {"name": "observe"}},
     "invoke_request": {"macro_id": "m-1", "args": {}},
     "authenticate": {"scheme": "bearer", "token": "t"},
+    "x-approval_request": {"operation": "list"},
     "cancel": {"request_id": "c-1"},
 }
-REQUESTS = ("intent_request", "invoke_request", "authenticate")
+REQUESTS = ("intent_request", "invoke_request", "authenticate", "x-approval_request")
 
 
 def envelope(type_: str = "intent_request", **changes: Any) -> dict[str, Any]:
@@ -110,7 +112,9 @@ def test_an_unknown_type_that_was_meant_to_be_another() -> None:
     answered = answer(envelope("intent_requst"))
     assert answered["payload"]["details"] == {"path": "$.type", "suggestion": "Did you mean 'intent_request'?"}
     known = answer(envelope("ping"))["payload"]["details"]["suggestion"]
-    assert known == "Types sent in this direction: authenticate, cancel, intent_request, invoke_request."
+    assert known == (
+        "Types sent in this direction: authenticate, cancel, intent_request, invoke_request, x-approval_request."
+    )
 
 
 @pytest.mark.req("WIRE-03")
@@ -178,9 +182,9 @@ def test_an_absurd_version_is_not_repeated_whole() -> None:
 
 
 @pytest.mark.req("WIRE-13", "WIRE-14")
-def test_the_registry_has_ten_types_each_with_its_direction() -> None:
+def test_the_registry_has_twelve_types_each_with_its_direction() -> None:
     base = {"intent_request", "invoke_request"}, {"manifest", "intent_response", "invoke_response", "progress", "error"}
-    further = {"cancel", "authenticate"}, {"authenticate_response"}
+    further = {"cancel", "authenticate", "x-approval_request"}, {"authenticate_response", "x-approval_response"}
     assert set(CLIENT_TYPES) == base[0] | further[0]
     assert set(SERVER_TYPES) == base[1] | further[1]
 
@@ -193,6 +197,7 @@ def test_the_registry_has_ten_types_each_with_its_direction() -> None:
         ("invoke_request", InvokeRequest),
         ("cancel", Cancel),
         ("authenticate", Authenticate),
+        ("x-approval_request", ApprovalMessage),
     ],
 )
 def test_each_type_of_a_client_is_received(type_: str, kind: type) -> None:

@@ -1,8 +1,3 @@
-from .confirmation import (
-    CONFIRMATION_PURPOSE as CONFIRMATION_PURPOSE,
-    confirmation_mac as confirmation_mac,
-    sign_confirmation as sign_confirmation,
-)
 from .errors import (
     CODES as CODES,
     Code as Code,
@@ -36,6 +31,8 @@ from .json_schemas import TYPES as TYPES, all_schemas as all_schemas, schema as 
 from .message_reader import MAX_DEPTH as MAX_DEPTH, receive as receive, receive_from_server as receive_from_server
 from .messages import encode as encode
 from .predicates import (
+    UNTIMED as UNTIMED,
+    UNTIMED_MEANINGS as UNTIMED_MEANINGS,
     UPGRADE as UPGRADE,
     PublishedPredicate as PublishedPredicate,
     Schema as Schema,

@@ -52,16 +52,21 @@ CODES: Final[Mapping[str, Code]] = {
     "invalid_temporal_pattern": Code(400, False, "the rules have a dangerous temporal recursion"),
     "evaluation_failed": Code(500, False, "the evaluation failed in the server"),
     "macro_not_found": Code(404, True, "no macro-tool has this id, or no longer"),
-    "macro_expired": Code(410, True, "the validity window of the macro-tool is over"),
+    "macro_expired": Code(410, True, "the validity window of the macro-tool is over, or the rules do not prove it now"),
     "schema_validation_failed": Code(400, True, "the arguments do not fit the input schema", ("schema_errors",)),
     "confirmation_required": Code(403, True, "the user has to confirm", ("challenge",)),
-    "confirmation_invalid": Code(403, True, "the confirmation token is invalid or expired"),
+    "confirmation_invalid": Code(403, True, "the confirmation token is invalid or expired", ("reason",)),
     "execution_failed": Code(500, False, "the macro-tool failed", (*_RUN, "failure_classes", "schema_errors")),
     "server_not_ready": Code(503, True, "the server is booting or draining"),
     "rate_limited": Code(429, True, "too many requests"),
     "internal_error": Code(500, False, "unexpected server error"),
     "cancelled": Code(499, False, "the client cancelled the request", _RUN),
     "x-macro_not_yet_valid": Code(403, True, "the validity window has not begun"),
+    "x-approval_too_large": Code(
+        413, False, "the approval request is longer than an approver is shown", ("limit", "actual")
+    ),
+    "x-approval_not_found": Code(404, False, "no approval request has this id"),
+    "x-approval_decided": Code(409, False, "the approval request was decided already, or has expired", ("state",)),
     "x-request_key_conflict": Code(409, False, "the request key was used with other arguments"),
 }
 """The 28 standard codes, in the order of the specification, and the custom codes of this server."""

@@ -100,6 +100,8 @@ class FactChecker:
                     self._check_rest(data)
                 if (when := data.get("t")) is not None:
                     between = self._interval(when, schema)
+            if schema.untimed_now and data.get("t") is None:
+                between = self.now, self.now
             for arg, shape in zip(args, schema.shapes, strict=True):
                 kind = type(arg)
                 if (kind is str and shape.plain_text) or (

@@ -76,8 +76,9 @@ def write_fact(fact: Fact, schemas: Schemas, *, wildcards: bool = False) -> dict
         for arg, shape in zip(fact.args, schema.shapes, strict=True)
     ]
     written: dict[str, Any] = {"pred": fact.predicate, "args": args}
-    if fact.interval is not None and fact.interval != (INT_MIN, INT_MAX):
-        written["t"] = _written(fact.interval)
+    between = fact.interval or (INT_MIN, INT_MAX)
+    if between != (INT_MIN, INT_MAX) or (schema.untimed_now and not wildcards):
+        written["t"] = _written(between)
     return written
 
 
@@ -135,7 +136,7 @@ def _some(texts: list[str], most: int = 5) -> str:
 def interval(data: Any, schema: Schema, now: int | None = None) -> Interval | None:
     """Return the interval of ``t``; None for a fact that always holds (OPEN-12)."""
     if data is None:
-        return None
+        return (now, now) if schema.untimed_now and now is not None else None
     ends = {name: end for name in _ENDS if (end := data.get(name)) is not None} if type(data) is dict else {}
     if not ends or ("at" in ends and len(ends) > 1):
         raise Fault("t is not a time", 'write {"at": T} or {"start": T, "end": T}')

@@ -292,10 +292,15 @@ class Diagnostics(
     facts_version: str | UnsetType = UNSET  # of the generated facts
 
 
-class IntentResult(Part, frozen=True, kw_only=True):
-    """The tools that were proven for the intent, as of `eval_time_used`."""
+class IntentResult(Part, frozen=True, kw_only=True, rename={"hypothetical": "x-hypothetical"}):
+    """The tools that were proven for the intent, as of `eval_time_used`.
+
+    With `x-hypothetical` that is not the time of the server's clock. A tool can be invoked only if the rules prove it
+    by the server's clock.
+    """
 
     eval_time_used: str
+    hypothetical: bool | UnsetType = UNSET
     eval_duration_ms: Count = 0
     macro_tools: tuple[MacroTool, ...]
     proof_hints: ProofHints | UnsetType = UNSET
@@ -430,11 +435,12 @@ class Domain(Part, frozen=True, kw_only=True):
     affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
-class Endpoints(Part, frozen=True, kw_only=True):
+class Endpoints(Part, frozen=True, kw_only=True, rename={"approvals": "x-approvals"}):
     """Required on HTTP, optional on session transports (MANI-11)."""
 
     intent_eval: Address
     macro_invoke: Address
+    approvals: Address | UnsetType = UNSET
 
 
 class IntentDescription(Part, frozen=True, kw_only=True):
@@ -597,12 +603,62 @@ class AuthenticateResponse(Message, frozen=True, kw_only=True, tag="authenticate
     payload: Authenticated
 
 
-ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate
+class ApprovalPayload(Part, frozen=True, kw_only=True):
+    """What an approver does: list the pending requests, or show, approve or deny one."""
+
+    operation: Literal["list", "show", "approve", "deny"]
+    approval: str | None = None
+    """The id of the request; not for `list`."""
+
+
+class ApprovalMessage(Message, frozen=True, kw_only=True, tag="x-approval_request"):
+    """A message of an approver, whose credential has the permission `approve`."""
+
+    id: RequestId
+    payload: ApprovalPayload
+
+
+class ApprovalView(Part, frozen=True, kw_only=True):
+    """An approval request, as its approver sees it. `text` is complete; `list` leaves it out."""
+
+    id: str
+    requester: str
+    tool: str
+    roles: tuple[str, ...]
+    four_eyes: bool
+    state: Literal["pending", "approved", "denied", "used", "expired"]
+    created_at: str
+    expires_at: str
+    text: str | UnsetType = UNSET
+    approver: str | UnsetType = UNSET
+    run: str | UnsetType = UNSET
+
+
+class ApprovalResult(Part, frozen=True, kw_only=True):
+    """The listed requests, or the one that was shown or decided."""
+
+    approvals: tuple[ApprovalView, ...]
+
+
+class ApprovalResponse(Message, frozen=True, kw_only=True, tag="x-approval_response"):
+    """The response to an `x-approval_request`."""
+
+    id: RequestId
+    payload: ApprovalResult
+
+
+ClientMessage: TypeAlias = IntentRequest | InvokeRequest | Cancel | Authenticate | ApprovalMessage
 ServerMessage: TypeAlias = (
-    Manifest | IntentResponse | InvokeResponse | ProgressMessage | ErrorMessage | AuthenticateResponse
+    Manifest
+    | IntentResponse
+    | InvokeResponse
+    | ProgressMessage
+    | ErrorMessage
+    | AuthenticateResponse
+    | ApprovalResponse
 )
 
-# Seven types of the base table and three that other sections define (OPEN-01).
+# Seven types of the base table, three that other sections define (OPEN-01), and approvals.
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}
 SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {m.__struct_config__.tag: m for m in get_args(ServerMessage)}
 

@@ -37,6 +37,8 @@ class Schema:
     shapes: tuple[Shape, ...]
     arg_names: tuple[str, ...] | None = None
     temporal: bool = False
+    untimed_now: bool = False
+    """Whether a fact without a time holds at the evaluation time, not always."""
 
     @property
     def arity(self) -> int:
@@ -89,8 +91,15 @@ def schema_of(predicate: Predicate) -> Schema:
     variables = [arg.name for arg in predicate.decl.atom.args if isinstance(arg, Variable)]
     names = tuple(map(snake_case, variables))
     usable = "_" not in names and len(set(names)) == predicate.arity
-    return Schema(predicate.name, shapes, names if usable else None, predicate.temporal)
+    untimed_now = any(one.predicate == UNTIMED and one.args == ("now",) for one in predicate.decl.descr)
+    return Schema(
+        predicate.name, shapes, names if usable else None, predicate.temporal, predicate.temporal and untimed_now
+    )
 
+
+UNTIMED: Final = "untimed"
+"""The descriptor of a temporal predicate that states when a client's fact without a time holds."""
+UNTIMED_MEANINGS: Final = (("now",), ("always",))
 
 UPGRADE: Final = "disclosure_upgrade"
 """A client requests a higher disclosure level with this predicate; no pack can declare it (OPEN-16)."""
