@@ -114,7 +114,7 @@ async def test_an_approval_of_a_read_only_chain_is_in_its_entry() -> None:
     async with shop(chain(steps("look"), 'needs_confirmation("t").')) as s:
         await s.invoke("t", {"n": 1}, confirm=True)
         (_, body) = s.ledger()[-1]
-    assert body["admission"]["approval"].startswith("confirm:")
+    assert body["admission"]["approval"].startswith("approval:ap-")
 
 
 async def test_a_long_chain_is_one_turn_up_to_its_gate() -> None:

@@ -13,7 +13,7 @@ from manglecp.wire import WireError, receive
 from manglecp.wire.messages import InvokeRequest
 from tests.intent.packs import NOW, NOW_TEXT, action, request
 from tests.invoke.chains import chain, effect, steps
-from tests.invoke.workshop import ME, SECRETS, Fails, Shop, invocation, shop, token_for
+from tests.invoke.workshop import ME, Fails, Shop, invocation, shop
 from tests.store.postgres import postgres_url
 
 __all__ = ["postgres_url"]
@@ -80,12 +80,16 @@ def test_members_that_may_be_left_out() -> None:
 
 @pytest.mark.req("INVK-03")
 @pytest.mark.parametrize("given", [None, "2026-02-19T14:30:10Z", 1_771_511_410_000])
-async def test_rules_of_a_run_take_eval_time_for_now(given: Any) -> None:
+async def test_rules_of_a_run_use_the_servers_clock(given: Any) -> None:
+    """The deviation: ``eval_time`` of an invocation is recorded, and reaches no rule."""
     during = 'asserts_during("lasted", [1], "server", T, T) :- ran("t"), T = fn:time:now().'
     async with shop(chain(steps("look"), during)) as s:
         answer = await s.invoke("t", {"n": 1}, eval_time=given)
+        admission = s.ledger()[0][1]["admission"]
     (fact,) = answer.state_delta.asserts
-    assert fact["t"] == {"at": NOW_TEXT if given is None else "2026-02-19T14:30:10Z"}
+    assert fact["t"] == {"at": NOW_TEXT}
+    assert admission["proven_at"] == str(NOW)
+    assert admission.get("eval_time") == (None if given is None else "1771511410000000000")
 
 
 # --- identity --------------------------------------------------------------------------------------------------------
@@ -111,15 +115,18 @@ async def test_unknown_foreign_and_swept_tools_look_the_same() -> None:
 
 
 @pytest.mark.req("INVK-11")
-async def test_a_change_of_the_pack_ends_its_tools() -> None:
-    """The deviation: what was proven under other rules has not been proven."""
+async def test_a_tool_survives_a_change_of_the_pack_that_still_proves_it() -> None:
     store = open_store(":memory:")
     try:
         async with shop(chain(steps("look"), lasting("1h")), store=store) as s:
             mine = (await s.tools())["t"]
             await s.invoke(mine, {"n": 1}, evaluate=False)
         async with shop(chain(steps("look"), lasting("1h"), "inner(1)."), store=store) as s:
-            assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_not_found"
+            await s.invoke(mine, {"n": 1}, evaluate=False)
+        async with shop(
+            chain(steps("look"), lasting("1h"), when='mandatory("t") :- intent("later").'), store=store
+        ) as s:
+            assert (await s.refused(mine, {"n": 1}, evaluate=False)).code == "macro_expired"
             assert s.bench.ran == []
     finally:
         store.close()
@@ -196,12 +203,7 @@ async def test_a_window_that_has_not_begun() -> None:
     """OPEN-28."""
     clock = Clock()
     async with shop(chain(steps("look"), lasting("1h")), clock=clock) as s:
-        mine = (await s.tools())["t"]
-        with s.store.write_transaction() as tx:
-            kept = s.store.registry.find(tx, ME.name, mine, NOW // 1_000_000)
-            assert kept is not None
-            later = kept._replace(not_before_ms=NOW // 1_000_000 + 1_500)
-            s.store.registry.keep(tx, ME.name, [later], now_ms=NOW // 1_000_000)
+        mine = (await s.tools(eval_time="2026-01-15T12:00:01.5Z"))["t"]
         error = await s.refused(mine, {"n": 1}, evaluate=False)
         assert (status(error), error.retry_after_ms) == (("x-macro_not_yet_valid", 403, True), 1_500)
         nothing_happened(s)
@@ -255,9 +257,8 @@ async def test_the_first_check_that_fails_is_the_one_that_is_reported() -> None:
         assert status(await s.refused(mine, {"n": 1}, **wrong)) == ("confirmation_invalid", 403, True)
         error = await s.refused(mine, {"n": 1}, evaluate=False)
         assert status(error) == ("confirmation_required", 403, True)
-        nothing_happened(s)
-        assert error.details is not None
-        token = token_for(error.details["challenge"], ME, SECRETS)
+        assert s.bench.ran == []
+        token = await s.approve(error)
         answer = await s.invoker.invoke(invocation(mine, {"n": 1}, confirmation_token=token), ME)
         assert answer.payload.result == {"n": 1}
         assert s.bench.ran == [("pay", {"n": 1})]

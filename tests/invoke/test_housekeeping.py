@@ -8,27 +8,35 @@ import logging
 import pytest
 
 from manglecp.invoke.runtime import run_retention, sweep_store
-from manglecp.store import Store, StoredOffer, open_store
+from manglecp.store import ApprovalBinding, Store, StoredOffer, open_store
 from tests.deadlines import patience
 
 DAY_MS = 86_400_000
 
 
 def kept(store: Store, count: int, now_ms: int, expires_at_ms: int | None = None) -> None:
-    tools = [StoredOffer(f"m-{number}", "digest", b"{}", None, expires_at_ms) for number in range(count)]
+    tools = [
+        StoredOffer(f"m-{number}", "chain", b"{}", "inputs of me", b"[]", None, expires_at_ms)
+        for number in range(count)
+    ]
     with store.write_transaction() as tx:
         store.registry.keep(tx, "me", tools, now_ms=now_ms, retention_ms=1_000)
 
 
 @pytest.mark.req("INVK-13")
-def test_old_tools_and_nonces_go() -> None:
+def test_old_tools_and_approvals_go() -> None:
     store = open_store(":memory:")
     kept(store, 3, now_ms=0)
+    call = ApprovalBinding(identity="me", pack_digest="p", chain_digest="c", args_digest="a", subject_digest="")
     with store.write_transaction() as tx:
-        assert store.nonces.burn(tx, "me", "n", 500)
+        store.approvals.request(
+            tx, call, tool="t", roles=(), four_eyes=False, text="Go on", now_ms=0, lifetime_ms=DAY_MS
+        )
     assert sweep_store(store, 400) == (0, 0, 0, 0)
-    assert sweep_store(store, DAY_MS)[:2] == (3, 1)
-    assert sweep_store(store, DAY_MS) == (0, 0, 0, 0)
+    assert sweep_store(store, DAY_MS) == (3, 0, 0, 0)
+    assert sweep_store(store, 8 * DAY_MS - 1) == (0, 0, 0, 0), "late uses get the reason for seven days"
+    assert sweep_store(store, 8 * DAY_MS) == (0, 1, 0, 0)
+    assert sweep_store(store, 8 * DAY_MS) == (0, 0, 0, 0)
 
 
 @pytest.mark.req("INVK-13")
@@ -36,7 +44,7 @@ def test_too_many_tools_inside_their_window_are_a_warning(caplog: pytest.LogCapt
     store = open_store(":memory:")
     kept(store, 5, now_ms=0, expires_at_ms=DAY_MS)
     with caplog.at_level(logging.WARNING):
-        assert sweep_store(store, 10, most_tools=3).tools == 2
+        assert sweep_store(store, 10, max_offers=3).offers == 2
     assert "2 were dropped before their validity ended" in caplog.text
 
 

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from manglecp.intent import Identity
-from manglecp.invoke.approval import AutoConfirm
+from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.chains import effect
-from tests.invoke.workshop import ME, Fails, Shop, shop
+from tests.invoke.workshop import APPROVER, ME, Fails, Shop, shop
 
 SCHEMA = """
 Decl changed(Run, Path) descr [doc("A run has changed a file."), direction("both")] bound [/string, /string].
@@ -82,7 +82,7 @@ async def test_who_asks_is_not_told_the_value_but_where_it_comes_from() -> None:
     async with shop(workspace(), WORK) as s:
         run = await edited(s)
         refused = await s.refused((await tools_after(s, run))["undo"], evaluate=False)
-        text = (refused.details or {})["challenge"]["text"]
+        text = s.invoker.approvals.show(APPROVER, (refused.details or {})["challenge"]["approval"]).text
         assert f"text = backup kept by run {run}" in text
         assert "old a.txt" not in text
 

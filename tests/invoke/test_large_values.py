@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from manglecp.invoke import calls, executor, invoker, run_rules
-from manglecp.invoke.admission import AdmissionService
+from manglecp.invoke import admission, calls, executor, invoker, run_rules
 from manglecp.pack import Pack
 from tests.intent.packs import action, pack
 from tests.invoke.workshop import shop
@@ -40,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         monkeypatch.setattr(owner, name, noted)
 
     watch(invoker, "args_digest")
-    watch(AdmissionService, "check")
+    watch(admission, "schema_errors")
     watch(executor, "build_call")
     watch(run_rules, "to_value")
     watch(calls, "_done")
@@ -52,7 +51,7 @@ async def test_who_is_kept_waiting(asked: dict[str, bool], count: int, at_once: 
     async with shop(one_step()) as s:
         answer = await s.invoke("t", {"v": list(range(count))})
     assert answer.result == {"v": list(range(count))}
-    assert asked == dict.fromkeys(("args_digest", "check", "build_call", "to_value", "_done"), at_once)
+    assert asked == dict.fromkeys(("args_digest", "schema_errors", "build_call", "to_value", "_done"), at_once)
 
 
 async def test_what_is_wrong_with_something_large_is_told() -> None:

@@ -130,7 +130,7 @@ async def test_a_rule_may_say_which_tool_it_is_about() -> None:
     rules = (
         steps("look", "look"),
         'skip_step(2, "Not here.") :- run_of("t").',
-        'skip_step(1, "Elsewhere.") :- run_of("other").',
+        'skip_step(1, "Elsewhere.") :- run_of("other"). macro("other", "Another one.").',
     )
     async with shop(chain(*rules)) as s:
         answer = await s.invoke("t", {"n": 1})

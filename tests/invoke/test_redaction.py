@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from manglecp.intent import Offer, OfferCodec
-from manglecp.invoke.approval import AutoConfirm
+from manglecp.intent import OfferCodec
+from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.calls import secret_names
+from manglecp.invoke.runtime import sweep_store
 from manglecp.store import open_store
 from manglecp.wire import WireError
+from tests.intent.packs import NOW
 from tests.invoke.chains import chain, effect
 from tests.invoke.workshop import ME, Fails, Shop, shop
 
@@ -114,8 +116,7 @@ async def test_a_document_is_read_back_as_it_was() -> None:
         documents = OfferCodec(s.domain.pack)
         proven = documents.read(kept.document)
         assert documents.write(proven) == kept.document
-        assert isinstance(proven, Offer)
-        given = {one.param: one.value for one in proven.definition.steps[0].arguments}
+        given = {one.param: one.value for one in proven.steps[0].arguments}
         assert given["key"] == f"Key {SETTING}!"
         assert given["map"] == {"a": [SETTING, "Key ", "api_key"], "b": f"{SETTING}-and-more"}
 
@@ -158,9 +159,9 @@ def test_a_secret_is_found_wherever_it_stands(schema: dict[str, Any]) -> None:
 
 
 @pytest.mark.req("SEC-33")
-async def test_what_a_client_said_about_times_is_gone_with_the_evaluation(tmp_path: Path) -> None:
-    """That intervals are joined and bounded is shown in tests/intent/test_evaluation.py."""
-    store = open_store(tmp_path / "store.db")
+async def test_session_facts_are_sealed_and_deleted_with_their_offer(tmp_path: Path) -> None:
+    """The deviation: they are stored with the offer, which is proven again from them."""
+    store = open_store(tmp_path / "store.db", key=b"k" * 32)
     fact = {
         "pred": "lasted",
         "args": [918_273_645],
@@ -172,6 +173,12 @@ async def test_what_a_client_said_about_times_is_gone_with_the_evaluation(tmp_pa
         proven = (await s.tools(facts=[fact]))["t"]
         await s.invoke(proven, {"n": 1}, evaluate=False, request_key="k")
         assert [name for name, _ in s.bench.ran] == ["write"]
+        assert await s.tools() == {}
+        with store.read_transaction() as tx:
+            assert tx.execute("SELECT count(*) FROM registry_document").fetchone()[0] == 2
+        sweep_store(store, NOW // 1_000_000 + 10**9)
+        with store.read_transaction() as tx:
+            assert tx.execute("SELECT count(*) FROM registry_document").fetchone()[0] == 0
     left = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     store.close()
     left += b"".join(path.read_bytes() for path in tmp_path.iterdir())

@@ -14,7 +14,7 @@ import pytest
 
 from manglecp.intent import Domain
 from manglecp.invoke import fact_refresh
-from manglecp.invoke.approval import AutoConfirm
+from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.fact_refresh import refresh_facts
 from manglecp.pack import GeneratorDescription, Pack
 from manglecp.toolhost import ActionResult, failure

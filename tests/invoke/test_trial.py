@@ -171,5 +171,5 @@ async def test_packs_are_not_opened_with_a_sandbox_that_is_not_theirs(tmp_path: 
     settings = (folder / "pack.toml").read_text()
     (folder / "pack.toml").write_text(f'{settings}[sandbox]\nprofile = "none"\n')  # a wish, and nobody has allowed it
     with pytest.raises(PackError, match="the sandbox none, and the hosts run in strict"):
-        async with open_packs([PackOptions(folder)], partial(open_store, ":memory:"), secrets=None):
+        async with open_packs([PackOptions(folder)], partial(open_store, ":memory:")):
             pass

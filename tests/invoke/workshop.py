@@ -16,18 +16,19 @@ from typing import Any
 
 from manglecp.harness import MutationReady, ToolRequests
 from manglecp.intent import Domain, Identity, OfferService
-from manglecp.invoke.approval import AutoConfirm, Secrets
+from manglecp.invoke.approval import APPROVE
+from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.progress import RunObserver, progress_reporter
 from manglecp.pack import Pack
 from manglecp.store import Store, open_store
 from manglecp.toolhost import ActionResult, DispatchError, HostCall, PlanPermit, Right, failure
-from manglecp.wire import WireError, receive, sign_confirmation
+from manglecp.wire import WireError, receive
 from manglecp.wire.messages import InvokeRequest, InvokeResult, ProgressPayload
 from tests.intent.packs import NOW, request
 
 ME = Identity("me", frozenset({"explain_policy"}), "local")
-SECRETS = Secrets(local=b"a secret of this test, 32 bytes.")
+APPROVER = Identity("ann", frozenset({APPROVE}), "user")
 Authority = MutationReady | ToolRequests | PlanPermit
 Work = Callable[[dict[str, Any]], Any | Awaitable[Any]]
 
@@ -122,10 +123,17 @@ class Shop:
         except WireError as error:
             if error.code != "confirmation_required" or not confirm:
                 raise
-            challenge = (error.details or {})["challenge"]
-            signed = invocation(macro_id, args or {}, **payload, confirmation_token=token_for(challenge, identity))
-            answer = await self.invoker.invoke(signed, identity, watched())
+            token = await self.approve(error)
+            approved = invocation(macro_id, args or {}, **payload, confirmation_token=token)
+            answer = await self.invoker.invoke(approved, identity, watched())
         return answer.payload
+
+    async def approve(self, error: WireError, approver: Identity = APPROVER) -> str:
+        """Approve the request that an invocation stored, and return its id, which is the token."""
+        assert error.code == "confirmation_required"
+        approval: str = (error.details or {})["challenge"]["approval"]
+        await asyncio.to_thread(self.invoker.approvals.decide, approver, approval, "approved")
+        return approval
 
     async def refused(self, tool: str, args: Mapping[str, Any] | None = None, **more: Any) -> WireError:
         """The error that an invocation comes to."""
@@ -156,14 +164,6 @@ def invocation(macro_id: str, args: Mapping[str, Any], **payload: Any) -> Invoke
     return received
 
 
-def token_for(challenge: Mapping[str, Any], identity: Identity = ME, secrets: Secrets = SECRETS) -> str:
-    """What a person's side answers to a challenge."""
-    secret = secrets.of(identity.name)
-    assert secret is not None
-    asked = (challenge["macro_id"], challenge["args_digest"], challenge["nonce"], challenge["issued_ms"])
-    return sign_confirmation(secret, identity.name, *asked)
-
-
 @asynccontextmanager
 async def shop(
     pack: Pack,
@@ -185,7 +185,6 @@ async def shop(
             OfferService(domain, kept, clock=clock),
             kept,
             bench,  # type: ignore[arg-type]  # it does what the invoker asks of a dispatcher
-            secrets=SECRETS,
             auto_confirm=auto_confirm,
             settings=settings,
             clock=clock,

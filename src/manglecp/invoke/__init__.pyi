@@ -1,12 +1,11 @@
 from .approval import (
-    AutoConfirm as AutoConfirm,
-    Secrets as Secrets,
-    with_approval as with_approval,
+    APPROVE as APPROVE,
+    OPERATOR as OPERATOR,
+    ApprovalService as ApprovalService,
+    OperatorApprovals as OperatorApprovals,
+    invoke_with_approval as invoke_with_approval,
 )
-from .confirmation_secret import (
-    SECRET_FILE as SECRET_FILE,
-    local_secrets as local_secrets,
-)
+from .auto_confirm import AutoConfirm as AutoConfirm
 from .gate import check_policy_package as check_policy_package
 from .invoker import Invoker as Invoker, InvokeSettings as InvokeSettings, Worker as Worker
 from .pack_loader import (

@@ -1,16 +1,16 @@
 """Admission: from an invocation request to a run.
 
 The checks come in the order of the specification (INVK-05, OPEN-29) and change nothing. Identity first: an offer
-belongs to the principal and the pack revision that it was proven for; an offer of another principal, an invented one
-and one of an older revision are indistinguishable (OPEN-31). Then its validity, by the server's clock; then the
-arguments, with all their errors; then the approval. A run with effects is admitted in one transaction: the run, the
-used confirmation and the ledger entry.
+belongs to the principal that it was proven for; an offer of another principal and an invented one are
+indistinguishable (OPEN-31). Then its validity, by the server's clock; then the arguments, with all their errors; then
+the proof, now, for the principal as it is now; then the approval. A run with effects is admitted in one transaction:
+the run, the used approval and the ledger entry.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,16 +20,18 @@ from manglecp.base.cache import LruCache
 from manglecp.base.digest import digest, digest_text
 from manglecp.base.ids import random_id
 from manglecp.base.json import Uncanonical
-from manglecp.intent import Identity, Offer, OfferCodec, make_redactor, secret_values
-from manglecp.invoke.approval import AutoConfirm, Consent, Secrets, challenge, consent_text, verify
-from manglecp.invoke.calls import ActionCall, StepOutcome
+from manglecp.intent import Definition, Identity, OfferService, Proof, ProofInputs
+from manglecp.invoke.approval import ApprovalService
+from manglecp.invoke.auto_confirm import AutoConfirm
+from manglecp.invoke.calls import ActionCall, StepOutcome, is_large, run_in_thread_if
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal, ReadJournal
 from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan, Unplannable
+from manglecp.invoke.preview import ApprovalSubject, PreviewRunner
 from manglecp.mangle import instant_text
 from manglecp.pack import Pack
-from manglecp.store import EntryKind, KeyTaken, NewRun, Note, Store, StoredOffer, Transaction, Values
+from manglecp.store import Approval, ApprovalBinding, EntryKind, KeyTaken, NewRun, Note, Store, Transaction, Values
 from manglecp.toolhost import Slots
 from manglecp.wire import (
     WireError,
@@ -60,23 +62,26 @@ def key_conflict() -> WireError:
 
 
 class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
-    offer: Offer
+    proof: Proof
+    inputs: ProofInputs
     plan: Plan
     args: Mapping[str, Any]
     """Without defaults."""
     approval: str | None = None
-    consent: Consent | None = None
-    """A nonce that has to be used up when the run is accepted."""
+    """The reference to the approval in the admission record."""
+    used: Approval | None = None
+    """The approval to use up when the run is accepted."""
+    subject: ApprovalSubject | None = None
 
 
 class InvocationKey(msgspec.Struct, frozen=True):
-    """The principal, its request key, the tool, the digest of the arguments, and the evaluation time."""
+    """The principal, its request key, the tool, the digest of the arguments, and the client's ``eval_time``."""
 
     identity: Identity
     key: str | None
     macro_id: str
     args_digest: str
-    now_ns: int
+    eval_time_ns: int | None = None
 
     @property
     def digest(self) -> str:
@@ -106,8 +111,9 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     """With defaults."""
     identity: Identity
-    now_ns: int
-    """The evaluation time."""
+    inputs: ProofInputs
+    subject: ApprovalSubject | None = None
+    """What the approver was shown, if a preview belongs to it."""
     journal: Journal
     history: History | None = None
 
@@ -119,54 +125,67 @@ class AdmittedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionService:
-    pack: Pack
-    pack_digest: str
-    codec: OfferCodec
+    offers: OfferService
     store: Store
     ownership: OwnershipRegistry
-    secrets: Secrets
+    approvals: ApprovalService
+    previews: PreviewRunner
     auto_confirm: AutoConfirm
-    _plans: LruCache[Offer, Plan] = field(default_factory=lambda: LruCache(_PLANS))
+    clock: Callable[[], int]
+    _plans: LruCache[str, Plan] = field(default_factory=lambda: LruCache(_PLANS))
 
-    def check(
-        self, kept: StoredOffer | None, payload: InvokePayload, invocation: InvocationKey, now_ms: int
-    ) -> CheckedInvocation:
-        """Return the checked invocation. ``kept`` is the stored offer of this macro_id and identity."""
-        if kept is None or kept.pack_digest != self.pack_digest:
+    @property
+    def pack(self) -> Pack:
+        return self.offers.domain.pack
+
+    async def check(self, payload: InvokePayload, invocation: InvocationKey) -> CheckedInvocation:
+        """Return the checked invocation. Raises :class:`WireError`."""
+        offer = await self.offers.find(invocation.identity.name, payload.macro_id)
+        if offer is None:
             raise macro_not_found()
-        offer = self.codec.read(kept.document)
-        plan = self._plans.get(offer)
-        if plan is None:
+        _check_validity(offer.definition, self.clock())
+        large = is_large(payload.args)
+        if errors := await run_in_thread_if(large, schema_errors, payload.args, offer.definition.input_schema):
+            raise refused_arguments(errors)
+        proof = await self.offers.prove(offer, invocation.identity)
+        _check_validity(proof.definition, proof.at_ns)
+        plan = self._plan(proof.definition)
+        checked = CheckedInvocation(proof=proof, inputs=offer.inputs, plan=plan, args=payload.args)
+        return await self._check_approval(checked, payload.confirmation_token, invocation)
+
+    def _plan(self, definition: Definition) -> Plan:
+        plan = self._plans.get(definition.chain_digest)
+        if plan is None or plan.definition is not definition:
             try:
-                plan = Plan.of(offer.definition, self.pack.actions)
+                plan = Plan.of(definition, self.pack.actions)
             except Unplannable:
                 raise macro_not_found() from None
-            self._plans.put(offer, plan)
-        _check_validity(kept, now_ms)
-        if errors := schema_errors(payload.args, offer.definition.input_schema):
-            raise refused_arguments(errors)
-        approval, consent = self._check_approval(plan, payload, invocation, now_ms)
-        return CheckedInvocation(offer=offer, plan=plan, args=payload.args, approval=approval, consent=consent)
+            self._plans.put(definition.chain_digest, plan)
+        return plan
 
-    def _check_approval(
-        self, plan: Plan, payload: InvokePayload, invocation: InvocationKey, now_ms: int
-    ) -> tuple[str | None, Consent | None]:
-        definition, name = plan.definition, invocation.identity.name
-        if payload.confirmation_token is not None:
-            token, macro_id = payload.confirmation_token, definition.macro_id
-            consent = verify(token, self.secrets.of(name), name, macro_id, invocation.args_digest, now_ms)
-            if consent is None:
-                raise invalid_confirmation()
-            return f"confirm:{consent.nonce}", consent
-        if not definition.safety.requires_user_confirmation:
-            return None, None
-        approval = self.auto_confirm.approval(name, definition.safety.side_effects)
-        if approval is not None:
-            return approval, None
-        args = {**plan.defaults, **payload.args}
-        text = consent_text(definition, args, secret_args=plan.secrets, hide=make_redactor(secret_values(self.pack)))
-        request = challenge(definition, invocation.args_digest, text, now_ms)
-        raise WireError("confirmation_required", "A person has to agree first", {"challenge": request})
+    async def _check_approval(
+        self, checked: CheckedInvocation, token: str | None, invocation: InvocationKey
+    ) -> CheckedInvocation:
+        definition, identity = checked.proof.definition, invocation.identity
+        if token is None and not definition.safety.requires_user_confirmation:
+            return checked
+        waived = self.auto_confirm.approval(identity.name, definition.safety) if token is None else None
+        if waived is not None:
+            return msgspec.structs.replace(checked, approval=waived)
+        args = {**checked.plan.defaults, **checked.args}
+        subject = await self.previews.subject(checked.plan, args, identity.name)
+        binding = ApprovalBinding(
+            identity=identity.name,
+            pack_digest=self.offers.domain.digest,
+            chain_digest=definition.chain_digest,
+            args_digest=invocation.args_digest,
+            subject_digest=subject.digest,
+        )
+        if token is None:
+            text = self.previews.render(checked.plan, args, subject, identity.name)
+            raise await self.approvals.request(binding, definition, text)
+        approval = await self.approvals.check(token, binding, definition.safety)
+        return msgspec.structs.replace(checked, approval=f"approval:{approval.id}", used=approval, subject=subject)
 
     async def accept(self, checked: CheckedInvocation, invocation: InvocationKey) -> AdmittedRun:
         """Store and return the run. Raises :class:`KeyTaken` if the request key has a run already."""
@@ -176,19 +195,20 @@ class AdmissionService:
             identity=invocation.identity.name,
             macro_id=checked.plan.definition.macro_id,
             tool=checked.plan.definition.tool,
-            pack_digest=self.pack_digest,
+            pack_digest=self.offers.domain.digest,
             policy_digest=self.pack.governance.digest,
-            proof_digest=checked.offer.proof_digest,
-            chain_digest=checked.offer.chain_digest,
+            proof_digest=checked.proof.digest,
+            chain_digest=checked.proof.definition.chain_digest,
             args_digest=invocation.args_digest,
-            eval_time=str(invocation.now_ns),
+            proven_at=str(checked.proof.at_ns),
+            eval_time=None if invocation.eval_time_ns is None else str(invocation.eval_time_ns),
             approval=checked.approval,
             request_key_digest=None if invocation.key is None else digest_text(invocation.key),
         )
         durable = checked.plan.has_effects
         new = self._new_run(admission, checked, invocation) if durable or invocation.key is not None else None
         since = time.monotonic() if durable else 0.0
-        if durable or checked.consent is not None:
+        if durable or checked.used is not None:
             await self._write(admission, checked, new if durable else None)
         journal: Journal
         if durable:
@@ -201,7 +221,8 @@ class AdmissionService:
             plan=checked.plan,
             args={**checked.plan.defaults, **checked.args},
             identity=invocation.identity,
-            now_ns=invocation.now_ns,
+            inputs=checked.inputs,
+            subject=checked.subject,
             journal=journal,
         )
 
@@ -218,24 +239,25 @@ class AdmissionService:
             request_key=invocation.key,
             admission=msgspec.json.encode(admission.record(), order="sorted"),
             values=Values(
-                plan=self.codec.write(checked.offer),
-                args=msgspec.json.encode({"args": stored, "identity": principal}),
+                plan=self.offers.codec.write(checked.plan.definition),
+                args=msgspec.json.encode(
+                    {"args": stored, "identity": principal, "inputs": checked.inputs, "subject": checked.subject}
+                ),
             ),
             owner=self.ownership.owner,
             claim_ms=self.ownership.claim_ms,
         )
 
     async def _write(self, admission: Admission, checked: CheckedInvocation, new: NewRun | None) -> None:
-        """Write the run, the used confirmation and the ledger entry in one transaction."""
-        consent = checked.consent
+        """Write the run, the used approval and the ledger entry in one transaction."""
 
         def write(tx: Transaction) -> None:
             if new is not None:
                 self.store.runs.accept(tx, new)
-            if consent and not self.store.nonces.burn(tx, admission.identity, consent.nonce, consent.expires_ms):
-                raise invalid_confirmation()
+            if checked.used is not None:
+                self.approvals.use(tx, checked.used, admission.run)
 
-        kind: EntryKind = "admission" if new is not None else "confirmation"
+        kind: EntryKind = "admission" if new is not None else "approval"
         note = Note(kind, admission.record(), admission.run, admission.identity)
         await self.store.writer.write(write, [note])
 
@@ -243,10 +265,6 @@ class AdmissionService:
 def macro_not_found() -> WireError:
     """Return the same error for an unknown macro-tool, an expired one and one of another principal."""
     return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
-
-
-def invalid_confirmation() -> WireError:
-    return WireError("confirmation_invalid", "The confirmation token does not hold; ask for consent again")
 
 
 def args_digest(args: Mapping[str, Any]) -> str:
@@ -257,11 +275,13 @@ def args_digest(args: Mapping[str, Any]) -> str:
         raise malformed(f"The arguments have no canonical form: {error.reason}", "$.payload.args") from None
 
 
-def _check_validity(kept: StoredOffer, now_ms: int) -> None:
-    """Raise an error outside of the offer's validity, by the server's clock, not ``eval_time`` (OPEN-27)."""
-    if kept.not_before_ms is not None and now_ms < kept.not_before_ms:
-        message = f"The macro-tool is valid from {instant_text(kept.not_before_ms * 1_000_000)} on"
-        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=kept.not_before_ms - now_ms)
-    if kept.expires_at_ms is not None and now_ms >= kept.expires_at_ms:
-        message = f"The macro-tool was valid until {instant_text(kept.expires_at_ms * 1_000_000)}"
-        raise WireError("macro_expired", f"{message}; evaluate the intent again")
+def _check_validity(definition: Definition, now_ns: int) -> None:
+    """Raise an error outside of the validity, by the server's clock, not ``eval_time`` (OPEN-27)."""
+    begin, end = definition.not_before, definition.expires_at
+    if begin is not None and now_ns < begin:
+        message = f"The macro-tool is valid from {instant_text(begin)} on"
+        raise WireError("x-macro_not_yet_valid", message, retry_after_ms=-(-(begin - now_ns) // 1_000_000))
+    if end is not None and now_ns >= end:
+        raise WireError(
+            "macro_expired", f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
+        )

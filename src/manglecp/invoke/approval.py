@@ -1,191 +1,350 @@
-"""Approval requests and the verification of confirmation tokens.
+"""Approvals: stored and rendered by the server, decided there with an approver's credential, used once.
 
-The server sends a *challenge*: tool, arguments, effects and expiry of one call. The approver's client returns a token:
-an HMAC over these values, with a secret that belongs to the credential and is never sent in this protocol. The agent
-forwards both and can create neither. A token is valid for one identity, one tool, one set of arguments, one use and
-five minutes; the server stores only the used nonces. :mod:`manglecp.wire.confirmation` defines its format.
+An invocation that needs an approval stores a request and fails with ``confirmation_required`` and the request's id. An
+approver reads the complete text from the server and approves or denies it. The requester repeats the invocation with
+the id as its ``confirmation_token``. An approval is bound to the requester, the pack revision, the chain, the arguments
+and the results of previews: a call that differs in any of them needs another one.
 """
 
 from __future__ import annotations
 
-import hmac
-import re
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from secrets import token_urlsafe
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from manglecp.base.digest import digest
 from manglecp.base.text import escape_invisible
-from manglecp.intent import Argument, ChainStep, Definition
+from manglecp.intent import Argument, ChainStep, Definition, Identity, SafetyData
 from manglecp.mangle import instant_text
-from manglecp.wire import CONFIRMATION_PURPOSE, WireError, confirmation_mac, sign_confirmation
-from manglecp.wire.messages import InvokeResult
+from manglecp.store import Approval, ApprovalBinding, Note, Store, TooManyPending, Transaction
+from manglecp.wire import WireError
+from manglecp.wire.messages import UNSET, ApprovalView, InvokeResult
 
-LIFETIME_MS: Final = 300_000
-SKEW_MS: Final = 30_000
-"""Tolerated difference between the clocks, for tokens from the future."""
-REMEMBERED_MS: Final = 86_400_000
-"""How long used nonces are stored: longer than tokens are valid, because a clock may be set back."""
-_TOKEN: Final = re.compile(r"v1\.([A-Za-z0-9_-]{16,128})\.(0|[1-9][0-9]{0,15})\.([A-Za-z0-9_-]{43})")
+APPROVE: Final = "approve"
+"""The permission to decide about approval requests. Agents must not have it."""
+ANY_ROLE: Final = "approve:*"
+"""The permission to decide in every role."""
+OPERATOR: Final = Identity("local", frozenset({APPROVE, ANY_ROLE}), "local")
+"""The operator of this machine, who has access to the store."""
+LIFETIME_MS: Final = 3_600_000
+MAX_TEXT: Final = 262_144
+"""Characters of an approval request. A longer one is refused, because no part may be left out."""
+_SHORT: Final = 200
+"""Characters of an argument that is repeated at the steps that use it; all are in the line of the arguments."""
+HIDDEN_VALUE: Final = "(not shown)"
 
-
-@dataclass(frozen=True, slots=True)
-class Consent:
-    """A verified token: its nonce, and until when the nonce has to be stored."""
-
-    nonce: str
-    expires_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    """The confirmation secrets of identities. An identity without a secret cannot confirm."""
-
-    own: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    local: bytes | None = field(default=None, repr=False)
-    """The secret of this machine's user, from which other secrets are derived."""
-
-    def of(self, identity: str) -> bytes | None:
-        """Return the identity's own secret, or one derived from the local secret; None if it has neither."""
-        if identity in self.own:
-            return self.own[identity]
-        if self.local is None:
-            return None
-        return hmac.digest(self.local, f"{CONFIRMATION_PURPOSE}\n{identity}".encode(), "sha256")
+Verdict = Literal["approved", "denied"]
+Reason = Literal["expired", "denied", "used", "other_call", "revision", "subject", "approver"]
 
 
-@dataclass(frozen=True, slots=True)
-class AutoConfirm:
-    """The effects that need no approver, by identity: an explicit setting of the operator (SEC-24)."""
+class ApprovalService:
+    """The approval requests of a store, for requesters and approvers."""
 
-    effects: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._clock = clock
 
-    def approval(self, identity: str, side_effects: tuple[str, ...]) -> str | None:
-        """Return the reference to the setting, if it covers every effect (OPEN-39)."""
-        covered = self.effects.get(identity)
-        if not covered or not covered.issuperset(side_effects):
-            return None
-        return "auto:" + digest({"identity": identity, "effects": sorted(covered)})
+    # --- requester ---------------------------------------------------------------------------------------------------
+
+    async def request(self, binding: ApprovalBinding, definition: Definition, text: str) -> WireError:
+        """Store a request, and return ``confirmation_required`` with its id."""
+        if len(text) > MAX_TEXT:
+            message = (
+                f"The approval request has {len(text):,} characters, and an approver is shown at most {MAX_TEXT:,}"
+            )
+            return WireError("x-approval_too_large", message, {"limit": MAX_TEXT, "actual": len(text)})
+        safety, now_ms = definition.safety, self._now_ms
+        notes: list[Note] = []
+
+        def write(tx: Transaction) -> Approval:
+            notes.clear()
+            approval, new = self._store.approvals.request(
+                tx,
+                binding,
+                tool=definition.tool,
+                roles=safety.approver_roles,
+                four_eyes=safety.four_eyes,
+                text=text,
+                now_ms=now_ms,
+                lifetime_ms=LIFETIME_MS,
+            )
+            if new:
+                notes.append(_note(approval, "requested", binding.identity))
+            return approval
+
+        try:
+            approval = await self._store.writer.write(write, notes)
+        except TooManyPending:
+            return WireError("rate_limited", "You have too many approval requests that wait for a decision")
+        return confirmation_required(approval)
+
+    async def check(self, approval_id: str, binding: ApprovalBinding, safety: SafetyData) -> Approval:
+        """Return the approval of exactly this call. Raises :class:`WireError`."""
+        approval = await self._store.writer.read(lambda tx: self._store.approvals.find(tx, approval_id))
+        # An approval of another requester is indistinguishable from an invented one.
+        if approval is None or approval.binding.identity != binding.identity:
+            raise invalid_approval("other_call")
+        of = approval.binding
+        if (of.chain_digest, of.args_digest) != (binding.chain_digest, binding.args_digest):
+            raise invalid_approval("other_call")
+        if of.pack_digest != binding.pack_digest:
+            raise invalid_approval("revision")
+        if of.subject_digest != binding.subject_digest:
+            raise invalid_approval("subject")
+        if approval.state in ("denied", "used"):
+            raise invalid_approval("denied" if approval.state == "denied" else "used")
+        if approval.expires_ms <= self._now_ms:
+            raise invalid_approval("expired")
+        if approval.state == "pending":
+            raise confirmation_required(approval)
+        # Rules may name other approvers than those of the time of the request.
+        if not set(approval.roles).issuperset(safety.approver_roles) or (safety.four_eyes and not approval.four_eyes):
+            raise invalid_approval("approver")
+        return approval
+
+    def use(self, tx: Transaction, approval: Approval, run: str) -> None:
+        """Use an approval up, in the transaction that admits its run. Raises :class:`WireError`."""
+        if not self._store.approvals.use(tx, approval.id, run, self._now_ms):
+            raise invalid_approval("used")
+
+    # --- approver ----------------------------------------------------------------------------------------------------
+
+    def pending(self, approver: Identity) -> list[Approval]:
+        """Return the requests that this approver may decide, oldest first. Blocks. Raises :class:`WireError`."""
+        _require_permission(approver)
+        with self._store.read_transaction() as tx:
+            waiting = self._store.approvals.pending(tx, self._now_ms)
+        return [one for one in waiting if may_decide(approver, one)]
+
+    def show(self, approver: Identity, approval_id: str) -> Approval:
+        """Return a request. Blocks. Raises :class:`WireError` if it does not exist, or is for other approvers."""
+        _require_permission(approver)
+        with self._store.read_transaction() as tx:
+            return self._of(tx, approver, approval_id)
+
+    def decide(self, approver: Identity, approval_id: str, verdict: Verdict) -> Approval:
+        """Approve or deny a request, and return it. Blocks. Raises :class:`WireError`."""
+        _require_permission(approver)
+        now_ms = self._now_ms
+        with self._store.write_transaction() as tx:
+            found = self._of(tx, approver, approval_id)
+            if not self._store.approvals.decide(tx, approval_id, verdict, approver.name, now_ms):
+                state = "expired" if found.state == "pending" else found.state
+                raise WireError(
+                    "x-approval_decided", f"The approval request {approval_id} is {state}", {"state": state}
+                )
+            self._store.ledger.append_all(tx, [_note(found, verdict, approver.name)])
+        return msgspec.structs.replace(found, state=verdict, approver=approver.name, decided_ms=now_ms)
+
+    def view(self, approval: Approval, *, text: bool = True) -> ApprovalView:
+        """Return the request as an approver sees it."""
+        is_expired = approval.state in ("pending", "approved") and approval.expires_ms <= self._now_ms
+        return ApprovalView(
+            id=approval.id,
+            requester=approval.binding.identity,
+            tool=approval.tool,
+            roles=approval.roles,
+            four_eyes=approval.four_eyes,
+            state="expired" if is_expired else approval.state,
+            created_at=instant_text(approval.created_ms * 1_000_000),
+            expires_at=instant_text(approval.expires_ms * 1_000_000),
+            text=approval.text if text else UNSET,
+            approver=approval.approver or UNSET,
+            run=approval.run or UNSET,
+        )
+
+    def _of(self, tx: Transaction, approver: Identity, approval_id: str) -> Approval:
+        found = self._store.approvals.find(tx, approval_id)
+        if found is None:
+            raise WireError("x-approval_not_found", "There is no such approval request")
+        if not may_decide(approver, found):
+            raise WireError("auth_insufficient", "This approval request is for other approvers")
+        return found
+
+    @property
+    def _now_ms(self) -> int:
+        return self._clock() // 1_000_000
 
 
-async def with_approval(
+def _note(approval: Approval, event: str, identity: str) -> Note:
+    """Return the ledger entry of a request or a decision."""
+    body = {
+        "event": event,
+        "approval": approval.id,
+        "tool": approval.tool,
+        "text_digest": digest(approval.text),
+        **msgspec.to_builtins(approval.binding),
+    }
+    return Note("approval", body, identity=identity)
+
+
+async def invoke_with_approval(
     send: Callable[[dict[str, Any]], Awaitable[InvokeResult]],
     payload: dict[str, Any],
-    identity: str,
-    secrets: Secrets,
-    approve: Callable[[Mapping[str, Any]], bool | None],
+    approvals: ApprovalService,
+    approve: Callable[[Approval], bool | None],
+    *,
+    approver: Identity = OPERATOR,
 ) -> InvokeResult:
-    """Invoke for a caller in this process; once more with a signed approval if one is required and given."""
+    """Invoke in this process; if an approval is required, ``approve`` decides about the request as the approver.
+
+    It returns None to leave the request pending.
+    """
     try:
         return await send(payload)
     except WireError as error:
-        request = (error.details or {}).get("challenge")
-        if error.code != "confirmation_required" or request is None or not approve(request):
+        challenge = (error.details or {}).get("challenge")
+        if error.code != "confirmation_required" or challenge is None:
             raise
-    secret = secrets.of(identity)
-    assert secret is not None  # derived for each identity
-    signed = (request["macro_id"], request["args_digest"], request["nonce"], request["issued_ms"])
-    return await send({**payload, "confirmation_token": sign_confirmation(secret, identity, *signed)})
+        request = await asyncio.to_thread(approvals.show, approver, challenge["approval"])
+        verdict = approve(request)
+        if verdict is not None and request.state == "pending":
+            await asyncio.to_thread(approvals.decide, approver, request.id, "approved" if verdict else "denied")
+        if not verdict:
+            raise
+    return await send({**payload, "confirmation_token": request.id})
 
 
-def challenge(definition: Definition, args_digest: str, text: str, now_ms: int) -> dict[str, Any]:
-    """Return the approval request for an approver; ``text`` describes the call."""
-    return {
-        "nonce": token_urlsafe(24),
-        "issued_ms": now_ms,
-        "expires_at": instant_text((now_ms + LIFETIME_MS) * 1_000_000),
-        "macro_id": definition.macro_id,
-        "args_digest": args_digest,
-        "effects": list(definition.safety.side_effects),
-        "reversible": definition.safety.reversible,
-        "text": text,
+class OperatorApprovals:
+    """The approval requests of a store, for the operator of this machine; with the methods of a client."""
+
+    def __init__(self, service: ApprovalService) -> None:
+        self._service = service
+
+    async def approvals(self) -> tuple[ApprovalView, ...]:
+        pending = await asyncio.to_thread(self._service.pending, OPERATOR)
+        return tuple(self._service.view(request, text=False) for request in pending)
+
+    async def approval(self, approval: str) -> ApprovalView:
+        return self._service.view(await asyncio.to_thread(self._service.show, OPERATOR, approval))
+
+    async def approve(self, approval: str) -> ApprovalView:
+        return self._service.view(await asyncio.to_thread(self._service.decide, OPERATOR, approval, "approved"))
+
+    async def deny(self, approval: str) -> ApprovalView:
+        return self._service.view(await asyncio.to_thread(self._service.decide, OPERATOR, approval, "denied"))
+
+
+def may_decide(approver: Identity, approval: Approval) -> bool:
+    """Return whether the approver has the roles of the request, and is another principal where that is needed."""
+    has_roles = ANY_ROLE in approver.permissions or approver.permissions.issuperset(approval.roles)
+    return has_roles and not (approval.four_eyes and approver.name == approval.binding.identity)
+
+
+def _require_permission(approver: Identity) -> None:
+    if APPROVE not in approver.permissions:
+        message = f"Deciding about approval requests needs the permission {APPROVE}"
+        raise WireError("auth_required" if approver.anonymous else "auth_insufficient", message)
+
+
+def confirmation_required(approval: Approval) -> WireError:
+    """Return the error for the requester; it has no part of the text, which only approvers read."""
+    challenge = {
+        "approval": approval.id,
+        "expires_at": instant_text(approval.expires_ms * 1_000_000),
+        "roles": list(approval.roles),
+        "four_eyes": approval.four_eyes,
     }
+    message = f"An approver has to approve this call: {approval.id}; then invoke again with it as confirmation_token"
+    return WireError("confirmation_required", message, {"challenge": challenge})
 
 
-def verify(
-    token: str, secret: bytes | None, identity: str, macro_id: str, args_digest: str, now_ms: int
-) -> Consent | None:
-    """Return the consent of a token; None if it is invalid, without a reason, so that a client cannot probe for one."""
-    found = _TOKEN.fullmatch(token)
-    if found is None or secret is None:
-        return None
-    nonce, issued_ms = found[1], int(found[2])
-    mac = confirmation_mac(secret, identity, macro_id, args_digest, nonce, issued_ms)
-    if not hmac.compare_digest(mac, found[3]) or not -SKEW_MS <= now_ms - issued_ms < LIFETIME_MS:
-        return None
-    return Consent(nonce, issued_ms + REMEMBERED_MS)
+_REASONS: Final[Mapping[Reason, str]] = {
+    "expired": "the approval has expired",
+    "denied": "the approver denied this call",
+    "used": "the approval was used already",
+    "other_call": "the approval is not for this call",
+    "revision": "the pack was changed after the approval",
+    "subject": "what the approver was shown has changed",
+    "approver": "the rules now require another approver",
+}
+
+
+def invalid_approval(reason: Reason) -> WireError:
+    message = f"The confirmation token does not hold: {_REASONS[reason]}; invoke without it to request an approval"
+    return WireError("confirmation_invalid", message, {"reason": reason})
 
 
 # --- text of an approval request -----------------------------------------------------------------------------------
 
-HIDDEN_VALUE: Final = "(not shown)"
-_LONGEST: Final = 4_096
-"""Characters of the arguments, and of the steps."""
-_LONGEST_VALUE: Final = 300
-"""Characters of one value of a step."""
 
-
-def consent_text(
+def render_request(
     definition: Definition,
     args: Mapping[str, Any],
+    previews: Mapping[int, Any],
     *,
+    identity: str,
     secret_args: frozenset[str] = frozenset(),
     hide: Callable[[Any], Any] = lambda value: value,
 ) -> str:
-    """Return the text that an approver reads. ``args`` include defaults; ``hide`` redacts secret settings in JSON."""
+    """Return the text that an approver reads, complete: every step with every argument, and the previews by step.
+
+    ``args`` include defaults; ``hide`` redacts secret settings in JSON.
+    """
     visible = {name: HIDDEN_VALUE if name in secret_args else hide(value) for name, value in args.items()}
     undoing = "It can be undone." if definition.safety.reversible else "It cannot be undone."
     return "\n".join(
         (
             f"{_line(definition.tool)}: {_line(definition.description)}",
-            f"Arguments: {_cut(_json(visible), _LONGEST)}",
+            f"Requested by: {_line(identity)}",
+            f"Arguments: {_json(visible)}",
             "Steps:",
-            *_bounded(_steps(definition, hide)),
+            *_steps(definition, visible, hide),
             f"Effects: {', '.join(definition.safety.side_effects)}. {undoing}",
+            *(line for number, result in sorted(previews.items()) for line in _preview(number, hide(result))),
         )
     )
 
 
-def _bounded(lines: Iterator[str]) -> Iterator[str]:
-    """Yield as many lines as fit, and the number of those left out."""
-    room, left = _LONGEST, 0
-    for line in lines:
-        room -= len(line)
-        if room >= 0:
-            yield line
-        else:
-            left += 1
-    if left:
-        yield f"… and {left} more that are not shown"
-
-
-def _steps(definition: Definition, hide: Callable[[Any], Any]) -> Iterator[str]:
+def _steps(definition: Definition, args: Mapping[str, Any], hide: Callable[[Any], Any]) -> Iterator[str]:
     for step in definition.steps:
-        yield f"{step.number}. {_called(step.action, step.arguments, hide)}"
+        yield f"{step.number}. {_called(step.action, step.arguments, args, hide)}"
         if (undo := step.undo) is not None:
-            yield f"   undone by {_called(undo.action, undo.arguments, hide, of=step)}"
+            yield f"   undone by {_called(undo.action, undo.arguments, args, hide, of=step)}"
 
 
 def _called(
-    action: str, arguments: tuple[Argument, ...], hide: Callable[[Any], Any], *, of: ChainStep | None = None
+    action: str,
+    arguments: tuple[Argument, ...],
+    args: Mapping[str, Any],
+    hide: Callable[[Any], Any],
+    *,
+    of: ChainStep | None = None,
 ) -> str:
-    inputs = (f"{_line(one.param)} = {_value(one, hide, of)}" for one in arguments)
+    inputs = (f"{_line(one.param)} = {_value(one, args, hide, of)}" for one in arguments)
     return f"{_line(action)}({', '.join(inputs)})"
 
 
-def _value(one: Argument, hide: Callable[[Any], Any], of: ChainStep | None) -> str:
+def _value(one: Argument, args: Mapping[str, Any], hide: Callable[[Any], Any], of: ChainStep | None) -> str:
     if one.source == "value":
-        return _cut(_json(hide(one.value)), _LONGEST_VALUE)
+        return _json(hide(one.value))
+    if one.source == "call" and of is None:
+        text = _json(args[one.value]) if one.value in args else "(left out)"
+        return text if len(text) <= _SHORT else f"argument {_line(one.value)}"
     if one.source == "call":
-        return f"argument {_line(one.value)}" if of is None else f"{_line(one.value)} of step {of.number}"
+        assert of is not None
+        return f"{_line(one.value)} of step {of.number}"
     if one.source == "kept":
-        name, run = (_cut(_line(one.value[key]), _LONGEST_VALUE) for key in ("name", "run"))
-        return f"{name} kept by run {run}"
+        return f"{_line(one.value['name'])} kept by run {_line(one.value['run'])}"
+    if one.source == "preview":
+        return f"{_line(one.value)} of its preview"
     number = one.step if of is None else of.number
-    return f"from step {number}" + (f" at {_cut(_line(one.value), _LONGEST_VALUE)}" if one.value else "")
+    return f"from step {number}" + (f" at {_line(one.value)}" if one.value else "")
+
+
+def _preview(number: int, result: Any) -> Iterator[str]:
+    """Yield the lines of a preview: a text as it is, other values as JSON."""
+    yield f"Preview of step {number}:"
+    members = result.items() if isinstance(result, dict) else [("", result)]
+    for name, value in members:
+        label = f"{_line(name)}: " if name else ""
+        if isinstance(value, str) and "\n" in value:
+            yield f"  {label}".rstrip()
+            yield from (f"  | {escape_invisible(line)}" for line in value.split("\n"))
+        else:
+            yield f"  {label}{_json(value)}"
 
 
 def _json(value: Any) -> str:
@@ -194,7 +353,3 @@ def _json(value: Any) -> str:
 
 def _line(text: str) -> str:
     return escape_invisible(" ".join(text.split()))
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters in all)"

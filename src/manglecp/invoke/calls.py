@@ -127,6 +127,12 @@ class ArgumentMissing(UncallableStep):
         super().__init__(f"{param}: {reason}")
 
 
+class SubjectChanged(UncallableStep):
+    """The subject of an approved call is not the one that the approver was shown."""
+
+    code = "subject_changed"
+
+
 def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     properties: Mapping[str, Any] = schema.get("properties", {})
     return {name: one["default"] for name, one in properties.items() if isinstance(one, dict) and "default" in one}
@@ -161,10 +167,12 @@ def build_call(
     attempt: int = 1,
     secrets: frozenset[str] = frozenset(),
     kept: Mapping[str, Any] | None = None,
+    preview: Any = None,
 ) -> ActionCall:
     """Return the call of a step. Raises :class:`UncallableStep`.
 
-    ``args`` include defaults; ``outputs`` are by step; ``kept`` are values of earlier runs, by parameter.
+    ``args`` include defaults; ``outputs`` are by step; ``kept`` are values of earlier runs, by parameter; ``preview``
+    is the approved result of the action's preview.
     """
     inputs: dict[str, Any] = {}
     sources: set[int] = set()
@@ -185,6 +193,9 @@ def build_call(
                 hint = "check the run's id, or do by hand what it was kept for"
                 raise ArgumentMissing(one.param, f"that run keeps no {one.value['name']!r} for you (any more): {hint}")
             inputs[one.param] = kept[one.param]
+        elif one.source == "preview":
+            if isinstance(preview, dict) and one.value in preview:
+                inputs[one.param] = preview[one.value]
         else:
             inputs[one.param] = one.value
     return _call(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.invoke.approval import invalid_approval
 from manglecp.invoke.calls import Effect, StepOutcome
 from manglecp.invoke.gate import GateRefused
 from manglecp.wire import SchemaError, WireError
@@ -81,6 +82,8 @@ def _error_before_effects(culprit: StepOutcome) -> WireError | None:
     if culprit.code in _BUSY:
         message = f"The action {culprit.action} is busy or failed too often; try again later"
         return WireError("rate_limited", message, retry_after_ms=RETRY_AFTER_MS)
+    if culprit.code == "subject_changed":
+        return invalid_approval("subject")
     if culprit.code in _NOT_PERMITTED:
         return WireError("auth_insufficient", f"The action {culprit.action} is not permitted")
     if culprit.code == "not_found":

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from manglecp.base.digest import digest
 from manglecp.harness import MutationReady, Witness
 from manglecp.intent import ChainStep
 from manglecp.invoke.admission import AdmittedRun, History
@@ -27,6 +28,7 @@ from manglecp.invoke.calls import (
     Permit,
     Status,
     StepOutcome,
+    SubjectChanged,
     UncallableStep,
     build_call,
     build_undo_call,
@@ -35,6 +37,7 @@ from manglecp.invoke.calls import (
 )
 from manglecp.invoke.evidence import BASE_CLAIM, Reads, claim_of
 from manglecp.invoke.gate import GateRefused, Turn, Turns
+from manglecp.invoke.preview import PreviewFailed, PreviewRunner
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.run_rules import RunRules
 from manglecp.mangle import MangleError
@@ -155,6 +158,7 @@ class RunExecutor:
         reads: Reads,
         actions: ActionRunner,
         rules: RunRules,
+        previews: PreviewRunner,
         observer: RunObserver,
         seconds: float,
         events: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
@@ -170,6 +174,10 @@ class RunExecutor:
         self._reads = reads
         self._actions = actions
         self._rules = rules
+        self._previews = previews
+        self._identity = run.identity.name
+        self._approved = {} if run.subject is None else run.subject.results
+        """The approved results of previews, by step."""
         self._observer = observer
         self._events = events
         self._seconds = seconds
@@ -292,7 +300,9 @@ class RunExecutor:
 
     async def _authorize(self) -> ExecutorEvent:
         assert self._turn is not None
-        denied = self._rules.denied(self.outcomes)
+        if not self._has_effects:
+            await self._rules.prove(self.outcomes)
+        denied = self._rules.denied(self.outcomes, undo=self._calls[0].kind == "undo")
         granted = [claim_of(action) for name, action in self._plan.actions.items() if name not in denied]
         self._authority = self._turn.authorize(
             self._calls,
@@ -391,7 +401,7 @@ class RunExecutor:
         self._require_secrets(steps)
         try:
             return [await self._call(step) for step in steps]
-        except UncallableStep:  # a value that an earlier run kept has been deleted since
+        except UncallableStep:  # a value that an earlier run kept has been deleted since, or the subject has changed
             raise _Undecided(unknown[0]) from None
 
     async def _call(self, step: ChainStep) -> ActionCall:
@@ -399,13 +409,27 @@ class RunExecutor:
         outputs = {one.number: one.output for one in self.outcomes if one.kind == "do" and one.status == "done"}
         kept = {one.param: await self._journal.read_kept(**one.value) for one in step.arguments if one.source == "kept"}
         arguments = self._run_id, step, self._plan.actions[step.action], self._args, outputs, attempt
-        return await run_in_thread_if(
+        approved = self._approved.get(step.number)
+        call = await run_in_thread_if(
             is_large(self._args) or (bool(outputs) and is_large(outputs)),
             build_call,
             *arguments,
             self._plan.secrets,
             kept,
+            approved,
         )
+        if step.number in self._approved:
+            await self._check_subject(call, approved)
+        return call
+
+    async def _check_subject(self, call: ActionCall, approved: Any) -> None:
+        """Raise :class:`SubjectChanged` if the preview of an approved call has another result now."""
+        try:
+            result = await self._previews.run(call.action, msgspec.json.decode(call.input_json), self._identity)
+        except PreviewFailed as error:
+            raise SubjectChanged(f"its preview failed: {error}") from None
+        if digest(result) != digest(approved):
+            raise SubjectChanged("its preview has another result than the approved one")
 
     def _count_attempt(self, kind: str, number: int) -> int:
         attempt = self._attempts[kind, number] = self._attempts.get((kind, number), 0) + 1

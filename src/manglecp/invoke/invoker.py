@@ -24,12 +24,14 @@ from manglecp.invoke.admission import (
     key_conflict,
     macro_not_found,
 )
-from manglecp.invoke.approval import AutoConfirm, Secrets
+from manglecp.invoke.approval import ApprovalService
+from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.calls import is_large, run_in_thread_if
 from manglecp.invoke.errors import server_failure_error, shutdown_error
 from manglecp.invoke.executor import Released
 from manglecp.invoke.gate import check_policy_package
 from manglecp.invoke.ownership import Ownership, OwnershipRegistry
+from manglecp.invoke.preview import PreviewRunner
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.recovery import Recovery
 from manglecp.invoke.results import RunResponse
@@ -124,8 +126,8 @@ class Invoker:
         store: Store,
         dispatcher: Dispatcher,
         *,
-        secrets: Secrets | None = None,
         auto_confirm: AutoConfirm | None = None,
+        current: Callable[[Identity], Identity] = lambda identity: identity,
         settings: InvokeSettings | None = None,
         sandbox: Profile = "strict",
         clock: Callable[[], int] = time.time_ns,
@@ -133,6 +135,7 @@ class Invoker:
     ) -> None:
         """``sandbox`` is the profile of the hosts; ``point`` is called where a crash would matter, for tests.
 
+        ``current`` returns an identity without the permissions that its credentials have lost since its request.
         Raises :class:`PackError` if no run could succeed under the policy package.
         """
         domain = offers.domain
@@ -144,16 +147,27 @@ class Invoker:
         self._clock = clock
         self._point = point
         self._ownership = OwnershipRegistry(store, self._settings.claim_ms)
+        self.approvals = ApprovalService(store, clock)
+        previews = PreviewRunner(lambda: offers.domain.pack, dispatcher)
         self._admission = AdmissionService(
-            pack=domain.pack,
-            pack_digest=domain.digest,
-            codec=offers.codec,
+            offers=offers,
             store=store,
             ownership=self._ownership,
-            secrets=secrets or Secrets(),
+            approvals=self.approvals,
+            previews=previews,
             auto_confirm=auto_confirm or AutoConfirm(),
+            clock=clock,
         )
-        self._driver = RunDriver(lambda: offers.domain, dispatcher, self._ownership, sandbox=sandbox, point=point)
+        self._driver = RunDriver(
+            offers,
+            dispatcher,
+            self._ownership,
+            previews=previews,
+            current=current,
+            clock=clock,
+            sandbox=sandbox,
+            point=point,
+        )
         self._recovery = Recovery(store, domain, offers.codec, self._driver.park)
         self._invocations = Invocations()
         self._executing: set[asyncio.Task[Any]] = set()
@@ -191,11 +205,11 @@ class Invoker:
         """
         payload = request.payload
         key = check_request_key(payload.request_key)
-        now_ns = self._clock() if payload.eval_time is None else read_eval_time(payload.eval_time, self._clock)
+        eval_time = None if payload.eval_time is None else read_eval_time(payload.eval_time, self._clock)
         if NUL in payload.macro_id:
             raise macro_not_found()
         digest = await run_in_thread_if(is_large(payload.args), args_digest, payload.args)
-        invocation = InvocationKey(identity, key, payload.macro_id, digest, now_ns)
+        invocation = InvocationKey(identity, key, payload.macro_id, digest, eval_time)
         observer = observer or RunObserver()
         observer.leaving, observer.point = (lambda: self._handing_over == "all"), self._point
         if key is None:
@@ -221,11 +235,7 @@ class Invoker:
     ) -> RunResponse:
         payload = request.payload
         try:
-            kept = await self.offers.find(invocation.identity.name, payload.macro_id)
-            now_ms = self._clock() // 1_000_000
-            checked = await run_in_thread_if(
-                is_large(payload.args), self._admission.check, kept, payload, invocation, now_ms
-            )
+            checked = await self._admission.check(payload, invocation)
         except WireError as error:
             return error
         observer.tool = checked.plan.definition.tool

@@ -49,10 +49,13 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy_digest: str
     """Of the policy package at admission."""
     proof_digest: str
-    """Of the intent request that proved the tool; with the pack digest it determines the proof."""
+    """Of all inputs of the evaluation that proved the tool at admission."""
     chain_digest: str
     args_digest: str
+    proven_at: str
+    """The server's clock at that evaluation, in nanoseconds since 1970."""
     eval_time: str | None = None
+    """The client's ``eval_time``, for the record only."""
     approval: str | None = None
     request_key_digest: str | None = None
 

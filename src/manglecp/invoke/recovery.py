@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from manglecp.base.digest import digest_bytes
-from manglecp.intent import Domain, Identity, OfferCodec
+from manglecp.intent import Domain, Identity, OfferCodec, ProofInputs
 from manglecp.invoke.admission import AdmittedRun, History
 from manglecp.invoke.calls import ActionCall, Status, StepOutcome
 from manglecp.invoke.errors import shutdown_error
 from manglecp.invoke.gate import Resumption
 from manglecp.invoke.journal import Admission, Journal
 from manglecp.invoke.plan import Plan
+from manglecp.invoke.preview import ApprovalSubject
 from manglecp.invoke.progress import RunObserver
 from manglecp.invoke.results import RunResponse, decode_response, encode_response
 from manglecp.store import (
@@ -122,6 +123,18 @@ def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
     )
 
 
+class StoredArguments(msgspec.Struct, frozen=True):
+    """What a run was admitted with, as it is stored for a resume."""
+
+    args: dict[str, Any]
+    identity: dict[str, Any]
+    inputs: ProofInputs
+    subject: ApprovalSubject | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(StoredArguments)
+
+
 class Recovery:
     """Finds, awaits and restores runs of other processes. Waits poll the store, since many requests may wait."""
 
@@ -141,10 +154,9 @@ class Recovery:
         """Return a run in the state of its journal. Blocks."""
         assert claimed.values.plan is not None  # it has not ended
         assert claimed.values.args is not None
-        offer = self._codec.read(claimed.values.plan)
-        plan = Plan.of(offer.definition, self._actions)
-        stored = msgspec.json.decode(claimed.values.args)
-        principal = stored["identity"]
+        plan = Plan.of(self._codec.read(claimed.values.plan), self._actions)
+        stored = _decoder.decode(claimed.values.args)
+        principal = stored.identity
         identity = Identity(claimed.run.identity, frozenset(principal["permissions"]), principal["trust"])
         admission = Admission(**msgspec.json.decode(claimed.admission))
         with self._store.read_transaction() as tx:
@@ -153,9 +165,10 @@ class Recovery:
         return AdmittedRun(
             admission=admission,
             plan=plan,
-            args={**plan.defaults, **stored["args"]},
+            args={**plan.defaults, **stored.args},
             identity=identity,
-            now_ns=int(admission.eval_time or time.time_ns()),
+            inputs=stored.inputs,
+            subject=stored.subject,
             journal=Journal(self._store, admission.run, identity.name, claimed.run.fence),
             history=restore_history(claimed, plan, witnesses),
         )

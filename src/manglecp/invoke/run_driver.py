@@ -14,7 +14,7 @@ import msgspec
 
 from manglecp.base.cache import LruCache
 from manglecp.harness import Witness
-from manglecp.intent import Domain, secret_values
+from manglecp.intent import Identity, OfferService, secret_values
 from manglecp.invoke.admission import AdmittedRun
 from manglecp.invoke.calls import ActionRunner, StepOutcome
 from manglecp.invoke.errors import FailureContext, gate_error
@@ -24,6 +24,7 @@ from manglecp.invoke.gate import GateRefused, Turns
 from manglecp.invoke.journal import EndState, Journal
 from manglecp.invoke.ownership import OwnershipRegistry
 from manglecp.invoke.plan import Plan
+from manglecp.invoke.preview import PreviewRunner
 from manglecp.invoke.progress import RunObserver, event_rows, events_of
 from manglecp.invoke.results import ResponseBuilder, RunResponse, encode_response
 from manglecp.invoke.run_rules import RunRuleIndex, RunRules
@@ -40,16 +41,22 @@ _MAX_CHAINS: Final = 256
 class RunDriver:
     def __init__(
         self,
-        newest: Callable[[], Domain],
+        offers: OfferService,
         dispatcher: Dispatcher,
         ownership: OwnershipRegistry,
         *,
+        previews: PreviewRunner,
+        current: Callable[[Identity], Identity],
+        clock: Callable[[], int],
         sandbox: Profile,
         point: Callable[[str], None],
     ) -> None:
-        """``newest`` returns the domain with the facts of that moment."""
-        self._newest = newest
-        domain = newest()
+        """``offers`` has the newest domain; ``current`` removes lost permissions from an identity."""
+        self._offers = offers
+        self._previews = previews
+        self._current = current
+        self._clock = clock
+        domain = offers.domain
         self._dispatcher = dispatcher
         self._ownership = ownership
         self._sandbox: Profile = sandbox
@@ -75,8 +82,10 @@ class RunDriver:
         except GateRefused as refused:
             context = FailureContext(run_id=run.admission.run, state_delta=msgspec.to_builtins(StateDelta()))
             return await self._end(journal, "failed", None, gate_error(refused, context), executor.outcomes)
+        except WireError as error:
+            return await self._end(journal, "failed", None, error, executor.outcomes)
         except MangleError:
-            _log.exception("the rules of %s failed during run %s", self._newest().pack.name, run.admission.run)
+            _log.exception("the rules of %s failed during run %s", self._offers.domain.pack.name, run.admission.run)
             failure = WireError("evaluation_failed", "The rules of this server failed on this run")
             return await self._end(journal, "failed", None, failure, executor.outcomes)
         observer.progress("", steps, steps)
@@ -94,18 +103,17 @@ class RunDriver:
         return builder.build(ended, builder.events(ended), 0)
 
     def _rules(self, run: AdmittedRun) -> RunRules:
-        tool = run.plan.definition.tool
-        return RunRules(self._newest, self._rule_index, run.identity, run.admission.run, tool, run.args, run.now_ns)
+        return RunRules(self._offers, self._rule_index, run, self._clock, self._current)
 
     def _builder(self, run: AdmittedRun, rules: RunRules) -> ResponseBuilder:
-        return ResponseBuilder(run.admission.run, self._newest(), run.plan, run.args, rules, self._secret_settings)
+        return ResponseBuilder(run.admission.run, self._offers.domain, run.plan, run.args, rules, self._secret_settings)
 
     def _terms(self, plan: Plan) -> ChainTerms:
         """Return the terms that runs of chains with the same actions and shape share."""
         key = (*sorted(plan.actions), plan.gates, plan.pattern)
         terms = self._chains.get(key)
         if terms is None:
-            domain = self._newest()
+            domain = self._offers.domain
             pack = domain.pack
             terms = ChainTerms(
                 model_ref=f"rules:{pack.name}@{pack.settings.version}+{domain.digest}",
@@ -136,6 +144,7 @@ class RunDriver:
             reads=Reads(run.plan.read_by_steps, run.plan.result_steps | extracted),
             actions=ActionRunner(self._dispatcher, run.identity.name, self._ownership.get(run.admission.run)),
             rules=rules,
+            previews=self._previews,
             observer=observer,
             seconds=self._limits.max_execution_ms / 1_000,
             events=lambda outcomes: event_rows(events_of(outcomes, self._limits.max_events)),

@@ -1,8 +1,8 @@
 """The pack's rules about a run: which steps to skip, which effects to deny, and what follows from its end.
 
 The kernel asserts the caller, the call arguments, the status of each step, and the values that extractors (``extract``)
-find in outputs. No other part of an output becomes a fact. Session facts are not stored, so rules about runs see only
-the run, the caller and the server's own facts.
+find in outputs. No other part of an output becomes a fact. Rules also see the proof inputs of the offer (intent,
+parameters, session facts), the principal as it is now, and the newest server facts, always at the server's clock.
 
 Predicates without a rule in the pack are not evaluated; :class:`RunRuleIndex` is computed when the pack is loaded.
 """
@@ -19,11 +19,12 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 
 from manglecp.base.json import resolve_pointer
-from manglecp.intent import Domain, Identity, Lookup, client_facts
+from manglecp.intent import Domain, Identity, Lookup, Offer, OfferService, request_facts
+from manglecp.invoke.admission import AdmittedRun
 from manglecp.invoke.calls import EVENT_STATUS, StepOutcome, is_large
 from manglecp.mangle import Fact, Limits, Value
 from manglecp.mangle.syntax import Literal
-from manglecp.wire import Fault, to_value
+from manglecp.wire import Fault, WireError, to_value
 
 _RUN_PREDICATES: Final = frozenset({"run_id", "run_of", "ran", "run_arg", "step_status", "step_value"})
 RuleRows: TypeAlias = Mapping[str, Sequence[tuple[Value, ...]]]
@@ -46,7 +47,10 @@ class RunRuleIndex:
 
     has_after_rules: bool
     has_skip_rules: bool
-    has_deny_rules: bool
+    has_effect_rules: bool
+    """Whether policy denies effects."""
+    has_policy_rules: bool
+    """Whether policy denies effects, tools or intents."""
     reads_arguments: bool
     extractors: Mapping[str, Sequence[tuple[str, str]]]
     """Keys and JSON pointers, by action (``extract``)."""
@@ -66,7 +70,8 @@ class RunRuleIndex:
         return RunRuleIndex(
             has_after_rules=bool(_RUN_PREDICATES & read) and not heads.isdisjoint(AFTER_RUN_ARITIES),
             has_skip_rules="skip_step" in heads,
-            has_deny_rules="effect_denied" in heads,
+            has_effect_rules="effect_denied" in heads,
+            has_policy_rules=not heads.isdisjoint(("effect_denied", "prohibited", "permitted", "intent_denied")),
             reads_arguments="run_arg" in read,
             extractors=_pointers(lookup, "extract"),
             keepers=_pointers(lookup, "keep"),
@@ -76,22 +81,23 @@ class RunRuleIndex:
 class RunRules:
     def __init__(
         self,
-        newest: Callable[[], Domain],
+        offers: OfferService,
         index: RunRuleIndex,
-        identity: Identity,
-        run: str,
-        tool: str,
-        args: Mapping[str, Any],
-        now_ns: int,
+        run: AdmittedRun,
+        clock: Callable[[], int],
+        current: Callable[[Identity], Identity],
     ) -> None:
-        """Evaluate with the facts of the ``newest`` domain: its policy holds, not the one that proved the tool."""
-        self._newest = newest
-        self._tool = tool
-        self._now = now_ns
+        """``offers`` has the newest domain; ``current`` removes lost permissions from an identity.
+
+        Proofs and policy are those of the current pack revision, all else is that of the run's own.
+        """
+        self._offers = offers
         self._index = index
         self._run = run
-        self._identity = identity
-        self._args = args
+        self._clock = clock
+        self._current = current
+        self._args = run.args
+        self._newest: RunRules | None = None
 
     async def prepare(self) -> None:
         """Convert large arguments in a thread; evaluations run on the event loop."""
@@ -113,10 +119,42 @@ class RunRules:
             skips.setdefault(cast(int, number), str(reason))
         return skips
 
-    def denied(self, outcomes: Sequence[StepOutcome]) -> Collection[str]:
-        if not self._index.has_deny_rules:
+    async def prove(self, outcomes: Sequence[StepOutcome]) -> None:
+        """Prove the tool of the run again, before its first effect. Raises :class:`WireError`."""
+        rules = self._of_current_revision()
+        facts = [*rules._run_facts, *rules._step_facts(outcomes)]
+        await rules._offers.prove(Offer(self._run.plan.definition, self._run.inputs), self._identity, facts)
+
+    def _of_current_revision(self) -> RunRules:
+        offers = self._offers.newest
+        if offers is self._offers:
+            return self
+        if self._newest is None or self._newest._offers is not offers:
+            index = RunRuleIndex.of(offers.domain)
+            self._newest = RunRules(offers, index, self._run, self._clock, self._current)
+        return self._newest
+
+    def denied(self, outcomes: Sequence[StepOutcome], *, undo: bool = False) -> Collection[str]:
+        """Return the actions that policy denies now: all of the tool if it denies the tool or the intent.
+
+        An ``undo`` reverts what was permitted, so only the denial of its own action counts.
+        """
+        rules = self._of_current_revision()
+        if not (rules._index.has_effect_rules if undo else rules._index.has_policy_rules):
             return ()
-        return {str(action) for action, _ in self._evaluate(outcomes).all("effect_denied", 2)}
+        try:
+            lookup = rules._evaluate(outcomes)
+        except WireError:  # the session facts do not fit the current revision
+            return set(self._run.plan.actions)
+        tool = self._run.plan.definition.tool
+        is_denied = (
+            lookup.rows("prohibited", 2, tool)
+            or lookup.all("intent_denied", 1)
+            or (lookup.all("permitted_only", 0) and not lookup.rows("permitted", 1, tool))
+        )
+        if is_denied and not undo:
+            return set(self._run.plan.actions)
+        return {str(action) for action, _ in lookup.all("effect_denied", 2)}
 
     @property
     def has_after_rules(self) -> bool:
@@ -139,23 +177,32 @@ class RunRules:
     def _after(self, standing: Sequence[StepOutcome]) -> RuleRows:
         # An effect counts as done even if its output was unusable.
         steps = [msgspec.structs.replace(one, status="done", output=None) if one.happened else one for one in standing]
-        lookup = self._evaluate(steps, [Fact("ran", (self._tool,))])
+        lookup = self._evaluate(steps, [Fact("ran", (self._run.plan.definition.tool,))])
         return {name: lookup.all(name, arity) for name, arity in AFTER_RUN_ARITIES.items()}
 
+    @property
+    def _identity(self) -> Identity:
+        return self._current(self._run.identity)
+
     def _evaluate(self, outcomes: Sequence[StepOutcome], more: Iterable[Fact] = ()) -> Lookup:
-        domain = self._newest()
+        domain = self._offers.domain
         limits = domain.pack.settings.limits
         engine = Limits(
             derived_facts=domain.base.derived + limits.max_derived_facts,
             intervals=limits.max_intervals_per_atom,
             seconds=limits.max_compute_ms / 1_000,
         )
-        facts = [*self._run_facts, *more, *self._step_facts(outcomes)]
-        return Lookup(domain.base.evaluate(facts, now=self._now, check=False, limits=engine))
+        caller = request_facts(self._run.inputs.intent, self._identity)
+        facts = [*self._session_facts, *caller, *self._run_facts, *more, *self._step_facts(outcomes)]
+        return Lookup(domain.base.evaluate(facts, now=self._clock(), check=False, limits=engine))
+
+    @cached_property
+    def _session_facts(self) -> list[Fact]:
+        return self._run.inputs.session_facts(self._offers.domain)
 
     @cached_property
     def _run_facts(self) -> list[Fact]:
-        facts = [Fact("run_id", (self._run,)), Fact("run_of", (self._tool,)), *client_facts(self._identity)]
+        facts = [Fact("run_id", (self._run.admission.run,)), Fact("run_of", (self._run.plan.definition.tool,))]
         if self._index.reads_arguments:
             for name, value in self._args.items():
                 if value is not None:  # null counts as absent

@@ -1,7 +1,7 @@
 """The composition root of a pack: its hosts, its offers and its invoker over a store.
 
-Servers, shells, workers and tests open packs here. When a runtime is left, its runs have ended or were handed over, and
-no host process is left behind.
+Servers, shells, workers and tests open packs here. When the context of a runtime exits, its runs have ended or were
+handed over to other processes, and its host processes have ended.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, a
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 
-from manglecp.intent import Domain, OfferService
-from manglecp.invoke.approval import AutoConfirm, Secrets
-from manglecp.invoke.confirmation_secret import local_secrets
+from manglecp.intent import Domain, Identity, OfferService
+from manglecp.invoke.auto_confirm import AutoConfirm
 from manglecp.invoke.fact_refresh import OnStaleFacts, refresh_facts
 from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.pack_loader import PackOptions, load_domain
@@ -45,8 +44,8 @@ class PackRuntime:
         store: Store,
         *,
         prepare: Callable[[Domain], object] | None = None,
-        secrets: Secrets | None = None,
         auto_confirm: AutoConfirm | None = None,
+        current: Callable[[Identity], Identity] = lambda identity: identity,
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
         on_failure: OnFailure | None = None,
@@ -54,24 +53,25 @@ class PackRuntime:
     ) -> AsyncIterator[Self]:
         """Open the pack as it is in its folder now, and keep its facts up to date. Raises PackError.
 
-        ``prepare`` is called in a thread before actions are served. ``on_failure`` gets the texts of failed calls,
-        which clients never see: they may hold secrets. ``on_stale_facts`` is called when facts are out of date.
+        ``prepare`` is called in a thread before actions are served, for example to warm up; an exception stops the
+        start. ``on_failure`` gets the detail of each failed call, which clients never see: it may hold secrets.
+        ``on_stale_facts`` is called when facts are out of date.
         """
         async with AsyncExitStack() as stack:
-            hosts = stack.enter_context(ExitStack())
-            domain, generated = await asyncio.to_thread(load_domain, options, hosts)
+            host_stack = stack.enter_context(ExitStack())
+            domain, generated = await asyncio.to_thread(load_domain, options, host_stack)
             if prepare is not None:
                 await asyncio.to_thread(prepare, domain)
             dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options))
             if on_failure is not None:
                 dispatcher = cast(Dispatcher, _ReportingDispatcher(dispatcher, domain.pack, on_failure))
-            runtime = cls.over(
+            runtime = cls.from_domain(
                 domain,
                 dispatcher,
                 options,
                 store,
-                secrets=secrets,
                 auto_confirm=auto_confirm,
+                current=current,
                 settings=settings,
                 clock=clock,
             )
@@ -80,15 +80,15 @@ class PackRuntime:
             yield runtime
 
     @classmethod
-    def over(
+    def from_domain(
         cls,
         domain: Domain,
         dispatcher: Dispatcher,
         options: PackOptions,
         store: Store,
         *,
-        secrets: Secrets | None = None,
         auto_confirm: AutoConfirm | None = None,
+        current: Callable[[Identity], Identity] = lambda identity: identity,
         settings: InvokeSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> Self:
@@ -98,8 +98,8 @@ class PackRuntime:
             offers,
             store,
             dispatcher,
-            secrets=secrets,
             auto_confirm=auto_confirm,
+            current=current,
             settings=settings,
             sandbox=profile_of(domain.pack, programs=options.programs, sandbox=options.sandbox),
             clock=clock,
@@ -133,53 +133,48 @@ class OpenPacks:
     """The invokers of open packs, in order, and what they share."""
 
     store: Store
-    secrets: Secrets
     invokers: tuple[Invoker, ...]
 
 
 @asynccontextmanager
 async def open_packs(
     packs: Sequence[PackOptions],
-    store: Callable[[], Store],
+    open_store: Callable[[], Store],
     *,
     settings: InvokeSettings | None = None,
-    secrets: Secrets | None = None,
     clock: Callable[[], int] = time.time_ns,
     on_failure: OnFailure | None = None,
 ) -> AsyncIterator[OpenPacks]:
-    """Open packs over one store, which ``store`` opens. The options are those of :meth:`PackRuntime.open`.
+    """Open packs over one store. The keyword arguments are those of :meth:`PackRuntime.open`.
 
     Raises :class:`PackError` and :class:`StoreError`.
     """
     async with AsyncExitStack() as stack:
-        shared = await stack.enter_async_context(open_store_with_retention(store))
-        # Again at the end, because a command-line process ends before the first scheduled sweep.
-        stack.push_async_callback(_sweep, shared)
-        shared_secrets = local_secrets() if secrets is None else secrets
+        store = await stack.enter_async_context(open_store_with_retention(open_store))
+        # A command-line process ends before the first periodic sweep.
+        stack.push_async_callback(_sweep_at_exit, store)
         invokers = []
         for options in packs:
-            opening = PackRuntime.open(
-                options, shared, settings=settings, secrets=shared_secrets, clock=clock, on_failure=on_failure
-            )
+            opening = PackRuntime.open(options, store, settings=settings, clock=clock, on_failure=on_failure)
             invokers.append((await stack.enter_async_context(opening)).invoker)
-        yield OpenPacks(shared, shared_secrets, tuple(invokers))
+        yield OpenPacks(store, tuple(invokers))
 
 
 @asynccontextmanager
-async def open_store_with_retention(store: Callable[[], Store]) -> AsyncIterator[Store]:
+async def open_store_with_retention(open_store: Callable[[], Store]) -> AsyncIterator[Store]:
     """Open a store in a thread, and delete expired rows in the background while it is open."""
-    opened = await asyncio.to_thread(store)
-    retention = asyncio.create_task(run_retention(opened))
+    store = await asyncio.to_thread(open_store)
+    retention = asyncio.create_task(run_retention(store))
     try:
-        yield opened
+        yield store
     finally:
         retention.cancel()
         with suppress(asyncio.CancelledError):
             await retention
-        opened.close()
+        store.close()
 
 
-async def _sweep(store: Store) -> None:
+async def _sweep_at_exit(store: Store) -> None:
     with suppress(StoreError):
         await asyncio.to_thread(sweep_store, store, time.time_ns() // 1_000_000)
 
@@ -196,30 +191,30 @@ _log = logging.getLogger(__name__)
 
 
 class SweepCounts(NamedTuple):
-    tools: int
-    nonces: int
+    offers: int
+    approvals: int
     runs: int
-    answers: int
+    responses: int
 
 
-def sweep_store(store: Store, now_ms: int, *, most_tools: int = MAX_OFFERS) -> SweepCounts:
-    """Delete expired offers, nonces, runs and responses, and the oldest offers above ``most_tools``. Blocks."""
-    tools = runs = answers = 0
+def sweep_store(store: Store, now_ms: int, *, max_offers: int = MAX_OFFERS) -> SweepCounts:
+    """Delete expired offers, approvals, runs and responses, and the oldest offers above ``max_offers``. Blocks."""
+    offers = runs = responses = 0
     for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
-            swept = store.registry.sweep(tx, now_ms, most_tools)
-        tools += swept.dropped + swept.evicted
+            swept = store.registry.sweep(tx, now_ms, max_offers)
+        offers += swept.dropped + swept.evicted
         if not swept.more:
             break
     with store.write_transaction() as tx:
-        nonces = store.nonces.sweep(tx, now_ms)
+        approvals = store.approvals.sweep(tx, now_ms)
     for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
-            over = store.runs.sweep(tx)
-        answers, runs = answers + over.answers, runs + over.runs
-        if not over.answers and not over.runs:
+            swept_runs = store.runs.sweep(tx)  # by the clock of the database
+        responses, runs = responses + swept_runs.answers, runs + swept_runs.runs
+        if not swept_runs.answers and not swept_runs.runs:
             break
-    return SweepCounts(tools, nonces, runs, answers)
+    return SweepCounts(offers, approvals, runs, responses)
 
 
 async def run_retention(store: Store, *, clock: Callable[[], int] = time.time_ns, pause: float = SWEEP_SECONDS) -> None:
@@ -232,4 +227,4 @@ async def run_retention(store: Store, *, clock: Callable[[], int] = time.time_ns
             _log.warning("expired rows could not be deleted: %s", error)
             continue
         if any(counts):
-            _log.info("deleted %d tools, %d nonces, %d runs and %d answers", *counts)
+            _log.info("deleted %d offers, %d approvals, %d runs and %d stored responses", *counts)
