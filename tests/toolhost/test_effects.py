@@ -51,9 +51,16 @@ def test_reading_lowers_what_can_be_read() -> None:
     assert lease_tier(["filesystem", "database", "browser", "network", "gpu_probe"], mutates=False) == 0
 
 
-@pytest.mark.parametrize(
-    "effect", ["process", "payments", "authentication", "destructive", "x-own", "filesystem_write"]
-)
+@pytest.mark.parametrize("effect", ["process", "proc_exec", "process_spawn"])
+def test_programs_can_read_unless_they_reach_other_machines(effect: str) -> None:
+    assert lease_tier([effect, "filesystem", "database"], mutates=False) == 0
+    for remote in ("network", "browser"):
+        for effects in ([effect, remote], [remote, effect]):
+            with pytest.raises(ValueError, match=f"the effect '{effect}' cannot be declared with mutates=False"):
+                lease_tier(effects, mutates=False)
+
+
+@pytest.mark.parametrize("effect", ["payments", "authentication", "destructive", "x-own", "filesystem_write"])
 def test_reading_is_refused_where_something_always_changes(effect: str) -> None:
     with pytest.raises(ValueError, match="mutates=False"):
         lease_tier(["none", effect], mutates=False)

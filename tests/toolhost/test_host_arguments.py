@@ -12,13 +12,21 @@ def test_options_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     line = (
         "--sandbox spawn --run --workspace a plugin.py --workspace /b --workspace a/ AID.X.v1 --readable ../c"
-        " --executable /bin/sh --writable /d --user 1:2 --degrade --sha256 ab"
+        " --executable /bin/sh --writable /d --user 1:2 --degrade --sha256 ab --read-only"
     )
     said = read(line.split())
     assert said.positions == ["--run", "plugin.py", "AID.X.v1"]
     assert said.sha256 == "ab"
     assert said.confinement == Confinement(
-        "spawn", (str(tmp_path / "a"), "/b"), ("/d",), (str(tmp_path.parent / "c"),), ("/bin/sh",), (1, 2), True
+        "spawn",
+        (str(tmp_path / "a"), "/b"),
+        ("/d",),
+        (str(tmp_path.parent / "c"),),
+        ("/bin/sh",),
+        (1, 2),
+        True,
+        (),
+        True,
     )
 
 

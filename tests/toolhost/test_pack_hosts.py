@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,90 @@ def test_a_host_can_do_what_its_actions_say_and_no_more(folder: Path) -> None:
     assert results["look"]["pid"] == results["shell"]["pid"], "those that may do as much share a host"
 
 
+READING = """
+import socket
+import subprocess
+from pathlib import Path
+
+from manglecp import Context, action
+
+
+def tried(context: Context) -> dict[str, bool]:
+    root, pack, port = Path(context.settings["root"]), Path(__file__).parent, int(context.settings["interpreter"])
+    found = {}
+    for name, attempt in {
+        "reads": lambda: [Path("file").read_text(), (root / "file").read_text()],
+        "works": lambda: Path("new").write_text("x"),
+        "writes": lambda: (root / "new").write_text("x"),
+        "recodes": lambda: (pack / "new.py").write_text("x"),
+        "touches work": lambda: subprocess.run(["touch", "new"], check=True, capture_output=True),
+        "touches root": lambda: subprocess.run(["touch", f"{root}/new"], check=True, capture_output=True),
+        "touches pack": lambda: subprocess.run(["touch", f"{pack}/new.py"], check=True, capture_output=True),
+        "lists": lambda: subprocess.run(["ls", ".", str(root)], check=True, capture_output=True),
+        "connects": lambda: socket.create_connection(("127.0.0.1", port), 5).close(),
+    }.items():
+        try:
+            attempt()
+            found[name] = True
+        except (OSError, subprocess.SubprocessError):
+            found[name] = False
+    return found
+
+
+@action(effects=["process"], spawn=["touch", "ls"], mutates=False)
+def inspect(context: Context) -> dict[str, bool]:
+    \"\"\"Starts programs that only read.\"\"\"
+    return tried(context)
+
+
+@action(effects=["process", "filesystem"], spawn=["touch", "ls"], mutates=False)
+def examine(context: Context) -> dict[str, bool]:
+    \"\"\"Starts programs that only read files.\"\"\"
+    return tried(context)
+
+
+@action(effects=["process"], spawn=["touch", "ls"])
+def work(context: Context) -> dict[str, bool]:
+    \"\"\"Starts programs.\"\"\"
+    return tried(context)
+"""
+
+
+@pytest.mark.parametrize("profile", ["strict", "standard", "none"])
+def test_programs_of_an_action_that_only_reads_change_nothing(profile: str, folder: Path, tmp_path: Path) -> None:
+    """Neither the workspace, nor the pack, nor another machine; a weaker profile of the pack does not help them."""
+    require("strict")
+    (folder / "actions.py").write_text(READING)
+    (folder / "pack.toml").write_text(f'{TOML}\n[sandbox]\nprofile = "{profile}"\n')
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "file").write_text("x")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        given = params(folder, interpreter=str(listening.getsockname()[1]))
+        results = found(
+            folder,
+            "inspect examine" if profile == "none" else "inspect examine work",
+            given,
+            programs=["touch", "ls"],
+            workspace=tmp_path / "work",
+            sandbox=SandboxPolicy(degrade=True, allow_weaker=True),
+        )
+    assert able(results["inspect"]) == able(results["examine"]) == {"reads", "lists"}
+    if profile != "none":  # where a host is not confined at all, and works in the folder of the tests
+        permitted = {"reads", "lists", "works", "touches work"}
+        assert able(results["work"]) == permitted | ({"connects"} if profile == "standard" else set())
+
+
+def test_the_programs_of_an_action_that_only_reads_are_those_that_the_operator_allows(
+    folder: Path, tmp_path: Path
+) -> None:
+    require("strict")
+    (folder / "actions.py").write_text(READING)
+    given = params(folder, interpreter="9")
+    allowed = found(folder, "inspect", given, programs=["touch"], workspace=tmp_path / "root")
+    assert able(allowed["inspect"]) == {"reads"}, "not even without a program that it may start"
+    assert able(found(folder, "inspect", given, workspace=tmp_path / "root")["inspect"]) == {"reads"}
+
+
 def test_without_programs_only_writing_is_kept_apart(folder: Path) -> None:
     require("strict")
     results = found(folder, "look change start build", params(folder))
@@ -164,7 +249,7 @@ def test_hosts_are_told_settings_and_leave_nothing_in_a_folder(folder: Path, tmp
     result = found(folder, "change", params(folder, interpreter="python9"))["change"]
     assert result["settings"] == {**params(folder), "interpreter": "python9", "tool": "/bin/sh"}
     assert not any("MANGLECP" in name for name in result["environ"]), "what it starts does not inherit them"
-    assert result["temporary"] == result["here"] == "/dev/shm"
+    assert (result["temporary"], result["here"]) == ("/dev/shm", "/")
     assert [path.name for path in (tmp_path / "root").iterdir()] == ["file"]
 
 

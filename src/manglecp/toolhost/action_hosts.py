@@ -7,6 +7,10 @@ The operator decides the sandbox: ``strict``, plus the programs that are allowed
 profile that it requests. Actions share a host only with those of the same rights: those that start programs are kept
 apart, and so are those that write the folders of the pack. A folder setting is readable by all of them. A host that
 starts programs serves one call, and nothing of it is left when that call is answered.
+
+Programs are not trusted to only read. So an action that starts them and declares ``mutates=False`` has a host that can
+write its temporary folder only, and reach no network: its workspace is read-only, and its profile is never weaker than
+``spawn``.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from manglecp.pack import (
 from manglecp.toolhost.actions import starts_programs
 from manglecp.toolhost.dispatch import Dispatcher, DispatchError, HostCommand, Listing, ServedPlugin
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, check_family, least_tier
-from manglecp.toolhost.dispatch.launch import TIMEOUT_VARIABLE, ProgramFinder, default_timeout
+from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, ProgramFinder, default_timeout
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.sandbox import CONTAINED, probe
 
@@ -45,6 +49,7 @@ _WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delet
 class HostRights(NamedTuple):
     starts: bool  # programs
     writes: bool  # the folders of the pack
+    changes: bool  # the workspace, and what the profile of the operator permits
 
 
 def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
@@ -55,18 +60,25 @@ def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
     return ProgramFinder(environ, settings)
 
 
-def group_actions(pack: Pack, starts: Callable[[ActionDescription], bool]) -> dict[HostRights, list[str]]:
-    """Return action ids by rights, the least first."""
+def group_actions(
+    pack: Pack, starts: Callable[[ActionDescription], bool], *, changeable: bool
+) -> dict[HostRights, list[str]]:
+    """Return action ids by rights, the least first; ``changeable`` is whether the right ``changes`` means anything."""
     separate = bool(pack.writable)
     groups: dict[HostRights, list[str]] = {}
     for action in pack.actions.values():
-        rights = HostRights(starts(action), separate and _writes(action))
+        rights = HostRights(starts(action), separate and _writes(action), changeable and not only_reads(action))
         groups.setdefault(rights, []).append(action.aid)
     return dict(sorted(groups.items()))
 
 
 def _writes(action: ActionDescription) -> bool:
     return action.mutates and not _WRITING.isdisjoint(action.effects)
+
+
+def only_reads(action: ActionDescription) -> bool:
+    """Return whether the action starts programs that must not change anything."""
+    return not action.mutates and starts_programs(action.effects)
 
 
 _FILE: Final = "actions.py"
@@ -88,8 +100,9 @@ async def serve_actions(
 ) -> AsyncIterator[Dispatcher]:
     """Start hosts for the actions of a pack and yield an entered dispatcher; ``size`` is the number of hosts.
 
-    ``workspace`` are the folders that actions may write; they work in the first. ``programs`` are those that they may
-    start, by name or absolute path. Raises :class:`PackError` if the pack cannot be served as described.
+    ``workspace`` are the folders that actions may write, except those that start programs and only read; they work in
+    the first. ``programs`` are those that they may start, by name or absolute path. Raises :class:`PackError` if the
+    pack cannot be served as described.
     """
     plugins: list[ServedPlugin] = []
     if pack.actions_file is not None and pack.actions:
@@ -124,23 +137,26 @@ def _served(
     if len(json.dumps(dict(pack.params))) > _MAX_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MAX_SETTINGS:,} bytes", fix="give shorter ones")
     weaker = policy.weaker(pack.settings.sandbox)
-    allowed = () if weaker else programs
+    # A weaker profile permits all programs, so a host that is kept from it may start those that its actions name.
+    allowed = (EVERY,) if weaker else programs
     finder = program_finder(pack, environ)
     served = []
 
     def starts(action: ActionDescription) -> bool:
-        if weaker == "standard":
-            return starts_programs(action.effects)
+        if weaker is not None and not only_reads(action):
+            return weaker == "standard" and starts_programs(action.effects)
         return any(finder.startable(name, allowed) is not None for name in action.spawn)
 
-    for rights, aids in group_actions(pack, starts).items():
+    changeable = bool(workspace) or weaker is not None
+    for rights, aids in group_actions(pack, starts, changeable=changeable).items():
         part = replace(listing, catalogue={aid: listing.catalogue[aid] for aid in aids})
         written = pack.writable if rights.writes else ()
         command = part.command(
             environ,
-            sandbox=weaker,
-            programs=programs,
+            sandbox=weaker if rights.changes else None,
+            programs=allowed,
             workspace=workspace,
+            read_only=bool(workspace) and not rights.changes,
             writable=written,
             readable=[*pack.readable, *(folder for folder in pack.writable if folder not in written)],
             policy=policy,

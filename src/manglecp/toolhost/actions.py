@@ -7,7 +7,9 @@ The tier of an action is the highest tier of its effects; an unknown effect is d
     2  system      other machines and processes take part
     3  dangerous   money, identities, what cannot be undone, and everything unknown
 
-``mutates=False`` declares a whole action read-only. It lowers effects that can be reads, and is refused for others.
+``mutates=False`` declares a whole action read-only. It lowers effects that can be reads, and is refused for others. An
+action that starts programs can be read-only, unless it also uses the network: hosts of packs enforce it
+(:mod:`manglecp.toolhost.action_hosts`).
 """
 
 from __future__ import annotations
@@ -39,16 +41,20 @@ _TIERS: Final = {
     "process_spawn": SYSTEM,
     "dynamic_library_load": DANGEROUS,
 }
-_READABLE: Final = frozenset({"filesystem", "database", "browser", "network"})
+_REMOTE: Final = frozenset({"browser", "network"})
+_READABLE: Final = frozenset({"filesystem", "database"}) | _REMOTE
+_STARTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
 
 
 def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
     """Return the highest tier of the effects; raises ValueError if ``mutates=False`` contradicts one."""
-    tier = SAFE
-    for effect in effects:
+    tier, declared = SAFE, tuple(effects)
+    # A program that reaches other machines cannot be kept from changing them.
+    readable = _READABLE if not _REMOTE.isdisjoint(declared) else _READABLE | _STARTS
+    for effect in declared:
         least = _tier(effect)
         if not mutates and least > SAFE:
-            if effect not in _READABLE:
+            if effect not in readable:
                 raise ValueError(f"an action with the effect {effect!r} cannot be declared with mutates=False")
             least = SAFE
         tier = max(tier, least)
@@ -69,7 +75,6 @@ def _tier(effect: str) -> int:
 
 _ATTRIBUTE: Final = "__manglecp_action__"
 _SERVED: Final = "__manglecp_served__"
-_STARTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
 
 
 def starts_programs(effects: object) -> bool:
@@ -92,6 +97,7 @@ class Declaration(NamedTuple):
     deterministic: bool = False
     tags: tuple[str, ...] = ()
     replay_inputs: tuple[str, ...] = ()
+    preview: str | None = None
     external: dict[str, Any] | None = None
     generator: dict[str, Any] | None = None
 
@@ -108,16 +114,19 @@ def action(
     deterministic: bool = False,
     tags: Iterable[str] = (),
     replay_inputs: Iterable[str] = (),
+    preview: str | None = None,
 ) -> Callable[[F], F]:
     """Declare a typed function as an action; it stays callable as before.
 
         @action(effects=["filesystem"], reversible=True)
         def apply_patch(path: str, patch: str, *, dry_run: bool = False) -> PatchResult: ...
 
-    ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only; ``timeout``
-    is in seconds; ``spawn`` names the only binaries that it may execute, by name or absolute path; ``version`` is the
-    last part of its action id. ``deterministic`` declares that the same input and slots give the same result,
-    ``replay_inputs`` what else that depends on, and ``tags`` the menus that it may appear on.
+    ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only, programs that
+    it starts included; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by name or
+    absolute path; ``version`` is the last part of its action id. ``deterministic`` declares that the same input and
+    slots give the same result, ``replay_inputs`` what else that depends on, and ``tags`` the menus that it may appear
+    on. ``preview`` names a read-only action whose result approvers see: it gets those inputs that it has parameters
+    for, and members of its result that are parameters of this action become its inputs.
     """
     lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
@@ -145,6 +154,7 @@ def action(
         deterministic,
         tuple(tags),
         fences,
+        preview,
     )
 
     return lambda function: mark(function, declared_as)

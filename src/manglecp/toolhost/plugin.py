@@ -131,6 +131,7 @@ class PluginAction:
             "idempotent": declared.idempotent,
             "mutates": declared.mutates,
             "timeout": declared.timeout,
+            **({} if declared.preview is None else {"preview": declared.preview}),
             **({} if declared.external is None else {"external": declared.external}),
             **({} if declared.generator is None else {"generator": declared.generator}),
         }

@@ -37,6 +37,8 @@ def one(**tool: Any) -> Catalogue:
         ({"side_effects": ["proc_exec", "filesystem_write"]}, 2),
         ({"side_effects": ["network"], "mutates": False}, 0),
         ({"side_effects": ["payments"], "mutates": False}, 3),
+        ({"side_effects": ["process"], "mutates": False, "tier": 0}, 2),
+        ({"side_effects": ["process", "payments"], "mutates": False, "tier": 0}, 3),
         ({"side_effects": ["payments"], "tier": 0}, 3),
         ({"side_effects": ["none"], "tier": 2}, 2),
         ({"side_effects": ["none"], "tier": 99}, 3),

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from manglecp.pack import ListingError, SandboxPolicy, run_listing
-from manglecp.toolhost.actions import DANGEROUS, lease_tier
+from manglecp.toolhost.actions import DANGEROUS, lease_tier, starts_programs
 from manglecp.toolhost.dispatch.launch import (
     DEFAULT_TIMEOUT,
     MAX_TIMEOUT,
@@ -141,7 +141,8 @@ def _tier(tool: Mapping[str, Any]) -> int:
     effects, claimed = tool.get("side_effects"), tool.get("tier")
     if not isinstance(effects, list) or not effects or not all(isinstance(effect, str) for effect in effects):
         return DANGEROUS
-    tier = least_tier(effects, mutates=tool.get("mutates") is not False)
+    # Only hosts of packs enforce that the programs of a read-only action change nothing.
+    tier = least_tier(effects, mutates=tool.get("mutates") is not False or starts_programs(effects))
     return max(tier, min(claimed, DANGEROUS)) if type(claimed) is int else tier
 
 
@@ -172,6 +173,7 @@ class Listing:
         sandbox: Profile | None = None,
         programs: Sequence[str] = (),
         workspace: Sequence[str] = (),
+        read_only: bool = False,
         writable: Sequence[str] = (),
         readable: Sequence[str] = (),
         policy: SandboxPolicy | None = None,
@@ -184,7 +186,8 @@ class Listing:
 
         ``programs`` are those that the caller allows, by name or absolute path; ``finder`` resolves them, by default on
         ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action names one of them, else ``strict``.
-        ``settings`` are passed to the actions. In ``spawn`` a host is for ``single_use`` by default.
+        ``read_only`` workspaces are not written. ``settings`` are passed to the actions. In ``spawn`` a host is for
+        ``single_use`` by default.
         """
         allowed = () if sandbox not in (None, "spawn") else programs
         executables = self._executables(allowed, finder or ProgramFinder(environ))
@@ -196,6 +199,7 @@ class Listing:
             sha256=self.sha256,
             sandbox=sandbox or ("spawn" if executables else "strict"),
             workspace=workspace,
+            read_only=read_only,
             writable=writable,
             readable=(*readable, *(folder for program in executables for folder in library_paths(program))),
             executables=tuple(executables),

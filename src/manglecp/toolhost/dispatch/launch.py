@@ -207,6 +207,7 @@ class HostCommand:
         sha256: str | None = None,
         sandbox: Profile = "strict",
         workspace: Sequence[str] = (),
+        read_only: bool = False,
         writable: Sequence[str] = (),
         readable: Sequence[str] = (),
         executables: Sequence[str] = (),
@@ -218,8 +219,9 @@ class HostCommand:
         """Return the command of our own host for a Python file or module, whose content may be pinned by ``sha256``.
 
         The paths are those of :mod:`manglecp.toolhost.sandbox`; the host works in the first ``workspace``, and in none
-        that is ``writable``; ``limits`` are fields of its policy: ``memory``, ``file_size``, ``open_files``,
-        ``processes``, ``cpu_seconds``, ``temporary``. In ``spawn`` a host is for ``single_use`` by default.
+        that is ``writable``; ``read_only`` workspaces are not written; ``limits`` are fields of its policy: ``memory``,
+        ``file_size``, ``open_files``, ``processes``, ``cpu_seconds``, ``temporary``. In ``spawn`` a host is for
+        ``single_use`` by default.
         ``settings`` reach the actions through the environment, which other users cannot read, unlike the command line.
         A host that cannot be sandboxed as requested exits at once.
         """
@@ -228,6 +230,8 @@ class HostCommand:
         for option, paths in {**folders, "--executable": executables}.items():
             for path in paths if sandbox != "none" else ():  # otherwise everything is open
                 options += [option, path]
+        if read_only and sandbox != "none":
+            options.append("--read-only")
         for name, value in (limits or {}).items():
             options += ["--limit", f"{name}={value}"]
         if policy is not None:

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 USAGE: Final = (
     "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN\n"
-    "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--writable PATH]...\n"
-    "        [--readable PATH]... [--executable PATH]... [--user UID:GID] [--limit NAME=N]... [--degrade]]\n"
+    "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--read-only]\n"
+    "        [--writable PATH]... [--readable PATH]... [--executable PATH]... [--user UID:GID]\n"
+    "        [--limit NAME=N]... [--degrade]]\n"
     "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
 )
 _ONCE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent")
 _REPEATED: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit")
-_FLAGS: Final = ("--pipe-leases", "--degrade")
-_ONLY_CONFINED: Final = (*_REPEATED, "--user", "--degrade")
+_FLAGS: Final = ("--pipe-leases", "--degrade", "--read-only")
+_ONLY_CONFINED: Final = (*_REPEATED, "--user", "--degrade", "--read-only")
 _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
 _KEY_SIZE: Final = 32
@@ -48,6 +49,8 @@ class Confinement(NamedTuple):
     degrade: bool
     limits: tuple[tuple[str, int], ...] = ()
     """Overrides of fields of the sandbox policy."""
+    read_only: bool = False
+    """Whether workspaces are read, and not written."""
 
 
 class Arguments(NamedTuple):
@@ -110,6 +113,7 @@ def _confinement(given: dict[str, list[str]]) -> Confinement:
         _user(given.get("--user", [None])[0]),
         "--degrade" in given,
         tuple(dict(map(_limit, given.get("--limit", []))).items()),
+        "--read-only" in given,
     )
 
 

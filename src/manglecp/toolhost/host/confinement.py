@@ -2,7 +2,7 @@
 
 The plugin is left with the interpreter, its own folder to read, the workspaces, and a temporary folder of this host
 alone. Of a shared folder, such as ``/tmp`` or a home, it can read its own file only. It works in the first workspace,
-or in the temporary folder.
+which may be read-only, or in ``/``.
 
 A host leads its process group before it is sandboxed, for no process can leave the group afterwards, and dispatch kills
 the group. A contained host is then a supervisor, and the plugin runs in a group below it.
@@ -104,13 +104,15 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
     as_given = (os.path.abspath(source.where),) if os.path.isfile(source.where) else ()  # noqa: PTH100, PTH113  # pathlib is slow
     code = (*_code(source), *as_given)
     limits: dict[str, Any] = dict(requested.limits)
-    workspace = tuple(dict.fromkeys((*requested.workspace, *requested.writable)))
-    policy = Policy(workspace, requested.readable, requested.executables, requested.user, code=code, **limits)
+    read, written = (requested.workspace, ()) if requested.read_only else ((), requested.workspace)
+    workspace = tuple(dict.fromkeys((*written, *requested.writable)))
+    readable = (*requested.readable, *read)
+    policy = Policy(workspace, readable, requested.executables, requested.user, code=code, **limits)
     try:
         if os.getpgrp() != os.getpid():
             os.setpgid(0, 0)
-        if requested.workspace:
-            os.chdir(requested.workspace[0])
+        # Without a workspace a relative path must fail: a file in the temporary folder would be lost silently.
+        os.chdir(requested.workspace[0] if requested.workspace else "/")
         enforcement = apply(profile, policy, degrade=requested.degrade)
     except SandboxUnavailable as error:
         found = error.enforcement
@@ -123,8 +125,6 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
     os.environ.pop("TMPDIR", None)
     if enforcement.temporary is not None:
         os.environ["TMPDIR"] = enforcement.temporary
-        if not requested.workspace:
-            os.chdir(enforcement.temporary)
     return manifest, enforcement.temporary
 
 
